@@ -1,0 +1,1 @@
+"""The wiring: socket, frame, request queue, handler, log, response."""

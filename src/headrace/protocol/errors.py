@@ -1,0 +1,161 @@
+"""Exceptions and Kafka's error codes: the one place where one becomes the other.
+
+The core raises; whoever answers a peer asks :func:`error_code_of`. Each class is one code of the protocol, so that a
+reader of ``raise OffsetOutOfRange(...)`` knows what the client will see. An exception that is not a
+:class:`KafkaError` is our own mistake (or the disk's), never the peer's.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from logging import getLogger
+from typing import ClassVar
+
+from headrace.protocol.kio import ErrorCode
+
+__all__ = ["ErrorCode", "KafkaError", "code_for_errors", "error_code_of"]
+
+logger = getLogger(__name__)
+
+
+class KafkaError(Exception):
+    """What a peer asked for cannot be done, and this is the code that says why."""
+
+    code: ClassVar[ErrorCode]
+
+    def __init_subclass__(cls, code: ErrorCode, **kwargs: object) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.code = code
+
+
+class UnknownServerError(KafkaError, code=ErrorCode.unknown_server_error): ...
+
+
+class OffsetOutOfRange(KafkaError, code=ErrorCode.offset_out_of_range): ...
+
+
+class CorruptMessage(KafkaError, code=ErrorCode.corrupt_message): ...
+
+
+class UnknownTopicOrPartition(KafkaError, code=ErrorCode.unknown_topic_or_partition): ...
+
+
+class NotLeaderOrFollower(KafkaError, code=ErrorCode.not_leader_or_follower): ...
+
+
+class RequestTimedOut(KafkaError, code=ErrorCode.request_timed_out): ...
+
+
+class BrokerNotAvailable(KafkaError, code=ErrorCode.broker_not_available): ...
+
+
+class MessageTooLarge(KafkaError, code=ErrorCode.message_too_large): ...
+
+
+class CoordinatorNotAvailable(KafkaError, code=ErrorCode.coordinator_not_available): ...
+
+
+class InvalidTopic(KafkaError, code=ErrorCode.invalid_topic_exception): ...
+
+
+class RecordListTooLarge(KafkaError, code=ErrorCode.record_list_too_large): ...
+
+
+class InvalidRequiredAcks(KafkaError, code=ErrorCode.invalid_required_acks): ...
+
+
+class InvalidTimestamp(KafkaError, code=ErrorCode.invalid_timestamp): ...
+
+
+class UnsupportedVersion(KafkaError, code=ErrorCode.unsupported_version): ...
+
+
+class TopicAlreadyExists(KafkaError, code=ErrorCode.topic_already_exists): ...
+
+
+class InvalidPartitions(KafkaError, code=ErrorCode.invalid_partitions): ...
+
+
+class InvalidReplicationFactor(KafkaError, code=ErrorCode.invalid_replication_factor): ...
+
+
+class InvalidReplicaAssignment(KafkaError, code=ErrorCode.invalid_replica_assignment): ...
+
+
+class InvalidConfig(KafkaError, code=ErrorCode.invalid_config): ...
+
+
+class InvalidRequest(KafkaError, code=ErrorCode.invalid_request): ...
+
+
+class PolicyViolation(KafkaError, code=ErrorCode.policy_violation): ...
+
+
+class OutOfOrderSequence(KafkaError, code=ErrorCode.out_of_order_sequence_number): ...
+
+
+class DuplicateSequence(KafkaError, code=ErrorCode.duplicate_sequence_number): ...
+
+
+class InvalidProducerEpoch(KafkaError, code=ErrorCode.invalid_producer_epoch): ...
+
+
+class InvalidTxnState(KafkaError, code=ErrorCode.invalid_txn_state): ...
+
+
+class StorageError(KafkaError, code=ErrorCode.kafka_storage_error): ...
+
+
+class LogDirNotFound(KafkaError, code=ErrorCode.log_dir_not_found): ...
+
+
+class FetchSessionIdNotFound(KafkaError, code=ErrorCode.fetch_session_id_not_found): ...
+
+
+class InvalidFetchSessionEpoch(KafkaError, code=ErrorCode.invalid_fetch_session_epoch): ...
+
+
+class FetchSessionTopicIdError(KafkaError, code=ErrorCode.fetch_session_topic_id_error): ...
+
+
+class TopicDeletionDisabled(KafkaError, code=ErrorCode.topic_deletion_disabled): ...
+
+
+class FencedLeaderEpoch(KafkaError, code=ErrorCode.fenced_leader_epoch): ...
+
+
+class UnknownLeaderEpoch(KafkaError, code=ErrorCode.unknown_leader_epoch): ...
+
+
+class UnsupportedCompressionType(KafkaError, code=ErrorCode.unsupported_compression_type): ...
+
+
+class InvalidRecord(KafkaError, code=ErrorCode.invalid_record): ...
+
+
+class UnknownTopicId(KafkaError, code=ErrorCode.unknown_topic_id): ...
+
+
+class InconsistentTopicId(KafkaError, code=ErrorCode.inconsistent_topic_id): ...
+
+
+def error_code_of(error: Exception) -> ErrorCode:
+    """The code that a peer gets for an exception; logs what is not the peer's doing."""
+    if isinstance(error, KafkaError):
+        return error.code
+    if isinstance(error, OSError):
+        logger.error("storage failed: %s", error)
+        return ErrorCode.kafka_storage_error
+    logger.error("unexpected error while answering a request", exc_info=error)
+    return ErrorCode.unknown_server_error
+
+
+@contextmanager
+def code_for_errors(**fields: object) -> Iterator[dict[str, object]]:
+    """An answer that ends up with ``error_code`` and ``error_message`` set if its block raises."""
+    answer: dict[str, object] = dict(fields)
+    try:
+        yield answer
+    except Exception as error:  # noqa: BLE001  whatever it is becomes a code, and is logged if it is ours
+        code = error_code_of(error)
+        answer["error_code"] = code
+        answer["error_message"] = str(error) if isinstance(error, KafkaError) else None

@@ -1,0 +1,159 @@
+"""The record batch, version 2: its header, its checksum, and nothing of what is inside.
+
+::
+
+    0   base_offset           int64    first offset of the batch
+    8   batch_length          int32    bytes after this field
+    12  leader_epoch          int32    epoch of the leader that appended it
+    16  magic                 int8     2
+    17  crc                   uint32   crc32c of everything from byte 21 on
+    21  attributes            int16    bits 0-2 codec, 3 log append time, 4 transactional, 5 control, 6 delete horizon
+    23  last_offset_delta     int32
+    27  base_timestamp        int64
+    35  max_timestamp         int64
+    43  producer_id           int64    -1 where the producer is not idempotent
+    51  producer_epoch        int16
+    53  base_sequence         int32
+    57  record_count          int32
+    61  records               possibly compressed
+
+The crc does not cover the first 21 bytes, so a broker gives a batch its offset and epoch by rewriting 16 bytes and
+passes the rest through untouched. What lies inside is decoded only where it must be (``record_body.py``).
+"""
+
+from collections.abc import Iterator
+from enum import IntEnum
+from struct import Struct
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from headrace.protocol.errors import CorruptMessage
+
+Buffer = bytes | bytearray | memoryview
+
+HEADER = Struct(">qiibIhiqqqhii")
+HEADER_BYTES = HEADER.size
+#: Offset and length: what must be there to know how long a batch is.
+LENGTH_PREFIX_BYTES = 12
+#: What a broker rewrites: base offset, length (as it was), leader epoch.
+HEAD = Struct(">qii")
+CRC_FIELD_AT = 17
+CRC_STARTS_AT = 21
+MAGIC_AT = 16
+MAGIC = 2
+
+NO_PRODUCER_ID = -1
+NO_SEQUENCE = -1
+NO_TIMESTAMP = -1
+
+_LOG_APPEND_TIME, _TRANSACTIONAL, _CONTROL, _DELETE_HORIZON = 0x08, 0x10, 0x20, 0x40
+_CODEC_MASK = 0x07
+
+
+class Codec(IntEnum):
+    """The names are the values of ``compression.type``."""
+
+    none = 0
+    gzip = 1
+    snappy = 2
+    lz4 = 3
+    zstd = 4
+
+
+class BatchHeader(NamedTuple):
+    base_offset: int
+    batch_length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size_bytes(self) -> int:
+        return self.batch_length + LENGTH_PREFIX_BYTES
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequences wrap to 0 after 2**31 - 1."""
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
+
+    @property
+    def codec_number(self) -> int:
+        return self.attributes & _CODEC_MASK
+
+    @property
+    def is_log_append_time(self) -> bool:
+        return bool(self.attributes & _LOG_APPEND_TIME)
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & _TRANSACTIONAL)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & _CONTROL)
+
+    @property
+    def has_delete_horizon(self) -> bool:
+        """Whether ``base_timestamp`` is when tombstones of this batch may go, and not a time of its records."""
+        return bool(self.attributes & _DELETE_HORIZON)
+
+    @property
+    def has_producer(self) -> bool:
+        return self.producer_id != NO_PRODUCER_ID
+
+
+def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """The header at a position that is known to have one: nothing is checked."""
+    return BatchHeader._make(HEADER.unpack_from(buffer, position))
+
+
+def check_batch(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """The header of a batch that lies whole within the buffer, has our magic and the right crc.
+
+    :raises CorruptMessage: otherwise.
+    """
+    available_bytes = len(buffer) - position
+    if available_bytes < HEADER_BYTES:
+        raise CorruptMessage(f"{available_bytes} bytes are too few for a record batch")
+    header = read_header(buffer, position)
+    if header.magic != MAGIC:
+        raise CorruptMessage(f"record batch has magic {header.magic}, not {MAGIC}")
+    if not HEADER_BYTES <= header.size_bytes <= available_bytes:
+        raise CorruptMessage(f"record batch says {header.size_bytes} bytes, {available_bytes} are there")
+    if compute_crc(buffer, position, header.size_bytes) != header.crc:
+        raise CorruptMessage(f"record batch at offset {header.base_offset} does not match its crc")
+    return header
+
+
+def compute_crc(buffer: Buffer, position: int, size_bytes: int) -> int:
+    return crc32c(memoryview(buffer)[position + CRC_STARTS_AT : position + size_bytes])
+
+
+def iter_headers(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
+    """Positions and headers of the whole batches of a buffer that the log itself wrote; a cut last one is left out."""
+    position, end = 0, len(buffer)
+    while end - position >= HEADER_BYTES:
+        header = read_header(buffer, position)
+        if header.size_bytes > end - position:
+            return
+        yield position, header
+        position += header.size_bytes

@@ -1,0 +1,1 @@
+"""Time: clocks, the timing wheel, timers, and the purgatory of operations that cannot be answered yet. No I/O."""

@@ -1,0 +1,17 @@
+"""A clock that stands still until it is told to move."""
+
+
+class ManualClock:
+    def __init__(self, wall_ms: int = 1_700_000_000_000, monotonic_ms: int = 0) -> None:
+        self._wall_ms = wall_ms
+        self._monotonic_ms = monotonic_ms
+
+    def wall_ms(self) -> int:
+        return self._wall_ms
+
+    def monotonic_ms(self) -> int:
+        return self._monotonic_ms
+
+    def advance(self, by_ms: int) -> None:
+        self._wall_ms += by_ms
+        self._monotonic_ms += by_ms
