@@ -5,15 +5,32 @@ environment would pay at each start. A process that has not loaded Hypothesis by
 """
 
 import sys
+from collections.abc import Callable
+from typing import Any
 
 _ABSENT = object()
 _hypothesis = sys.modules.get("hypothesis", _ABSENT)
 if _hypothesis is _ABSENT:
     sys.modules["hypothesis"] = None  # type: ignore[assignment]  # makes "import hypothesis" raise ImportError
 
+from kio.index import load_request_schema, load_response_schema  # noqa: E402
 from kio.schema.errors import ErrorCode  # noqa: E402
+from kio.schema.index import api_key_map, schema_name_map  # noqa: E402
+from kio.serial import entity_reader  # noqa: E402
+from kio.serial.errors import SerialError  # noqa: E402
 
 if _hypothesis is _ABSENT:
     del sys.modules["hypothesis"]
 
-__all__ = ["ErrorCode"]
+__all__ = ["DecodeFailed", "ErrorCode", "Reader", "entity_reader", "load_request_schema", "load_response_schema"]
+
+#: Reads an entity at a place of a buffer: (the entity, how many bytes it took).
+Reader = Callable[[memoryview | bytes, int], tuple[Any, int]]
+
+#: What kio's readers raise on bytes that do not fit the schema.
+DecodeFailed = (SerialError, ValueError, OverflowError, MemoryError)
+
+
+def versions_of(api_key: int) -> range:
+    versions = schema_name_map[api_key_map[api_key]] if api_key in api_key_map else {}
+    return range(min(versions), max(versions) + 1) if versions else range(0)

@@ -1,0 +1,214 @@
+"""THE registry of the protocol: each API's key, name and versions; requests out of frames, responses into frames.
+
+A request is ``api_key int16, api_version int16, correlation_id int32, client_id nullable string``, then (in flexible
+versions) tagged fields, then the body. A response is the correlation id, in flexible versions an empty tag section,
+then the body. ApiVersions never has that tag section: its reader does not know yet what we speak (KIP-511).
+
+Schemas are kio's, loaded on first use, an API and version at a time: all of them together take seconds to import.
+"""
+
+from enum import IntEnum
+from functools import cache
+from struct import Struct
+from struct import error as StructError  # noqa: N812
+from typing import Any, NamedTuple
+
+from headrace.protocol.encoder import Encode, Message, Placed, encoder_of
+from headrace.protocol.kio import DecodeFailed, Reader, entity_reader, load_request_schema, load_response_schema
+from headrace.protocol.kio import versions_of as kio_versions_of
+
+
+class Api(IntEnum):
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    LEADER_AND_ISR = 4
+    STOP_REPLICA = 5
+    UPDATE_METADATA = 6
+    CONTROLLED_SHUTDOWN = 7
+    OFFSET_COMMIT = 8
+    OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
+    JOIN_GROUP = 11
+    HEARTBEAT = 12
+    LEAVE_GROUP = 13
+    SYNC_GROUP = 14
+    DESCRIBE_GROUPS = 15
+    LIST_GROUPS = 16
+    SASL_HANDSHAKE = 17
+    API_VERSIONS = 18
+    CREATE_TOPICS = 19
+    DELETE_TOPICS = 20
+    DELETE_RECORDS = 21
+    INIT_PRODUCER_ID = 22
+    OFFSET_FOR_LEADER_EPOCH = 23
+    ADD_PARTITIONS_TO_TXN = 24
+    ADD_OFFSETS_TO_TXN = 25
+    END_TXN = 26
+    WRITE_TXN_MARKERS = 27
+    TXN_OFFSET_COMMIT = 28
+    DESCRIBE_ACLS = 29
+    CREATE_ACLS = 30
+    DELETE_ACLS = 31
+    DESCRIBE_CONFIGS = 32
+    ALTER_CONFIGS = 33
+    ALTER_REPLICA_LOG_DIRS = 34
+    DESCRIBE_LOG_DIRS = 35
+    SASL_AUTHENTICATE = 36
+    CREATE_PARTITIONS = 37
+    CREATE_DELEGATION_TOKEN = 38
+    RENEW_DELEGATION_TOKEN = 39
+    EXPIRE_DELEGATION_TOKEN = 40
+    DESCRIBE_DELEGATION_TOKEN = 41
+    DELETE_GROUPS = 42
+    ELECT_LEADERS = 43
+    INCREMENTAL_ALTER_CONFIGS = 44
+    ALTER_PARTITION_REASSIGNMENTS = 45
+    LIST_PARTITION_REASSIGNMENTS = 46
+    OFFSET_DELETE = 47
+    DESCRIBE_CLIENT_QUOTAS = 48
+    ALTER_CLIENT_QUOTAS = 49
+    DESCRIBE_USER_SCRAM_CREDENTIALS = 50
+    ALTER_USER_SCRAM_CREDENTIALS = 51
+    DESCRIBE_CLUSTER = 60
+    DESCRIBE_PRODUCERS = 61
+    DESCRIBE_TRANSACTIONS = 65
+    LIST_TRANSACTIONS = 66
+    CONSUMER_GROUP_HEARTBEAT = 68
+    CONSUMER_GROUP_DESCRIBE = 69
+    GET_TELEMETRY_SUBSCRIPTIONS = 71
+    PUSH_TELEMETRY = 72
+    DESCRIBE_TOPIC_PARTITIONS = 75
+
+    @property
+    def label(self) -> str:
+        """Kafka's own spelling, as in its documentation and its metrics: ``ListOffsets``."""
+        return _LABELS[self]
+
+    @property
+    def is_control(self) -> bool:
+        """Whether the request comes from the controller, and may not wait behind a client's data (mission B)."""
+        return self in _CONTROL
+
+
+_LABELS = {api: "".join(word.capitalize() for word in api.name.split("_")) for api in Api}
+_CONTROL = frozenset({Api.LEADER_AND_ISR, Api.STOP_REPLICA, Api.UPDATE_METADATA, Api.CONTROLLED_SHUTDOWN})
+
+
+class BadRequest(Exception):
+    """Bytes that are no request we can read. There is nothing to answer: the connection is closed."""
+
+
+class RequestHeader(NamedTuple):
+    api: Api
+    version: int
+    correlation_id: int
+    client_id: str | None
+    #: Where the body begins in the frame.
+    body_at: int
+
+
+_FIXED_HEADER = Struct(">hhih")
+_LENGTH_AND_CORRELATION = Struct(">ii")
+
+
+class _Spoken(NamedTuple):
+    """What is needed to read one version of a request and to write its answer."""
+
+    read_body: Reader
+    encode_reply: Encode
+    has_tagged_request_header: bool
+    has_tagged_response_header: bool
+
+
+@cache
+def versions_of(api: Api) -> range:
+    """The versions that we can read and write; empty where kio has no schema for the API."""
+    return kio_versions_of(api)
+
+
+@cache
+def spoken(api: Api, version: int) -> _Spoken:
+    request, response = load_request_schema(api, version), load_response_schema(api, version)
+    return _Spoken(
+        read_body=entity_reader(request),
+        encode_reply=encoder_of(response),
+        has_tagged_request_header=int(request.__header_schema__.__version__) >= 2,
+        has_tagged_response_header=int(response.__header_schema__.__version__) >= 1,
+    )
+
+
+def read_request_header(frame: memoryview) -> RequestHeader:
+    """
+    :raises BadRequest: if the API is unknown or the header is cut short.
+    """
+    try:
+        api_key, version, correlation_id, client_id_bytes = _FIXED_HEADER.unpack_from(frame)
+        api = Api(api_key)
+        at = _FIXED_HEADER.size
+        client_id = None
+        if client_id_bytes >= 0:
+            client_id = str(frame[at : at + client_id_bytes], "utf-8")
+            at += client_id_bytes
+            if at > len(frame):
+                raise BadRequest("the client id is cut short")
+        if version in versions_of(api) and spoken(api, version).has_tagged_request_header:
+            at = _skip_tags(frame, at)
+    except (ValueError, IndexError, StructError) as error:
+        raise BadRequest(f"a request header of {len(frame)} bytes cannot be read: {error}") from None
+    return RequestHeader(api, version, correlation_id, client_id, at)
+
+
+def _skip_tags(frame: memoryview, at: int) -> int:
+    if frame[at] == 0:
+        return at + 1
+    count, at = _uvarint(frame, at)
+    for _ in range(count):
+        _, at = _uvarint(frame, at)
+        size_bytes, at = _uvarint(frame, at)
+        at += size_bytes
+        if at > len(frame):
+            raise BadRequest("a tagged field of the header is cut short")
+    return at
+
+
+def _uvarint(frame: memoryview, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = frame[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+        if shift > 28:
+            raise BadRequest("a length of the header is too long")
+
+
+def read_request_body(header: RequestHeader, frame: memoryview) -> Any:
+    """The body as kio's dataclass of that version: ``Any``, because handlers are written once for all versions.
+
+    :raises BadRequest: if the version is not spoken or the bytes are not a body of it.
+    """
+    if header.version not in versions_of(header.api):
+        raise BadRequest(f"{header.api.label} has no version {header.version}")
+    try:
+        return spoken(header.api, header.version).read_body(frame, header.body_at)[0]
+    except DecodeFailed as error:
+        raise BadRequest(f"the body of {header.api.label} v{header.version} cannot be read: {error}") from None
+
+
+def encode_response(api: Api, version: int, correlation_id: int, reply: Message) -> tuple[bytearray, list[Placed]]:
+    """A whole frame, length included; and which files go where in it, whose bytes the length counts already."""
+    how = spoken(api, version)
+    out = bytearray(8)
+    if how.has_tagged_response_header:
+        out.append(0)
+    placed: list[Placed] = []
+    how.encode_reply(out, reply, placed)
+    size_bytes = len(out) - 4
+    for _, sendable in placed:
+        size_bytes += len(sendable)
+    _LENGTH_AND_CORRELATION.pack_into(out, 0, size_bytes, correlation_id)
+    return out, placed

@@ -1,0 +1,89 @@
+"""Length-prefixed frames out of a byte stream, without I/O and without copying.
+
+A frame is ``length int32`` and that many bytes. The owner asks for room (:meth:`FrameReader.room`), receives into it,
+says how much came (:meth:`FrameReader.received`), and takes whole frames (:meth:`FrameReader.next_frame`) as views into
+the one buffer. A view is good until the next call of ``room``: a connection handles one request at a time, so it never
+receives while a view is in use.
+
+The buffer grows to the largest frame under way and shrinks again when small ones follow. A peer cannot make it grow by
+a length alone: it grows with the bytes that really come, at most doubling.
+"""
+
+from struct import Struct
+
+_LENGTH = Struct(">i")
+_PREFIX_BYTES = _LENGTH.size
+
+INITIAL_BYTES = 16 * 1024
+
+
+class BadFrame(Exception):
+    """A length that is negative or over the limit: the stream cannot be followed any further."""
+
+
+class FrameReader:
+    __slots__ = ("_buffer", "_end", "_last_frame_bytes", "_max_frame_bytes", "_start", "_view")
+
+    def __init__(self, max_frame_bytes: int) -> None:
+        self._max_frame_bytes = max_frame_bytes
+        self._buffer = bytearray(INITIAL_BYTES)
+        self._view = memoryview(self._buffer)
+        self._start = 0  # of the first byte not taken yet
+        self._end = 0  # of what was received
+        self._last_frame_bytes = 0
+
+    def room(self) -> memoryview:
+        """Where to receive; never empty."""
+        pending_bytes, capacity_bytes = self._end - self._start, len(self._buffer)
+        if pending_bytes == 0:
+            self._start = self._end = 0
+            if capacity_bytes > INITIAL_BYTES > self._last_frame_bytes:
+                self._replace_buffer(INITIAL_BYTES)
+        elif self._start + self._wanted_bytes() > capacity_bytes:
+            if self._start:
+                self._view[:pending_bytes] = self._view[self._start : self._end]
+                self._start, self._end = 0, pending_bytes
+            if pending_bytes == capacity_bytes:
+                self._replace_buffer(min(self._wanted_bytes(), capacity_bytes * 2))
+        return self._view[self._end :]
+
+    def received(self, size_bytes: int) -> None:
+        self._end += size_bytes
+
+    def next_frame(self) -> memoryview | None:
+        """The next whole frame without its length, or None until more is received.
+
+        :raises BadFrame: if the length cannot be right.
+        """
+        start = self._start
+        available_bytes = self._end - start
+        if available_bytes < _PREFIX_BYTES:
+            return None
+        (size_bytes,) = _LENGTH.unpack_from(self._buffer, start)
+        if size_bytes < 0 or size_bytes > self._max_frame_bytes:
+            raise BadFrame(f"a frame of {size_bytes} bytes; at most {self._max_frame_bytes} are taken")
+        stop = start + _PREFIX_BYTES + size_bytes
+        if stop > self._end:
+            return None
+        self._start = stop
+        self._last_frame_bytes = size_bytes
+        return self._view[start + _PREFIX_BYTES : stop]
+
+    @property
+    def capacity_bytes(self) -> int:
+        return len(self._buffer)
+
+    def _wanted_bytes(self) -> int:
+        """The size of the frame under way."""
+        if self._end - self._start < _PREFIX_BYTES:
+            return _PREFIX_BYTES
+        (size_bytes,) = _LENGTH.unpack_from(self._buffer, self._start)
+        return int(size_bytes) + _PREFIX_BYTES
+
+    def _replace_buffer(self, capacity_bytes: int) -> None:
+        """A new buffer with what is pending at its start."""
+        pending = self._view[self._start : self._end]
+        buffer = bytearray(capacity_bytes)
+        buffer[: len(pending)] = pending
+        self._buffer, self._view = buffer, memoryview(buffer)
+        self._start, self._end = 0, len(pending)

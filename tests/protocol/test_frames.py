@@ -1,0 +1,64 @@
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.protocol.frames import INITIAL_BYTES, BadFrame, FrameReader
+
+
+def receive(reader: FrameReader, data: bytes) -> list[bytes]:
+    """What a connection does: receive into the room there is, then take the whole frames."""
+    frames = []
+    while data:
+        room = reader.room()
+        assert len(room) > 0
+        taken = min(len(room), len(data))
+        room[:taken] = data[:taken]
+        reader.received(taken)
+        data = data[taken:]
+        while (frame := reader.next_frame()) is not None:
+            frames.append(bytes(frame))
+    return frames
+
+
+def framed(*payloads: bytes) -> bytes:
+    return b"".join(struct.pack(">i", len(payload)) + payload for payload in payloads)
+
+
+@given(
+    payloads=st.lists(st.binary(max_size=300) | st.integers(0, 5 * INITIAL_BYTES).map(bytes), max_size=8),
+    cuts=st.lists(st.integers(1, 40_000), max_size=20),
+)
+def test_any_stream_in_any_pieces_gives_its_frames_back(payloads: list[bytes], cuts: list[int]) -> None:
+    reader, stream, got = FrameReader(10**6), framed(*payloads), []
+    for cut in [*cuts, len(stream) or 1]:
+        got += receive(reader, stream[:cut])
+        stream = stream[cut:]
+    assert got == payloads
+
+
+@pytest.mark.parametrize("length", [-1, -(2**31), 1001])
+def test_a_length_that_cannot_be_right_is_refused(length: int) -> None:
+    reader = FrameReader(1000)
+    with pytest.raises(BadFrame, match="at most 1000"):
+        receive(reader, struct.pack(">i", length))
+
+
+def test_the_largest_frame_is_taken() -> None:
+    assert receive(FrameReader(1000), framed(bytes(1000))) == [bytes(1000)]
+
+
+def test_a_length_alone_does_not_make_the_buffer_grow() -> None:
+    reader = FrameReader(100_000_000)
+    receive(reader, struct.pack(">i", 99_000_000) + bytes(1000))
+    assert reader.capacity_bytes == INITIAL_BYTES
+
+
+def test_the_buffer_shrinks_when_small_frames_follow_a_big_one() -> None:
+    reader = FrameReader(10**7)
+    receive(reader, framed(bytes(2_000_000)))
+    assert reader.capacity_bytes >= 2_000_000
+    receive(reader, framed(b"small"))
+    reader.room()
+    assert reader.capacity_bytes == INITIAL_BYTES
