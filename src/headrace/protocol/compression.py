@@ -1,0 +1,182 @@
+"""The codecs of a batch's records, as Kafka's own clients write and read them.
+
+gzip    members as of RFC 1952, one after another.
+snappy  Java clients write xerial's stream, others one raw snappy block; both are read, the stream is written::
+
+            0   82 'SNAPPY' 00   8 bytes
+            8   version          int32, 1
+            12  readable since   int32, 1
+            16  blocks           int32 length, then that many bytes of raw snappy (32 KB before compression)
+
+lz4     frames with independent blocks of 64 KB.
+zstd    frames.
+
+A few bytes may promise gigabytes. So whoever decompresses says how much it will take, and the output never grows past
+that: it goes into a buffer that we size ourselves, and sizes that the data declares are checked before they are used.
+
+cramjam is loaded with the first batch that needs it: a broker passes batches through and mostly never does.
+"""
+
+import zlib
+from collections.abc import Callable
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from headrace.protocol.errors import CorruptMessage, MessageTooLarge
+from headrace.protocol.records import Buffer, Codec
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+__all__ = ["DEFAULT_LIMIT_BYTES", "compress", "decompress"]
+
+#: As much as a request may carry (``socket.request.max.bytes``): nobody could have sent more in the clear.
+DEFAULT_LIMIT_BYTES = 104_857_600
+
+_GZIP_WINDOW = 16 + zlib.MAX_WBITS
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01" * 2
+_XERIAL_BLOCK_BYTES = 32 * 1024
+_INT32 = Struct(">i")
+#: Kafka's default lz4 level stands for the fast compressor and not for level 9 of the slow one (KIP-390).
+_LZ4_DEFAULT_LEVEL = 9
+_ZSTD_DEFAULT_LEVEL = 3
+#: First guess at how far lz4 and zstd will expand; wrong guesses are repeated with four times as much.
+_FIRST_GUESS, _SMALLEST_OUTPUT_BYTES = 8, 64 * 1024
+#: What cramjam says when the output buffer is full, as opposed to bad input.
+_OUTPUT_FULL = "failed to write whole buffer"
+
+
+def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
+    """The data in a codec; level None is Kafka's default for it (snappy has no levels)."""
+    if codec is Codec.none:
+        return bytes(data)
+    if codec is Codec.gzip:
+        packer = zlib.compressobj(-1 if level is None else level, zlib.DEFLATED, _GZIP_WINDOW)
+        return packer.compress(data) + packer.flush()
+    if codec is Codec.snappy:
+        return _compress_snappy(data)
+    import cramjam
+
+    if codec is Codec.lz4:
+        lz4_level = 0 if level in (None, _LZ4_DEFAULT_LEVEL) else level
+        frame = cramjam.lz4.Compressor(level=lz4_level, content_checksum=False, block_linked=False)
+        frame.compress(bytes(data))
+        return bytes(frame.finish())
+    return bytes(cramjam.zstd.compress(data, level=_ZSTD_DEFAULT_LEVEL if level is None else level))
+
+
+def decompress(codec: Codec, data: Buffer, *, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> bytes:
+    """What was compressed.
+
+    :raises CorruptMessage: if the data is not of that codec, or is cut.
+    :raises MessageTooLarge: if there is more than the limit in it; no more than that is ever in memory.
+    """
+    if codec is Codec.none:
+        if len(data) > limit_bytes:
+            raise _too_large(limit_bytes)
+        return bytes(data)
+    if codec is Codec.gzip:
+        return _decompress_gzip(data, limit_bytes)
+    if codec is Codec.snappy:
+        return _decompress_snappy(data, limit_bytes)
+    import cramjam
+
+    module = cramjam.lz4 if codec is Codec.lz4 else cramjam.zstd
+    return _decompress_growing(cramjam, module.decompress_into, data, limit_bytes)
+
+
+def _too_large(limit_bytes: int) -> MessageTooLarge:
+    return MessageTooLarge(f"compressed records hold more than {limit_bytes} bytes")
+
+
+def _decompress_gzip(data: Buffer, limit_bytes: int) -> bytes:
+    parts: list[bytes] = []
+    room_bytes = limit_bytes
+    rest: Buffer = data
+    try:
+        while True:
+            member = zlib.decompressobj(_GZIP_WINDOW)
+            # One byte above the limit tells a stream that just fits from one that does not.
+            part = member.decompress(rest, room_bytes + 1)
+            room_bytes -= len(part)
+            if room_bytes < 0:
+                raise _too_large(limit_bytes)
+            parts.append(part)
+            if not member.eof:
+                raise CorruptMessage("gzip stream is cut")
+            rest = member.unused_data
+            if not rest:
+                return b"".join(parts)
+    except zlib.error as error:
+        raise CorruptMessage(f"not a gzip stream: {error}") from error
+
+
+def _compress_snappy(data: Buffer) -> bytes:
+    import cramjam
+
+    view = memoryview(data)
+    parts = [_XERIAL_HEADER]
+    for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES]))
+        parts += _INT32.pack(len(block)), block
+    return b"".join(parts)
+
+
+def _decompress_snappy(data: Buffer, limit_bytes: int) -> bytes:
+    import cramjam
+
+    view = memoryview(data)
+    is_stream = bytes(view[: len(_XERIAL_MAGIC)]) == _XERIAL_MAGIC
+    blocks = _xerial_blocks(view) if is_stream else [view]
+    parts: list[bytes] = []
+    room_bytes = limit_bytes
+    try:
+        for block in blocks:
+            room_bytes -= cramjam.snappy.decompress_raw_len(block)
+            if room_bytes < 0:
+                raise _too_large(limit_bytes)
+            parts.append(bytes(cramjam.snappy.decompress_raw(block)))
+    except cramjam.DecompressionError as error:
+        raise CorruptMessage(f"not a snappy block: {error}") from error
+    return b"".join(parts)
+
+
+def _xerial_blocks(view: memoryview) -> list[memoryview]:
+    blocks: list[memoryview] = []
+    position, end = 0, len(view)
+    while position < end:
+        if view[position : position + len(_XERIAL_MAGIC)] == _XERIAL_MAGIC:
+            # Streams may be joined, so a header may come between blocks; no block is 0x82534e41 bytes long.
+            position += len(_XERIAL_HEADER)
+            if position > end:
+                raise CorruptMessage("snappy stream is cut within its header")
+            continue
+        if end - position < _INT32.size:
+            raise CorruptMessage("snappy stream is cut within a block length")
+        (block_bytes,) = _INT32.unpack_from(view, position)
+        position += _INT32.size
+        if not 0 < block_bytes <= end - position:
+            raise CorruptMessage(f"snappy block says {block_bytes} bytes, {end - position} are there")
+        blocks.append(view[position : position + block_bytes])
+        position += block_bytes
+    return blocks
+
+
+def _decompress_growing(
+    cramjam: "ModuleType", decompress_into: Callable[[Buffer, bytearray], int], data: Buffer, limit_bytes: int
+) -> bytes:
+    output_bytes = max(_SMALLEST_OUTPUT_BYTES, _FIRST_GUESS * len(data))
+    while True:
+        output_bytes = min(output_bytes, limit_bytes)
+        output = bytearray(output_bytes)
+        try:
+            written_bytes = decompress_into(data, output)
+        except cramjam.DecompressionError as error:
+            if str(error) != _OUTPUT_FULL:
+                raise CorruptMessage(f"compressed records cannot be read: {error}") from error
+            if output_bytes == limit_bytes:
+                raise _too_large(limit_bytes) from error
+            output_bytes *= 4
+            continue
+        return bytes(memoryview(output)[:written_bytes])

@@ -1,0 +1,383 @@
+"""What is inside a record batch: its records, read and written.
+
+After the header of ``records.py`` come ``record_count`` records, together in one codec::
+
+    length           varint    bytes after this field
+    attributes       int8      unused, 0
+    timestamp_delta  varlong   from the batch's base_timestamp
+    offset_delta     varint    from the batch's base_offset
+    key length, key            varint, -1 for none
+    value length, value        varint, -1 for none (a tombstone where there is a key)
+    header count     varint
+    headers                    each key length, utf-8 key, value length (-1 for none), value
+
+Varints are little-endian groups of 7 bits with a continuation bit, zigzag, so that small negatives are short.
+Deltas of a compacted batch have gaps. A batch with the delete-horizon bit has the horizon where base_timestamp was,
+and its deltas count from there (KIP-534), so both kinds are read alike. A log-append-time batch gives all its records
+max_timestamp. Control records (the ends of transactions) have the key (int16 version, int16 kind) and the value
+(int16 version, int32 coordinator epoch).
+
+Header keys that are not utf-8 are kept by ``surrogateescape``, since Kafka stores them and so must we.
+
+A crc says that bytes arrived as they left, not that they make sense: every length here is the word of a stranger.
+"""
+
+from collections.abc import Iterable, Sequence
+from enum import IntEnum
+from struct import Struct, pack
+from typing import NamedTuple, NoReturn
+
+from headrace.protocol.compression import DEFAULT_LIMIT_BYTES, compress, decompress
+from headrace.protocol.errors import CorruptMessage, InvalidRecord, UnsupportedCompressionType
+from headrace.protocol.records import (
+    CRC_FIELD_AT,
+    HEADER,
+    HEADER_BYTES,
+    LENGTH_PREFIX_BYTES,
+    MAGIC,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    BatchHeader,
+    Buffer,
+    Codec,
+    check_batch,
+    compute_crc,
+)
+
+__all__ = [
+    "ControlKind",
+    "Record",
+    "RecordSlice",
+    "assemble_batch",
+    "build_batch",
+    "check_every_record",
+    "codec_of",
+    "control_record",
+    "decode_records",
+    "decompress_body",
+    "read_control_kind",
+    "recompress",
+    "slice_records",
+]
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+#: Seven fields of at least a byte each.
+_SMALLEST_RECORD_BYTES = 7
+_LOG_APPEND_TIME, _TRANSACTIONAL, _CONTROL, _DELETE_HORIZON = 0x08, 0x10, 0x20, 0x40
+_MASK_64 = 0xFFFF_FFFF_FFFF_FFFF
+_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+_CRC = Struct(">I")
+_CONTROL_KEY = Struct(">hh")
+_CONTROL_VALUE = Struct(">hi")
+
+
+class Record(NamedTuple):
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+
+
+class RecordSlice(NamedTuple):
+    """A record as far as compaction must know it; start and end are where its bytes lie in the body."""
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value_at: int
+    value_bytes: int
+    start: int
+    end: int
+
+    @property
+    def has_value(self) -> bool:
+        return self.value_bytes >= 0
+
+
+class ControlKind(IntEnum):
+    abort = 0
+    commit = 1
+
+
+# ---------------------------------------------------------------------------------------------------------- reading
+
+
+def codec_of(header: BatchHeader) -> Codec:
+    """:raises UnsupportedCompressionType: for the numbers that no codec has."""
+    try:
+        return Codec(header.codec_number)
+    except ValueError:
+        raise UnsupportedCompressionType(f"no codec has the number {header.codec_number}") from None
+
+
+def decompress_body(header: BatchHeader, batch: Buffer, *, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> bytes:
+    """The bytes of a batch's records, in the clear. The batch's header is as ``check_batch`` found it."""
+    body = memoryview(batch)[HEADER_BYTES : header.size_bytes]
+    if header.record_count == 0 and not body:
+        return b""
+    return decompress(codec_of(header), body, limit_bytes=limit_bytes)
+
+
+def decode_records(batch: Buffer, *, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> list[Record]:
+    """All records of one whole batch.
+
+    :raises CorruptMessage: if the batch is cut, fails its crc, or cannot be decompressed.
+    :raises InvalidRecord: if what is inside contradicts itself.
+    :raises MessageTooLarge: if the records take more than the limit once decompressed.
+    """
+    header = check_batch(batch)
+    body = decompress_body(header, batch, limit_bytes=limit_bytes)
+    records: list[Record] = []
+    for offset, timestamp_ms, key, value_at, value_bytes, _, end in slice_records(header, body):
+        headers_at = value_at + value_bytes if value_bytes > 0 else value_at
+        value = body[value_at:headers_at] if value_bytes >= 0 else None
+        is_bare = body[headers_at] == 0 and headers_at + 1 == end
+        headers = () if is_bare else _read_headers(body, headers_at, end)
+        records.append(Record(offset, timestamp_ms, key, value, headers))
+    return records
+
+
+def slice_records(header: BatchHeader, body: bytes) -> list[RecordSlice]:
+    """Where each record lies, its key, and whether it has a value. Headers are stepped over, unread.
+
+    :raises InvalidRecord: if lengths do not fit the bytes.
+    """
+    count, end = header.record_count, len(body)
+    if not 0 <= count <= end // _SMALLEST_RECORD_BYTES:
+        _invalid(f"{count} records cannot be in {end} bytes")
+    base_offset, base_timestamp = header.base_offset, header.base_timestamp
+    fixed_time = header.max_timestamp if header.is_log_append_time else None
+    varint = _read_varint
+    slices: list[RecordSlice] = []
+    position = 0
+    try:
+        for _ in range(count):
+            start = position
+            length, position = varint(body, position)
+            record_end = position + length
+            if length < 0 or record_end > end:
+                _invalid(f"record of {length} bytes, {end - position} are there")
+            delta, position = varint(body, position + 1)
+            timestamp_ms = base_timestamp + delta if fixed_time is None else fixed_time
+            if not _INT64_MIN <= timestamp_ms <= _INT64_MAX:
+                _invalid("record timestamp is out of range")
+            # Nearly always one byte: worth not calling.
+            byte = body[position]
+            if byte < 0x80:
+                delta, position = (byte >> 1) ^ -(byte & 1), position + 1
+            else:
+                delta, position = varint(body, position)
+            key_bytes, position = varint(body, position)
+            key = None
+            if key_bytes >= 0:
+                key = body[position : position + key_bytes]
+                position += key_bytes
+            value_bytes, value_at = varint(body, position)
+            if value_at + max(value_bytes, 0) >= record_end:
+                _invalid("record is shorter than its fields")
+            offset = base_offset + delta
+            slices.append(RecordSlice(offset, timestamp_ms, key, value_at, value_bytes, start, record_end))
+            position = record_end
+    except IndexError:
+        _invalid("records end within a record")
+    if position != end:
+        _invalid(f"{end - position} bytes follow the last record")
+    return slices
+
+
+def check_every_record(batch: Buffer, *, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> list[Record]:
+    """All records of a batch that a producer just made: besides being well formed, they are numbered without gaps.
+
+    :raises KafkaError: as :func:`decode_records`.
+    """
+    records = decode_records(batch, limit_bytes=limit_bytes)
+    header = check_batch(batch)
+    if header.last_offset_delta != len(records) - 1:
+        _invalid(f"batch of {len(records)} records ends at offset delta {header.last_offset_delta}")
+    for expected_offset, record in enumerate(records, header.base_offset):
+        if record.offset != expected_offset:
+            _invalid(
+                f"record {expected_offset - header.base_offset} has offset delta {record.offset - expected_offset}"
+            )
+    return records
+
+
+def _read_headers(body: bytes, position: int, end: int) -> Headers:
+    headers: list[tuple[str, bytes | None]] = []
+    try:
+        count, position = _read_varint(body, position)
+        if not 0 <= count <= end - position:
+            _invalid(f"{count} headers cannot be in {end - position} bytes")
+        for _ in range(count):
+            key_bytes, position = _read_varint(body, position)
+            if not 0 <= key_bytes <= end - position:
+                _invalid(f"header key of {key_bytes} bytes, {end - position} are there")
+            key = body[position : position + key_bytes].decode("utf-8", "surrogateescape")
+            value_bytes, position = _read_varint(body, position + key_bytes)
+            value = None
+            if value_bytes >= 0:
+                value = body[position : position + value_bytes]
+                position += value_bytes
+            if position > end:
+                _invalid("record header is cut")
+            headers.append((key, value))
+    except IndexError:
+        _invalid("records end within a header")
+    if position != end:
+        _invalid(f"{end - position} bytes follow the headers of a record")
+    return tuple(headers)
+
+
+def _read_varint(data: bytes, position: int) -> tuple[int, int]:
+    byte = data[position]
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), position + 1
+    result, shift = byte & 0x7F, 7
+    while True:
+        position += 1
+        byte = data[position]
+        result |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            result &= _MASK_64
+            return (result >> 1) ^ -(result & 1), position + 1
+        shift += 7
+        if shift > 63:
+            _invalid("varint is longer than 10 bytes")
+
+
+def _invalid(reason: str) -> NoReturn:
+    raise InvalidRecord(reason)
+
+
+# ---------------------------------------------------------------------------------------------------------- writing
+
+
+def build_batch(
+    records: Iterable[Record | tuple[int, int, bytes | None, bytes | None, Headers]],
+    *,
+    base_offset: int = 0,
+    codec: Codec = Codec.none,
+    level: int | None = None,
+    log_append_time_ms: int | None = None,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = -1,
+    base_sequence: int = NO_SEQUENCE,
+    leader_epoch: int = -1,
+    is_transactional: bool = False,
+    is_control: bool = False,
+    delete_horizon_ms: int | None = None,
+    last_offset_delta: int | None = None,
+) -> bytes:
+    """A whole batch. Offset deltas come from the records' offsets, so gaps stay gaps.
+
+    ``last_offset_delta`` is for batches that lost their last records; without it, it is the last record's.
+    """
+    rows = list(records)
+    base_timestamp = delete_horizon_ms
+    if base_timestamp is None:
+        base_timestamp = rows[0][1] if rows else NO_TIMESTAMP
+    max_timestamp = log_append_time_ms
+    if max_timestamp is None:
+        max_timestamp = max((row[1] for row in rows), default=NO_TIMESTAMP)
+    if last_offset_delta is None:
+        last_offset_delta = rows[-1][0] - base_offset if rows else 0
+    attributes = (
+        (_LOG_APPEND_TIME if log_append_time_ms is not None else 0)
+        | (_TRANSACTIONAL if is_transactional else 0)
+        | (_CONTROL if is_control else 0)
+        | (_DELETE_HORIZON if delete_horizon_ms is not None else 0)
+    )
+    body = bytearray()
+    for row in rows:
+        _write_record(body, row, base_offset, base_timestamp)
+    header = BatchHeader(
+        base_offset=base_offset, batch_length=0, leader_epoch=leader_epoch, magic=MAGIC, crc=0, attributes=attributes,
+        last_offset_delta=last_offset_delta, base_timestamp=base_timestamp, max_timestamp=max_timestamp,
+        producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=base_sequence, record_count=len(rows),
+    )  # fmt: skip
+    return assemble_batch(header, body, codec=codec, level=level)
+
+
+def assemble_batch(header: BatchHeader, body: Buffer, *, codec: Codec, level: int | None = None) -> bytes:
+    """A batch of a header and records in the clear; codec, length and crc of the header are filled in.
+
+    A batch without records is written in no codec, as Kafka does it: there is nothing to compress.
+    """
+    if header.record_count == 0:
+        codec = Codec.none
+    packed = compress(codec, body, level)
+    size_bytes = HEADER_BYTES + len(packed)
+    attributes = header.attributes & ~0x07 | codec
+    header = header._replace(batch_length=size_bytes - LENGTH_PREFIX_BYTES, attributes=attributes, crc=0)
+    batch = bytearray(HEADER.pack(*header))
+    batch += packed
+    _CRC.pack_into(batch, CRC_FIELD_AT, compute_crc(batch, 0, size_bytes))
+    return bytes(batch)
+
+
+def recompress(
+    batch: Buffer, codec: Codec, level: int | None = None, *, limit_bytes: int = DEFAULT_LIMIT_BYTES
+) -> bytes:
+    """The same batch in another codec; its records are not looked at."""
+    header = check_batch(batch)
+    body = decompress_body(header, batch, limit_bytes=limit_bytes)
+    return assemble_batch(header, body, codec=codec, level=level)
+
+
+def control_record(kind: ControlKind, coordinator_epoch: int, *, offset: int = 0, timestamp_ms: int) -> Record:
+    """The record that ends a transaction; its batch is built with ``is_control`` and ``is_transactional``."""
+    return Record(offset, timestamp_ms, _CONTROL_KEY.pack(0, kind), _CONTROL_VALUE.pack(0, coordinator_epoch))
+
+
+def read_control_kind(key: bytes | None) -> int:
+    """The number of a control record's kind; those that are not a :class:`ControlKind` are for others to know."""
+    if key is None or len(key) < _CONTROL_KEY.size:
+        raise CorruptMessage("control record has no kind")
+    kind: int = _CONTROL_KEY.unpack_from(key)[1]
+    return kind
+
+
+def _write_record(
+    body: bytearray,
+    row: Record | tuple[int, int, bytes | None, bytes | None, Headers],
+    base_offset: int,
+    base_timestamp: int,
+) -> None:
+    offset, timestamp_ms, key, value, headers = row
+    record = bytearray(1)
+    record += _varint(timestamp_ms - base_timestamp)
+    record += _varint(offset - base_offset)
+    _write_bytes(record, key)
+    _write_bytes(record, value)
+    record += _varint(len(headers))
+    for name, content in headers:
+        _write_bytes(record, name.encode("utf-8", "surrogateescape"))
+        _write_bytes(record, content)
+    body += _varint(len(record))
+    body += record
+
+
+def _write_bytes(record: bytearray, content: bytes | None) -> None:
+    if content is None:
+        record.append(1)
+    else:
+        record += _varint(len(content))
+        record += content
+
+
+def _varint(value: int) -> bytes:
+    rest = (value << 1) ^ (value >> 63)
+    if rest < 0x80:
+        return _ONE_BYTE[rest]
+    packed = bytearray()
+    while rest >= 0x80:
+        packed.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    packed.append(rest)
+    return bytes(packed)
+
+
+_ONE_BYTE: Sequence[bytes] = [pack("B", value) for value in range(0x80)]
