@@ -1,0 +1,123 @@
+"""The timer: what is to be done after a delay, on a timing wheel (see ``wheel.py`` for how that works).
+
+It has no thread and no loop. Whoever owns the loop keeps one loop timer armed for :meth:`Timer.next_due_ms`, calls
+:meth:`Timer.advance` when that fires, and arms it anew; ``on_earlier`` says that a new task is due before all others,
+so that the loop timer must be moved forward. While nothing is pending nothing is armed.
+
+Delays count from the clock's current millisecond and are rounded up to whole ticks: nothing runs before its time, and
+everything runs in the first ``advance`` at or after its tick, tick by tick. Within one tick there is no promise.
+"""
+
+from collections.abc import Callable
+from logging import getLogger
+
+from headrace.runtime.clock import Clock
+from headrace.runtime.wheel import DelayQueue, PendingCount, TimerTask, TimerTaskList, TimingWheel
+
+__all__ = ["Timer", "TimerTask"]
+
+logger = getLogger(__name__)
+
+
+def _ignore() -> None:
+    pass
+
+
+class Timer:
+    def __init__(
+        self, clock: Clock, *, tick_ms: int = 1, wheel_size: int = 20, on_earlier: Callable[[], None] | None = None
+    ) -> None:
+        if tick_ms < 1 or wheel_size < 2:
+            raise ValueError(f"a wheel of {wheel_size} buckets of {tick_ms} ms cannot turn")
+        self._clock = clock
+        self._tick_ms = tick_ms
+        self._on_earlier = on_earlier or _ignore
+        self._queue = DelayQueue(self._head_changed)
+        self._wheel = TimingWheel(tick_ms, wheel_size, clock.monotonic_ms(), self._queue)
+        #: Due, and not yet run.
+        self._ready = TimerTaskList()
+        self._pending = PendingCount()
+        self._is_moving_tasks = False
+
+    def __len__(self) -> int:
+        return self._pending.count
+
+    def schedule(self, delay_ms: int, action: Callable[[], None]) -> TimerTask:
+        """Run ``action`` in ``delay_ms``; with no delay or a negative one, in the next ``advance``."""
+        now_ms = self._clock.monotonic_ms()
+        wheel = self._wheel
+        tick_ms = self._tick_ms
+        if now_ms >= wheel.current_time_ms + tick_ms:
+            self._catch_up(now_ms)
+        pending = self._pending
+        pending.count += 1
+        if delay_ms <= 0:
+            task = TimerTask(now_ms, action, pending)
+            self._make_ready(task)
+            return task
+        task = TimerTask(-(-(now_ms + delay_ms) // tick_ms) * tick_ms, action, pending)
+        if not wheel.add(task):
+            self._make_ready(task)
+        return task
+
+    def next_due_ms(self) -> int | None:
+        """When, in the clock's monotonic time, ``advance`` has something to do next; None when nothing is pending."""
+        first_ready = self._ready.first()
+        if first_ready is not None:
+            return first_ready.expiration_ms
+        return self._queue.next_expiration_ms()
+
+    def advance(self) -> int:
+        """Run all that is due by now, and say how many actions ran. What they schedule waits for the next call."""
+        self._move_due_tasks(self._clock.monotonic_ms())
+        running, self._ready = self._ready, TimerTaskList()
+        ran_count = 0
+        try:
+            # One by one off the list, so that an action can still cancel those after it.
+            while (task := running.first()) is not None:
+                ran_count += 1
+                self._run(task.take_action())
+        finally:
+            # Something stopped us that is no Exception: what has not run is still due.
+            while (task := running.pop_first()) is not None:
+                self._ready.add(task)
+        return ran_count
+
+    def _move_due_tasks(self, now_ms: int) -> None:
+        self._is_moving_tasks = True
+        wheel, ready = self._wheel, self._ready
+        while (expired := self._queue.poll(now_ms)) is not None:
+            expiration_ms, bucket = expired
+            wheel.advance_clock(expiration_ms)
+            while (task := bucket.pop_first()) is not None:
+                if not wheel.add(task):
+                    ready.add(task)
+        wheel.advance_clock(now_ms)
+        self._is_moving_tasks = False
+
+    def _catch_up(self, now_ms: int) -> None:
+        """Turn the wheel as near to now as the next bucket allows.
+
+        Without this a short delay after a long quiet time would land in a coarse wheel, and pass through them all.
+        """
+        next_expiration_ms = self._queue.next_expiration_ms()
+        if next_expiration_ms is None or next_expiration_ms > now_ms:
+            self._wheel.advance_clock(now_ms)
+
+    def _make_ready(self, task: TimerTask) -> None:
+        is_first = not self._ready
+        self._ready.add(task)
+        if is_first:
+            self._on_earlier()
+
+    def _head_changed(self) -> None:
+        # Moving down the wheels is not news to the driver, who asks anew after each advance.
+        if not self._is_moving_tasks:
+            self._on_earlier()
+
+    @staticmethod
+    def _run(action: Callable[[], None]) -> None:
+        try:
+            action()
+        except Exception:
+            logger.exception("a timer's action failed: %r", action)
