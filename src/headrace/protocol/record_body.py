@@ -176,7 +176,7 @@ def slice_records(header: BatchHeader, body: bytes) -> list[RecordSlice]:
                 key = body[position : position + key_bytes]
                 position += key_bytes
             value_bytes, value_at = varint(body, position)
-            if value_at + max(value_bytes, 0) >= record_end:
+            if (value_at if value_bytes < 0 else value_at + value_bytes) >= record_end:
                 _invalid("record is shorter than its fields")
             offset = base_offset + delta
             slices.append(RecordSlice(offset, timestamp_ms, key, value_at, value_bytes, start, record_end))

@@ -1,0 +1,259 @@
+"""Records inside a batch: round trips, agreement with other clients' code, and bytes that make no sense."""
+
+import warnings
+from struct import pack_into
+
+import pytest
+from aiokafka.record.default_records import DefaultRecordBatch as AioBatch
+from aiokafka.record.default_records import DefaultRecordBatchBuilder as AioBuilder
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.protocol.errors import (
+    CorruptMessage,
+    InvalidRecord,
+    KafkaError,
+    MessageTooLarge,
+    UnsupportedCompressionType,
+)
+from headrace.protocol.record_body import (
+    ControlKind,
+    Record,
+    build_batch,
+    check_every_record,
+    control_record,
+    decode_records,
+    decompress_body,
+    read_control_kind,
+    recompress,
+    slice_records,
+)
+from headrace.protocol.records import CRC_FIELD_AT, HEADER_BYTES, Codec, check_batch, compute_crc
+
+with warnings.catch_warnings():
+    # kafka-python reads its own files by a function that Python 3.11 calls deprecated.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from kafka.codec import has_lz4, has_snappy, has_zstd
+    from kafka.record.default_records import DefaultRecordBatch as PyBatch
+    from kafka.record.default_records import DefaultRecordBatchBuilder as PyBuilder
+
+CODECS = list(Codec)
+KAFKA_PYTHON_HAS = {
+    Codec.none: True, Codec.gzip: True, Codec.snappy: has_snappy(), Codec.lz4: has_lz4(), Codec.zstd: has_zstd(),
+}  # fmt: skip
+MB = 1024 * 1024
+
+headers = st.lists(st.tuples(st.text(max_size=10), st.none() | st.binary(max_size=20)), max_size=3).map(tuple)
+contents = st.none() | st.binary(max_size=200)
+timestamps = st.integers(-1, 2**42)
+rows = st.lists(st.tuples(timestamps, contents, contents, headers), min_size=1, max_size=20)
+
+SAMPLE = [
+    Record(0, 1_700_000_000_000, b"k0", b"v0", ()),
+    Record(1, 1_700_000_000_500, None, b"v" * 300, (("h", b"1"), ("ü", None))),
+    Record(2, 1_699_999_999_000, b"", None, ()),
+]
+
+
+def numbered(some_rows, base_offset=0, gap=1):
+    return [Record(base_offset + at * gap, *row) for at, row in enumerate(some_rows)]
+
+
+def recrc(batch):
+    batch = bytearray(batch)
+    pack_into(">I", batch, CRC_FIELD_AT, compute_crc(batch, 0, len(batch)))
+    return bytes(batch)
+
+
+@given(rows, st.sampled_from(CODECS), st.integers(0, 2**62), st.integers(1, 1000))
+def test_records_come_back_as_they_were(some_rows, codec, base_offset, gap):
+    records = numbered(some_rows, base_offset, gap)
+    batch = build_batch(records, base_offset=base_offset, codec=codec)
+    assert decode_records(batch) == records
+    header = check_batch(batch)
+    assert header.last_offset == records[-1].offset
+    assert header.max_timestamp == max(record.timestamp_ms for record in records)
+
+
+@given(rows, st.sampled_from(CODECS), st.sampled_from(CODECS))
+def test_recompressing_changes_nothing_but_the_codec(some_rows, before, after):
+    records = numbered(some_rows)
+    batch = recompress(build_batch(records, codec=before, producer_id=7, producer_epoch=1, base_sequence=3), after)
+    assert check_batch(batch).codec_number == after
+    assert check_batch(batch).producer_id == 7
+    assert check_every_record(batch) == records
+
+
+def test_all_header_fields_are_written():
+    header = check_batch(
+        build_batch(
+            SAMPLE, base_offset=0, producer_id=1 << 40, producer_epoch=5, base_sequence=9, leader_epoch=4,
+            is_transactional=True, is_control=True, last_offset_delta=10,
+        )
+    )  # fmt: skip
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (1 << 40, 5, 9)
+    assert (header.leader_epoch, header.last_offset_delta, header.record_count) == (4, 10, 3)
+    assert header.is_transactional
+    assert header.is_control
+
+
+def test_log_append_time_is_the_time_of_every_record():
+    batch = build_batch(SAMPLE, log_append_time_ms=1_800_000_000_000)
+    assert {record.timestamp_ms for record in decode_records(batch)} == {1_800_000_000_000}
+
+
+def test_a_delete_horizon_leaves_the_timestamps_alone():
+    batch = build_batch(SAMPLE, delete_horizon_ms=1_900_000_000_000)
+    assert decode_records(batch) == SAMPLE
+    assert check_batch(batch).has_delete_horizon
+    assert check_batch(batch).base_timestamp == 1_900_000_000_000
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_an_empty_batch_is_not_compressed(codec):
+    batch = build_batch([], base_offset=5, codec=codec, last_offset_delta=3)
+    assert len(batch) == HEADER_BYTES
+    assert check_batch(batch).codec_number == Codec.none
+    assert check_batch(batch).last_offset == 8
+    assert decode_records(batch) == []
+    assert recompress(batch, Codec.zstd) == batch
+
+
+def test_slices_are_the_bytes_of_the_records():
+    batch = build_batch(SAMPLE, codec=Codec.zstd)
+    body = decompress_body(check_batch(batch), batch)
+    slices = slice_records(check_batch(batch), body)
+    assert b"".join(body[part.start : part.end] for part in slices) == body
+    assert [(part.offset, part.key, part.has_value) for part in slices] == [
+        (record.offset, record.key, record.value is not None) for record in SAMPLE
+    ]
+
+
+def test_a_header_key_that_is_not_utf8_survives():
+    records = [Record(0, 1, b"k", b"v", ((b"\xff\xfe".decode("utf-8", "surrogateescape"), b"x"),))]
+    batch = build_batch(records)
+    assert b"\xff\xfe" in batch
+    assert decode_records(batch) == records
+
+
+def test_control_records_are_those_of_kafka():
+    record = control_record(ControlKind.commit, 7, timestamp_ms=1)
+    assert record.key == bytes.fromhex("0000 0001")
+    assert record.value == bytes.fromhex("0000 00000007")
+    assert read_control_kind(record.key) == ControlKind.commit
+    assert read_control_kind(bytes.fromhex("0000 0005")) == 5
+    with pytest.raises(CorruptMessage):
+        read_control_kind(b"\0")
+
+
+# ------------------------------------------------------------------------------------------- other clients' own code
+
+
+@given(rows, st.sampled_from(CODECS))
+def test_aiokafka_reads_ours(some_rows, codec):
+    records = numbered(some_rows)
+    theirs = AioBatch(build_batch(records, codec=codec))
+    assert theirs.validate_crc()
+    assert [Record(r.offset, r.timestamp, r.key, r.value, tuple(r.headers)) for r in theirs] == records
+
+
+@given(rows, st.sampled_from(CODECS))
+def test_we_read_aiokafkas(some_rows, codec):
+    records = numbered(some_rows)
+    assert check_every_record(_built_by(AioBuilder, records, codec)) == records
+
+
+@pytest.mark.parametrize("codec", [codec for codec in CODECS if KAFKA_PYTHON_HAS[codec]])
+def test_kafka_python_reads_ours_and_we_read_its(codec):
+    theirs = PyBatch(build_batch(SAMPLE, codec=codec))
+    assert theirs.validate_crc()
+    assert [Record(r.offset, r.timestamp, r.key, r.value, tuple(r.headers)) for r in theirs] == SAMPLE
+    assert check_every_record(_built_by(PyBuilder, SAMPLE, codec)) == SAMPLE
+
+
+def _built_by(builder_class, records, codec):
+    builder = builder_class(
+        magic=2, compression_type=codec, is_transactional=0, producer_id=-1, producer_epoch=-1, base_sequence=-1,
+        batch_size=MB,
+    )  # fmt: skip
+    for record in records:
+        builder.append(record.offset, record.timestamp_ms, record.key, record.value, list(record.headers))
+    return bytes(builder.build())
+
+
+# ------------------------------------------------------------------------------------------------------ bad input
+
+
+def test_a_wrong_crc_is_corrupt():
+    batch = bytearray(build_batch(SAMPLE))
+    batch[-1] ^= 1
+    with pytest.raises(CorruptMessage):
+        decode_records(batch)
+
+
+@pytest.mark.parametrize("count", [-1, 2, 4, 2**31 - 1, -(2**31)])
+def test_a_wrong_count_is_invalid(count):
+    batch = bytearray(build_batch(SAMPLE))
+    pack_into(">i", batch, 57, count)
+    with pytest.raises(InvalidRecord):
+        decode_records(recrc(batch))
+
+
+def test_a_codec_nobody_has_is_unsupported():
+    batch = bytearray(build_batch(SAMPLE))
+    batch[22] |= 0x05
+    with pytest.raises(UnsupportedCompressionType):
+        decode_records(recrc(batch))
+
+
+def test_a_bomb_is_too_large():
+    batch = build_batch([Record(0, 0, None, bytes(8 * MB), ())], codec=Codec.zstd)
+    with pytest.raises(MessageTooLarge):
+        decode_records(batch, limit_bytes=MB)
+
+
+@pytest.mark.parametrize("deltas", [(1, 2, 3), (0, 2, 3), (0, 0, 1), (0, 2, 1)])
+def test_a_new_batch_numbers_its_records_without_gaps(deltas):
+    records = [record._replace(offset=delta) for record, delta in zip(SAMPLE, deltas, strict=True)]
+    with pytest.raises(InvalidRecord):
+        check_every_record(build_batch(records, last_offset_delta=2))
+
+
+def test_a_new_batch_ends_at_its_last_record():
+    with pytest.raises(InvalidRecord):
+        check_every_record(build_batch(SAMPLE, last_offset_delta=3))
+
+
+@given(st.binary(max_size=300))
+def test_random_bytes_raise_only_kafka_errors(garbage):
+    with pytest.raises(KafkaError):
+        decode_records(garbage)
+
+
+@given(st.sampled_from(CODECS), st.binary(max_size=200), st.integers(0, 20))
+@settings(max_examples=200)
+def test_random_bodies_raise_only_kafka_errors(codec, garbage, count):
+    batch = bytearray(build_batch(SAMPLE)[:HEADER_BYTES] + garbage)
+    pack_into(">i", batch, 8, len(batch) - 12)
+    batch[22] = codec
+    pack_into(">i", batch, 57, count)
+    _only_kafka_errors(recrc(batch))
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_every_flipped_byte_raises_only_kafka_errors(codec):
+    good = build_batch(SAMPLE, codec=codec)
+    for at in range(21, len(good)):
+        for flip in (0x01, 0x80, 0xFF):
+            batch = bytearray(good)
+            batch[at] ^= flip
+            _only_kafka_errors(recrc(batch))
+
+
+def _only_kafka_errors(batch):
+    for read in (decode_records, check_every_record):
+        try:
+            records = read(batch, limit_bytes=MB)
+        except KafkaError:
+            continue
+        assert sum(len(record.value or b"") for record in records) <= MB
