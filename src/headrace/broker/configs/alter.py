@@ -1,0 +1,159 @@
+"""AlterConfigs and IncrementalAlterConfigs, as pure functions from stored settings to stored settings.
+
+A change is a triple (name, operation, value) with the operation's number in the protocol. Either all changes of a
+resource are good and the new settings are returned, or one exception says what is wrong and nothing changes. Topics
+answer InvalidConfig. Brokers answer InvalidRequest for values too, as Kafka does (KAFKA-13609).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from headrace.broker.configs.keys import ConfigError, ConfigKey, ConfigType, Update, to_text
+from headrace.broker.configs.registry import TOPIC_KEYS, broker_key
+from headrace.broker.configs.topic import validate_topic
+from headrace.protocol.errors import InvalidConfig, InvalidRequest, KafkaError
+
+if TYPE_CHECKING:
+    from headrace.broker.config import BrokerConfig
+
+Change = tuple[str, int, str | None]
+
+#: Pools that may at most double or halve in one step, so that a typing error does not starve or flood a broker.
+_POOLS = (
+    "num.network.threads",
+    "num.io.threads",
+    "num.replica.fetchers",
+    "num.recovery.threads.per.data.dir",
+    "background.threads",
+    "log.cleaner.threads",
+)
+
+
+class Operation(IntEnum):
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+def replace_topic(values: Sequence[tuple[str, str | None]], broker: BrokerConfig) -> dict[str, str]:
+    """AlterConfigs of a topic: what is given becomes all that is set."""
+    replaced = _replaced(values)
+    validate_topic(replaced, broker)
+    return replaced
+
+
+def alter_topic(overrides: Mapping[str, str], changes: Sequence[Change], broker: BrokerConfig) -> dict[str, str]:
+    """IncrementalAlterConfigs of a topic."""
+    changed = _changed(overrides, changes, TOPIC_KEYS.get, InvalidConfig)
+    validate_topic(changed, broker)
+    return changed
+
+
+def replace_broker(
+    values: Sequence[tuple[str, str | None]], broker: BrokerConfig, *, per_broker: bool
+) -> dict[str, str]:
+    """AlterConfigs of a broker (``per_broker``) or of the cluster-wide default."""
+    replaced = _replaced(values)
+    _check_broker(replaced, list(replaced), broker, per_broker)
+    return replaced
+
+
+def alter_broker(
+    overrides: Mapping[str, str], changes: Sequence[Change], broker: BrokerConfig, *, per_broker: bool
+) -> dict[str, str]:
+    """IncrementalAlterConfigs of a broker or of the cluster-wide default."""
+    changed = _changed(overrides, changes, broker_key, InvalidRequest)
+    _check_broker(changed, [name for name, _, _ in changes], broker, per_broker)
+    return changed
+
+
+def _replaced(values: Sequence[tuple[str, str | None]]) -> dict[str, str]:
+    _refuse_duplicates(name for name, _ in values)
+    return {name: _not_null(name, value) for name, value in values}
+
+
+def _refuse_duplicates(names: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise InvalidRequest(f"Configuration {name} is there twice in one request")
+        seen.add(name)
+
+
+def _not_null(name: str, value: str | None) -> str:
+    if value is None:
+        raise InvalidRequest(f"Null value not supported for {name}")
+    return value
+
+
+def _changed(
+    overrides: Mapping[str, str],
+    changes: Sequence[Change],
+    find_key: Callable[[str], ConfigKey | None],
+    refusal: type[KafkaError],
+) -> dict[str, str]:
+    _refuse_duplicates(name for name, _, _ in changes)
+    changed = dict(overrides)
+    for name, number, value in changes:
+        if number not in set(Operation):
+            raise InvalidRequest(f"Unknown operation {number} for configuration {name}")
+        operation = Operation(number)
+        if operation is Operation.DELETE:
+            changed.pop(name, None)
+        elif operation is Operation.SET:
+            changed[name] = _not_null(name, value)
+        else:
+            key = find_key(name)
+            if key is None or key.type is not ConfigType.LIST:
+                raise refusal(f"Can't {operation.name} to configuration {name}: its type is not LIST")
+            changed[name] = _merged(key, changed.get(name), operation, _not_null(name, value))
+    return changed
+
+
+def _merged(key: ConfigKey, stored: str | None, operation: Operation, text: str) -> str:
+    """A list with items added or taken away; what was never set begins as the default."""
+    items = _items(to_text(key.default) if stored is None else stored)
+    named = _items(text)
+    if operation is Operation.APPEND:
+        return ",".join(dict.fromkeys([*items, *named]))
+    return ",".join(item for item in items if item not in named)
+
+
+def _items(text: str | None) -> list[str]:
+    return [item.strip() for item in text.split(",")] if text else []
+
+
+def _check_broker(overrides: Mapping[str, str], touched: Iterable[str], broker: BrokerConfig, per_broker: bool) -> None:
+    check_dynamic(overrides, per_broker=per_broker)
+    try:
+        if per_broker:
+            broker.with_dynamic(overrides, broker.dynamic_default)
+        else:
+            broker.with_dynamic(broker.dynamic_broker, overrides)
+    except ConfigError as error:
+        raise InvalidRequest(str(error)) from None
+    for name in touched:
+        if name in _POOLS and name in overrides:
+            _check_pool(name, int(overrides[name]), broker.int(name))
+
+
+def check_dynamic(overrides: Mapping[str, str], *, per_broker: bool) -> None:
+    """Refuses settings that cannot change at run time, or not for the whole cluster at once."""
+    known = {name: key.update for name in overrides if (key := broker_key(name)) is not None}
+    fixed = sorted(name for name, update in known.items() if update is Update.READ_ONLY)
+    if fixed:
+        raise InvalidRequest(f"Cannot update these configs dynamically: {', '.join(fixed)}")
+    single = sorted(name for name, update in known.items() if update is Update.PER_BROKER)
+    if single and not per_broker:
+        raise InvalidRequest(f"Cannot update these configs for the whole cluster, name a broker: {', '.join(single)}")
+
+
+def _check_pool(name: str, new: int, current: int) -> None:
+    if new < current / 2:
+        raise InvalidRequest(f"Dynamic update of {name} from {current} to {new}: must be at least half of what it is")
+    if new > current * 2:
+        raise InvalidRequest(f"Dynamic update of {name} from {current} to {new}: must be at most twice what it is")

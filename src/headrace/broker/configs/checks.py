@@ -1,0 +1,69 @@
+"""The checks that the tables put on values: ranges, choices, lists of choices."""
+
+from __future__ import annotations
+
+from re import compile as regex
+
+from headrace.broker.configs.keys import Check, Value
+
+_PARTITION_AND_BROKER = regex(r"[0-9]+:[0-9]+")
+
+
+def at_least(low: float) -> Check:
+    def accepts(value: Value) -> bool:
+        assert isinstance(value, int | float)
+        return value >= low
+
+    return Check(f"at least {low}", accepts)
+
+
+def between(low: float, high: float, *, besides: float | None = None) -> Check:
+    def accepts(value: Value) -> bool:
+        assert isinstance(value, int | float)
+        return low <= value <= high or value == besides
+
+    return Check(f"between {low} and {high}" + ("" if besides is None else f", or {besides}"), accepts)
+
+
+def one_of(*choices: str, ignore_case: bool = False) -> Check:
+    def accepts(value: Value) -> bool:
+        assert isinstance(value, str)
+        return value in choices or (ignore_case and value.lower() in choices)
+
+    return Check(f"one of {', '.join(choices)}", accepts)
+
+
+def items(*choices: str, may_be_empty: bool = True) -> Check:
+    """A list without holes or repetitions, of the choices if there are any."""
+
+    def accepts(value: Value) -> bool:
+        assert isinstance(value, tuple)
+        if not value:
+            return may_be_empty
+        is_clean = len(set(value)) == len(value) and "" not in value
+        return is_clean and (not choices or set(value) <= set(choices))
+
+    of = f" of {', '.join(choices)}" if choices else ""
+    return Check(f"a list{of}, {'' if may_be_empty else 'not empty, '}each item once and none blank", accepts)
+
+
+def only_false() -> Check:
+    """For a switch of what does not exist here."""
+    return Check("false, because this is not supported", lambda value: value is False)
+
+
+def throttled_replicas() -> Check:
+    def accepts(value: Value) -> bool:
+        assert isinstance(value, tuple)
+        return value == ("*",) or all(_PARTITION_AND_BROKER.fullmatch(item) for item in value)
+
+    return Check("*, or a list of partition:broker such as 0:101,1:102", accepts)
+
+
+def host_port() -> Check:
+    def accepts(value: Value) -> bool:
+        assert isinstance(value, str)
+        _, colon, port = value.rpartition(":")
+        return not value or (bool(colon) and port.isascii() and port.isdigit() and int(port) < 65536)
+
+    return Check("HOST:PORT, or empty", accepts)

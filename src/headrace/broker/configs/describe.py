@@ -1,0 +1,127 @@
+"""DescribeConfigs: settings with where each value comes from.
+
+A value's sources, strongest first: the topic (1), this broker's dynamic settings (2), the cluster-wide dynamic ones
+(3), the broker's file or command line (4), the default (5). The entry shows the strongest; its synonyms are the whole
+chain. Kafka leaves the chain of ``retention.ms`` and other settings with several units empty unless the finest unit
+is set; here the coarser units are shown too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from headrace.broker.configs.keys import ConfigKey, Update, to_text
+from headrace.broker.configs.registry import BROKER_KEYS, TOPIC_KEYS, broker_key, broker_synonyms
+from headrace.broker.configs.topic import effective_topic_config
+
+if TYPE_CHECKING:
+    from headrace.broker.config import BrokerConfig
+
+Entry = dict[str, object]
+
+#: The type of a setting that is not in the registry. Nobody knows whether it is a secret, so it is treated as one.
+_UNKNOWN_TYPE = 0
+
+
+class Source(IntEnum):
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+
+
+def describe_topic(
+    overrides: Mapping[str, str],
+    broker: BrokerConfig,
+    *,
+    wanted: Sequence[str] | None = None,
+    include_synonyms: bool = False,
+    include_documentation: bool = False,
+) -> list[Entry]:
+    """A topic's settings as the ``configs`` of a DescribeConfigs result; ``wanted`` None is all of them."""
+    values = effective_topic_config(overrides, broker)
+    entries = []
+    for name in _chosen(TOPIC_KEYS, wanted):
+        key = TOPIC_KEYS[name]
+        chain = _chain(tuple(synonym.name for synonym in key.synonyms), broker)
+        if name in overrides:
+            chain.insert(0, _synonym(name, to_text(values[name]), Source.TOPIC))
+        value = to_text(values[name])
+        entries.append(_entry(name, value, key, chain, False, include_synonyms, include_documentation))
+    return entries
+
+
+def describe_broker(
+    broker: BrokerConfig,
+    *,
+    wanted: Sequence[str] | None = None,
+    include_synonyms: bool = False,
+    include_documentation: bool = False,
+    cluster_default: bool = False,
+) -> list[Entry]:
+    """A broker's settings, or with ``cluster_default`` only those that are set for the whole cluster."""
+    names: Iterable[str] = broker.dynamic_default if cluster_default else broker.all_names()
+    entries = []
+    for name in _chosen(names, wanted):
+        key = broker_key(name)
+        chain = _chain(broker_synonyms(name), broker)
+        if cluster_default:
+            chain = [synonym for synonym in chain if synonym["source"] == Source.DYNAMIC_DEFAULT_BROKER]
+            value: str | None = broker.dynamic_default[name]
+        else:
+            value = to_text(broker[name]) if key is not None else None
+        read_only = key is not None and key.update is Update.READ_ONLY
+        entries.append(_entry(name, value, key, chain, read_only, include_synonyms, include_documentation))
+    return entries
+
+
+def _chosen(names: Iterable[str], wanted: Sequence[str] | None) -> list[str]:
+    return sorted(names) if wanted is None else [name for name in dict.fromkeys(wanted) if name in set(names)]
+
+
+def _chain(names: Sequence[str], broker: BrokerConfig) -> list[Entry]:
+    """Every value that the names have in some layer, the strongest layer first."""
+    layers = (
+        (broker.dynamic_broker, Source.DYNAMIC_BROKER),
+        (broker.dynamic_default, Source.DYNAMIC_DEFAULT_BROKER),
+        (broker.static, Source.STATIC_BROKER),
+    )
+    chain = [_synonym(name, layer[name], source) for layer, source in layers for name in names if name in layer]
+    for name in names:
+        key = BROKER_KEYS.get(name)
+        if key is not None and key.default is not None:
+            chain.append(_synonym(name, to_text(key.default), Source.DEFAULT))
+    return chain
+
+
+def _synonym(name: str, value: str | None, source: Source) -> Entry:
+    key = broker_key(name) or TOPIC_KEYS.get(name)
+    is_secret = key is None or key.is_sensitive
+    return {"name": name, "value": None if is_secret else value, "source": int(source)}
+
+
+def _entry(
+    name: str,
+    value: str | None,
+    key: ConfigKey | None,
+    chain: list[Entry],
+    read_only: bool,
+    include_synonyms: bool,
+    include_documentation: bool,
+) -> Entry:
+    source = chain[0]["source"] if chain else int(Source.DEFAULT)
+    is_sensitive = key is None or key.is_sensitive
+    return {
+        "name": name,
+        "value": None if is_sensitive else value,
+        "read_only": read_only,
+        "is_default": source == Source.DEFAULT,
+        "config_source": source,
+        "is_sensitive": is_sensitive,
+        "synonyms": chain if include_synonyms else [],
+        "config_type": _UNKNOWN_TYPE if key is None else int(key.type),
+        "documentation": key.doc if include_documentation and key is not None else None,
+    }

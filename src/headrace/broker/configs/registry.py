@@ -1,0 +1,112 @@
+"""All settings by name, and what is said of names that are not among them.
+
+Three kinds of name are known: those of the tables; the same with a listener's prefix
+(``listener.name.internal.ssl.keystore.location``, or with a mechanism after the listener); and those that mean
+something in Apache Kafka but nothing here, which are accepted so that a ``server.properties`` works as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headrace.broker.configs import (
+    table_cluster,
+    table_groups,
+    table_log,
+    table_network,
+    table_replication,
+    table_security,
+    table_topic,
+)
+from headrace.broker.configs.keys import ConfigKey
+
+#: The subjects of a broker's settings, in the order of the docs.
+SUBJECTS: Mapping[str, tuple[ConfigKey, ...]] = {
+    "Network and metrics": table_network.KEYS,
+    "Cluster and topics": table_cluster.KEYS,
+    "Log": table_log.KEYS,
+    "Replication and quotas": table_replication.KEYS,
+    "Groups and transactions": table_groups.KEYS,
+    "Security": table_security.KEYS,
+}
+
+BROKER_KEYS: Mapping[str, ConfigKey] = {key.name: key for keys in SUBJECTS.values() for key in keys}
+TOPIC_KEYS: Mapping[str, ConfigKey] = {key.name: key for key in table_topic.KEYS}
+
+#: Broker settings that are a default of some topic's setting: when one changes, so may every log's config.
+TOPIC_DEFAULT_NAMES = frozenset(synonym.name for key in TOPIC_KEYS.values() for synonym in key.synonyms)
+
+#: Beginnings of names that Apache Kafka knows and that have no meaning here, with the reason.
+WITHOUT_MEANING: Mapping[str, str] = {
+    "alter.config.policy.": "there are no Java plugins",
+    "broker.heartbeat.interval.ms": "there is no KRaft quorum",
+    "broker.session.timeout.ms": "there is no KRaft quorum",
+    "client.quota.callback.class": "there are no Java plugins",
+    "config.providers": "there are no Java plugins",
+    "controller.quorum.": "there is no KRaft quorum",
+    "cordoned.log.dirs": "data folders cannot be cordoned",
+    "create.topic.policy.": "there are no Java plugins",
+    "early.start.listeners": "there is no KRaft quorum",
+    "follower.fetch.last.tiered.offset.enable": "there is no tiered storage",
+    "group.coordinator.background.threads": "coordinators run on the event loop",
+    "group.coordinator.cached.buffer.max.bytes": "coordinators do not cache buffers",
+    "group.share.": "there are no share groups",
+    "group.streams.": "there are no streams groups",
+    "initial.broker.registration.timeout.ms": "there is no KRaft quorum",
+    "kafka.metrics.": "metrics are served at headrace.metrics.listener",
+    "log.local.retention.": "there is no tiered storage",
+    "log.message.timestamp.difference.max.ms": "use log.message.timestamp.before.max.ms and .after.max.ms",
+    "metadata.": "there is no KRaft quorum",
+    "metrics.recording.level": "all metrics are always recorded",
+    "principal.builder.class": "there are no Java plugins",
+    "process.roles": "every node is a broker, and any of them may be the controller",
+    "remote.": "there is no tiered storage",
+    "sasl.client.callback.": "there are no Java plugins",
+    "sasl.kerberos.": "there is no Kerberos",
+    "sasl.login.": "there is no Kerberos and no OAuth",
+    "sasl.mechanism.controller.protocol": "there is no KRaft quorum",
+    "sasl.oauthbearer.": "there is no OAuth",
+    "sasl.server.callback.": "there are no Java plugins",
+    "security.providers": "there are no Java plugins",
+    "share.": "there are no share groups",
+    "ssl.allow.": "key stores are not compared when they change",
+    "ssl.engine.factory.class": "TLS is OpenSSL's",
+    "ssl.keymanager.algorithm": "TLS is OpenSSL's",
+    "ssl.provider": "TLS is OpenSSL's",
+    "ssl.secure.random.implementation": "TLS is OpenSSL's",
+    "ssl.trustmanager.algorithm": "TLS is OpenSSL's",
+    "zookeeper.clientCnxnSocket": "the ZooKeeper client is kazoo",
+    "zookeeper.ssl.": "the ZooKeeper client's TLS is OpenSSL's",
+}
+
+LISTENER_PREFIX = "listener.name."
+
+
+def broker_key(name: str) -> ConfigKey | None:
+    """The row of a broker's setting, also of one with a listener's (and mechanism's) prefix."""
+    key = BROKER_KEYS.get(name)
+    if key is not None or not name.startswith(LISTENER_PREFIX):
+        return key
+    _, _, base = name.removeprefix(LISTENER_PREFIX).partition(".")
+    return BROKER_KEYS.get(base) or BROKER_KEYS.get(base.partition(".")[2])
+
+
+def without_meaning(name: str) -> str | None:
+    """Why a setting of Apache Kafka does nothing here; None for a name that is not such a one."""
+    return next((reason for start, reason in WITHOUT_MEANING.items() if name.startswith(start)), None)
+
+
+def broker_synonyms(name: str) -> tuple[str, ...]:
+    """The broker settings that can give a broker setting its value, the strongest first."""
+    if name.startswith(LISTENER_PREFIX):
+        key = broker_key(name)
+        return (name,) if key is None else (name, key.name)
+    return _SAME_IN_OTHER_UNITS.get(name, (name,))
+
+
+_SAME_IN_OTHER_UNITS: Mapping[str, tuple[str, ...]] = {
+    synonym.name: tuple(other.name for other in key.synonyms)
+    for key in TOPIC_KEYS.values()
+    if len(key.synonyms) > 1
+    for synonym in key.synonyms
+}

@@ -1,0 +1,68 @@
+"""Settings of replication and of the windows that quotas are measured over."""
+
+from headrace.broker.configs.checks import at_least
+from headrace.broker.configs.keys import (
+    CLUSTER_WIDE,
+    HIGH,
+    INT,
+    LONG,
+    LOW,
+    MAX_LONG,
+    MEDIUM,
+    READ_ONLY,
+    STRING,
+    ConfigKey,
+)
+
+# One setting is two or three lines: what it is, then what it does.
+# fmt: off
+KEYS: tuple[ConfigKey, ...] = (
+    ConfigKey("num.replica.fetchers", INT, 1, at_least(1), HIGH, CLUSTER_WIDE,
+        "Fetchers for each leader that this broker follows."),
+    ConfigKey("replica.lag.time.max.ms", LONG, 30_000, None, HIGH, READ_ONLY,
+        "How long a follower may not have caught up before it leaves the in-sync replicas."),
+    ConfigKey("replica.fetch.max.bytes", INT, 1_048_576, at_least(0), MEDIUM, READ_ONLY,
+        "How much a follower asks for, for each partition."),
+    ConfigKey("replica.fetch.response.max.bytes", INT, 10_485_760, at_least(0), MEDIUM, READ_ONLY,
+        "How much a follower asks for in one request."),
+    ConfigKey("replica.fetch.min.bytes", INT, 1, None, HIGH, READ_ONLY,
+        "How much must be there before a leader answers a follower."),
+    ConfigKey("replica.fetch.wait.max.ms", INT, 500, None, HIGH, READ_ONLY,
+        "How long a leader may wait for that much. At most replica.lag.time.max.ms."),
+    ConfigKey("replica.fetch.backoff.ms", INT, 1_000, at_least(0), MEDIUM, READ_ONLY,
+        "How long a fetcher rests after an error."),
+    ConfigKey("replica.socket.timeout.ms", INT, 30_000, None, HIGH, READ_ONLY,
+        "How long a follower waits for an answer. At least replica.fetch.wait.max.ms."),
+    ConfigKey("replica.socket.receive.buffer.bytes", INT, 65_536, None, HIGH, READ_ONLY,
+        "SO_RCVBUF of a follower's connections; -1 leaves it to the system."),
+    ConfigKey("replica.high.watermark.checkpoint.interval.ms", LONG, 5_000, None, HIGH, READ_ONLY,
+        "How often high watermarks are written to their checkpoint."),
+    ConfigKey("replica.selector.class", STRING, None, None, MEDIUM, READ_ONLY,
+        "Who chooses the replica that a consumer reads from (KIP-392). Unset: the leader; a name that ends in "
+        "RackAwareReplicaSelector: one in the reader's rack."),
+    ConfigKey("num.replica.alter.log.dirs.threads", INT, None, None, HIGH, READ_ONLY,
+        "Threads that move replicas between data folders. Unset: one for each folder."),
+    ConfigKey("leader.replication.throttled.rate", LONG, MAX_LONG, at_least(0), MEDIUM, CLUSTER_WIDE,
+        "Bytes a second that this broker sends to throttled followers."),
+    ConfigKey("follower.replication.throttled.rate", LONG, MAX_LONG, at_least(0), MEDIUM, CLUSTER_WIDE,
+        "Bytes a second that this broker reads for throttled replicas."),
+    ConfigKey("replica.alter.log.dirs.io.max.bytes.per.second", LONG, MAX_LONG, at_least(0), MEDIUM, CLUSTER_WIDE,
+        "Bytes a second for moving replicas between data folders."),
+    ConfigKey("replication.quota.window.num", INT, 11, at_least(1), LOW, READ_ONLY,
+        "How many windows replication throttles are measured over."),
+    ConfigKey("replication.quota.window.size.seconds", INT, 1, at_least(1), LOW, READ_ONLY,
+        "Length of one such window."),
+    ConfigKey("alter.log.dirs.replication.quota.window.num", INT, 11, at_least(1), LOW, READ_ONLY,
+        "How many windows moves between data folders are measured over."),
+    ConfigKey("alter.log.dirs.replication.quota.window.size.seconds", INT, 1, at_least(1), LOW, READ_ONLY,
+        "Length of one such window."),
+    ConfigKey("quota.window.num", INT, 11, at_least(1), LOW, READ_ONLY,
+        "How many windows client quotas are measured over."),
+    ConfigKey("quota.window.size.seconds", INT, 1, at_least(1), LOW, READ_ONLY,
+        "Length of one such window."),
+    ConfigKey("controller.quota.window.num", INT, 11, at_least(1), LOW, READ_ONLY,
+        "How many windows quotas on topic changes are measured over."),
+    ConfigKey("controller.quota.window.size.seconds", INT, 1, at_least(1), LOW, READ_ONLY,
+        "Length of one such window."),
+)
+# fmt: on
