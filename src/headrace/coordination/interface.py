@@ -1,0 +1,151 @@
+"""What the broker and the controller see of a coordination service: ZooKeeper's model, and nothing of its transport.
+
+A tree of znodes, each with data, a :class:`Stat` and children. Changes are single operations or a ``multi`` of them,
+which happens wholly or not at all. Versions make changes conditional (-1 fits any). Ephemeral znodes live as long as
+the session that made them. A watch fires once, after the change, and changes are seen in the order in which they
+happened. Errors carry ZooKeeper's names. Access control lists are not part of this interface.
+
+:class:`Coordination` is implemented by ``local.LocalCoordination`` and by the client of a real ZooKeeper.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol, TypeAlias
+
+#: As an expected version: whatever it is.
+ANY_VERSION = -1
+
+
+class CoordinationError(Exception):
+    """The tree refused; nothing has changed."""
+
+
+class NoNodeError(CoordinationError): ...
+
+
+class NodeExistsError(CoordinationError): ...
+
+
+class BadVersionError(CoordinationError): ...
+
+
+class NotEmptyError(CoordinationError): ...
+
+
+class NoChildrenForEphemeralsError(CoordinationError): ...
+
+
+class SessionExpiredError(CoordinationError): ...
+
+
+class BadArgumentsError(CoordinationError): ...
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """A znode's numbers, under ZooKeeper's names: who made and changed it, when, how often."""
+
+    czxid: int
+    mzxid: int
+    ctime_ms: int
+    mtime_ms: int
+    version: int
+    cversion: int
+    aversion: int
+    ephemeral_owner: int
+    data_length: int
+    num_children: int
+    pzxid: int
+
+
+class EventType(Enum):
+    CREATED = "NodeCreated"
+    DELETED = "NodeDeleted"
+    CHANGED = "NodeDataChanged"
+    CHILD = "NodeChildrenChanged"
+
+
+@dataclass(frozen=True, slots=True)
+class WatchEvent:
+    type: EventType
+    path: str
+
+
+Watcher: TypeAlias = Callable[[WatchEvent], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """With ``sequence`` the name is completed by a number of ten digits that the parent has never given before."""
+
+    path: str
+    data: bytes = b""
+    ephemeral: bool = False
+    sequence: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    path: str
+    version: int = ANY_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class SetData:
+    path: str
+    data: bytes
+    version: int = ANY_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Changes nothing; makes the whole ``multi`` depend on a version."""
+
+    path: str
+    version: int = ANY_VERSION
+
+
+Operation: TypeAlias = Create | Delete | SetData | Check
+#: Of a Create its path, of a SetData the new Stat, of the others None.
+Result: TypeAlias = str | Stat | None
+
+
+class Coordination(Protocol):
+    """One session with a coordination service."""
+
+    async def create(
+        self,
+        path: str,
+        data: bytes = b"",
+        *,
+        ephemeral: bool = False,
+        sequence: bool = False,
+        make_parents: bool = False,
+    ) -> str:
+        """The path as made, which with ``sequence`` is longer than the one given."""
+        ...
+
+    async def get(self, path: str, *, watch: Watcher | None = None) -> tuple[bytes, Stat]:
+        """Data and Stat; ``watch`` hears of the next change of data, or the deletion."""
+        ...
+
+    async def set(self, path: str, data: bytes, *, version: int = ANY_VERSION) -> Stat: ...
+
+    async def delete(self, path: str, *, version: int = ANY_VERSION) -> None: ...
+
+    async def exists(self, path: str, *, watch: Watcher | None = None) -> Stat | None:
+        """Its Stat, or None; ``watch`` hears of its creation, deletion or next change of data."""
+        ...
+
+    async def children(self, path: str, *, watch: Watcher | None = None) -> list[str]:
+        """Names, sorted; ``watch`` hears when one comes or goes, or of the deletion of the znode itself."""
+        ...
+
+    async def multi(self, operations: Sequence[Operation]) -> list[Result]:
+        """All of them or, with the first one's error, none."""
+        ...
+
+    async def close(self) -> None:
+        """End the session; its ephemeral znodes go."""
+        ...
