@@ -79,7 +79,10 @@ def describe_broker(
 
 
 def _chosen(names: Iterable[str], wanted: Sequence[str] | None) -> list[str]:
-    return sorted(names) if wanted is None else [name for name in dict.fromkeys(wanted) if name in set(names)]
+    if wanted is None:
+        return sorted(names)
+    known = frozenset(names)
+    return [name for name in dict.fromkeys(wanted) if name in known]
 
 
 def _chain(names: Sequence[str], broker: BrokerConfig) -> list[Entry]:
@@ -118,7 +121,6 @@ def _entry(
         "name": name,
         "value": None if is_sensitive else value,
         "read_only": read_only,
-        "is_default": source == Source.DEFAULT,
         "config_source": source,
         "is_sensitive": is_sensitive,
         "synonyms": chain if include_synonyms else [],

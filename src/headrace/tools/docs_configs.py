@@ -1,0 +1,94 @@
+"""Makes ``docs/configs.md`` from the registry of settings; ``script/generate-docs`` calls it."""
+
+import sys
+from collections.abc import Iterable, Iterator
+
+from headrace.broker.configs.keys import ConfigKey, Synonym, to_text
+from headrace.broker.configs.registry import SUBJECTS, TOPIC_KEYS, WITHOUT_MEANING
+
+_INTRODUCTION = """\
+# Settings
+
+<!-- Made by script/generate-docs from src/headrace/broker/configs. Do not edit. -->
+
+Names, types and defaults are those of Apache Kafka, so a `server.properties` works as it is. A broker reads them from
+`--config FILE` and `-o key=value`; `headrace configs` shows and changes them while it runs. *Change* says how: a
+`read-only` one needs a restart, a `per-broker` one is set on one broker, a `cluster-wide` one on a broker or on all.
+A setting of one listener is written `listener.name.NAME.SETTING`.
+"""
+
+_TOPIC_NOTE = (
+    "Set on a topic, at any time. What a topic does not set comes from the broker setting named under *Else*.\n"
+)
+_UNKNOWN_NOTE = """\
+Settings of Apache Kafka whose names begin like this are accepted and do nothing, which a broker says when it starts.
+A name that is in no table at all is reported too.
+"""
+#: Subjects whose part of the broker is not built yet.
+_NOT_YET = {
+    "Replication and quotas": "Read, checked and shown, but not in force yet: brokers do not replicate so far.\n",
+    "Groups and transactions": "Read, checked and shown, but not in force yet: there are no coordinators so far.\n",
+    "Security": "Read, checked and shown, but not in force yet: listeners speak PLAINTEXT so far.\n",
+}
+_UNITS = {60_000: " (minutes)", 3_600_000: " (hours)"}
+
+
+def render() -> str:
+    """The page."""
+    return "\n".join(_lines())
+
+
+def _lines() -> Iterator[str]:
+    yield _INTRODUCTION
+    yield "## Topics\n"
+    yield _TOPIC_NOTE
+    yield from _table(("Setting", "Type", "Default", "Allowed", "Else", "What it does"), map(_topic_row, _by_name()))
+    for subject, keys in SUBJECTS.items():
+        yield f"## {subject}\n"
+        if subject in _NOT_YET:
+            yield _NOT_YET[subject]
+        rows = map(_broker_row, sorted(keys, key=lambda key: key.name))
+        yield from _table(("Setting", "Type", "Default", "Allowed", "Change", "What it does"), rows)
+    yield "## Without meaning here\n"
+    yield _UNKNOWN_NOTE
+    reasons = ((f"`{name}`", reason) for name, reason in WITHOUT_MEANING.items())
+    yield from _table(("Begins with", "Because"), reasons)
+
+
+def _by_name() -> list[ConfigKey]:
+    return sorted(TOPIC_KEYS.values(), key=lambda key: key.name)
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    yield _row(head)
+    yield _row(("---",) * len(head))
+    for row in rows:
+        yield _row(row)
+    yield ""
+
+
+def _row(cells: tuple[str, ...]) -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def _broker_row(key: ConfigKey) -> tuple[str, ...]:
+    return (*_facts(key), key.update.value, key.doc)
+
+
+def _topic_row(key: ConfigKey) -> tuple[str, ...]:
+    return (*_facts(key), ", ".join(map(_synonym, key.synonyms)), key.doc)
+
+
+def _facts(key: ConfigKey) -> tuple[str, str, str, str]:
+    default = to_text(key.default)
+    shown = "not set" if default is None else f"`{default}`" if default else "empty"
+    allowed = "" if key.check is None else key.check.allowed
+    return f"`{key.name}`", key.type.name.lower(), shown, allowed
+
+
+def _synonym(synonym: Synonym) -> str:
+    return f"`{synonym.name}`{_UNITS.get(synonym.unit, '')}"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(render())

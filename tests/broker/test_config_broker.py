@@ -1,0 +1,265 @@
+"""A broker's settings: loading, listeners, layers, changes at run time."""
+
+import pytest
+
+from headrace.broker.config import (
+    BrokerConfig,
+    ConfigError,
+    Operation,
+    Value,
+    alter_broker,
+    describe_broker,
+    parse_properties,
+    replace_broker,
+)
+from headrace.protocol.errors import InvalidRequest
+
+
+@pytest.fixture
+def config() -> BrokerConfig:
+    return BrokerConfig.load({"listeners": "PLAINTEXT://127.0.0.1:9092", "num.io.threads": "4"})
+
+
+def problems(properties: dict[str, str]) -> list[str]:
+    with pytest.raises(ConfigError) as error:
+        BrokerConfig.load(properties)
+    return error.value.problems
+
+
+def test_typed_access(config: BrokerConfig) -> None:
+    assert config["num.partitions"] == config.int("num.partitions") == 1
+    assert config.bool("auto.create.topics.enable") is True
+    assert config.str("compression.type") == "producer"
+    assert config.list("log.cleanup.policy") == ("delete",)
+    assert config.list("log.dirs") == ()
+    assert config.float("log.cleaner.io.buffer.load.factor") == 0.9
+    assert config.optional_int("log.retention.ms") is None
+    assert config.optional_str("broker.rack") is None
+    with pytest.raises(KeyError):
+        config["no.such.name"]
+    with pytest.raises(AssertionError):
+        config.int("compression.type")
+
+
+def test_every_mistake_is_one_line() -> None:
+    assert problems({"num.partitions": "x", "log.dirs": "", "listeners": "here", "retries": "x"}) == [
+        "Invalid value 'x' for configuration num.partitions: must be a whole number of 32 bits",
+        "Invalid value '' for configuration log.dirs: must be a list, not empty, each item once and none blank",
+        "Invalid value 'here' for configuration listeners: must be NAME://HOST:PORT",
+    ]
+
+
+def test_a_bad_password_is_not_shown() -> None:
+    assert "hunter2" not in str(problems({"ssl.keystore.password": "hunter2", "num.partitions": "x"}))
+
+
+def test_names_that_are_not_ours_are_kept_apart() -> None:
+    config = BrokerConfig.load({"num.partitons": "3", "process.roles": "broker", "remote.log.reader.threads": "1"})
+    assert config.unknown == {"num.partitons": "3"}
+    assert set(config.ignored) == {"process.roles", "remote.log.reader.threads"}
+
+
+@pytest.mark.parametrize(
+    ("properties", "problem"),
+    [
+        ({"replica.socket.timeout.ms": "400"}, "(500) is greater than replica.socket.timeout.ms (400)"),
+        ({"log.retention.ms": "0"}, "log.retention.ms: must be -1 (forever) or at least 1"),
+        ({"log.retention.hours": "-2"}, "log.retention.hours: must be -1 (forever) or at least 1"),
+        ({"log.roll.ms": "0"}, "log.roll.ms: must be at least 1"),
+        ({"log.cleaner.threads": "200"}, "more than 1 MiB for each of log.cleaner.threads (200)"),
+        ({"queued.max.request.bytes": "10"}, "less than socket.request.max.bytes"),
+        ({"max.connections.per.ip": "0"}, "must be at least 1 unless"),
+        ({"max.connections.per.ip.overrides": "here"}, "must be HOST:COUNT"),
+        ({"broker.id": "1", "node.id": "2"}, "broker.id (1) is not node.id (2)"),
+        ({"broker.id": "2000", "zookeeper.connect": "z:2181"}, "at most reserved.broker.max.id (1000)"),
+        ({"log.cleaner.min.compaction.lag.ms": "9", "log.cleaner.max.compaction.lag.ms": "5"}, "(9) is greater than"),
+    ],
+)
+def test_settings_that_do_not_go_together(properties: dict[str, str], problem: str) -> None:
+    assert [problem in line for line in problems(properties)] == [True]
+
+
+def test_a_kraft_file_works_as_it_is() -> None:
+    config = BrokerConfig.load(
+        parse_properties(
+            """
+            process.roles=broker,controller
+            node.id=1
+            controller.quorum.bootstrap.servers=localhost:9093
+            listeners=PLAINTEXT://:9092,CONTROLLER://:9093
+            inter.broker.listener.name=PLAINTEXT
+            advertised.listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093
+            controller.listener.names=CONTROLLER
+            listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL
+            log.dirs=/tmp/kraft-combined-logs
+            """
+        )
+    )
+    assert config.broker_id == 1
+    assert not config.unknown
+    assert [str(listener) for listener in config.listeners.bound] == ["PLAINTEXT://:9092"]
+    assert [str(listener) for listener in config.listeners.advertised] == ["PLAINTEXT://localhost:9092"]
+    assert config.log_dirs == ("/tmp/kraft-combined-logs",)
+
+
+def test_ids_and_folders_may_be_unset() -> None:
+    config = BrokerConfig.load({})
+    assert config.broker_id is None
+    assert config.log_dirs == ()
+    assert BrokerConfig.load({"broker.id": "0"}).broker_id == 0
+    assert BrokerConfig.load({"log.dir": "/a"}).log_dirs == ("/a",)
+
+
+def test_listeners() -> None:
+    listeners = BrokerConfig.load(
+        {
+            "listeners": "inside://[::1]:9092,OUTSIDE://:0",
+            "advertised.listeners": "OUTSIDE://example.org:443,INSIDE://[::1]:9092",
+            "listener.security.protocol.map": "INSIDE:PLAINTEXT, outside:SASL_SSL",
+            "inter.broker.listener.name": "INSIDE",
+        }
+    ).listeners
+    assert [(one.name, one.host, one.port, one.protocol) for one in listeners.bound] == [
+        ("INSIDE", "::1", 9092, "PLAINTEXT"),
+        ("OUTSIDE", "", 0, "SASL_SSL"),
+    ]
+    assert str(listeners.advertised[1]) == "INSIDE://[::1]:9092"
+    assert listeners.inter_broker == "INSIDE"
+    assert listeners.named("OUTSIDE").port == 0
+
+
+@pytest.mark.parametrize(
+    ("properties", "problem"),
+    [
+        ({"listeners": "PLAINTEXT://a:99999"}, "must be NAME://HOST:PORT"),
+        ({"listeners": "MINE://a:1"}, "has no protocol for MINE"),
+        ({"listeners": "PLAINTEXT://a:1,PLAINTEXT://a:2"}, "the name PLAINTEXT is there twice"),
+        ({"listeners": "PLAINTEXT://a:1,SSL://a:1"}, "each must have its own port"),
+        ({"listeners": "SSL://a:1"}, "must be the name of a listener"),
+        ({"inter.broker.listener.name": "SSL"}, "must be the name of a listener"),
+        ({"listener.security.protocol.map": "PLAINTEXT:TELNET"}, "must be NAME:PROTOCOL"),
+        ({"advertised.listeners": "SSL://a:1"}, "listeners has no SSL"),
+        ({"advertised.listeners": "PLAINTEXT://0.0.0.0:1"}, "a client can connect to"),
+        ({"controller.listener.names": "PLAINTEXT"}, "must name a listener"),
+        (
+            {"inter.broker.listener.name": "PLAINTEXT", "security.inter.broker.protocol": "PLAINTEXT"},
+            "Only one of inter.broker.listener.name and",
+        ),
+    ],
+)
+def test_bad_listeners(properties: dict[str, str], problem: str) -> None:
+    assert [problem in line for line in problems(properties)] == [True]
+
+
+def test_a_listener_may_have_its_own_value() -> None:
+    config = BrokerConfig.load(
+        {
+            "ssl.client.auth": "requested",
+            "listener.name.outside.ssl.client.auth": "required",
+            "listener.name.outside.plain.sasl.jaas.config": "users",
+        }
+    )
+    assert config.for_listener("OUTSIDE", "ssl.client.auth") == "required"
+    assert config.for_listener("INSIDE", "ssl.client.auth") == "requested"
+    assert config.for_listener("OUTSIDE", "sasl.jaas.config", "PLAIN") == "users"
+    assert config.for_listener("OUTSIDE", "sasl.jaas.config", "SCRAM-SHA-256") is None
+
+
+def test_dynamic_layers_and_who_is_told(config: BrokerConfig) -> None:
+    seen: list[Value] = []
+    together: list[frozenset[str]] = []
+    config.on_change("num.io.threads", seen.append)
+    config.on_any_change(together.append)
+
+    assert config.apply_dynamic({}, {"num.io.threads": "5"}) == {"num.io.threads"}
+    assert config.apply_dynamic({"num.io.threads": "6"}, {"num.io.threads": "5"}) == {"num.io.threads"}
+    assert config.apply_dynamic({"num.io.threads": "6"}, {"num.io.threads": "7"}) == set()
+    assert config.apply_dynamic({"log.segment.bytes": "99"}, {}) == {"num.io.threads", "log.segment.bytes"}
+
+    assert seen == [5, 6, 4]
+    assert together[-1] == {"num.io.threads", "log.segment.bytes"}
+    assert len(together) == 3
+
+
+def test_a_bad_dynamic_change_changes_nothing(config: BrokerConfig) -> None:
+    config.apply_dynamic({"num.io.threads": "5"}, {})
+    for name, value, why in [
+        ("zookeeper.connect", "z:1", "Cannot update these configs dynamically: zookeeper.connect"),
+        ("num.io.threads", "x", "whole number"),
+        ("log.retention.ms", "0", "at least 1"),
+        ("listeners", "nonsense", "NAME://HOST:PORT"),
+    ]:
+        with pytest.raises(InvalidRequest, match=why):
+            config.apply_dynamic({name: value}, {})
+    with pytest.raises(InvalidRequest, match="for the whole cluster"):
+        config.apply_dynamic({}, {"ssl.keystore.location": "/a"})
+    assert config.int("num.io.threads") == 5
+
+
+def test_listeners_change_at_run_time(config: BrokerConfig) -> None:
+    config.apply_dynamic({"listeners": "PLAINTEXT://127.0.0.1:9095"}, {})
+    assert config.listeners.bound[0].port == 9095
+
+
+def test_alter_broker(config: BrokerConfig) -> None:
+    changed = alter_broker({}, [("num.io.threads", Operation.SET, "8")], config, per_broker=True)
+    assert changed == {"num.io.threads": "8"}
+    assert alter_broker(changed, [("num.io.threads", Operation.DELETE, None)], config, per_broker=True) == {}
+    appended = alter_broker({}, [("log.cleanup.policy", Operation.APPEND, "compact")], config, per_broker=False)
+    assert appended == {"log.cleanup.policy": "delete,compact"}
+    assert replace_broker([("message.max.bytes", "5")], config, per_broker=False) == {"message.max.bytes": "5"}
+    assert alter_broker({}, [("my.own", Operation.SET, "x")], config, per_broker=True) == {"my.own": "x"}
+
+
+@pytest.mark.parametrize(
+    ("name", "operation", "value", "per_broker", "why"),
+    [
+        ("num.io.threads", 0, "9", True, "at most twice"),
+        ("num.io.threads", 0, "1", False, "at least half"),
+        ("num.io.threads", 0, None, True, "Null value"),
+        ("num.io.threads", 2, "1", True, "not LIST"),
+        ("num.io.threads", 7, "1", True, "Unknown operation 7"),
+        ("broker.id", 0, "1", True, "Cannot update these configs dynamically: broker.id"),
+        ("ssl.keystore.location", 0, "a", False, "for the whole cluster"),
+        ("listener.name.a.ssl.keystore.location", 0, "a", False, "for the whole cluster"),
+        ("log.cleaner.threads", 0, "-1", True, "at least 0"),
+    ],
+)
+def test_alter_broker_refuses(
+    config: BrokerConfig, name: str, operation: int, value: str | None, per_broker: bool, why: str
+) -> None:
+    with pytest.raises(InvalidRequest, match=why):
+        alter_broker({}, [(name, operation, value)], config, per_broker=per_broker)
+
+
+def test_describe_broker_shows_layers_in_order(config: BrokerConfig) -> None:
+    config.apply_dynamic({"num.io.threads": "6"}, {"num.io.threads": "5"})
+    (entry,) = describe_broker(config, wanted=["num.io.threads"], include_synonyms=True, include_documentation=True)
+    assert (entry["value"], entry["config_source"], entry["read_only"], entry["config_type"]) == ("6", 2, False, 3)
+    assert [(synonym["value"], synonym["source"]) for synonym in entry["synonyms"]] == [
+        ("6", 2),
+        ("5", 3),
+        ("4", 4),
+        ("8", 5),
+    ]
+    assert str(entry["documentation"]).startswith("Threads for work")
+
+
+def test_describe_all_of_a_broker(config: BrokerConfig) -> None:
+    config.apply_dynamic({"ssl.keystore.password": "hunter2", "my.own": "x"}, {})
+    entries = {str(entry["name"]): entry for entry in describe_broker(config, include_synonyms=True)}
+    assert entries["zookeeper.connect"]["read_only"] is True
+    assert entries["num.partitions"]["config_source"] == 5
+    assert entries["num.partitions"]["documentation"] is None
+    password, unknown = entries["ssl.keystore.password"], entries["my.own"]
+    assert (password["value"], password["is_sensitive"], password["config_type"]) == (None, True, 9)
+    assert password["synonyms"] == [{"name": "ssl.keystore.password", "value": None, "source": 2}]
+    assert (unknown["value"], unknown["is_sensitive"], unknown["config_type"]) == (None, True, 0)
+    assert "hunter2" not in str(entries)
+
+
+def test_describe_the_cluster_default(config: BrokerConfig) -> None:
+    config.apply_dynamic({"num.io.threads": "6"}, {"num.io.threads": "5"})
+    (entry,) = describe_broker(config, cluster_default=True, include_synonyms=True)
+    assert (entry["value"], entry["config_source"]) == ("5", 3)
+    assert entry["synonyms"] == [{"name": "num.io.threads", "value": "5", "source": 3}]

@@ -1,0 +1,87 @@
+"""Java properties files: each rule of the syntax, and that what is written reads back."""
+
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.broker.config import (
+    ConfigError,
+    format_properties,
+    parse_overrides,
+    parse_properties,
+    read_properties_file,
+)
+
+TEXT = st.text(st.characters(codec="utf-8"), max_size=30)
+
+
+@given(st.dictionaries(TEXT, TEXT, max_size=5))
+def test_what_is_written_reads_back(properties: dict[str, str]) -> None:
+    assert parse_properties(format_properties(properties)) == properties
+
+
+@given(st.text(max_size=80))
+def test_any_text_reads_or_is_refused(text: str) -> None:
+    if "\\u" in text:
+        with suppress(ConfigError):
+            parse_properties(text)
+    else:
+        parse_properties(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "properties"),
+    [
+        ("a=b", {"a": "b"}),
+        ("a:b", {"a": "b"}),
+        ("a b", {"a": "b"}),
+        ("  a \t = \t b ", {"a": "b "}),
+        ("a", {"a": ""}),
+        ("a=", {"a": ""}),
+        ("a==b", {"a": "=b"}),
+        ("a b=c", {"a": "b=c"}),
+        ("# no\n! no\n  # no\na=b # yes", {"a": "b # yes"}),
+        ("a=b\\\n   c", {"a": "bc"}),
+        ("a=b\\\n# c", {"a": "b# c"}),
+        ("a=b\\\\\nc=d", {"a": "b\\", "c": "d"}),
+        ("a=b\\", {"a": "b"}),
+        ("a\\=b=c\\:d", {"a=b": "c:d"}),
+        ("a\\ b=c", {"a b": "c"}),
+        ("a=\\t\\n\\r\\f\\q", {"a": "\t\n\r\fq"}),
+        ("a=\\u00e9\\uD83D\\uDE00", {"a": "é😀"}),
+        ("a=1\r\nb=2\rc=3", {"a": "1", "b": "2", "c": "3"}),
+        ("a=1\na=2", {"a": "2"}),
+        ("", {}),
+    ],
+)
+def test_syntax(text: str, properties: dict[str, str]) -> None:
+    assert parse_properties(text) == properties
+
+
+def test_a_broken_escape_is_one_clear_line() -> None:
+    with pytest.raises(ConfigError, match="four hexadecimal digits"):
+        parse_properties("a=\\u12")
+
+
+def test_options_of_a_command_line() -> None:
+    assert parse_overrides(["a=b", "c = d=e", "f="]) == {"a": "b", "c": "d=e", "f": ""}
+    with pytest.raises(ConfigError) as error:
+        parse_overrides(["novalue", "a=b", "=x"])
+    assert [problem.split(":")[0] for problem in error.value.problems] == [
+        "Invalid option 'novalue'",
+        "Invalid option '=x'",
+    ]
+
+
+def test_files(tmp_path: Path) -> None:
+    path = tmp_path / "server.properties"
+    path.write_text("num.partitions=3\n", encoding="utf-8")
+    assert read_properties_file(path) == {"num.partitions": "3"}
+    with pytest.raises(ConfigError, match="No such file"):
+        read_properties_file(tmp_path / "other")
+    path.write_bytes(b"a=\xff")
+    with pytest.raises(ConfigError, match="not UTF-8"):
+        read_properties_file(path)
