@@ -55,6 +55,7 @@ __all__ = [
     "codec_of",
     "control_record",
     "decode_records",
+    "decode_slices",
     "decompress_body",
     "read_control_kind",
     "recompress",
@@ -130,8 +131,16 @@ def decode_records(batch: Buffer, *, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> 
     """
     header = check_batch(batch)
     body = decompress_body(header, batch, limit_bytes=limit_bytes)
+    return decode_slices(body, slice_records(header, body))
+
+
+def decode_slices(body: bytes, slices: Iterable[RecordSlice]) -> list[Record]:
+    """The records of some slices of a body.
+
+    :raises InvalidRecord: if their headers contradict themselves; the rest was checked when they were sliced.
+    """
     records: list[Record] = []
-    for offset, timestamp_ms, key, value_at, value_bytes, _, end in slice_records(header, body):
+    for offset, timestamp_ms, key, value_at, value_bytes, _, end in slices:
         headers_at = value_at + value_bytes if value_bytes > 0 else value_at
         value = body[value_at:headers_at] if value_bytes >= 0 else None
         is_bare = body[headers_at] == 0 and headers_at + 1 == end

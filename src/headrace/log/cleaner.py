@@ -1,0 +1,264 @@
+"""Log compaction (``cleanup.policy=compact``, and ``compact,delete``): of each key, the last record stays.
+
+A log is clean up to its first dirty offset, which is remembered in ``cleaner-offset-checkpoint`` of its log dir, and
+dirty from there to the first offset that must not be touched: the last stable offset, the active segment, or the first
+segment that is younger than ``min.compaction.lag.ms``. It is worth cleaning when the dirty part is more than
+``min.cleanable.dirty.ratio`` of both parts, or when something dirty is older than ``max.compaction.lag.ms``. Of all
+such logs the filthiest is next.
+
+Three steps, so that the thread that owns the logs never waits and is the only one to change them:
+
+1. :meth:`Cleaner.plan`, on that thread: what to clean, by which settings;
+2. :meth:`Cleaner.build`, on any thread: reads closed segments, which nobody changes, and writes ``.cleaned`` files;
+3. :meth:`Cleaner.commit`, on the owner's thread: puts them in place of the old ones, unless those changed meanwhile.
+
+After a failure of step 2, :meth:`Cleaner.give_up` instead of step 3.
+
+A crash in step 2 leaves ``.cleaned`` files, which are removed when the log opens; one in step 3 leaves each group of
+segments as it was or replaced (``PartitionLog.replace_segments``). If the checkpoint was not written, the same part is
+cleaned once more, to the same result.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+from logging import getLogger
+
+from headrace.log import compaction
+from headrace.log.checkpoints import Partition, read_offsets, write_lines
+from headrace.log.cleaning_plan import CleanedGroup, CleanedSegments, CleaningPlan, LastOfProducer
+from headrace.log.disk import Disk
+from headrace.log.partition_log import PartitionLog
+from headrace.log.segment import Segment
+from headrace.protocol.errors import KafkaError
+from headrace.runtime.clock import Clock
+
+logger = getLogger(__name__)
+
+CLEANED_OFFSETS = "cleaner-offset-checkpoint"
+#: What an entry of the key map takes: the dict's slot, a 16-byte key object, an int object.
+_MAP_ENTRY_BYTES = 192
+
+
+@dataclass(frozen=True, slots=True)
+class CleanerConfig:
+    """The broker's settings ``log.cleaner.*``, with Kafka's defaults."""
+
+    dedupe_buffer_bytes: int = 134_217_728
+    io_max_bytes_per_second: float = 1.7976931348623157e308
+
+    @property
+    def max_keys(self) -> int:
+        return max(1, self.dedupe_buffer_bytes // _MAP_ENTRY_BYTES)
+
+
+class CleaningStopped(Exception):
+    """The broker is going down, or the log is gone: what was being built is not wanted any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dirt:
+    """How a log is divided, and how much of it is dirty."""
+
+    first_dirty_offset: int
+    first_uncleanable_offset: int
+    clean_bytes: int
+    dirty_bytes: int
+    is_overdue: bool
+
+    @property
+    def ratio(self) -> float:
+        total_bytes = self.clean_bytes + self.dirty_bytes
+        return self.dirty_bytes / total_bytes if total_bytes else 0.0
+
+
+class Throttle:
+    """Waits so that no more than so many bytes a second are read and written, counted from its making."""
+
+    def __init__(self, bytes_per_second: float, clock: Clock, sleep: Callable[[float], None]) -> None:
+        self._bytes_per_second = bytes_per_second
+        self._clock, self._sleep = clock, sleep
+        self._started_ms = clock.monotonic_ms()
+        self._spent_bytes = 0
+
+    def spend(self, size_bytes: int) -> None:
+        self._spent_bytes += size_bytes
+        ahead_ms = self._spent_bytes * 1000 / self._bytes_per_second - (self._clock.monotonic_ms() - self._started_ms)
+        if ahead_ms >= 1:
+            self._sleep(ahead_ms / 1000)
+
+
+class Cleaner:
+    def __init__(
+        self,
+        clock: Clock,
+        config: CleanerConfig | None = None,
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.config = config or CleanerConfig()
+        self._clock = clock
+        self._sleep = sleep
+        #: By log dir: where each of its logs is dirty from. Read when a dir is first met.
+        self._first_dirty: dict[str, dict[Partition, int]] = {}
+        self._under_way: set[PartitionLog] = set()
+        #: Logs with something in them that cannot be read; they are left alone until the next start, as in Kafka.
+        self._uncleanable: set[PartitionLog] = set()
+
+    # -- choosing ---------------------------------------------------------------------------------------------------
+
+    def next_to_clean(self, logs: Iterable[PartitionLog]) -> PartitionLog | None:
+        """The filthiest of the logs that are due."""
+        filthiest: tuple[float, PartitionLog] | None = None
+        for log in logs:
+            if not log.config.is_compacted or log in self._under_way or log in self._uncleanable:
+                continue
+            dirt = self.dirt_of(log)
+            if _is_due(log, dirt) and (filthiest is None or dirt.ratio > filthiest[0]):
+                filthiest = dirt.ratio, log
+        return filthiest[1] if filthiest else None
+
+    def dirt_of(self, log: PartitionLog) -> Dirt:
+        segments = list(log.segments)
+        first_dirty = self._first_dirty_of(log)
+        first_uncleanable = max(first_dirty, self._first_uncleanable(log, segments, first_dirty))
+        clean_bytes = dirty_bytes = 0
+        overdue_before_ms = self._clock.wall_ms() - log.config.max_compaction_lag_ms
+        is_overdue = False
+        for segment, behind in pairwise(segments):
+            if behind.base_offset <= first_dirty:
+                clean_bytes += segment.size_bytes
+                continue
+            if overdue_before_ms > 0 and 0 < segment.rolls_since_ms() < overdue_before_ms:
+                is_overdue = True
+            if segment.base_offset < first_uncleanable:
+                dirty_bytes += segment.size_bytes
+        return Dirt(first_dirty, first_uncleanable, clean_bytes, dirty_bytes, is_overdue and dirty_bytes > 0)
+
+    def _first_uncleanable(self, log: PartitionLog, segments: list[Segment], first_dirty: int) -> int:
+        bound = min(log.last_stable_offset, segments[-1].base_offset)
+        lag_ms = log.config.min_compaction_lag_ms
+        if lag_ms > 0:
+            young_from_ms = self._clock.wall_ms() - lag_ms
+            for segment, behind in pairwise(segments):
+                if behind.base_offset > first_dirty and segment.largest_timestamp_ms() > young_from_ms:
+                    return min(bound, segment.base_offset)
+        return bound
+
+    def _first_dirty_of(self, log: PartitionLog) -> int:
+        offset = self._offsets_beside(log).get((log.topic, log.partition), log.log_start_offset)
+        # Beyond the end: the log was cut since. What is there now was never cleaned.
+        return max(offset, log.log_start_offset) if offset <= log.next_offset else log.log_start_offset
+
+    def _offsets_beside(self, log: PartitionLog) -> dict[Partition, int]:
+        home = log.home
+        if home.path not in self._first_dirty:
+            self._first_dirty[home.path] = read_offsets(home.disk, f"{home.path}/{CLEANED_OFFSETS}")
+        return self._first_dirty[home.path]
+
+    # -- the three steps --------------------------------------------------------------------------------------------
+
+    def plan(self, log: PartitionLog) -> CleaningPlan | None:
+        """What to clean now, or None if nothing is dirty. The log then counts as under way."""
+        dirt = self.dirt_of(log)
+        if not dirt.dirty_bytes or log in self._under_way:
+            return None
+        segments = tuple(segment for segment in log.segments if segment.base_offset < dirt.first_uncleanable_offset)
+        self._under_way.add(log)
+        return CleaningPlan(
+            name=f"{log.topic}-{log.partition}",
+            segments=segments,
+            sizes_bytes=tuple(segment.size_bytes for segment in segments),
+            first_dirty_offset=dirt.first_dirty_offset,
+            first_uncleanable_offset=dirt.first_uncleanable_offset,
+            config=log.config,
+            aborted=tuple(log.aborted_transactions(segments[0].base_offset, dirt.first_uncleanable_offset)),
+            last_of_producers={
+                producer_id: LastOfProducer(
+                    producer.batches[-1].last_offset if producer.batches else None, producer.epoch
+                )
+                for producer_id, producer in log.producers.producers.items()
+            },
+            now_ms=self._clock.wall_ms(),
+            disk=log.home.disk,
+            max_keys=self.config.max_keys,
+        )
+
+    def build(self, plan: CleaningPlan, should_stop: Callable[[], bool] = lambda: False) -> CleanedSegments:
+        """The slow step, on any thread.
+
+        :raises CleaningStopped: if it should, or if a segment was removed meanwhile.
+        """
+        throttle = Throttle(self.config.io_max_bytes_per_second, self._clock, self._sleep)
+
+        def pace(size_bytes: int) -> None:
+            if should_stop():
+                raise CleaningStopped(f"cleaning of {plan.name} was stopped")
+            throttle.spend(size_bytes)
+
+        try:
+            return compaction.build(plan, pace)
+        except FileNotFoundError as error:
+            raise CleaningStopped(f"{plan.name} lost a segment while it was cleaned") from error
+
+    def commit(self, log: PartitionLog, cleaned: CleanedSegments) -> int:
+        """Put cleaned segments in place; how many groups of segments were replaced.
+
+        A group of which a segment was removed or cut meanwhile stays as it is.
+        """
+        self._under_way.discard(log)
+        replaced = 0
+        for group in cleaned.groups:
+            if log.config.is_compacted and _is_unchanged(log, group):
+                first = group.old[0]
+                segment = Segment(log.home, log.folder, first.base_offset, group.size_bytes, first.index_interval_bytes)
+                log.replace_segments([segment], group.old)
+                replaced += 1
+            else:
+                compaction.remove_files(cleaned.plan.disk, [group])
+        if cleaned.end_offset <= log.next_offset:
+            self._remember(log, cleaned.end_offset)
+        logger.info(
+            "cleaned %s up to offset %d: %d keys, %d of %d bytes left",
+            cleaned.plan.name, cleaned.end_offset, cleaned.key_count, cleaned.written_bytes, cleaned.read_bytes,
+        )  # fmt: skip
+        return replaced
+
+    def give_up(self, log: PartitionLog, error: Exception) -> None:
+        """A cleaning ended without result. A log that cannot be read is not tried again."""
+        self._under_way.discard(log)
+        if isinstance(error, KafkaError):
+            self._uncleanable.add(log)
+            logger.error("log %s-%d cannot be cleaned: %s", log.topic, log.partition, error)
+
+    def forget(self, log: PartitionLog) -> None:
+        """The log was deleted; one of the same name begins dirty."""
+        self._under_way.discard(log)
+        self._uncleanable.discard(log)
+        offsets = self._offsets_beside(log)
+        if offsets.pop((log.topic, log.partition), None) is not None:
+            _write(log.home.disk, log.home.path, offsets)
+
+    def _remember(self, log: PartitionLog, first_dirty_offset: int) -> None:
+        offsets = self._offsets_beside(log)
+        offsets[log.topic, log.partition] = first_dirty_offset
+        _write(log.home.disk, log.home.path, offsets)
+
+
+def _is_due(log: PartitionLog, dirt: Dirt) -> bool:
+    return dirt.is_overdue or dirt.ratio > log.config.min_cleanable_dirty_ratio
+
+
+def _is_unchanged(log: PartitionLog, group: CleanedGroup) -> bool:
+    there = {id(segment) for segment in log.segments}
+    return all(
+        id(segment) in there and segment.size_bytes == size_bytes
+        for segment, size_bytes in zip(group.old, group.old_sizes_bytes, strict=True)
+    )
+
+
+def _write(disk: Disk, folder: str, offsets: dict[Partition, int]) -> None:
+    """Without fsync, as this runs on the owner's thread: an old checkpoint only costs a cleaning."""
+    lines = [f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items())]
+    write_lines(disk, f"{folder}/{CLEANED_OFFSETS}", lines, sync=False)

@@ -1,0 +1,221 @@
+"""The slow part of compaction: closed segments in, cleaned segments out. Runs on any thread, changes no log.
+
+``key_map.py`` walks the dirty part of the log and notes for each key the last offset that has it. Then everything from
+the log's start is walked, and what is still wanted is copied into ``.cleaned`` files:
+
+- of each key the last record; nothing without a key;
+- a tombstone until its batch's delete horizon: cleaning it for the first time writes into the batch the time at which
+  it may go, ``delete.retention.ms`` from then (KIP-534), and the first cleaning after that drops it;
+- nothing of aborted transactions; markers as ``cleaned_txns.py`` says, until their horizon too.
+
+A batch keeps its offsets, producer, sequence and epoch, so sequences still deduplicate; its deltas get gaps. One that
+lost all its records goes, unless it holds the last sequence or epoch of an active producer, or the last offset of
+what was cleaned; then its header alone stays. Batches that need no change are copied as they are.
+
+Neighbouring segments are joined as long as their sizes add up to no more than ``segment.bytes`` and their indexes to
+no more than ``segment.index.bytes``. All files are on disk (fsync) before they are offered for the swap. A crash leaves
+``.cleaned`` files, which the log removes when it opens.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+
+from headrace.log.cleaned_segment import CleanedSegment
+from headrace.log.cleaned_txns import CleanedTransactions
+from headrace.log.cleaning_plan import CleanedGroup, CleanedSegments, CleaningPlan, Pace
+from headrace.log.disk import Disk
+from headrace.log.key_map import digest, map_keys, read_batches
+from headrace.log.segment import CLEANED, INDEX, LOG, TIMEINDEX, TXNINDEX
+from headrace.log.txn_index import AbortedTxn
+from headrace.protocol.record_body import (
+    RecordSlice,
+    assemble_batch,
+    build_batch,
+    codec_of,
+    decode_slices,
+    decompress_body,
+    slice_records,
+)
+from headrace.protocol.records import NO_TIMESTAMP, BatchHeader, Buffer, Codec
+
+_MAX_RELATIVE_OFFSET = 2**31 - 1
+_DELETE_HORIZON = 0x40
+
+
+def build(plan: CleaningPlan, pace: Pace) -> CleanedSegments:
+    """Clean by a plan.
+
+    :raises KafkaError: if a batch cannot be read.
+    :raises FileNotFoundError: if a segment was removed meanwhile.
+    """
+    latest, end_offset = map_keys(plan, pace)
+    cleaned = CleanedSegments(plan, end_offset, key_count=len(latest))
+    cleaning = _Cleaning(plan, latest, end_offset)
+    try:
+        for group in _grouped(plan, end_offset):
+            cleaned.groups.append(group)
+            _clean_group(plan, cleaning, group, pace)
+            cleaned.read_bytes += sum(group.old_sizes_bytes)
+            cleaned.written_bytes += group.size_bytes
+    except Exception:
+        remove_files(plan.disk, cleaned.groups)
+        raise
+    unchanged = [group for group in cleaned.groups if not group.has_changed]
+    remove_files(plan.disk, unchanged)
+    cleaned.groups = [group for group in cleaned.groups if group.has_changed]
+    return cleaned
+
+
+def remove_files(disk: Disk, groups: list[CleanedGroup]) -> None:
+    for group in groups:
+        for suffix in (LOG, INDEX, TIMEINDEX, TXNINDEX):
+            try:
+                disk.unlink(group.old[0].path(suffix) + CLEANED)
+            except FileNotFoundError:
+                continue
+
+
+def _grouped(plan: CleaningPlan, end_offset: int) -> Iterator[CleanedGroup]:
+    """Runs of segments that fit into one."""
+    config = plan.config
+    group: CleanedGroup | None = None
+    sums = [0, 0, 0]
+    for segment, size_bytes in zip(plan.segments, plan.sizes_bytes, strict=True):
+        if segment.base_offset >= end_offset:
+            break
+        sizes = [size_bytes, _size_of(plan.disk, segment.path(INDEX)), _size_of(plan.disk, segment.path(TIMEINDEX))]
+        joint = [one + other for one, other in zip(sums, sizes, strict=True)]
+        if (
+            group is not None
+            and joint[0] <= config.segment_bytes
+            and max(joint[1:]) <= config.segment_index_bytes
+            and plan.offset_behind(segment) - 1 - group.old[0].base_offset <= _MAX_RELATIVE_OFFSET
+        ):
+            group.old.append(segment)
+            group.old_sizes_bytes.append(size_bytes)
+            group.has_changed = True
+            sums = joint
+            continue
+        if group is not None:
+            yield group
+        group, sums = CleanedGroup([segment], [size_bytes]), sizes
+    if group is not None:
+        yield group
+
+
+def _size_of(disk: Disk, path: str) -> int:
+    try:
+        return disk.size_of(path)
+    except FileNotFoundError:
+        return 0
+
+
+def _clean_group(plan: CleaningPlan, cleaning: "_Cleaning", group: CleanedGroup, pace: Pace) -> None:
+    with plan.disk.opened(group.old[0].path(LOG) + CLEANED, os.O_RDWR | os.O_CREAT | os.O_TRUNC) as fd:
+        output = CleanedSegment(plan.disk, fd, group.old[0], pace)
+        for segment, size_bytes in zip(group.old, group.old_sizes_bytes, strict=True):
+            for header, batch in read_batches(plan.disk, segment.path(LOG), size_bytes, pace):
+                kept, aborted = cleaning.clean(header, batch)
+                if kept is not batch:
+                    group.has_changed = True
+                if kept is not None:
+                    output.append(kept)
+                    if aborted is not None:
+                        output.aborted.append(aborted)
+        group.size_bytes = output.finish()
+
+
+class _Cleaning:
+    """Decides what becomes of each batch, in offset order."""
+
+    def __init__(self, plan: CleaningPlan, latest: Mapping[bytes, int], end_offset: int) -> None:
+        self._plan = plan
+        self._latest = latest
+        self._end_offset = end_offset
+        self._transactions = CleanedTransactions(plan.aborted)
+        self._aborted_at = {txn.last_offset: txn for txn in plan.aborted}
+
+    def clean(self, header: BatchHeader, batch: memoryview) -> tuple[Buffer | None, AbortedTxn | None]:
+        """What to write for a batch (itself if it stays as it is), and what its transaction index must say."""
+        aborted: AbortedTxn | None = None
+        if header.is_control:
+            is_needless, aborted = self._transactions.end(header, batch)
+        else:
+            is_needless = self._transactions.is_aborted(header)
+        if header.last_offset >= self._end_offset:
+            return batch, self._aborted_at.get(header.last_offset) if header.is_control else None
+        if is_needless and (not header.is_control or self._is_past_horizon(header)):
+            return self._emptied(header), None
+        if header.record_count == 0:
+            return (batch if self._must_stay(header) else None), None
+        body = decompress_body(header, batch)
+        slices = slice_records(header, body)
+        if header.is_control:
+            needs_horizon = is_needless and not header.has_delete_horizon
+            return (self._with_horizon(header, body, slices) if needs_horizon else batch), aborted
+        return self._filtered(header, batch, body, slices), None
+
+    def _filtered(
+        self, header: BatchHeader, batch: memoryview, body: bytes, slices: list[RecordSlice]
+    ) -> Buffer | None:
+        keeps_tombstones = not self._is_past_horizon(header)
+        latest = self._latest
+        kept = [
+            part
+            for part in slices
+            if part.key is not None
+            and latest.get(digest(part.key), -1) <= part.offset
+            and (keeps_tombstones or part.has_value)
+        ]
+        if not kept:
+            return self._emptied(header)
+        if not header.has_delete_horizon and not all(part.has_value for part in kept):
+            return self._with_horizon(header, body, kept)
+        if len(kept) == len(slices):
+            return batch
+        return _with_records(header, body, kept)
+
+    def _is_past_horizon(self, header: BatchHeader) -> bool:
+        return header.has_delete_horizon and header.base_timestamp <= self._plan.now_ms
+
+    def _must_stay(self, header: BatchHeader) -> bool:
+        """Whether a batch without records is still needed for what its header says."""
+        if header.next_offset == self._end_offset:
+            return True
+        last = self._plan.last_of_producers.get(header.producer_id) if header.has_producer else None
+        if last is None:
+            return False
+        if last.last_data_offset is None:
+            return header.is_control and header.producer_epoch == last.producer_epoch
+        return header.last_offset == last.last_data_offset
+
+    def _emptied(self, header: BatchHeader) -> bytes | None:
+        if not self._must_stay(header):
+            return None
+        attributes = header.attributes & ~_DELETE_HORIZON
+        empty = header._replace(record_count=0, base_timestamp=NO_TIMESTAMP, attributes=attributes)
+        return assemble_batch(empty, b"", codec=Codec.none)
+
+    def _with_horizon(self, header: BatchHeader, body: bytes, kept: list[RecordSlice]) -> bytes:
+        return build_batch(
+            decode_slices(body, kept),
+            base_offset=header.base_offset,
+            codec=codec_of(header),
+            log_append_time_ms=header.max_timestamp if header.is_log_append_time else None,
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            base_sequence=header.base_sequence,
+            leader_epoch=header.leader_epoch,
+            is_transactional=header.is_transactional,
+            is_control=header.is_control,
+            delete_horizon_ms=self._plan.now_ms + self._plan.config.delete_retention_ms,
+            last_offset_delta=header.last_offset_delta,
+        )
+
+
+def _with_records(header: BatchHeader, body: bytes, kept: list[RecordSlice]) -> bytes:
+    """Base offset and base timestamp stay, so the bytes of the records do too."""
+    rest = b"".join([body[part.start : part.end] for part in kept])
+    max_timestamp = header.max_timestamp if header.is_log_append_time else max(part.timestamp_ms for part in kept)
+    fewer = header._replace(record_count=len(kept), max_timestamp=max_timestamp)
+    return assemble_batch(fewer, rest, codec=codec_of(header))

@@ -1,0 +1,97 @@
+"""Compaction's first pass: for each key of the dirty part of a log, the last offset that has it.
+
+A dict of keys, or of their 16-byte digests where keys are longer, so that an entry's size is bounded. How many there
+may be is bounded too (``log.cleaner.dedupe.buffer.size``); then the pass ends early, between two batches, and what
+lies behind is for the next cleaning.
+"""
+
+import os
+from collections.abc import Iterator
+from hashlib import blake2b
+
+from headrace.log.cleaned_txns import CleanedTransactions
+from headrace.log.cleaning_plan import CleaningPlan, Pace
+from headrace.log.disk import Disk
+from headrace.log.segment import LOG, Segment
+from headrace.protocol.record_body import decompress_body, slice_records
+from headrace.protocol.records import (
+    HEADER_BYTES,
+    LENGTH_PREFIX_BYTES,
+    BatchHeader,
+    Buffer,
+    check_batch,
+    read_header,
+)
+
+_READ_BYTES = 512 * 1024
+_DIGEST_BYTES = 16
+
+
+def map_keys(plan: CleaningPlan, pace: Pace) -> tuple[dict[bytes, int], int]:
+    """The last offset of each key of the dirty part, and the offset behind what was looked at.
+
+    It ends early, between batches, when there are more keys than the plan allows.
+    """
+    latest: dict[bytes, int] = {}
+    end_offset = plan.first_dirty_offset
+    transactions = CleanedTransactions(plan.aborted)
+    for segment, size_bytes in _dirty_segments(plan):
+        for header, batch in read_batches(plan.disk, segment.path(LOG), size_bytes, pace):
+            if header.last_offset < plan.first_dirty_offset:
+                continue
+            if header.last_offset >= plan.first_uncleanable_offset or len(latest) >= plan.max_keys:
+                return latest, end_offset
+            if header.is_control:
+                transactions.end(header, batch)
+            elif not transactions.is_aborted(header):
+                _note_keys(latest, header, batch, plan.first_dirty_offset)
+            end_offset = header.next_offset
+        # A gap at the end of a segment is clean as well.
+        end_offset = max(end_offset, min(plan.offset_behind(segment), plan.first_uncleanable_offset))
+    return latest, end_offset
+
+
+def _note_keys(latest: dict[bytes, int], header: BatchHeader, batch: Buffer, from_offset: int) -> None:
+    for part in slice_records(header, decompress_body(header, batch)):
+        if part.key is not None and part.offset >= from_offset:
+            latest[digest(part.key)] = part.offset
+
+
+def digest(key: bytes) -> bytes:
+    """Short keys are themselves; no digest has their length."""
+    return key if len(key) < _DIGEST_BYTES else blake2b(key, digest_size=_DIGEST_BYTES).digest()
+
+
+def _dirty_segments(plan: CleaningPlan) -> Iterator[tuple[Segment, int]]:
+    for segment, size_bytes in zip(plan.segments, plan.sizes_bytes, strict=True):
+        if plan.offset_behind(segment) > plan.first_dirty_offset:
+            yield segment, size_bytes
+
+
+def read_batches(disk: Disk, path: str, size_bytes: int, pace: Pace) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """Every batch of a segment file, checked.
+
+    :raises CorruptMessage: at the first that is not whole and right.
+    """
+    with disk.opened(path, os.O_RDONLY) as fd:
+        position = 0
+        while position < size_bytes:
+            chunk = disk.pread(fd, min(_READ_BYTES, size_bytes - position), position)
+            if len(chunk) >= HEADER_BYTES and (first_bytes := read_header(chunk).size_bytes) > len(chunk):
+                chunk = disk.pread(fd, min(first_bytes, size_bytes - position), position)
+            pace(len(chunk))
+            view = memoryview(chunk)
+            at = 0
+            while at == 0 or _holds_batch(chunk, at):
+                header = check_batch(chunk, at)
+                yield header, view[at : at + header.size_bytes]
+                at += header.size_bytes
+            position += at
+
+
+def _holds_batch(chunk: bytes, at: int) -> bool:
+    left_bytes = len(chunk) - at
+    if left_bytes < LENGTH_PREFIX_BYTES:
+        return False
+    batch_length = int.from_bytes(chunk[at + 8 : at + LENGTH_PREFIX_BYTES], "big", signed=True)
+    return batch_length + LENGTH_PREFIX_BYTES <= left_bytes
