@@ -38,8 +38,7 @@ KEYS: tuple[ConfigKey, ...] = (
         "Listeners of KRaft controllers. There are none here, so listeners of these names are not opened; a "
         "server.properties written for KRaft works."),
     ConfigKey("num.network.threads", INT, 3, at_least(1), HIGH, CLUSTER_WIDE,
-        "Size of the network part of the reactor. The broker runs one event loop, so this bounds how many "
-        "connections are served in one turn, not a number of threads."),
+        "Kept for compatibility: one event loop serves all connections of a broker."),
     ConfigKey("num.io.threads", INT, 8, at_least(1), HIGH, CLUSTER_WIDE,
         "Threads for work that blocks (fsync, recovery, deletes); requests themselves run on the event loop."),
     ConfigKey("background.threads", INT, 10, at_least(1), HIGH, CLUSTER_WIDE,
@@ -87,7 +86,7 @@ KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("delete.records.purgatory.purge.interval.requests", INT, 1, None, MEDIUM, READ_ONLY,
         "After how many finished operations the purgatory of delayed delete-records is swept."),
     ConfigKey("metrics.num.samples", INT, 2, at_least(1), LOW, READ_ONLY,
-        "How many windows the rates of quotas and metrics are computed over."),
+        "How many windows rates in metrics are computed over."),
     ConfigKey("metrics.sample.window.ms", LONG, 30_000, at_least(1), LOW, READ_ONLY,
         "Length of one such window."),
     ConfigKey("metric.reporters", LIST, (), items(), LOW, CLUSTER_WIDE,

@@ -40,7 +40,7 @@ KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("ssl.keystore.type", STRING, "JKS", None, MEDIUM, PER_BROKER,
         "Format of the key store: PEM, PKCS12 or JKS."),
     ConfigKey("ssl.keystore.location", STRING, None, None, MEDIUM, PER_BROKER,
-        "File with the broker's key and certificate; read again when it is set anew."),
+        "File with the broker's key and certificate."),
     ConfigKey("ssl.keystore.password", PASSWORD, None, None, MEDIUM, PER_BROKER,
         "Password of the key store."),
     ConfigKey("ssl.key.password", PASSWORD, None, None, MEDIUM, PER_BROKER,
