@@ -1,0 +1,75 @@
+"""The one record of a control batch: how a transaction ended.
+
+::
+
+    key    version int16, type int16 (0 abort, 1 commit)
+    value  version int16, coordinator_epoch int32
+
+Control batches are never compressed, so the record lies right behind the batch header, in the usual record encoding
+(zigzag varints for lengths).
+"""
+
+from struct import Struct
+from struct import error as struct_error
+from typing import NamedTuple
+
+from headrace.log.producer_state import CompletedTxn, ProducerStates
+from headrace.protocol.errors import InvalidRecord
+from headrace.protocol.records import HEADER_BYTES, BatchHeader, Buffer
+
+_KEY = Struct(">hh")
+_VALUE = Struct(">hi")
+ABORT, COMMIT = 0, 1
+
+
+class Marker(NamedTuple):
+    is_commit: bool
+    coordinator_epoch: int
+
+
+def read_marker(batch: Buffer) -> Marker | None:
+    """None for a control record that does not end a transaction (other types exist, KIP-595).
+
+    :raises InvalidRecord: if there is no such record in the batch.
+    """
+    try:
+        _, at = _varint(batch, HEADER_BYTES)
+        _, at = _varint(batch, at + 1)
+        _, at = _varint(batch, at)
+        key_bytes, at = _varint(batch, at)
+        _, kind = _KEY.unpack_from(batch, at)
+        _, at = _varint(batch, at + key_bytes)
+        if kind not in (ABORT, COMMIT):
+            return None
+        _, coordinator_epoch = _VALUE.unpack_from(batch, at)
+    except (IndexError, ValueError, struct_error) as error:
+        raise InvalidRecord("control batch without a readable marker") from error
+    return Marker(kind == COMMIT, coordinator_epoch)
+
+
+def _varint(buffer: Buffer, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = buffer[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), at
+        shift += 7
+        if shift > 63:
+            raise ValueError("varint is too long")
+
+
+def end_transaction(producers: ProducerStates, header: BatchHeader, batch: Buffer) -> CompletedTxn | None:
+    """Take a control batch into the producers' states; the transaction that it ended, if it did."""
+    marker = read_marker(batch)
+    if marker is None:
+        return None
+    return producers.marker(
+        header.producer_id,
+        header.producer_epoch,
+        marker.coordinator_epoch,
+        header.last_offset,
+        header.max_timestamp,
+        marker.is_commit,
+    )

@@ -1,0 +1,78 @@
+"""``leader-epoch-checkpoint``: at which offset each leader epoch of a partition began (KIP-101).
+
+A follower that comes back asks the leader where its own last epoch ended, and cuts its log there. Epochs and offsets
+both rise from line to line. The file is read at first use and rewritten at each change, which is once a leadership;
+after a crash it may name an epoch whose first batch never made it, and recovery drops that.
+"""
+
+from bisect import bisect_right
+from logging import getLogger
+
+from headrace.log.checkpoints import read_lines, write_lines
+from headrace.log.disk import Disk
+
+logger = getLogger(__name__)
+
+FILE_NAME = "leader-epoch-checkpoint"
+UNKNOWN = -1
+
+
+class LeaderEpochs:
+    __slots__ = ("_disk", "entries", "path")
+
+    def __init__(self, disk: Disk, folder: str) -> None:
+        self._disk = disk
+        self.path = f"{folder}/{FILE_NAME}"
+        self.entries: list[tuple[int, int]] = []
+        try:
+            self.entries = [(int(epoch), int(offset)) for epoch, offset in read_lines(disk, self.path)]
+        except ValueError:
+            logger.warning("checkpoint %s is damaged and counts as empty", self.path)
+
+    @property
+    def latest(self) -> int:
+        return self.entries[-1][0] if self.entries else UNKNOWN
+
+    def begin(self, epoch: int, offset: int) -> None:
+        """An epoch begins at an offset, unless it has begun already."""
+        if epoch < 0 or epoch <= self.latest:
+            return
+        kept = [entry for entry in self.entries if entry[1] < offset]
+        self._replace([*kept, (epoch, offset)])
+
+    def epoch_at(self, offset: int) -> int:
+        at = bisect_right(self.entries, offset, key=lambda entry: entry[1])
+        return self.entries[at - 1][0] if at else UNKNOWN
+
+    def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """The largest known epoch up to the given one, and the offset at which the next one begins."""
+        if epoch == UNKNOWN:
+            return UNKNOWN, UNKNOWN
+        if epoch == self.latest:
+            return epoch, log_end_offset
+        at = bisect_right(self.entries, epoch, key=lambda entry: entry[0])
+        if at == len(self.entries):
+            return UNKNOWN, UNKNOWN
+        if at == 0:
+            return epoch, self.entries[0][1]
+        return self.entries[at - 1][0], self.entries[at][1]
+
+    def cut_end(self, end_offset: int) -> None:
+        """Forget epochs that began at or behind the log's new end."""
+        kept = [entry for entry in self.entries if entry[1] < end_offset]
+        if len(kept) != len(self.entries):
+            self._replace(kept)
+
+    def cut_start(self, start_offset: int) -> None:
+        """The log begins later: the epoch that it begins in begins there."""
+        at = bisect_right(self.entries, start_offset, key=lambda entry: entry[1])
+        if at == 0 or (at == 1 and self.entries[0][1] == start_offset):
+            return
+        self._replace([(self.entries[at - 1][0], start_offset), *self.entries[at:]])
+
+    def clear(self) -> None:
+        self._replace([])
+
+    def _replace(self, entries: list[tuple[int, int]]) -> None:
+        write_lines(self._disk, self.path, [f"{epoch} {offset}" for epoch, offset in entries], sync=False)
+        self.entries = entries

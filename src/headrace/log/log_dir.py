@@ -1,0 +1,290 @@
+"""All logs of a broker, over one or several log dirs.
+
+A log dir holds a folder ``<topic>-<partition>`` a log, ``meta.properties`` and ``.lock``, the checkpoints, and after a
+clean stop ``.kafka_cleanshutdown``. That mark is removed before anything else is done, so that it is only ever found
+if everything before it was written: logs synced, snapshots, checkpoints, then the mark.
+
+A dir in which an operation fails goes offline and its logs answer StorageError; the other dirs go on.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from logging import getLogger
+from pathlib import Path
+from uuid import UUID, uuid4
+
+from headrace.log import checkpoints, meta_properties, partition_metadata
+from headrace.log.checkpoints import Partition
+from headrace.log.config import LogConfig
+from headrace.log.disk import Disk
+from headrace.log.file_region import Pool
+from headrace.log.home import MAX_LOADED_INDEXES, MAX_OPEN_FILES, Home
+from headrace.log.meta_properties import LogDirError
+from headrace.log.partition_log import PartitionLog
+from headrace.log.recovery import load_log
+from headrace.protocol.errors import StorageError
+from headrace.runtime.clock import Clock
+
+__all__ = ["LoadReport", "LogDirError", "LogManager"]
+
+logger = getLogger(__name__)
+
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+_FOLDER = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>\d+)")
+_DELETE_SUFFIX = "-delete"
+_MAX_NAME = 255
+
+
+@dataclass(slots=True)
+class LoadReport:
+    logs: int = 0
+    #: Logs that were scanned, as their dir was not stopped cleanly.
+    recovered: int = 0
+    elapsed_ms: int = 0
+    offline: list[Path] = field(default_factory=list)
+
+
+class LogManager:
+    def __init__(
+        self,
+        directories: Sequence[Path],
+        *,
+        default_config: LogConfig,
+        config_for: Callable[[str], LogConfig],
+        clock: Clock,
+        broker_id: int,
+        cluster_id: str,
+        disk: Disk | None = None,
+        on_offline: Callable[[Path, OSError], None] | None = None,
+        max_open_files: int = MAX_OPEN_FILES,
+    ) -> None:
+        self._clock = clock
+        self._disk = disk if disk is not None else Disk()
+        self._default_config = default_config
+        self._config_for = config_for
+        self._broker_id = broker_id
+        self._cluster_id = cluster_id
+        files, indexes = Pool(max_open_files), Pool(MAX_LOADED_INDEXES)
+        self.homes = [
+            Home(path, disk=self._disk, clock=clock, files=files, indexes=indexes, on_offline=on_offline)
+            for path in directories
+        ]
+        self._logs: dict[Partition, PartitionLog] = {}
+        self._locks: dict[str, int] = {}
+
+    # -- start ------------------------------------------------------------------------------------------------------
+
+    def load(self, *, threads: int = 1) -> LoadReport:
+        """Lock every dir and open its logs; recover those of a dir that was not stopped cleanly.
+
+        :raises LogDirError: a dir belongs to somebody else, or none is left that works.
+        """
+        started_ms = self._clock.monotonic_ms()
+        report = LoadReport()
+        try:
+            for home in self.homes:
+                try:
+                    self._load_dir(home, threads, report)
+                except OSError as error:
+                    home.fail(error)
+                except StorageError as error:
+                    logger.error("log dir %s was not loaded: %s", home.path, error)
+        except LogDirError:
+            self._unlock()
+            raise
+        report.offline = [Path(home.path) for home in self.homes if home.error is not None]
+        if len(report.offline) == len(self.homes):
+            self._unlock()
+            raise LogDirError(f"no log dir works: {'; '.join(str(home.error) for home in self.homes)}")
+        report.logs = len(self._logs)
+        report.elapsed_ms = self._clock.monotonic_ms() - started_ms
+        return report
+
+    def _load_dir(self, home: Home, threads: int, report: LoadReport) -> None:
+        disk, path = home.disk, home.path
+        disk.mkdir(path)
+        self._locks[path] = meta_properties.lock(disk, path)
+        meta_properties.claim(disk, path, self._broker_id, self._cluster_id)
+        folders = self._folders(home)
+        is_clean = disk.read_file(f"{path}/{CLEAN_SHUTDOWN}") is not None
+        if is_clean:
+            disk.unlink(f"{path}/{CLEAN_SHUTDOWN}")
+        recovery_points = checkpoints.read_offsets(disk, f"{path}/{checkpoints.RECOVERY_POINTS}")
+        log_starts = checkpoints.read_offsets(disk, f"{path}/{checkpoints.LOG_STARTS}")
+        high_watermarks = checkpoints.read_offsets(disk, f"{path}/{checkpoints.HIGH_WATERMARKS}")
+        configs = {topic: self._config_for(topic) for topic in {topic for topic, _ in folders}}
+
+        def load_one(key: Partition) -> PartitionLog:
+            log = load_log(
+                home,
+                f"{path}/{key[0]}-{key[1]}",
+                key[0],
+                key[1],
+                configs[key[0]],
+                is_clean=is_clean,
+                recovery_point=recovery_points.get(key, 0),
+                log_start_offset=log_starts.get(key, 0),
+            )
+            log.high_watermark = min(max(high_watermarks.get(key, 0), log.log_start_offset), log.next_offset)
+            return log
+
+        if threads > 1 and not is_clean:
+            with ThreadPoolExecutor(threads, "log-recovery") as pool:
+                logs = list(pool.map(load_one, folders))
+        else:
+            logs = [load_one(key) for key in folders]
+        for log in logs:
+            self._add(log)
+        if not is_clean:
+            report.recovered += len(logs)
+
+    def _folders(self, home: Home) -> list[Partition]:
+        found: list[Partition] = []
+        for entry in home.disk.list(home.path):
+            if entry.name.endswith(_DELETE_SUFFIX):
+                home.trash.add(entry.path, self._clock.wall_ms() + self._default_config.file_delete_delay_ms)
+            elif (match := _FOLDER.fullmatch(entry.name)) and entry.is_dir():
+                found.append((match["topic"], int(match["partition"])))
+        return found
+
+    def _add(self, log: PartitionLog) -> None:
+        key = log.topic, log.partition
+        if key in self._logs:
+            raise LogDirError(f"{log.topic}-{log.partition} is in {self._logs[key].folder} and in {log.folder}")
+        self._logs[key] = log
+
+    # -- logs -------------------------------------------------------------------------------------------------------
+
+    def get(self, topic: str, partition: int) -> PartitionLog | None:
+        return self._logs.get((topic, partition))
+
+    def all(self) -> Iterable[PartitionLog]:
+        return self._logs.values()
+
+    @property
+    def online(self) -> list[Path]:
+        return [Path(home.path) for home in self.homes if home.error is None]
+
+    @property
+    def offline(self) -> dict[Path, OSError]:
+        return {Path(home.path): home.error for home in self.homes if home.error is not None}
+
+    def create(self, topic: str, partition: int, topic_id: UUID | None) -> PartitionLog:
+        """An empty log, in the working dir with the fewest.
+
+        :raises StorageError: no dir works, or this one just failed.
+        """
+        assert (topic, partition) not in self._logs
+        homes = [home for home in self.homes if home.error is None]
+        if not homes:
+            raise StorageError("every log dir is offline")
+        home = homes[0] if len(homes) == 1 else min(homes, key=self._count)
+        folder = f"{home.path}/{topic}-{partition}"
+        try:
+            home.disk.mkdir(folder)
+            if topic_id is not None:
+                partition_metadata.write(home.disk, folder, topic_id)
+            log = load_log(home, folder, topic, partition, self._config_for(topic), is_clean=True)
+        except OSError as error:
+            raise home.fail(error) from error
+        self._logs[topic, partition] = log
+        return log
+
+    def _count(self, home: Home) -> int:
+        return sum(log.home is home for log in self._logs.values())
+
+    def delete(self, topic: str, partition: int) -> None:
+        """The log is gone at once; its files go later, by :meth:`remove_deleted`."""
+        log = self._logs.pop((topic, partition))
+        log.release()
+        home = log.home
+        if home.error is not None:
+            return
+        suffix = f"-{partition}.{uuid4().hex}{_DELETE_SUFFIX}"
+        doomed = f"{home.path}/{topic[: _MAX_NAME - len(suffix)]}{suffix}"
+        try:
+            home.disk.rename(log.folder, doomed)
+        except OSError as error:
+            raise home.fail(error) from error
+        home.trash.forget_below(log.folder)
+        home.trash.add(doomed, self._clock.wall_ms() + log.config.file_delete_delay_ms)
+
+    def remove_deleted(self) -> None:
+        """Unlink what is due. Slow; may run on any thread."""
+        for home in self._working():
+            try:
+                home.trash.empty(home.disk, self._clock.wall_ms())
+            except OSError as error:
+                home.fail(error)
+
+    def _working(self) -> list[Home]:
+        return [home for home in self.homes if home.error is None]
+
+    # -- upkeep -----------------------------------------------------------------------------------------------------
+
+    def enforce_retention(self) -> int:
+        dropped = 0
+        for log in list(self._logs.values()):
+            if log.home.error is None:
+                try:
+                    dropped += log.enforce_retention()
+                except StorageError:
+                    continue  # the dir is offline now, and that was said
+        return dropped
+
+    def flush_due(self) -> list[PartitionLog]:
+        """Logs to flush now: by ``flush.ms``, or because a segment was finished and is not yet synced."""
+        now_ms = self._clock.wall_ms()
+        return [log for log in self._logs.values() if log.home.error is None and log.is_flush_due(now_ms)]
+
+    def checkpoint(self) -> None:
+        """Write where each log starts, is flushed to, and is committed to."""
+        for home in self._working():
+            logs = [(key, log) for key, log in self._logs.items() if log.home is home]
+            try:
+                self._checkpoint_dir(home, logs)
+            except OSError as error:
+                home.fail(error)
+
+    def _checkpoint_dir(self, home: Home, logs: list[tuple[Partition, PartitionLog]]) -> None:
+        disk, path = home.disk, home.path
+        recovery_points = [(key, log.recovery_point) for key, log in logs]
+        checkpoints.write_offsets(disk, f"{path}/{checkpoints.RECOVERY_POINTS}", recovery_points)
+        # A start that the first segment's name tells needs no line.
+        starts = [
+            (key, log.log_start_offset) for key, log in logs if log.log_start_offset > log.segments[0].base_offset
+        ]
+        checkpoints.write_offsets(disk, f"{path}/{checkpoints.LOG_STARTS}", starts)
+        high_watermarks = [(key, log.high_watermark) for key, log in logs]
+        checkpoints.write_offsets(disk, f"{path}/{checkpoints.HIGH_WATERMARKS}", high_watermarks)
+
+    # -- stop -------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Everything to disk, then the mark that says so."""
+        for log in self._logs.values():
+            try:
+                log.close()
+            except StorageError:
+                log.release()
+        self.checkpoint()
+        for home in self._working():
+            try:
+                home.disk.write_file(f"{home.path}/{CLEAN_SHUTDOWN}", b'{"version":0,"brokerEpoch":-1}', sync=True)
+            except OSError as error:
+                home.fail(error)
+        self._unlock()
+
+    def abandon(self) -> None:
+        """Let go of all files and locks and write nothing: what a kill does, for tests."""
+        for log in self._logs.values():
+            log.release()
+        self._unlock()
+
+    def _unlock(self) -> None:
+        for fd in self._locks.values():
+            os.close(fd)
+        self._locks.clear()

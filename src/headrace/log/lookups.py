@@ -1,0 +1,100 @@
+"""Finding records of a log by time, aborted transactions by offsets, and producers by replay. Nothing is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from headrace.log.control_marker import end_transaction
+from headrace.log.producer_state import KeptBatch, ProducerStates
+from headrace.log.txn_index import AbortedTxn
+from headrace.protocol.records import BatchHeader
+
+if TYPE_CHECKING:
+    from headrace.log.partition_log import PartitionLog
+    from headrace.log.segment import Segment
+
+
+class Found(NamedTuple):
+    offset: int
+    timestamp_ms: int
+    leader_epoch: int
+
+
+def locate_time(log: PartitionLog, timestamp_ms: int, until_offset: int) -> Found | None:
+    """The first record at or after a time: whole segments are passed by their largest timestamp, then by time index."""
+    for segment in log.segments:
+        if not segment.size_bytes or segment.largest_timestamp_ms() < timestamp_ms:
+            continue
+        # The time index says before which offset all is older; the offset index turns that into a place.
+        offsets = segment.loaded()
+        start = offsets.lookup(max(segment.times().lookup(timestamp_ms), log.log_start_offset - segment.base_offset))
+        for at, header in segment.headers(start):
+            if header.max_timestamp >= timestamp_ms and header.last_offset >= log.log_start_offset:
+                found = _first_in_batch(log, segment, at, header, timestamp_ms)
+                if found is not None:
+                    return found if found.offset < until_offset else None
+    return None
+
+
+def locate_max_timestamp(log: PartitionLog) -> Found | None:
+    segments = [segment for segment in log.segments if segment.size_bytes]
+    if not segments:
+        return None
+    latest = max(segments, key=_max_record_timestamp)
+    timestamp_ms = latest.max_timestamp_ms
+    at = latest.position_of(latest.offset_of_max_timestamp)
+    for position, header in latest.headers(at):
+        return _first_in_batch(log, latest, position, header, timestamp_ms)
+    return None
+
+
+def _max_record_timestamp(segment: Segment) -> int:
+    segment.largest_timestamp_ms()
+    return segment.max_timestamp_ms
+
+
+def _first_in_batch(
+    log: PartitionLog, segment: Segment, position: int, header: BatchHeader, timestamp_ms: int
+) -> Found | None:
+    from headrace.protocol.record_body import decode_records
+
+    for record in decode_records(segment.read_bytes(position, header.size_bytes)):
+        if record.timestamp_ms >= timestamp_ms and record.offset >= log.log_start_offset:
+            return Found(record.offset, record.timestamp_ms, header.leader_epoch)
+    return None
+
+
+def aborted_transactions(log: PartitionLog, from_offset: int, until_offset: int) -> list[AbortedTxn]:
+    """An aborted transaction is listed where its marker lies, so the search goes on until a marker tells that all
+    before ``until_offset`` was decided by then."""
+    found: list[AbortedTxn] = []
+    for segment in log.segments[log.segment_at(from_offset) :]:
+        for aborted in segment.aborted().entries:
+            if aborted.last_offset >= from_offset and aborted.first_offset < until_offset:
+                found.append(aborted)
+            if aborted.last_stable_offset >= until_offset:
+                return found
+    return found
+
+
+def batches_from(log: PartitionLog, offset: int) -> Iterator[tuple[Segment, int, BatchHeader]]:
+    """Every batch that ends at or behind an offset: its segment, position and header."""
+    for segment in log.segments[log.segment_at(offset) :]:
+        if segment.size_bytes:
+            start = segment.position_of(max(offset, segment.base_offset))
+            for position, header in segment.headers(start):
+                yield segment, position, header
+
+
+def replay_producers(log: PartitionLog, states: ProducerStates, from_offset: int) -> None:
+    """Bring states that are known at an offset to the log's end."""
+    if from_offset >= log.next_offset:
+        return
+    for segment, position, header in batches_from(log, from_offset):
+        if header.base_offset < from_offset or not header.has_producer:
+            continue
+        if header.is_control:
+            end_transaction(states, header, segment.read_bytes(position, header.size_bytes))
+        else:
+            states.data(header.producer_id, header.producer_epoch, KeptBatch.of(header), header.is_transactional)

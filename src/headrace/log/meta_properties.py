@@ -1,0 +1,80 @@
+"""``meta.properties`` and ``.lock``: whose log dir this is, and that only one process uses it.
+
+::
+
+    version=1
+    broker.id=1
+    node.id=1
+    cluster.id=...
+    directory.id=...
+
+Kafka wrote ``broker.id`` in version 0 and ``node.id`` in version 1; both are written and either is read.
+"""
+
+import fcntl
+from uuid import uuid4
+
+from headrace.log.disk import Disk
+from headrace.log.partition_metadata import encode_uuid
+
+META = "meta.properties"
+LOCK = ".lock"
+
+
+class LogDirError(Exception):
+    """A log dir cannot be used at all, and the broker should not start; one sentence that says why."""
+
+
+def lock(disk: Disk, folder: str) -> int:
+    """The descriptor that holds the lock.
+
+    :raises LogDirError: another process has it.
+    """
+    fd = disk.open(f"{folder}/{LOCK}")
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        disk.close(fd)
+        raise LogDirError(f"log dir {folder} is in use by another process (it holds {folder}/{LOCK})") from None
+    return fd
+
+
+def claim(disk: Disk, folder: str, broker_id: int, cluster_id: str) -> None:
+    """Write the file if the dir is new; else see that it is ours.
+
+    :raises LogDirError: it belongs to another broker or another cluster.
+    """
+    path = f"{folder}/{META}"
+    data = disk.read_file(path)
+    if data is None:
+        disk.write_file(path, _encode(broker_id, cluster_id).encode(), sync=True)
+        return
+    found = parse_properties(data.decode(errors="replace"))
+    found_broker = found.get("node.id", found.get("broker.id"))
+    if found_broker is not None and found_broker != str(broker_id):
+        raise LogDirError(f"log dir {folder} belongs to broker {found_broker}, this is broker {broker_id} ({path})")
+    found_cluster = found.get("cluster.id")
+    if found_cluster is not None and found_cluster != cluster_id:
+        raise LogDirError(f"log dir {folder} belongs to cluster {found_cluster}, this is cluster {cluster_id} ({path})")
+
+
+def _encode(broker_id: int, cluster_id: str) -> str:
+    fields = {
+        "version": 1,
+        "broker.id": broker_id,
+        "node.id": broker_id,
+        "cluster.id": cluster_id,
+        "directory.id": encode_uuid(uuid4()),
+    }
+    return "".join(f"{name}={value}\n" for name, value in fields.items())
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    lines = (line.strip() for line in text.splitlines())
+    pairs = (line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+    return {name.strip(): value.strip() for name, value in pairs}
+
+
+def unlock(disk: Disk, fd: int) -> None:
+    """Closing gives the lock up; the file stays, as removing it would race with the next owner."""
+    disk.close(fd)

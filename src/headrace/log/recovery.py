@@ -1,0 +1,284 @@
+"""From a folder of files to a log that can be used.
+
+After a clean stop the names tell all: the segments, and the end offset from the producer snapshot that the stop left.
+After any other end nothing above the recovery point is believed. Segments from there on are read batch by batch
+(header, crc, rising offsets) and their indexes written anew; the first batch that is wrong cuts the log: its file is
+truncated there and later segments go. Leader epochs and producer snapshots beyond the new end go too. Segments below
+the recovery point were synced; an index of theirs that is missing or wrong is rebuilt when it is first used.
+
+Left over from interrupted work and removed here: ``.deleted``, ``.cleaned``, ``.tmp``, indexes without a log, snapshots
+that no segment begins at (but the newest). ``.swap`` files are put in place, see ``swap.py``.
+"""
+
+from dataclasses import dataclass, field
+from logging import getLogger
+
+from crc32c import crc32c
+
+from headrace.log import lookups, snapshots, swap
+from headrace.log.config import LogConfig
+from headrace.log.control_marker import end_transaction
+from headrace.log.home import Home
+from headrace.log.partition_log import PartitionLog, note_producer
+from headrace.log.producer_state import ProducerStates
+from headrace.log.retention import discard
+from headrace.log.segment import CLEANED, DELETED, LOG, SWAP, Segment
+from headrace.log.truncation import truncate_fully
+from headrace.protocol.errors import InvalidRecord
+from headrace.protocol.records import CRC_STARTS_AT, HEADER_BYTES, MAGIC, BatchHeader, read_header
+
+logger = getLogger(__name__)
+
+_WINDOW_BYTES = 1 << 20
+_TMP = ".tmp"
+
+
+@dataclass(slots=True)
+class _Folder:
+    """What lies in a partition's folder."""
+
+    sizes: dict[int, int] = field(default_factory=dict)
+    snapshots: list[int] = field(default_factory=list)
+    #: Names that are not the plain files of a log at rest.
+    leftovers: set[str] = field(default_factory=set)
+    indexes: list[str] = field(default_factory=list)
+
+
+def load_log(
+    home: Home,
+    folder: str,
+    topic: str,
+    partition: int,
+    config: LogConfig,
+    *,
+    is_clean: bool,
+    recovery_point: int = 0,
+    log_start_offset: int = 0,
+) -> PartitionLog:
+    found = _look(home, folder)
+    if found.leftovers:
+        _tidy(home, folder, found.leftovers)
+        found = _look(home, folder)
+    _drop_orphans(home, folder, found)
+    if not found.sizes:
+        home.disk.close(home.disk.open(f"{folder}/{max(0, log_start_offset):020d}{LOG}"))
+        found.sizes[max(0, log_start_offset)] = 0
+    interval = config.index_interval_bytes
+    segments = [Segment(home, folder, base, found.sizes[base], interval) for base in sorted(found.sizes)]
+    newest = found.snapshots[-1] if found.snapshots else -1
+    log = PartitionLog(
+        home,
+        folder,
+        topic,
+        partition,
+        config,
+        segments,
+        next_offset=_clean_end(segments[-1], newest) if is_clean else segments[-1].base_offset,
+        log_start_offset=max(log_start_offset, segments[0].base_offset),
+        recovery_point=0,
+    )
+    log.snapshot_offset = newest
+    if is_clean:
+        log.recovery_point = log.next_offset
+    else:
+        _recover(log, recovery_point)
+    if log.log_start_offset > log.next_offset:
+        logger.warning("%s: ends at %d, below its start %d: emptied", folder, log.next_offset, log.log_start_offset)
+        truncate_fully(log, log.log_start_offset)
+    log.high_watermark = log.log_start_offset
+    return log
+
+
+def _look(home: Home, folder: str) -> _Folder:
+    found = _Folder()
+    for entry in home.disk.list(folder):
+        name = entry.name
+        stem, _, suffix = name.partition(".")
+        if suffix == "log" and stem.isdigit():
+            found.sizes[int(stem)] = entry.stat().st_size
+        elif suffix == "snapshot" and stem.isdigit():
+            found.snapshots.append(int(stem))
+        elif name.endswith((DELETED, CLEANED, SWAP, _TMP)):
+            found.leftovers.add(name)
+        elif suffix in ("index", "timeindex", "txnindex"):
+            found.indexes.append(name)
+    found.snapshots.sort()
+    return found
+
+
+def _tidy(home: Home, folder: str, names: set[str]) -> None:
+    for name in names:
+        if name.endswith((DELETED, _TMP)):
+            home.disk.unlink(f"{folder}/{name}")
+    swap.finish_interrupted(home, folder)
+
+
+def _drop_orphans(home: Home, folder: str, found: _Folder) -> None:
+    for name in found.indexes:
+        stem = name.partition(".")[0]
+        if stem.isdigit() and int(stem) not in found.sizes:
+            home.disk.unlink(f"{folder}/{name}")
+    strays = [offset for offset in found.snapshots[:-1] if offset not in found.sizes]
+    for offset in strays:
+        home.disk.unlink(snapshots.snapshot_path(folder, offset))
+
+
+def _clean_end(active: Segment, newest_snapshot: int) -> int:
+    """The end offset of a log that was closed in order."""
+    if not active.size_bytes:
+        return active.base_offset
+    if newest_snapshot > active.base_offset:
+        return newest_snapshot
+    return active.load()
+
+
+def _recover(log: PartitionLog, recovery_point: int) -> None:
+    first = log.segment_at(recovery_point)
+    next_offset = log.segments[first].base_offset
+    has_markers = False
+    for number in range(first, len(log.segments)):
+        segment = log.segments[number]
+        if segment.base_offset < next_offset:
+            _drop_from(log, number, "overlaps the segment before it")
+            break
+        scan = _Scan(segment)
+        scan.run(log)
+        next_offset = scan.next_offset
+        has_markers |= scan.has_markers
+        if scan.valid_bytes < segment.size_bytes:
+            _cut(log, number, scan)
+            break
+    log.next_offset = next_offset
+    log.recovery_point = min(max(recovery_point, log.log_start_offset), next_offset)
+    _recover_rest(log, first, has_markers)
+
+
+def _recover_rest(log: PartitionLog, first: int, has_markers: bool) -> None:
+    """What else depends on where the log ends."""
+    snapshots.delete_snapshots(log.home.disk, log.folder, above=log.next_offset)
+    log.forget_producers()
+    if log.next_offset > log.segments[0].base_offset or log.epochs.entries:
+        log.cut_epochs(log.next_offset)
+    if has_markers:
+        _rebuild_txn_indexes(log, log.segments[first:])
+    for segment in log.segments[first:]:
+        segment.drop_indexes()
+
+
+def _cut(log: PartitionLog, number: int, scan: "_Scan") -> None:
+    segment = log.segments[number]
+    lost_bytes = segment.size_bytes - scan.valid_bytes
+    logger.warning(
+        "%s: cut at offset %d, position %d of %s: %s; %d bytes lost",
+        log.folder,
+        scan.next_offset,
+        scan.valid_bytes,
+        segment.path(),
+        scan.trouble,
+        lost_bytes,
+    )
+    segment.cut_file(scan.valid_bytes)
+    log.size_bytes -= lost_bytes
+    if number + 1 < len(log.segments):
+        _drop_from(log, number + 1, "lies behind the cut")
+
+
+def _drop_from(log: PartitionLog, number: int, why: str) -> None:
+    dropped = log.segments[number:]
+    for segment in dropped:
+        logger.warning("%s: segment %s %s and is dropped", log.folder, segment.path(), why)
+    del log.segments[number:]
+    log.active = log.segments[-1]
+    discard(log, dropped[::-1])
+
+
+class _Scan:
+    """Reads a segment from its first byte, writes its indexes anew, stops at the first batch that is wrong."""
+
+    __slots__ = ("_window", "_window_at", "has_markers", "next_offset", "segment", "trouble", "valid_bytes")
+
+    def __init__(self, segment: Segment) -> None:
+        self.segment = segment
+        self.valid_bytes = 0
+        self.next_offset = segment.base_offset
+        self.has_markers = False
+        self.trouble = ""
+        self._window = b""
+        self._window_at = 0
+
+    def run(self, log: PartitionLog) -> None:
+        segment = self.segment
+        if not segment.size_bytes:
+            return
+        offsets, times = segment.begin_rebuild()
+        segment.aborted().reset()
+        while self.valid_bytes < segment.size_bytes:
+            header = self._next()
+            if header is None:
+                break
+            self.next_offset = segment.index_batch(header, self.valid_bytes)
+            self.valid_bytes += header.size_bytes
+            self.has_markers |= header.is_control
+            if header.leader_epoch > log.epochs.latest:
+                log.epochs.begin(header.leader_epoch, header.base_offset)
+        offsets.write_out()
+        times.write_out()
+
+    def _next(self) -> BatchHeader | None:
+        left_bytes = self.segment.size_bytes - self.valid_bytes
+        if left_bytes < HEADER_BYTES:
+            self.trouble = f"{left_bytes} bytes are too few for a batch"
+            return None
+        header = read_header(self._bytes(self.valid_bytes, HEADER_BYTES))
+        self.trouble = self._trouble_with(header, left_bytes)
+        return None if self.trouble else header
+
+    def _trouble_with(self, header: BatchHeader, left_bytes: int) -> str:
+        if header.magic != MAGIC:
+            return f"magic {header.magic}"
+        if not HEADER_BYTES <= header.size_bytes <= left_bytes:
+            return f"a batch of {header.size_bytes} bytes where {left_bytes} are left"
+        if header.last_offset_delta < 0 or header.base_offset < self.next_offset:
+            return f"a batch at offset {header.base_offset} where {self.next_offset} comes next"
+        if not self.segment.can_hold(header.last_offset):
+            return f"offset {header.last_offset} is too far from the segment's first"
+        if self._crc(header.size_bytes) != header.crc:
+            return "the crc does not match"
+        return ""
+
+    def _crc(self, size_bytes: int) -> int:
+        crc, at, end = 0, self.valid_bytes + CRC_STARTS_AT, self.valid_bytes + size_bytes
+        while at < end:
+            part = self._bytes(at, min(_WINDOW_BYTES, end - at))
+            crc = crc32c(part, crc)
+            at += len(part)
+        return crc
+
+    def _bytes(self, position: int, size_bytes: int) -> memoryview:
+        start = position - self._window_at
+        if start < 0 or start + size_bytes > len(self._window):
+            self._window = self.segment.read_bytes(position, max(_WINDOW_BYTES, size_bytes))
+            self._window_at, start = position, 0
+            if len(self._window) < size_bytes:
+                raise OSError(f"{self.segment.path()} is shorter than it was")
+        return memoryview(self._window)[start : start + size_bytes]
+
+
+def _rebuild_txn_indexes(log: PartitionLog, segments: list[Segment]) -> None:
+    """Write the aborted transactions of segments anew, from the producers as they were where the first one begins."""
+    states = ProducerStates()
+    start = segments[0].base_offset
+    known = snapshots.load_newest(log.home.disk, log.folder, start, states)
+    for segment, position, header in lookups.batches_from(log, max(known, log.segments[0].base_offset)):
+        if header.base_offset < known or not header.has_producer:
+            continue
+        batch = segment.read_bytes(position, header.size_bytes) if header.is_control else b""
+        try:
+            if header.base_offset >= start:
+                note_producer(segment, states, header, batch)
+            elif header.is_control:
+                end_transaction(states, header, batch)
+            else:
+                note_producer(segment, states, header, batch)
+        except InvalidRecord as error:
+            logger.warning("%s: control batch at offset %d: %s", log.folder, header.base_offset, error)

@@ -1,0 +1,99 @@
+"""Dropping what is too old, too much, or below the log's start: whole segments, from the front.
+
+A segment goes when the high watermark has passed its end and one of these holds: its youngest record is older than
+``retention.ms``; the log without it still has ``retention.bytes``; all of it lies below ``log_start_offset``. Time and
+size count only where ``cleanup.policy`` has ``delete``. If all segments are to go, an empty one is made first, so
+that the log keeps its end offset.
+
+The ``.log`` file is renamed first. A crash in between leaves index files without a log, which loading removes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from headrace.log.segment import DELETED, INDEX, LOG, TIMEINDEX, TXNINDEX
+from headrace.log.snapshots import SNAPSHOT
+from headrace.protocol.errors import OffsetOutOfRange
+
+if TYPE_CHECKING:
+    from headrace.log.partition_log import PartitionLog
+    from headrace.log.segment import Segment
+
+
+def enforce(log: PartitionLog) -> int:
+    dropped = 0
+    if log.config.is_deleted:
+        dropped += _drop_while(log, _too_old(log))
+        dropped += _drop_while(log, _too_much(log))
+    return dropped + _drop_while(log, lambda _, end_offset: end_offset <= log.log_start_offset, keep_active=True)
+
+
+def _too_old(log: PartitionLog) -> Callable[[Segment, int], bool]:
+    retention_ms, now_ms = log.config.retention_ms, log.home.clock.wall_ms()
+    return lambda segment, _: retention_ms >= 0 and now_ms - segment.largest_timestamp_ms() > retention_ms
+
+
+def _too_much(log: PartitionLog) -> Callable[[Segment, int], bool]:
+    surplus_bytes = log.size_bytes - log.config.retention_bytes
+
+    def is_surplus(segment: Segment, _: int) -> bool:
+        nonlocal surplus_bytes
+        surplus_bytes -= segment.size_bytes
+        return surplus_bytes >= 0
+
+    return is_surplus if log.config.retention_bytes >= 0 else lambda *_: False
+
+
+def _drop_while(log: PartitionLog, is_due: Callable[[Segment, int], bool], *, keep_active: bool = False) -> int:
+    due = 0
+    for number, segment in enumerate(log.segments):
+        is_active = segment is log.active
+        end_offset = log.next_offset if is_active else log.segments[number + 1].base_offset
+        if is_active and (keep_active or not segment.size_bytes):
+            break
+        if log.high_watermark < end_offset or not is_due(segment, end_offset):
+            break
+        due += 1
+    if due:
+        drop_first(log, due)
+    return due
+
+
+def drop_first(log: PartitionLog, count: int) -> None:
+    """Drop segments from the front; the log then starts where what is left begins."""
+    if count == len(log.segments):
+        log.roll()
+    dropped = log.segments[:count]
+    del log.segments[:count]
+    log.log_start_offset = max(log.log_start_offset, log.segments[0].base_offset)
+    log.recovery_point = max(log.recovery_point, log.log_start_offset)
+    discard(log, dropped)
+    log.epochs.cut_start(log.log_start_offset)
+
+
+def discard(log: PartitionLog, segments: Sequence[Segment]) -> None:
+    """Rename the files of segments that are no longer part of the log; they are unlinked later."""
+    due_ms = log.home.clock.wall_ms() + log.config.file_delete_delay_ms
+    disk = log.home.disk
+    for segment in segments:
+        log.size_bytes -= segment.size_bytes
+        for suffix in (LOG, INDEX, TIMEINDEX, TXNINDEX, SNAPSHOT):
+            path = segment.path(suffix)
+            try:
+                disk.rename(path, path + DELETED)
+            except FileNotFoundError:
+                continue
+            log.home.trash.add(path + DELETED, due_ms)
+        segment.release()
+
+
+def advance_log_start(log: PartitionLog, offset: int) -> None:
+    if offset > log.high_watermark:
+        raise OffsetOutOfRange(f"offset {offset} is above the high watermark {log.high_watermark}")
+    if offset <= log.log_start_offset:
+        return
+    log.log_start_offset = offset
+    log.epochs.cut_start(offset)
+    _drop_while(log, lambda _, end_offset: end_offset <= offset, keep_active=True)

@@ -1,0 +1,125 @@
+"""Putting compacted segments in the place of those that they were made from; a crash leaves one or the other.
+
+1. the cleaner writes ``<base>.log.cleaned`` and its indexes, and syncs them;
+2. all are renamed to ``.swap``, the highest base first, then the folder is synced: from here on the new ones count;
+3. the old ones are renamed to ``.deleted``;
+4. ``.swap`` is taken off the names.
+
+Loading (:func:`finish_interrupted`) removes ``.cleaned`` files, and with them any ``.swap`` at or above the lowest of
+them (step 2 was not done, and the old segments are all there). Other ``.swap`` files are step 3 or 4 undone: the old
+segments that they cover are removed and the names made final.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from headrace.log.disk import Disk
+from headrace.log.retention import discard
+from headrace.log.segment import CLEANED, DELETED, INDEX, LOG, SWAP, TIMEINDEX, TXNINDEX, Segment
+
+if TYPE_CHECKING:
+    from headrace.log.home import Home
+    from headrace.log.partition_log import PartitionLog
+
+#: The log last: while its .log has the old suffix, the whole segment counts as not renamed.
+_SUFFIXES = (INDEX, TIMEINDEX, TXNINDEX, LOG)
+
+
+def replace_segments(log: PartitionLog, cleaned: Sequence[Segment], old: Sequence[Segment]) -> None:
+    disk = log.home.disk
+    first = log.segments.index(old[0])
+    assert log.segments[first : first + len(old)] == list(old)
+    assert log.active not in old
+    for segment in reversed(cleaned):
+        _rename(disk, segment, CLEANED, SWAP)
+    disk.fsync_directory(log.folder)
+    discard(log, [segment for segment in old if segment.base_offset not in {new.base_offset for new in cleaned}])
+    for segment in old:
+        if segment.base_offset in {new.base_offset for new in cleaned}:
+            _discard_files(log, segment)
+    for segment in cleaned:
+        _rename(disk, segment, SWAP, "")
+        log.size_bytes += segment.size_bytes
+    log.segments[first : first + len(old)] = cleaned
+
+
+def _discard_files(log: PartitionLog, segment: Segment) -> None:
+    """As any dropped segment, but its producer snapshot stays: the new one begins at the same offset."""
+    due_ms = log.home.clock.wall_ms() + log.config.file_delete_delay_ms
+    log.size_bytes -= segment.size_bytes
+    for suffix in (LOG, INDEX, TIMEINDEX, TXNINDEX):
+        path = segment.path(suffix)
+        try:
+            log.home.disk.rename(path, path + DELETED)
+        except FileNotFoundError:
+            continue
+        log.home.trash.add(path + DELETED, due_ms)
+    segment.release()
+
+
+def _rename(disk: Disk, segment: Segment, old: str, new: str) -> None:
+    for suffix in _SUFFIXES:
+        path = segment.path(suffix)
+        try:
+            disk.rename(path + old, path + new)
+        except FileNotFoundError:
+            continue
+
+
+def finish_interrupted(home: Home, folder: str) -> None:
+    """Bring a folder whose swap was cut short to one side or the other."""
+    disk = home.disk
+    names = {entry.name for entry in disk.list(folder)}
+    cleaned = {name for name in names if name.endswith(CLEANED)}
+    lowest_cleaned = min(map(_base_of, cleaned), default=None)
+    swaps = {name for name in names if name.endswith(SWAP)}
+    undone = {name for name in swaps if lowest_cleaned is not None and _base_of(name) >= lowest_cleaned}
+    for name in cleaned | undone:
+        disk.unlink(f"{folder}/{name}")
+    logs = sorted(_base_of(name) for name in swaps - undone if name.endswith(LOG + SWAP))
+    for base_offset in logs:
+        _complete(home, folder, base_offset, names)
+
+
+def _base_of(name: str) -> int:
+    return int(name.partition(".")[0])
+
+
+def _complete(home: Home, folder: str, base_offset: int, names: set[str]) -> None:
+    swap_path = f"{folder}/{base_offset:020d}{LOG}{SWAP}"
+    end_offset = _end_offset(home, swap_path, base_offset)
+    for name in names:
+        if name.endswith(LOG) and base_offset <= _base_of(name) < max(end_offset, base_offset + 1):
+            for suffix in (LOG, INDEX, TIMEINDEX, TXNINDEX):
+                old = name[: -len(LOG)] + suffix
+                if old in names:
+                    home.disk.unlink(f"{folder}/{old}")
+    for suffix in _SUFFIXES:
+        name = f"{base_offset:020d}{suffix}"
+        if name + SWAP in names:
+            home.disk.rename(f"{folder}/{name}{SWAP}", f"{folder}/{name}")
+
+
+def _end_offset(home: Home, swap_path: str, base_offset: int) -> int:
+    """The offset behind the last batch of a segment that is not in place yet."""
+    probe = _Probe(home, swap_path, base_offset)
+    end_offset = base_offset
+    for _, header in probe.headers(0):
+        end_offset = header.next_offset
+    probe.release()
+    return end_offset
+
+
+class _Probe(Segment):
+    """A segment under another name."""
+
+    __slots__ = ("_path",)
+
+    def __init__(self, home: Home, path: str, base_offset: int) -> None:
+        super().__init__(home, "", base_offset, home.disk.size_of(path), 4096)
+        self._path = path
+
+    def path(self, suffix: str = LOG) -> str:
+        return self._path if suffix == LOG else self._path + suffix

@@ -1,0 +1,67 @@
+"""Cutting a log's end: what a follower does with records that its leader does not have.
+
+Files are cut and renamed from the back, so a crash in between leaves a longer valid prefix, which is cut again when
+the follower comes back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.log.retention import discard
+from headrace.log.segment import Segment
+from headrace.log.snapshots import delete_snapshots
+
+if TYPE_CHECKING:
+    from headrace.log.partition_log import PartitionLog
+
+
+def truncate_to(log: PartitionLog, offset: int) -> None:
+    if offset >= log.next_offset:
+        return
+    if offset <= log.segments[0].base_offset:
+        truncate_fully(log, offset)
+        return
+    keep = log.segment_at(offset)
+    if log.segments[keep].base_offset == offset:
+        keep -= 1
+    dropped = log.segments[keep + 1 :]
+    del log.segments[keep + 1 :]
+    discard(log, dropped[::-1])
+    last = log.active = log.segments[-1]
+    size_bytes = last.size_bytes
+    cut_offset = last.truncate(offset)
+    log.size_bytes -= size_bytes - last.size_bytes
+    # A batch may end below the offset and the next one have been cut whole: the log still ends where it was told to,
+    # unless the offset lay inside a batch.
+    _end_at(log, cut_offset)
+
+
+def truncate_fully(log: PartitionLog, offset: int) -> None:
+    dropped = list(log.segments)
+    log.segments.clear()
+    discard(log, dropped[::-1])
+    log.log_start_offset = offset
+    _start_segment(log, offset)
+    delete_snapshots(log.home.disk, log.folder, above=-1)
+    _end_at(log, offset)
+
+
+def _start_segment(log: PartitionLog, offset: int) -> None:
+    segment = Segment(log.home, log.folder, offset, 0, log.config.index_interval_bytes)
+    segment.created_ms = log.home.clock.wall_ms()
+    disk = log.home.disk
+    disk.close(disk.open(segment.path()))
+    segment.begin_rebuild()
+    log.segments.append(segment)
+    log.active = segment
+
+
+def _end_at(log: PartitionLog, offset: int) -> None:
+    log.next_offset = offset
+    log.recovery_point = min(log.recovery_point, offset)
+    log.high_watermark = min(log.high_watermark, offset)
+    log.log_start_offset = min(log.log_start_offset, offset)
+    delete_snapshots(log.home.disk, log.folder, above=offset)
+    log.forget_producers()
+    log.cut_epochs(offset)
