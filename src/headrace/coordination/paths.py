@@ -1,88 +1,74 @@
 """Every znode that Headrace uses: its path, and its content. The same as Apache Kafka 3.x wrote in ZooKeeper mode, so
 that tools and people that know a Kafka cluster's ZooKeeper know ours.
 
-======================================  =============================================================================
-/brokers/ids/N                          a live broker (ephemeral): :class:`BrokerRegistration`
-/brokers/topics/T                       a topic: :class:`TopicAssignment`
-/brokers/topics/T/partitions/P/state    leader and ISR: :class:`PartitionState`
-/brokers/seqid                          its version gives out broker ids
-/controller                             who is controller (ephemeral): :class:`ControllerRegistration`
-/controller_epoch                       how often that has changed, in decimal digits
-/cluster/id                             :class:`ClusterId`
-/config/TYPE/NAME                       :class:`EntityConfig`; NAME ``<default>`` is for all of that type
-/config/changes/config_change_N         says that one has changed (sequential): :class:`ConfigChange`
-/admin/delete_topics/T                  a topic to delete; no content
-/admin/reassign_partitions              :class:`Reassignment`
-/admin/preferred_replica_election       :class:`PartitionSet`
-/isr_change_notification/isr_change_N   an ISR has changed (sequential): :class:`PartitionSet`
-/log_dir_event_notification/log_dir_event_N   a disk has failed (sequential): :class:`LogDirFailure`
-/latest_producer_id_block               :class:`ProducerIdBlock`
-/feature                                :class:`FinalizedFeatures`
-======================================  =============================================================================
+===========================================  =================================================================
+/brokers/ids/N                               a live broker (ephemeral): :class:`BrokerRegistration`
+/brokers/topics/T                            a topic: :class:`TopicAssignment`
+/brokers/topics/T/partitions/P/state         leader and ISR: :class:`PartitionState`
+/brokers/seqid                               its version gives out broker ids
+/controller                                  who is controller (ephemeral): :class:`ControllerRegistration`
+/controller_epoch                            how often that has changed, in decimal digits
+/cluster/id                                  :class:`ClusterId`
+/config/TYPE/NAME                            :class:`EntityConfig`; NAME ``<default>`` is for all of that type
+/config/changes/config_change_N              says that one has changed (sequential): :class:`ConfigChange`
+/admin/delete_topics/T                       a topic to delete; no content
+/admin/reassign_partitions                   :class:`Reassignment`
+/admin/preferred_replica_election            :class:`PartitionSet`
+/isr_change_notification/isr_change_N        an ISR has changed (sequential): :class:`PartitionSet`
+/log_dir_event_notification/log_dir_event_N  a disk has failed (sequential): :class:`LogDirFailure`
+/latest_producer_id_block                    :class:`ProducerIdBlock`
+/feature                                     :class:`FinalizedFeatures`
+===========================================  =================================================================
 
 The classes are in ``znodes.py``, and can be imported from here.
 """
 
 from headrace.coordination.znodes import (
-    BrokerRegistration as BrokerRegistration,
+    BrokerRegistration,
+    ClusterId,
+    ConfigChange,
+    ControllerRegistration,
+    Endpoint,
+    EntityConfig,
+    FinalizedFeatures,
+    LogDirFailure,
+    MalformedZnodeError,
+    PartitionSet,
+    PartitionState,
+    ProducerIdBlock,
+    Reassignment,
+    TopicAssignment,
+    TopicPartition,
+    decode_controller_epoch,
+    decode_uuid,
+    encode_controller_epoch,
+    encode_uuid,
+    random_uuid,
 )
-from headrace.coordination.znodes import (
-    ClusterId as ClusterId,
-)
-from headrace.coordination.znodes import (
-    ConfigChange as ConfigChange,
-)
-from headrace.coordination.znodes import (
-    ControllerRegistration as ControllerRegistration,
-)
-from headrace.coordination.znodes import (
-    Endpoint as Endpoint,
-)
-from headrace.coordination.znodes import (
-    EntityConfig as EntityConfig,
-)
-from headrace.coordination.znodes import (
-    FinalizedFeatures as FinalizedFeatures,
-)
-from headrace.coordination.znodes import (
-    LogDirFailure as LogDirFailure,
-)
-from headrace.coordination.znodes import (
-    MalformedZnodeError as MalformedZnodeError,
-)
-from headrace.coordination.znodes import (
-    PartitionSet as PartitionSet,
-)
-from headrace.coordination.znodes import (
-    PartitionState as PartitionState,
-)
-from headrace.coordination.znodes import (
-    ProducerIdBlock as ProducerIdBlock,
-)
-from headrace.coordination.znodes import (
-    Reassignment as Reassignment,
-)
-from headrace.coordination.znodes import (
-    TopicAssignment as TopicAssignment,
-)
-from headrace.coordination.znodes import (
-    TopicPartition as TopicPartition,
-)
-from headrace.coordination.znodes import (
-    decode_controller_epoch as decode_controller_epoch,
-)
-from headrace.coordination.znodes import (
-    decode_uuid as decode_uuid,
-)
-from headrace.coordination.znodes import (
-    encode_controller_epoch as encode_controller_epoch,
-)
-from headrace.coordination.znodes import (
-    encode_uuid as encode_uuid,
-)
-from headrace.coordination.znodes import (
-    random_uuid as random_uuid,
-)
+
+#: Imported from here as well; what is defined here needs no mention.
+__all__ = [
+    "BrokerRegistration",
+    "ClusterId",
+    "ConfigChange",
+    "ControllerRegistration",
+    "Endpoint",
+    "EntityConfig",
+    "FinalizedFeatures",
+    "LogDirFailure",
+    "MalformedZnodeError",
+    "PartitionSet",
+    "PartitionState",
+    "ProducerIdBlock",
+    "Reassignment",
+    "TopicAssignment",
+    "TopicPartition",
+    "decode_controller_epoch",
+    "decode_uuid",
+    "encode_controller_epoch",
+    "encode_uuid",
+    "random_uuid",
+]
 
 CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"
@@ -99,7 +85,7 @@ ISR_CHANGES = "/isr_change_notification"
 ISR_CHANGE_PREFIX = f"{ISR_CHANGES}/isr_change_"
 LOG_DIR_EVENTS = "/log_dir_event_notification"
 LOG_DIR_EVENT_PREFIX = f"{LOG_DIR_EVENTS}/log_dir_event_"
-LATEST_PRODUCER_ID_BLOCK = "/latest_producer_id_block"
+PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 FEATURE = "/feature"
 
 #: As the name of a broker, user or client: all of them.
@@ -119,7 +105,7 @@ PERSISTENT_PATHS: tuple[str, ...] = (
     "/admin",
     DELETE_TOPICS,
     ISR_CHANGES,
-    LATEST_PRODUCER_ID_BLOCK,
+    PRODUCER_ID_BLOCK,
     LOG_DIR_EVENTS,
     "/cluster",
 )

@@ -338,16 +338,16 @@ class ProducerIdBlock:
     """The producer ids last given to a broker to hand out, both ends included."""
 
     broker_id: int
-    block_start: int
-    block_end: int
+    first_producer_id: int
+    last_producer_id: int
 
     def to_json(self) -> bytes:
         return _encode(
             {
                 "version": 1,
                 "broker": self.broker_id,
-                "block_start": str(self.block_start),
-                "block_end": str(self.block_end),
+                "block_start": str(self.first_producer_id),
+                "block_end": str(self.last_producer_id),
             }
         )
 
