@@ -12,13 +12,12 @@ A batch keeps its offsets, producer, sequence and epoch, so sequences still dedu
 lost all its records goes, unless it holds the last sequence or epoch of an active producer, or the last offset of
 what was cleaned; then its header alone stays. Batches that need no change are copied as they are.
 
-Neighbouring segments are joined as long as their sizes add up to no more than ``segment.bytes`` and their indexes to
-no more than ``segment.index.bytes``. All files are on disk (fsync) before they are offered for the swap. A crash leaves
-``.cleaned`` files, which the log removes when it opens.
+Segments are joined: the next one goes behind what was kept of those before it, as long as even all of it has room
+within ``segment.bytes`` and ``segment.index.bytes``. One that would not change is not replaced. All files are on disk
+(fsync) before they are offered for the swap. A crash leaves ``.cleaned`` files, which the log removes when it opens.
 """
 
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from headrace.log.cleaned_segment import CleanedSegment
 from headrace.log.cleaned_txns import CleanedTransactions
@@ -38,7 +37,6 @@ from headrace.protocol.record_body import (
 )
 from headrace.protocol.records import NO_TIMESTAMP, BatchHeader, Buffer, Codec
 
-_MAX_RELATIVE_OFFSET = 2**31 - 1
 _DELETE_HORIZON = 0x40
 
 
@@ -50,18 +48,14 @@ def build(plan: CleaningPlan, pace: Pace) -> CleanedSegments:
     """
     latest, end_offset = map_keys(plan, pace)
     cleaned = CleanedSegments(plan, end_offset, key_count=len(latest))
-    cleaning = _Cleaning(plan, latest, end_offset)
     try:
-        for group in _grouped(plan, end_offset):
-            cleaned.groups.append(group)
-            _clean_group(plan, cleaning, group, pace)
-            cleaned.read_bytes += sum(group.old_sizes_bytes)
-            cleaned.written_bytes += group.size_bytes
+        _clean_segments(plan, _Cleaning(plan, latest, end_offset), cleaned, pace)
     except Exception:
         remove_files(plan.disk, cleaned.groups)
         raise
-    unchanged = [group for group in cleaned.groups if not group.has_changed]
-    remove_files(plan.disk, unchanged)
+    cleaned.read_bytes = sum(sum(group.old_sizes_bytes) for group in cleaned.groups)
+    cleaned.written_bytes = sum(group.size_bytes for group in cleaned.groups)
+    remove_files(plan.disk, [group for group in cleaned.groups if not group.has_changed])
     cleaned.groups = [group for group in cleaned.groups if group.has_changed]
     return cleaned
 
@@ -75,54 +69,31 @@ def remove_files(disk: Disk, groups: list[CleanedGroup]) -> None:
                 continue
 
 
-def _grouped(plan: CleaningPlan, end_offset: int) -> Iterator[CleanedGroup]:
-    """Runs of segments that fit into one."""
-    config = plan.config
-    group: CleanedGroup | None = None
-    sums = [0, 0, 0]
-    for segment, size_bytes in zip(plan.segments, plan.sizes_bytes, strict=True):
-        if segment.base_offset >= end_offset:
-            break
-        sizes = [size_bytes, _size_of(plan.disk, segment.path(INDEX)), _size_of(plan.disk, segment.path(TIMEINDEX))]
-        joint = [one + other for one, other in zip(sums, sizes, strict=True)]
-        if (
-            group is not None
-            and joint[0] <= config.segment_bytes
-            and max(joint[1:]) <= config.segment_index_bytes
-            and plan.offset_behind(segment) - 1 - group.old[0].base_offset <= _MAX_RELATIVE_OFFSET
-        ):
+def _clean_segments(plan: CleaningPlan, cleaning: "_Cleaning", cleaned: CleanedSegments, pace: Pace) -> None:
+    output: CleanedSegment | None = None
+    try:
+        for segment, size_bytes in zip(plan.segments, plan.sizes_bytes, strict=True):
+            if segment.base_offset >= cleaned.end_offset:
+                break
+            if output is None or not output.has_room(plan, segment, size_bytes):
+                if output is not None:
+                    output.finish()
+                cleaned.groups.append(group := CleanedGroup([], []))
+                output = CleanedSegment(plan.disk, segment, pace)
             group.old.append(segment)
             group.old_sizes_bytes.append(size_bytes)
-            group.has_changed = True
-            sums = joint
-            continue
-        if group is not None:
-            yield group
-        group, sums = CleanedGroup([segment], [size_bytes]), sizes
-    if group is not None:
-        yield group
-
-
-def _size_of(disk: Disk, path: str) -> int:
-    try:
-        return disk.size_of(path)
-    except FileNotFoundError:
-        return 0
-
-
-def _clean_group(plan: CleaningPlan, cleaning: "_Cleaning", group: CleanedGroup, pace: Pace) -> None:
-    with plan.disk.opened(group.old[0].path(LOG) + CLEANED, os.O_RDWR | os.O_CREAT | os.O_TRUNC) as fd:
-        output = CleanedSegment(plan.disk, fd, group.old[0], pace)
-        for segment, size_bytes in zip(group.old, group.old_sizes_bytes, strict=True):
+            group.has_changed |= len(group.old) > 1
             for header, batch in read_batches(plan.disk, segment.path(LOG), size_bytes, pace):
                 kept, aborted = cleaning.clean(header, batch)
-                if kept is not batch:
-                    group.has_changed = True
+                group.has_changed |= kept is not batch
                 if kept is not None:
-                    output.append(kept)
-                    if aborted is not None:
-                        output.aborted.append(aborted)
-        group.size_bytes = output.finish()
+                    output.append(kept, aborted)
+            group.size_bytes = output.size_bytes
+        if output is not None:
+            output.finish()
+    finally:
+        if output is not None:
+            output.close()
 
 
 class _Cleaning:
