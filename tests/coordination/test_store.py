@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headrace.coordination.interface import Create, Delete, Operation, SetData
-from headrace.coordination.store import CorruptTreeError, TreeStore, encode_transaction
+from headrace.coordination.store import CorruptTreeError, TreeStore, encode_record
 from headrace.coordination.tree import Transaction, ZnodeTree
 
 
@@ -169,6 +169,17 @@ def test_a_damaged_snapshot_is_refused(tmp_path, damage):
         TreeStore(tmp_path)
 
 
+def test_a_missing_snapshot_is_noticed(tmp_path):
+    store = TreeStore(tmp_path)
+    fill(store)
+    store.snapshot()
+    open_session(store)
+    store.close()
+    (tmp_path / "tree.snapshot").unlink()
+    with pytest.raises(CorruptTreeError, match="snapshot missing"):
+        TreeStore(tmp_path)
+
+
 def test_a_folder_has_one_owner(tmp_path):
     store = TreeStore(tmp_path)
     with pytest.raises(BlockingIOError):
@@ -222,12 +233,6 @@ def test_a_snapshot_that_cannot_be_written_does_not_fail_the_change(tmp_path, mo
 
 
 def test_an_unknown_layout_is_refused(tmp_path):
-    record = encode_transaction(Transaction(1, 1, 0, ()))
-    store = TreeStore(tmp_path)
-    store.close()
-    from headrace.coordination.store import encode_record
-
-    assert record
     (tmp_path / "tree.log").write_bytes(encode_record([2, 1, 1, 0, []]))
     with pytest.raises(CorruptTreeError, match="layout 2"):
         TreeStore(tmp_path)

@@ -275,7 +275,7 @@ class TreeStore:
         for end, value in read_records(content):
             transaction = decode_transaction(value)
             if transaction.zxid > self.tree.last_zxid:
-                self.tree.apply(transaction)
+                self._replay(transaction)
             whole_size_bytes = end
         if whole_size_bytes < len(content):
             logger.warning(
@@ -283,6 +283,13 @@ class TreeStore:
             )
             os.ftruncate(self._fd, whole_size_bytes)
         return whole_size_bytes
+
+    def _replay(self, transaction: Transaction) -> None:
+        if transaction.zxid != self.tree.last_zxid + 1:
+            raise CorruptTreeError(
+                f"{self._folder}: transaction {transaction.zxid} follows {self.tree.last_zxid}: snapshot missing?"
+            )
+        self.tree.apply(transaction)
 
     def _sync_folder(self) -> None:
         fd = os.open(self._folder, os.O_RDONLY)
