@@ -1,5 +1,6 @@
 """Compaction: what stays of a log, what a reader of it sees, and what a crash leaves."""
 
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -430,6 +431,25 @@ def test_a_marker_goes_once_its_transaction_is_gone_and_its_horizon_past(store):
     assert store.view() == {b"b": b"3", b"x": b"2"}
 
 
+def test_the_epoch_of_a_producer_that_only_left_a_marker_stays_as_an_empty_batch(stores):
+    store = stores(replace(COMPACTED, delete_retention_ms=1000))
+    transaction(store, None, (b"a", b"1"))
+    store.end_transaction(ControlKind.abort, 9, epoch=1)
+    for _ in range(3):
+        store.put((b"x", b"1"))
+        store.clean()
+        store.clock.advance(1000)
+    (marker, _), *_ = store.batches()
+    assert marker.is_control
+    assert (marker.base_offset, marker.record_count, marker.producer_epoch) == (1, 0, 1)
+    store.manager.close()
+    for snapshot in store.log.directory.glob("*.snapshot"):
+        snapshot.unlink()
+    store.open()
+    assert committed_view(store) == {b"x": b"1"}
+    assert store.log.producers.first_open_offset() is None
+
+
 def test_an_open_transaction_is_not_touched(store):
     store.put((b"a", b"1"))
     store.put((b"a", b"2"))
@@ -549,6 +569,112 @@ def test_times_are_found_in_a_cleaned_log(store):
     store.clean()
     found = store.log.locate_time(start_ms, until_offset=100)
     assert (found.offset, found.timestamp_ms) == (91, start_ms + 910)
+
+
+# ------------------------------------------------------------------------------------------------------------- crashes
+
+
+class Crash(BaseException):
+    """The process is gone."""
+
+
+class CrashingDisk(Disk):
+    """Dies before the n-th operation that changes something, once it is armed."""
+
+    __slots__ = ("operations_left",)
+
+    def __init__(self):
+        self.operations_left = None
+
+    def _change(self, name, *args):
+        if self.operations_left is not None:
+            self.operations_left -= 1
+            if self.operations_left < 0:
+                raise Crash
+        return getattr(Disk, name)(self, *args)
+
+    def write(self, *args):
+        self._change("write", *args)
+
+    def truncate(self, *args):
+        self._change("truncate", *args)
+
+    def rename(self, *args):
+        self._change("rename", *args)
+
+    def unlink(self, *args):
+        self._change("unlink", *args)
+
+    def fsync(self, *args):
+        self._change("fsync", *args)
+
+
+def test_a_crash_at_any_point_leaves_each_segment_old_or_cleaned(tmp_path):
+    base = tmp_path / "base"
+    model = _fill(base)
+    before = _left_in(base)
+    assert _clean_and_crash(base, tmp_path / "whole", crash_at=None) is False
+    after = _left_in(tmp_path / "whole")
+    assert after < before
+    crash_at = 0
+    while _clean_and_crash(base, tmp_path / f"{crash_at}", crash_at):
+        left = tmp_path / f"{crash_at}"
+        assert after <= _left_in(left) <= before
+        _is_sound(left, model, after)
+        crash_at += 1
+    assert crash_at > 30, "there were many points at which to crash"
+
+
+def _clean_and_crash(base, left, crash_at):
+    """Whether it came to the crash. What is left is a copy, as the dead process still holds its lock."""
+    work = left.with_suffix(".work")
+    shutil.copytree(base, work)
+    disk = CrashingDisk()
+    store = Store(work, disk=disk)
+    disk.operations_left = crash_at
+    try:
+        store.clean_closed()
+    except Crash:
+        has_crashed = True
+    else:
+        has_crashed = False
+    disk.operations_left = None
+    shutil.copytree(work, left)
+    store.manager.close()
+    return has_crashed
+
+
+def _fill(folder):
+    folder.mkdir()
+    store = Store(folder)
+    for number in range(20):
+        store.put((b"k%d" % (number % 4), b"v%d" % number), (b"other%d" % number, b"x" if number % 2 else None))
+    transaction(store, ControlKind.abort, (b"k1", b"never"))
+    store.log.roll()
+    view = committed_view(store)
+    store.manager.close()
+    return view
+
+
+def _left_in(folder):
+    store = Store(folder)
+    offsets = set(store.offsets())
+    store.manager.close()
+    return offsets
+
+
+def _is_sound(folder, model, after):
+    store = Store(folder)
+    try:
+        assert committed_view(store) == model
+        assert store.log.next_offset == 42
+        assert not list(store.log.directory.glob("*.cleaned"))
+        assert not list(store.log.directory.glob("*.swap"))
+        store.clean_closed()
+        assert committed_view(store) == model
+        assert set(store.offsets()) == after
+    finally:
+        store.manager.close()
 
 
 # --------------------------------------------------------------------------------------------------------------- model

@@ -62,6 +62,8 @@ def _varint(buffer: Buffer, at: int) -> tuple[int, int]:
 
 def end_transaction(producers: ProducerStates, header: BatchHeader, batch: Buffer) -> CompletedTxn | None:
     """Take a control batch into the producers' states; the transaction that it ended, if it did."""
+    if not header.record_count:
+        return None  # compaction left the header alone: all of the transaction is gone
     marker = read_marker(batch)
     if marker is None:
         return None
