@@ -22,12 +22,11 @@ class BadFrame(Exception):
 
 
 class FrameReader:
-    __slots__ = ("_buffer", "_end", "_last_frame_bytes", "_max_frame_bytes", "_start", "_view")
+    __slots__ = ("_buffer", "_end", "_last_frame_bytes", "_max_frame_bytes", "_readonly", "_start", "_view")
 
     def __init__(self, max_frame_bytes: int) -> None:
         self._max_frame_bytes = max_frame_bytes
-        self._buffer = bytearray(INITIAL_BYTES)
-        self._view = memoryview(self._buffer)
+        self._use(bytearray(INITIAL_BYTES))
         self._start = 0  # of the first byte not taken yet
         self._end = 0  # of what was received
         self._last_frame_bytes = 0
@@ -67,7 +66,7 @@ class FrameReader:
             return None
         self._start = stop
         self._last_frame_bytes = size_bytes
-        return self._view[start + _PREFIX_BYTES : stop]
+        return self._readonly[start + _PREFIX_BYTES : stop]
 
     @property
     def capacity_bytes(self) -> int:
@@ -85,5 +84,10 @@ class FrameReader:
         pending = self._view[self._start : self._end]
         buffer = bytearray(capacity_bytes)
         buffer[: len(pending)] = pending
-        self._buffer, self._view = buffer, memoryview(buffer)
+        self._use(buffer)
         self._start, self._end = 0, len(pending)
+
+    def _use(self, buffer: bytearray) -> None:
+        self._buffer = buffer
+        self._view = memoryview(buffer)
+        self._readonly = self._view.toreadonly()  # kio reads from nothing else

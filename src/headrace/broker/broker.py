@@ -1,0 +1,217 @@
+"""A broker: its parts, and the order in which they start and stop. Nothing else.
+
+Start: addresses are bound first, so that a taken port is known before anything is touched; then the data folders are
+locked and their logs opened or recovered; then the znode tree; then topics; only then are connections accepted. Stop is
+the reverse: whoever waits is let go, logs are flushed and closed with the clean-shutdown mark, the tree last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from logging import getLogger
+from pathlib import Path
+from typing import TypeVar
+
+from headrace.broker.config import TOPIC_DEFAULT_NAMES, BrokerConfig, describe_topic, topic_log_config, validate_topic
+from headrace.broker.connection import Connection
+from headrace.broker.dispatch import Dispatcher
+from headrace.broker.fetch_sessions import FetchSessions
+from headrace.broker.listener import Connections, Listener
+from headrace.broker.loop_timer import LoopTimer
+from headrace.broker.maintenance import Maintenance
+from headrace.broker.metadata_cache import MetadataCache, Node
+from headrace.broker.metrics import Metrics
+from headrace.broker.producer_ids import ProducerIds
+from headrace.broker.registration import Registration
+from headrace.broker.request_queue import RequestQueue
+from headrace.broker.topic_host import TopicHost
+from headrace.controller.topics import Topics
+from headrace.coordination.local import LocalCoordination, TreeHost
+from headrace.coordination.paths import encode_uuid, random_uuid
+from headrace.log.config import LogConfig
+from headrace.log.disk import Disk
+from headrace.log.log_dir import LogDirError, LogManager
+from headrace.log.meta_properties import known_cluster_id
+from headrace.protocol.errors import UnknownTopicOrPartition
+from headrace.replication.partitions import Partitions
+from headrace.runtime.clock import Clock, SystemClock
+from headrace.runtime.purgatory import Purgatory
+
+logger = getLogger(__name__)
+
+T = TypeVar("T")
+
+#: In the first data folder: the znode tree of a broker that runs without a ZooKeeper.
+COORDINATION_FOLDER = ".coordination"
+
+
+class StartError(Exception):
+    """The broker cannot start, and this one line says why and what to do."""
+
+
+class Broker:
+    def __init__(self, config: BrokerConfig, *, clock: Clock | None = None) -> None:
+        self.config = config
+        self.clock: Clock = clock or SystemClock()
+        self.broker_id = config.broker_id or 0
+        self.metrics = Metrics()
+        self.partitions = Partitions()
+        self.endpoints: dict[str, tuple[str, int]] = {}
+        self._directories = [Path(folder) for folder in config.log_dirs]
+        self._is_running = False
+
+    # -- start ------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """
+        :raises StartError: if an address is taken, or a data folder is locked, foreign or broken.
+        """
+        self.loop = asyncio.get_running_loop()
+        self._loop_timer = LoopTimer(self.loop, self.clock)
+        self.timer = self._loop_timer.timer
+        self._pool = ThreadPoolExecutor(self.config.int("num.io.threads"), thread_name_prefix="headrace-io")
+        self._make_network()
+        try:
+            self._bind()
+            await self._open_storage()
+        except BaseException:
+            self._let_go()
+            raise
+        self.delayed_fetch: Purgatory[tuple[str, int]] = Purgatory("Fetch", self.timer)
+        self.delayed_produce: Purgatory[tuple[str, int]] = Purgatory("Produce", self.timer)
+        self.delayed_delete_records: Purgatory[tuple[str, int]] = Purgatory("DeleteRecords", self.timer)
+        self.fetch_sessions = FetchSessions(
+            self.clock,
+            slots=lambda: self.config.int("max.incremental.fetch.session.cache.slots"),
+            eviction_ms=lambda: self.config.int("min.incremental.fetch.session.eviction.ms"),
+        )
+        self.maintenance = Maintenance(self)
+        self.maintenance.start()
+        for listener in self._listeners:
+            listener.accept_connections()
+        self._is_running = True
+
+    def _make_network(self) -> None:
+        self._dispatcher = Dispatcher(self, self.loop)
+        self.queue = RequestQueue(
+            lambda: self.config.int("queued.max.requests"), self._dispatcher.handle, self.loop.call_soon
+        )
+        self.connections = Connections(self.config, self.timer)
+        self._listeners = [
+            Listener(
+                bound.name,
+                bound.host,
+                bound.port,
+                loop=self.loop,
+                config=self.config,
+                connections=self.connections,
+                queue=self.queue,
+                metrics=self.metrics.requests,
+                timer=self.timer,
+            )
+            for bound in self.config.listeners.bound
+        ]
+
+    def _bind(self) -> None:
+        for listener, wanted in zip(self._listeners, self.config.listeners.bound, strict=True):
+            try:
+                self.endpoints[listener.name] = listener.bind()
+            except OSError as error:
+                raise StartError(f"cannot listen on {wanted.host}:{wanted.port}: {error.strerror}") from None
+
+    async def _open_storage(self) -> None:
+        cluster_id = known_cluster_id(Disk(), map(str, self._directories)) or encode_uuid(random_uuid())
+        self.logs = LogManager(
+            self._directories,
+            default_config=topic_log_config({}, self.config),
+            config_for=self._log_config_of,
+            clock=self.clock,
+            broker_id=self.broker_id,
+            cluster_id=cluster_id,
+        )
+        try:
+            self.logs.load(threads=self.config.int("num.recovery.threads.per.data.dir"))
+        except LogDirError as error:
+            raise StartError(str(error)) from None
+        self.metadata = MetadataCache(cluster_id)
+        self.tree = TreeHost.open(self._directories[0] / COORDINATION_FOLDER, self.clock)
+        self.coordination = LocalCoordination(self.tree)
+        self.producer_ids = ProducerIds(self.coordination, self.broker_id)
+        host = TopicHost(self.broker_id, self.config, self.logs, self.partitions, self.metadata)
+        self.topics = Topics(
+            self.coordination,
+            host,
+            live_brokers=lambda: sorted(self.metadata.nodes),
+            defaults=lambda: (self.config.int("num.partitions"), self.config.int("default.replication.factor")),
+            check_configs=lambda configs: validate_topic(configs, self.config),
+        )
+        registration = Registration(self)
+        await registration.register()
+        await registration.load_dynamic_configs()
+        await registration.load_topics(host)
+        self.config.on_any_change(lambda names: self._defaults_changed(names, host))
+
+    def _log_config_of(self, topic: str) -> LogConfig:
+        try:
+            overrides: Mapping[str, str] = self.topics.named(topic).configs
+        except (AttributeError, UnknownTopicOrPartition):
+            overrides = {}  # while loading: the topics are not read yet, and set it right then
+        return topic_log_config(overrides, self.config)
+
+    def _defaults_changed(self, names: frozenset[str], host: TopicHost) -> None:
+        if names & {*TOPIC_DEFAULT_NAMES, "producer.id.expiration.ms"}:
+            self.maintenance.run_soon(self._refresh_topics(host))
+
+    async def _refresh_topics(self, host: TopicHost) -> None:
+        """A broker setting changed that is the default of topics' settings."""
+        for topic in list(self.metadata):
+            await host.topic_changed(self.topics.named(topic.name))
+
+    # -- what handlers use ------------------------------------------------------------------------------------------
+
+    async def run_blocking(self, function: Callable[..., T], *arguments: object) -> T:
+        """Runs what is slow (fsync, compaction) on a thread."""
+        return await self.loop.run_in_executor(self._pool, function, *arguments)
+
+    def nodes_seen_by(self, connection: Connection) -> list[Node]:
+        """The brokers, with the addresses that a client of that listener is to use."""
+        advertised = {each.name: each for each in self.config.listeners.advertised}.get(connection.listener_name)
+        host, port = self.endpoints[connection.listener_name]
+        if advertised is not None:
+            host, port = advertised.host or host, advertised.port or port
+        if host in ("0.0.0.0", "::"):
+            host = connection.local_address[0]  # bound to all: what this client used is an address that works for it
+        return [Node(self.broker_id, host, port, self.config.optional_str("broker.rack"))]
+
+    def describe_topic_config(self, configs: Mapping[str, str]) -> list[dict[str, object]]:
+        return describe_topic(configs, self.config)
+
+    async def set_dynamic_configs(self, name: str, configs: Mapping[str, str]) -> None:
+        """Settings that were checked already, for this broker or (an empty name) for all."""
+        await Registration(self).store_dynamic_configs(name, configs)
+
+    # -- stop -------------------------------------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """Controlled shutdown: everything is on disk when it returns."""
+        if not self._is_running:
+            return
+        self._is_running = False
+        for listener in self._listeners:
+            listener.close()
+        self._dispatcher.stop()
+        for connection in self.connections:
+            connection.close()
+        await self.maintenance.stop()
+        await self.run_blocking(self.logs.close)
+        await self.coordination.close()
+        self.tree.close()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        for listener in self._listeners:
+            listener.close()
+        self._loop_timer.stop()
+        self._pool.shutdown(wait=False)

@@ -1,0 +1,120 @@
+"""From a request to its handler and back to its connection.
+
+The folder ``handlers/`` is the registry: the handler of ListOffsets is ``handlers/list_offsets.py``, a module with one
+``async def handle(request, broker)`` that returns the answer as a dict (or None, where the protocol wants silence).
+What has no file there is not advertised by ApiVersions. Modules are imported on the first request of their API, so
+that a start pays for none of them.
+
+Most handlers never wait. So a handler's coroutine is first run on the spot, without a task; only one that really waits
+(for a purgatory, for fsync on a thread) becomes a task from there on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from functools import cache
+from importlib import import_module
+from logging import getLogger
+from pkgutil import iter_modules
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any
+
+from headrace.broker import handlers
+from headrace.broker.request import Request
+from headrace.protocol.api import Api, BadRequest, versions_of
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+logger = getLogger(__name__)
+
+Reply = dict[str, Any] | None
+Handler = Callable[[Request, "Broker"], Coroutine[Any, Any, Reply]]
+
+
+@cache
+def served_apis() -> tuple[Api, ...]:
+    """The APIs that have a handler, by key."""
+    files = {module.name for module in iter_modules(handlers.__path__) if not module.name.startswith("_")}
+    return tuple(api for api in Api if api.name.lower() in files)
+
+
+@cache
+def handler_of(api: Api) -> Handler:
+    handle: Handler = import_module(f"{handlers.__name__}.{api.name.lower()}").handle
+    return handle
+
+
+class Dispatcher:
+    def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop) -> None:
+        self._broker = broker
+        self._loop = loop
+        self._served = frozenset(served_apis())
+        self._waiting: set[asyncio.Task[None]] = set()
+
+    def handle(self, request: Request) -> None:
+        connection = request.connection
+        if connection.is_closed:
+            return
+        request.started_at = perf_counter_ns()
+        try:
+            api = request.api
+            if api not in self._served:
+                raise BadRequest(f"{api.label} is not served")
+            if request.version not in versions_of(api):
+                if api is not Api.API_VERSIONS:
+                    raise BadRequest(f"{api.label} has no version {request.version}")
+            else:
+                request.read_body()
+        except BadRequest as error:
+            connection.abort(str(error))
+            return
+        coroutine = handler_of(api)(request, self._broker)
+        try:
+            awaited = coroutine.send(None)
+        except StopIteration as done:
+            connection.answer(request, done.value)
+        except Exception:  # noqa: BLE001  logged there: one broken handler may not stop the others
+            self._failed(request)
+        else:
+            request.parked_at = perf_counter_ns()
+            task = self._loop.create_task(self._finish_later(request, _Started(coroutine, awaited)))
+            self._waiting.add(task)
+            task.add_done_callback(self._waiting.discard)
+
+    async def _finish_later(self, request: Request, started: Awaitable[Reply]) -> None:
+        try:
+            reply = await started
+        except Exception:  # noqa: BLE001  logged there
+            self._failed(request)
+        else:
+            request.connection.answer(request, reply)
+
+    def _failed(self, request: Request) -> None:
+        logger.exception("%s v%d of %s failed", request.api.label, request.version, request.connection.peer)
+        request.connection.abort("its request could not be answered")
+
+    def stop(self) -> None:
+        for task in self._waiting:
+            task.cancel()
+
+
+class _Started:
+    """A coroutine that has run up to its first wait, to be awaited for the rest."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Reply], awaited: object) -> None:
+        self._coroutine = coroutine
+        self._awaited = awaited
+
+    def __await__(self) -> Generator[Any, Any, Reply]:
+        try:
+            yield self._awaited
+        except BaseException as error:  # noqa: BLE001  handed on to the coroutine, as an await would
+            try:
+                self._awaited = self._coroutine.throw(error)
+            except StopIteration as done:
+                reply: Reply = done.value
+                return reply
+            return (yield from self.__await__())
+        return (yield from self._coroutine.__await__())

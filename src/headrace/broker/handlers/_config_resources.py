@@ -1,0 +1,57 @@
+"""What the three config APIs share: a resource is a topic, a broker, or the default of all brokers (an empty name)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from headrace.broker.request import Request
+from headrace.protocol.errors import InvalidRequest, code_for_errors
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+TOPIC = 2
+BROKER = 4
+CLUSTER_DEFAULT = ""
+
+#: From a resource of the request and the settings stored for it to the settings that shall be stored.
+TopicChange = Callable[[Any, Mapping[str, str]], dict[str, str]]
+#: The same, and whether it is for one broker and not for all.
+BrokerChange = Callable[[Any, Mapping[str, str], bool], dict[str, str]]
+
+
+def check_broker_name(broker: Broker, name: str) -> None:
+    """A broker's settings are known to itself alone, so that is whom a client must ask."""
+    if name not in (CLUSTER_DEFAULT, str(broker.broker_id)):
+        raise InvalidRequest(f"this is broker {broker.broker_id}, not {name!r}")
+
+
+async def alter_resources(
+    request: Request, broker: Broker, change_topic: TopicChange, change_broker: BrokerChange
+) -> dict[str, Any]:
+    """The answer to a request that changes settings; each resource succeeds or fails alone."""
+    body = request.body
+    times_named = Counter((resource.resource_type, resource.resource_name) for resource in body.resources)
+    responses = []
+    for resource in body.resources:
+        kind, name = resource.resource_type, resource.resource_name
+        with code_for_errors(resource_type=kind, resource_name=name) as answer:
+            if times_named[kind, name] > 1:
+                raise InvalidRequest("the resource is named twice in the request")
+            if kind == TOPIC:
+                configs = change_topic(resource, broker.topics.named(name).configs)
+                if not body.validate_only:
+                    await broker.topics.set_configs(name, configs)
+            elif kind == BROKER:
+                check_broker_name(broker, name)
+                is_default = name == CLUSTER_DEFAULT
+                stored = broker.config.dynamic_default if is_default else broker.config.dynamic_broker
+                configs = change_broker(resource, stored, not is_default)
+                if not body.validate_only:
+                    await broker.set_dynamic_configs(name, configs)
+            else:
+                raise InvalidRequest(f"resources of type {kind} have no settings here")
+        responses.append(answer)
+    return {"responses": responses}

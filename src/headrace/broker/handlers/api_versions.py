@@ -1,0 +1,49 @@
+"""ApiVersions (key 18): what we speak. The first request of nearly every client.
+
+Speaks v0 to v4. A version that we do not know is answered in v0 with UNSUPPORTED_VERSION and the table, so that a newer
+client steps down (KIP-511). From v3 on the client says its name and version, which the metrics show; they must match
+``[a-zA-Z0-9](?:[a-zA-Z0-9\\-.]*[a-zA-Z0-9])?``.
+
+Produce is said to go down to v0, as Apache Kafka 4 says it: librdkafka takes a higher minimum for a broker that cannot
+compress. Requests below v3 are refused all the same.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from headrace.broker.dispatch import Reply, served_apis
+from headrace.broker.request import Request
+from headrace.protocol.api import Api, versions_of
+from headrace.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+async def handle(request: Request, broker: Broker) -> Reply:
+    if request.version not in versions_of(Api.API_VERSIONS):
+        request.version = 0
+        return {"error_code": ErrorCode.unsupported_version, "api_keys": _table()}
+    if request.version >= 3:
+        software = (request.body.client_software_name, request.body.client_software_version)
+        if not all(_SOFTWARE.fullmatch(part) for part in software):
+            return {"error_code": ErrorCode.invalid_request, "api_keys": ()}
+        request.connection.client_software = software
+    return {"api_keys": _table()}
+
+
+@cache
+def _table() -> list[dict[str, Any]]:
+    return [
+        {
+            "api_key": api,
+            "min_version": 0 if api is Api.PRODUCE else versions_of(api).start,
+            "max_version": versions_of(api).stop - 1,
+        }
+        for api in served_apis()
+    ]

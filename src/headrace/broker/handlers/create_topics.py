@@ -1,0 +1,59 @@
+"""CreateTopics (key 19): new topics, with their configs, or only a check whether they could be.
+
+Speaks v2 to v7. Each topic succeeds or fails alone; one that is named twice in a request fails.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from headrace.broker.dispatch import Reply
+from headrace.broker.request import Request
+from headrace.controller.topics import NewTopic
+from headrace.protocol.errors import InvalidConfig, InvalidRequest, code_for_errors
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+_DEFAULT = -1
+
+
+async def handle(request: Request, broker: Broker) -> Reply:
+    times_named = Counter(topic.name for topic in request.body.topics)
+    once = {topic.name: topic for topic in request.body.topics}
+    return {
+        "topics": [
+            await _create(broker, topic, request.body.validate_only, times_named[name]) for name, topic in once.items()
+        ]
+    }
+
+
+async def _create(broker: Broker, topic: Any, validate_only: bool, times_named: int) -> dict[str, object]:
+    with code_for_errors(name=topic.name) as answer:
+        if times_named > 1:
+            raise InvalidRequest(f"topic {topic.name!r} is named {times_named} times in the request")
+        created = await broker.topics.create(_read(topic), validate_only=validate_only)
+        answer.update(
+            topic_id=None if validate_only else created.topic_id,
+            num_partitions=len(created.assignment),
+            replication_factor=len(created.assignment[0]),
+            configs=broker.describe_topic_config(created.configs),
+        )
+    return answer
+
+
+def _read(topic: Any) -> NewTopic:
+    configs: dict[str, str] = {}
+    for config in topic.configs:
+        if config.value is None:
+            raise InvalidConfig(f"config {config.name!r} has no value")
+        if config.name in configs:
+            raise InvalidRequest(f"config {config.name!r} is given twice")
+        configs[config.name] = config.value
+    assignment = {given.partition_index: tuple(given.broker_ids) for given in topic.assignments}
+    if len(assignment) != len(topic.assignments):
+        raise InvalidRequest("a partition is assigned twice")
+    if assignment and (topic.num_partitions != _DEFAULT or topic.replication_factor != _DEFAULT):
+        raise InvalidRequest("give either an assignment, or a number of partitions and a replication factor")
+    return NewTopic(topic.name, topic.num_partitions, topic.replication_factor, assignment, configs)

@@ -1,0 +1,43 @@
+"""DescribeCluster (key 60): the brokers, the controller and the cluster's id.
+
+Speaks v0 to v2. There are no separate controllers to describe (endpoint type 2): MISMATCHED_ENDPOINT_TYPE. No broker is
+ever fenced here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.authorized import CLUSTER_OPERATIONS
+from headrace.broker.dispatch import Reply
+from headrace.broker.request import Request
+from headrace.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+_BROKERS, _CONTROLLERS = 1, 2
+
+
+async def handle(request: Request, broker: Broker) -> Reply:
+    endpoint_type = getattr(request.body, "endpoint_type", _BROKERS)
+    if endpoint_type != _BROKERS:
+        known = endpoint_type == _CONTROLLERS
+        return {
+            "error_code": ErrorCode.mismatched_endpoint_type if known else ErrorCode.unsupported_endpoint_type,
+            "error_message": "these are brokers; there are no controller endpoints",
+            "endpoint_type": endpoint_type,
+            "cluster_id": "",
+            "brokers": (),
+        }
+    reply = {
+        "cluster_id": broker.metadata.cluster_id,
+        "controller_id": broker.metadata.controller_id,
+        "brokers": [
+            {"broker_id": node.node_id, "host": node.host, "port": node.port, "rack": node.rack, "is_fenced": False}
+            for node in broker.nodes_seen_by(request.connection)
+        ],
+    }
+    if request.body.include_cluster_authorized_operations:
+        reply["cluster_authorized_operations"] = CLUSTER_OPERATIONS
+    return reply

@@ -1,0 +1,48 @@
+"""DescribeConfigs (key 32): settings of topics and brokers, with where each value comes from.
+
+Speaks v1 to v4. Loggers (resource type 8), client metrics and groups have no settings here: INVALID_REQUEST.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headrace.broker.config import describe_broker, describe_topic
+from headrace.broker.dispatch import Reply
+from headrace.broker.handlers._config_resources import BROKER, CLUSTER_DEFAULT, TOPIC, check_broker_name
+from headrace.broker.request import Request
+from headrace.protocol.errors import InvalidRequest, code_for_errors
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+
+async def handle(request: Request, broker: Broker) -> Reply:
+    return {"results": [_describe(broker, request.body, resource) for resource in request.body.resources]}
+
+
+def _describe(broker: Broker, body: Any, resource: Any) -> dict[str, object]:
+    kind, name, wanted = resource.resource_type, resource.resource_name, resource.configuration_keys
+    with code_for_errors(resource_type=kind, resource_name=name, configs=()) as answer:
+        synonyms, documentation = body.include_synonyms, getattr(body, "include_documentation", False)
+        if kind == TOPIC:
+            broker.topics.check_name(name)
+            answer["configs"] = describe_topic(
+                broker.topics.named(name).configs,
+                broker.config,
+                wanted=wanted,
+                include_synonyms=synonyms,
+                include_documentation=documentation,
+            )
+        elif kind == BROKER:
+            check_broker_name(broker, name)
+            answer["configs"] = describe_broker(
+                broker.config,
+                wanted=wanted,
+                include_synonyms=synonyms,
+                include_documentation=documentation,
+                cluster_default=name == CLUSTER_DEFAULT,
+            )
+        else:
+            raise InvalidRequest(f"resources of type {kind} have no settings here")
+    return answer

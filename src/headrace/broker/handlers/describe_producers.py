@@ -1,0 +1,44 @@
+"""DescribeProducers (key 61): the idempotent producers that a partition remembers.
+
+Speaks v0 (KIP-664).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.dispatch import Reply
+from headrace.broker.request import Request
+from headrace.protocol.errors import code_for_errors
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+
+async def handle(request: Request, broker: Broker) -> Reply:
+    return {
+        "topics": [
+            {
+                "name": topic.name,
+                "partitions": [_answer(broker, topic.name, index) for index in topic.partition_indexes],
+            }
+            for topic in request.body.topics
+        ]
+    }
+
+
+def _answer(broker: Broker, topic: str, index: int) -> dict[str, object]:
+    with code_for_errors(partition_index=index, active_producers=()) as answer:
+        producers = broker.partitions.leader(topic, index).log.producers
+        answer["active_producers"] = [
+            {
+                "producer_id": producer.producer_id,
+                "producer_epoch": producer.epoch,
+                "last_sequence": producer.last_sequence,
+                "last_timestamp": producer.last_timestamp_ms,
+                "coordinator_epoch": producer.coordinator_epoch,
+                "current_txn_start_offset": producer.current_txn_start_offset,
+            }
+            for producer in producers.active()
+        ]
+    return answer

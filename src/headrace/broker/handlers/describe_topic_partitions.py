@@ -1,0 +1,62 @@
+"""DescribeTopicPartitions (key 75): partitions of topics, a page at a time (KIP-966).
+
+Speaks v0. Topics are answered by name, at most ``max.request.partition.size.limit`` partitions in all; the cursor says
+where the next page begins. There are no eligible leader replicas besides the ISR.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headrace.broker.authorized import TOPIC_OPERATIONS
+from headrace.broker.dispatch import Reply
+from headrace.broker.metadata_cache import PartitionInfo
+from headrace.broker.request import Request
+from headrace.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+
+async def handle(request: Request, broker: Broker) -> Reply:
+    body, metadata = request.body, broker.metadata
+    room = min(body.response_partition_limit, broker.config.int("max.request.partition.size.limit"))
+    first_name, first_index = (body.cursor.topic_name, body.cursor.partition_index) if body.cursor else ("", 0)
+    names = sorted({topic.name for topic in body.topics}) or [topic.name for topic in metadata]
+    topics: list[dict[str, Any]] = []
+    for name in names:
+        if name < first_name:
+            continue
+        topic = metadata.get(name)
+        if topic is None:
+            topics.append({"error_code": ErrorCode.unknown_topic_or_partition, "name": name, "partitions": ()})
+            continue
+        start = max(0, first_index) if name == first_name else 0
+        stop = min(len(topic.partitions), start + room)
+        topics.append(
+            {
+                "name": name,
+                "topic_id": topic.topic_id,
+                "is_internal": topic.is_internal,
+                "partitions": [_partition(index, topic.partitions[index]) for index in range(start, stop)],
+                "topic_authorized_operations": TOPIC_OPERATIONS,
+            }
+        )
+        room -= max(0, stop - start)
+        if stop < len(topic.partitions):
+            return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": stop}}
+    return {"topics": topics}
+
+
+def _partition(index: int, info: PartitionInfo) -> dict[str, Any]:
+    return {
+        "error_code": ErrorCode.none if info.leader_id >= 0 else ErrorCode.leader_not_available,
+        "partition_index": index,
+        "leader_id": info.leader_id,
+        "leader_epoch": info.leader_epoch,
+        "replica_nodes": info.replicas,
+        "isr_nodes": info.isr,
+        "eligible_leader_replicas": (),
+        "last_known_elr": (),
+        "offline_replicas": info.offline,
+    }

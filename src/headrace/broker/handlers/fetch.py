@@ -1,0 +1,195 @@
+"""Fetch (key 1): records from where the client says, as many as fit, as they lie in the log.
+
+Speaks v4 to v18 (by topic id from v13 on), with fetch sessions (``fetch_sessions.py``). Waits until ``min_bytes`` are
+there or ``max_wait`` has passed. The first batch is the one that *contains* the offset, and is sent whole even if it is
+larger than what was asked for; the rest keeps to ``max_bytes``. Record bytes are never read here: the connection sends
+them from the file.
+"""
+
+from __future__ import annotations
+
+from asyncio import Future
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from headrace.broker.dispatch import Reply
+from headrace.broker.fetch_sessions import NO_SESSION, Fetch, Key, Wanted
+from headrace.broker.request import Request
+from headrace.protocol.errors import KafkaError, UnknownTopicId, error_code_of
+from headrace.replication.partition import Isolation, Partition
+from headrace.runtime.purgatory import DelayedOperation
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+_BY_TOPIC_ID = 13
+_UNKNOWN = -1
+
+
+async def handle(request: Request, broker: Broker) -> Reply:
+    body = request.body
+    try:
+        fetch = broker.fetch_sessions.open(body, by_topic_id=request.version >= _BY_TOPIC_ID)
+    except KafkaError as error:
+        return {"error_code": error.code, "session_id": NO_SESSION, "responses": ()}
+    reading = _Reading(broker, fetch, body)
+    reading.read_all()
+    max_wait_ms = round(body.max_wait.total_seconds() * 1000)
+    if not reading.is_enough and max_wait_ms > 0 and fetch.partitions:
+        waiting = _DelayedFetch(reading, broker.loop.create_future())
+        keys = [(name, wanted.index) for wanted in fetch.partitions.values() if (name := reading.name_of(wanted))]
+        if keys and not broker.delayed_fetch.try_complete_else_watch(waiting, keys, max_wait_ms):
+            await waiting.done
+        reading.read_all()
+    return reading.reply()
+
+
+class _Reading:
+    """One look at all partitions of a request; may be repeated until there is enough."""
+
+    def __init__(self, broker: Broker, fetch: Fetch, body: Any) -> None:
+        self._broker = broker
+        self._fetch = fetch
+        self._isolation = Isolation(body.isolation_level)
+        self._max_bytes = min(body.max_bytes, broker.config.int("fetch.max.bytes"))
+        self.min_bytes: int = body.min_bytes
+        self._answers: list[tuple[Key, Wanted, str | None, dict[str, Any]]] = []
+        self._size_bytes = 0
+        self._has_errors = False
+
+    @property
+    def is_enough(self) -> bool:
+        return self._has_errors or self._size_bytes >= self.min_bytes
+
+    def name_of(self, wanted: Wanted) -> str | None:
+        if isinstance(wanted.topic, str):
+            return wanted.topic
+        topic = None if wanted.topic is None else self._broker.metadata.get_by_id(wanted.topic)
+        return None if topic is None else topic.name
+
+    def read_all(self) -> None:
+        self._answers = []
+        self._size_bytes = 0
+        for key, wanted in self._fetch.partitions.items():
+            name = self.name_of(wanted)
+            try:
+                answer = self._read(name, wanted)
+            except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
+                self._has_errors = True
+                answer = _failure(wanted.index, error)
+            self._answers.append((key, wanted, name, answer))
+
+    def _read(self, name: str | None, wanted: Wanted) -> dict[str, Any]:
+        if name is None:
+            raise UnknownTopicId(f"there is no topic with the id {wanted.topic}")
+        partition = self._broker.partitions.leader(name, wanted.index, wanted.leader_epoch)
+        log = partition.log
+        answer: dict[str, Any] = {
+            "partition_index": wanted.index,
+            "high_watermark": log.high_watermark,
+            "last_stable_offset": log.last_stable_offset,
+            "log_start_offset": log.log_start_offset,
+            "aborted_transactions": None,
+            "records": b"",
+        }
+        if wanted.last_fetched_epoch >= 0 and (diverging := _diverging(partition, wanted)) is not None:
+            answer["diverging_epoch"] = diverging
+            self._has_errors = True
+            return answer
+        until_offset = partition.visible_end(self._isolation)
+        room_bytes = min(wanted.max_bytes, self._max_bytes - self._size_bytes)
+        region = log.read(
+            wanted.fetch_offset, room_bytes, until_offset=until_offset, at_least_one=self._size_bytes == 0
+        ).region
+        if region is not None:
+            answer["records"] = region
+            self._size_bytes += len(region)
+        if self._isolation is Isolation.READ_COMMITTED:
+            answer["aborted_transactions"] = [
+                {"producer_id": aborted.producer_id, "first_offset": aborted.first_offset}
+                for aborted in log.aborted_transactions(wanted.fetch_offset, until_offset)
+            ]
+        return answer
+
+    def has_grown_enough(self) -> bool:
+        """Whether another look would bring ``min_bytes``, or an error that the client should not wait for."""
+        size_bytes = 0
+        for wanted in self._fetch.partitions.values():
+            name = self.name_of(wanted)
+            partition = None if name is None else self._broker.partitions.get(name, wanted.index)
+            if partition is None:
+                return True
+            until_offset = partition.visible_end(self._isolation)
+            if until_offset <= wanted.fetch_offset:
+                if partition.log.next_offset < wanted.fetch_offset:
+                    return True
+                continue
+            if wanted.fetch_offset < partition.log.log_start_offset:
+                return True
+            region = partition.log.read(wanted.fetch_offset, wanted.max_bytes, until_offset=until_offset).region
+            size_bytes += 0 if region is None else len(region)
+            if size_bytes >= self.min_bytes:
+                return True
+        return False
+
+    def reply(self) -> dict[str, Any]:
+        """The answer, by topic; in an incremental one only the partitions that have something to say."""
+        topics: dict[str | UUID | None, list[dict[str, Any]]] = {}
+        served: list[Key] = []
+        fetch, by_topic = self._fetch, self._broker.metrics.by_topic
+        for key, wanted, name, answer in self._answers:
+            size_bytes = len(answer["records"])
+            has_news = size_bytes > 0 or "error_code" in answer or "diverging_epoch" in answer
+            if size_bytes:
+                served.append(key)
+            if (name is not None and name in by_topic) or size_bytes:
+                assert name is not None
+                stats = by_topic[name]
+                stats.fetch_requests += 1
+                stats.bytes_out += size_bytes
+                stats.failed_fetch_requests += "error_code" in answer
+            if fetch.must_tell(wanted, answer["high_watermark"], answer["log_start_offset"], has_news):
+                topics.setdefault(wanted.topic, []).append(answer)
+        if fetch.is_incremental:
+            fetch.send_to_the_end(served)
+        return {
+            "session_id": fetch.session_id,
+            "responses": [
+                {"topic": topic, "topic_id": topic, "partitions": partitions} for topic, partitions in topics.items()
+            ],
+        }
+
+
+class _DelayedFetch(DelayedOperation):
+    """Waits until the partitions have grown enough."""
+
+    def __init__(self, reading: _Reading, done: Future[None]) -> None:
+        self._reading = reading
+        self.done = done
+
+    def try_complete(self) -> bool:
+        return self._reading.has_grown_enough() and self.force_complete()
+
+    def on_complete(self) -> None:
+        if not self.done.done():
+            self.done.set_result(None)
+
+
+def _diverging(partition: Partition, wanted: Wanted) -> dict[str, int] | None:
+    """Where a follower's log parts from ours (KIP-595), or None if it does not."""
+    epoch, end_offset = partition.log.end_offset_for_epoch(wanted.last_fetched_epoch)
+    if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
+        return {"epoch": epoch, "end_offset": end_offset}
+    return None
+
+
+def _failure(index: int, error: Exception) -> dict[str, Any]:
+    return {
+        "partition_index": index,
+        "error_code": error_code_of(error),
+        "high_watermark": _UNKNOWN,
+        "last_stable_offset": _UNKNOWN,
+        "log_start_offset": _UNKNOWN,
+        "aborted_transactions": None,
+        "records": b"",
+    }

@@ -1,0 +1,59 @@
+"""ListOffsets (key 2): where a partition begins, ends, or stood at a given time.
+
+Speaks v1 to v11. A time finds the first record at or after it; -1 the end (the last stable offset for read_committed),
+-2 the start, -3 the record with the largest timestamp (KIP-734). Nothing is tiered: the earliest local offset (-4) is
+the start, and there is no last tiered one (-5) and no earliest pending upload (-6).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headrace.broker.dispatch import Reply
+from headrace.broker.request import Request
+from headrace.log.partition_log import Found
+from headrace.protocol.errors import InvalidRequest, code_for_errors
+from headrace.replication.partition import ANY_EPOCH, Isolation, Partition
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+_LATEST, _EARLIEST, _MAX_TIMESTAMP, _EARLIEST_LOCAL, _LATEST_TIERED, _EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
+_NOTHING = Found(offset=-1, timestamp_ms=-1, leader_epoch=-1)
+
+
+async def handle(request: Request, broker: Broker) -> Reply:
+    isolation = Isolation(getattr(request.body, "isolation_level", 0))
+    return {
+        "topics": [
+            {
+                "name": topic.name,
+                "partitions": [_answer(broker, topic.name, wanted, isolation) for wanted in topic.partitions],
+            }
+            for topic in request.body.topics
+        ]
+    }
+
+
+def _answer(broker: Broker, topic: str, wanted: Any, isolation: Isolation) -> dict[str, object]:
+    with code_for_errors(partition_index=wanted.partition_index) as answer:
+        epoch = getattr(wanted, "current_leader_epoch", ANY_EPOCH)
+        partition = broker.partitions.leader(topic, wanted.partition_index, epoch)
+        found = _find(partition, wanted.timestamp, isolation)
+        answer.update(timestamp=found.timestamp_ms, offset=found.offset, leader_epoch=found.leader_epoch)
+    return answer
+
+
+def _find(partition: Partition, timestamp: int, isolation: Isolation) -> Found:
+    log = partition.log
+    if timestamp == _LATEST:
+        return Found(partition.visible_end(isolation), -1, partition.leader_epoch)
+    if timestamp in (_EARLIEST, _EARLIEST_LOCAL):
+        return Found(log.log_start_offset, -1, partition.leader_epoch)
+    if timestamp == _MAX_TIMESTAMP:
+        return log.locate_max_timestamp() or _NOTHING
+    if timestamp in (_LATEST_TIERED, _EARLIEST_PENDING_UPLOAD):
+        return _NOTHING
+    if timestamp < 0:
+        raise InvalidRequest(f"{timestamp} is neither a time nor one of the special values")
+    return log.locate_time(timestamp, until_offset=partition.visible_end(isolation)) or _NOTHING

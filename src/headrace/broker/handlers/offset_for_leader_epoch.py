@@ -1,0 +1,35 @@
+"""OffsetForLeaderEpoch (key 23): where a leader's reign ended in our log.
+
+Speaks v2 to v4. A reader whose log has other records of that epoch than ours learns here where they part (KIP-101,
+KIP-320).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headrace.broker.dispatch import Reply
+from headrace.broker.request import Request
+from headrace.protocol.errors import code_for_errors
+from headrace.replication.partition import ANY_EPOCH
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+
+async def handle(request: Request, broker: Broker) -> Reply:
+    return {
+        "topics": [
+            {"topic": topic.topic, "partitions": [_answer(broker, topic.topic, wanted) for wanted in topic.partitions]}
+            for topic in request.body.topics
+        ]
+    }
+
+
+def _answer(broker: Broker, topic: str, wanted: Any) -> dict[str, object]:
+    with code_for_errors(partition=wanted.partition) as answer:
+        epoch = getattr(wanted, "current_leader_epoch", ANY_EPOCH)
+        partition = broker.partitions.leader(topic, wanted.partition, epoch)
+        leader_epoch, end_offset = partition.log.end_offset_for_epoch(wanted.leader_epoch)
+        answer.update(leader_epoch=leader_epoch, end_offset=end_offset)
+    return answer

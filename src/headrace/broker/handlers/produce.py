@@ -1,0 +1,124 @@
+"""Produce (key 0): appends record batches.
+
+Speaks v3 to v13 (by topic id from v13 on). One batch a partition, magic 2. Answers when acks are met: 0 at once and
+with silence, 1 and -1 when the log has it (with one replica the leader is the whole ISR). Where the topic flushes by
+count (``flush.messages``) the answer waits for fsync.
+
+Not here yet: transactions. A transactional batch is refused with INVALID_TXN_STATE.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headrace.broker.dispatch import Reply
+from headrace.broker.metadata_cache import INTERNAL_TOPICS
+from headrace.broker.request import Request
+from headrace.log.partition_log import PartitionLog
+from headrace.protocol.errors import (
+    ErrorCode,
+    InvalidRecord,
+    InvalidTopic,
+    InvalidTxnState,
+    KafkaError,
+    UnsupportedCompressionType,
+    error_code_of,
+)
+from headrace.protocol.records import HEADER_BYTES, MAGIC, MAGIC_AT, Codec
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+_BY_TOPIC_ID = 13
+_ZSTD_FROM = 7
+_ATTRIBUTES_AT = 21  # two bytes; the codec and the flags are in the second
+
+
+async def handle(request: Request, broker: Broker) -> Reply:
+    body, version = request.body, request.version
+    if body.acks not in (-1, 0, 1):
+        return _refuse_all(body, version, ErrorCode.invalid_required_acks)
+    unflushed: list[PartitionLog] = []
+    responses = []
+    for topic in body.topic_data:
+        if version >= _BY_TOPIC_ID:
+            known = broker.metadata.get_by_id(topic.topic_id) if topic.topic_id else None
+            name, answer = (known.name if known else None), {"topic_id": topic.topic_id}
+        else:
+            name, answer = topic.name, {"name": topic.name}
+        answer["partition_responses"] = [
+            _append(broker, name, data, version, unflushed) for data in topic.partition_data
+        ]
+        responses.append(answer)
+    for log in unflushed:
+        await broker.run_blocking(log.flush)
+    if body.acks == 0:
+        if any(part.get("error_code") for answer in responses for part in answer["partition_responses"]):
+            # The client asked for no answers; a closed connection is how it learns, as in Kafka.
+            request.connection.abort("a Produce with acks=0 failed")
+        return None
+    return {"responses": responses}
+
+
+def _append(broker: Broker, name: str | None, data: Any, version: int, unflushed: list[PartitionLog]) -> dict[str, Any]:
+    index: int = data.index
+    if name is None:
+        return _failure(index, ErrorCode.unknown_topic_id, None)
+    stats = broker.metrics.by_topic[name]
+    stats.produce_requests += 1
+    try:
+        records: bytes | None = data.records
+        _check(records, version, name)
+        assert records is not None
+        partition = broker.partitions.leader(name, index)
+        appended = partition.append(records)
+    except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
+        stats.failed_produce_requests += 1
+        code = error_code_of(error)
+        return _failure(index, code, str(error) if isinstance(error, KafkaError) else None)
+    if not appended.is_duplicate:
+        stats.bytes_in += len(records)
+        stats.messages_in += appended.last_offset - appended.base_offset + 1
+        if appended.must_flush:
+            unflushed.append(partition.log)
+        broker.delayed_fetch.check_and_complete((name, index))
+    return {
+        "index": index,
+        "base_offset": appended.base_offset,
+        "log_append_time": appended.log_append_time_ms,
+        "log_start_offset": appended.log_start_offset,
+        "record_errors": (),
+    }
+
+
+def _check(records: bytes | None, version: int, topic: str) -> None:
+    """What holds for a batch in a Produce request, beyond what the log itself checks."""
+    if topic in INTERNAL_TOPICS:
+        raise InvalidTopic(f"{topic} is written by the broker alone")
+    if not records or len(records) < HEADER_BYTES:
+        raise InvalidRecord("a partition must have exactly one record batch")
+    if records[MAGIC_AT] != MAGIC:
+        raise InvalidRecord(f"record batches must have magic {MAGIC}, not {records[MAGIC_AT]}")
+    if int.from_bytes(records[8:12], "big") + 12 < len(records):
+        raise InvalidRecord("a partition must have exactly one record batch")
+    flags = records[_ATTRIBUTES_AT + 1]
+    if flags & 0x07 == Codec.zstd and version < _ZSTD_FROM:
+        raise UnsupportedCompressionType(f"zstd needs Produce v{_ZSTD_FROM}, not v{version}")
+    if flags & 0x10:
+        raise InvalidTxnState("transactions are not supported yet")
+
+
+def _failure(index: int, code: ErrorCode, message: str | None) -> dict[str, Any]:
+    return {"index": index, "error_code": code, "base_offset": -1, "record_errors": (), "error_message": message}
+
+
+def _refuse_all(body: Any, version: int, code: ErrorCode) -> Reply:
+    return {
+        "responses": [
+            {
+                **({"topic_id": topic.topic_id} if version >= _BY_TOPIC_ID else {"name": topic.name}),
+                "partition_responses": [_failure(data.index, code, None) for data in topic.partition_data],
+            }
+            for topic in body.topic_data
+        ]
+    }

@@ -1,0 +1,83 @@
+"""What the broker counts, and how Prometheus sees it.
+
+Counting is on the hot path and so is plain integers and one append a request; everything that is shown is computed
+when somebody looks. The names are the ones that people's Kafka dashboards use (the JMX exporter's usual rules).
+
+Times of requests: the last ``SAMPLE`` of each API are kept, as raw moments, and quantiles are taken from those. Kafka's
+own histograms sample too.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from time import perf_counter_ns
+
+from headrace.broker.request import Request
+from headrace.protocol.api import Api
+
+SAMPLE = 2048
+QUANTILES = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
+
+#: received, started, parked (or 0), answered, sending (or 0), sent.
+Moments = tuple[int, int, int, int, int, int]
+
+
+class ApiStats:
+    __slots__ = ("recent", "requests", "requests_by_version")
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.requests_by_version: dict[int, int] = defaultdict(int)
+        self.recent: deque[Moments] = deque(maxlen=SAMPLE)
+
+
+class RequestMetrics:
+    def __init__(self) -> None:
+        self.by_api: dict[Api, ApiStats] = defaultdict(ApiStats)
+
+    def count(self, request: Request) -> None:
+        stats = self.by_api[request.api]
+        stats.requests += 1
+        stats.requests_by_version[request.version] += 1
+        stats.recent.append(
+            (
+                request.received_at,
+                request.started_at,
+                request.parked_at,
+                request.answered_at,
+                request.sending_at,
+                perf_counter_ns(),
+            )
+        )
+
+
+class TopicStats:
+    __slots__ = (
+        "bytes_in", "bytes_out", "failed_fetch_requests", "failed_produce_requests", "fetch_requests",
+        "messages_in", "produce_requests",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.messages_in = self.bytes_in = self.bytes_out = 0
+        self.produce_requests = self.fetch_requests = 0
+        self.failed_produce_requests = self.failed_fetch_requests = 0
+
+
+class Metrics:
+    def __init__(self) -> None:
+        self.requests = RequestMetrics()
+        self.by_topic: dict[str, TopicStats] = defaultdict(TopicStats)
+
+
+def split_times_ms(moments: Moments) -> dict[str, float]:
+    """A request's time by stage, under Kafka's names; a stage that it skipped took no time."""
+    received, started, parked, answered, sending, sent = moments
+    handled = parked or answered
+    return {
+        "totaltimems": (sent - received) / 1e6,
+        "requestqueuetimems": (started - received) / 1e6,
+        "localtimems": (handled - started) / 1e6,
+        "remotetimems": (answered - handled) / 1e6,
+        "responsequeuetimems": ((sending or answered) - answered) / 1e6,
+        "responsesendtimems": (sent - (sending or sent)) / 1e6,
+    }

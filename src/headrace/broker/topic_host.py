@@ -1,0 +1,73 @@
+"""What this broker does when a topic comes, changes or goes: folders, leadership, metadata."""
+
+from __future__ import annotations
+
+import asyncio
+from logging import getLogger
+
+from headrace.broker.config import BrokerConfig, topic_log_config
+from headrace.broker.metadata_cache import NO_LEADER, MetadataCache, PartitionInfo, TopicInfo
+from headrace.controller.topics import Topic
+from headrace.log.config import LogConfig
+from headrace.log.log_dir import LogManager
+from headrace.protocol.errors import StorageError
+from headrace.replication.partition import Partition
+from headrace.replication.partitions import Partitions
+
+logger = getLogger(__name__)
+
+#: Folders made before the loop gets a turn.
+_FOLDERS_A_TURN = 32
+
+
+class TopicHost:
+    """Implements ``controller.topics.TopicListener`` for the topics of one broker."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        config: BrokerConfig,
+        logs: LogManager,
+        partitions: Partitions,
+        metadata: MetadataCache,
+    ) -> None:
+        self._broker_id = broker_id
+        self._config = config
+        self._logs = logs
+        self._partitions = partitions
+        self._metadata = metadata
+
+    async def topic_changed(self, topic: Topic) -> None:
+        log_config = topic_log_config(topic.configs, self._config)
+        infos = []
+        for index, (replicas, state) in enumerate(zip(topic.assignment, topic.states, strict=True)):
+            leader_id = state.leader
+            if self._broker_id in replicas and not self._host(topic, index, state.leader_epoch, log_config):
+                leader_id = NO_LEADER
+            offline = () if leader_id != NO_LEADER else (self._broker_id,)
+            infos.append(PartitionInfo(leader_id, state.leader_epoch, replicas, state.isr, offline))
+            if index % _FOLDERS_A_TURN == _FOLDERS_A_TURN - 1:
+                await asyncio.sleep(0)
+        self._metadata.put(TopicInfo(topic.name, topic.topic_id, tuple(infos)))
+
+    async def topic_deleted(self, topic: Topic) -> None:
+        self._metadata.remove(topic.name)
+        for index in range(len(topic.assignment)):
+            self._partitions.remove(topic.name, index)
+            if self._logs.get(topic.name, index) is not None:
+                self._logs.delete(topic.name, index)
+
+    def _host(self, topic: Topic, index: int, leader_epoch: int, log_config: LogConfig) -> bool:
+        """Whether the partition is served here; False if its folder is on a disk that failed."""
+        partition = self._partitions.get(topic.name, index)
+        if partition is not None:
+            partition.log.config = log_config
+            return True
+        try:
+            log = self._logs.get(topic.name, index) or self._logs.create(topic.name, index, topic.topic_id)
+        except StorageError as error:
+            logger.error("partition %s-%d cannot be served: %s", topic.name, index, error)
+            return False
+        log.config = log_config
+        self._partitions.add(Partition(log, leader_epoch))
+        return True

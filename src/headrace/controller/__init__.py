@@ -1,0 +1,1 @@
+"""Who decides about the cluster: topics and where their partitions live. Its truth is the znode tree."""

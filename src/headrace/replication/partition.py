@@ -1,0 +1,52 @@
+"""A partition as its leader sees it: its log, its epoch, and how far who may read.
+
+The log ends at its next offset (LEO). What all in-sync replicas have is below the high watermark (HW); consumers see
+nothing at or above it. A ``read_committed`` consumer stops earlier, at the first offset of a transaction that is still
+open: the last stable offset (LSO). With one replica the high watermark is the log's end.
+"""
+
+from enum import IntEnum
+
+from headrace.log.partition_log import Appended, Origin, PartitionLog
+from headrace.protocol.errors import FencedLeaderEpoch, UnknownLeaderEpoch
+from headrace.protocol.records import Buffer
+
+#: What a peer sends when it does not know the epoch, and means any.
+ANY_EPOCH = -1
+
+
+class Isolation(IntEnum):
+    READ_UNCOMMITTED = 0
+    READ_COMMITTED = 1
+
+
+class Partition:
+    __slots__ = ("leader_epoch", "log")
+
+    def __init__(self, log: PartitionLog, leader_epoch: int) -> None:
+        self.log = log
+        self.leader_epoch = leader_epoch
+        log.high_watermark = log.next_offset
+
+    @property
+    def high_watermark(self) -> int:
+        return self.log.high_watermark
+
+    def check_epoch(self, epoch: int) -> None:
+        """A peer whose epoch is older has not heard of the latest election; one whose epoch is newer knows more than
+        we do (KIP-320)."""
+        if epoch == ANY_EPOCH or epoch == self.leader_epoch:
+            return
+        if epoch < self.leader_epoch:
+            raise FencedLeaderEpoch(f"the leader epoch is {self.leader_epoch}, not {epoch} any more")
+        raise UnknownLeaderEpoch(f"the leader epoch is {self.leader_epoch}, not yet {epoch}")
+
+    def visible_end(self, isolation: Isolation) -> int:
+        log = self.log
+        return log.high_watermark if isolation is Isolation.READ_UNCOMMITTED else log.last_stable_offset
+
+    def append(self, records: Buffer, origin: Origin = Origin.CLIENT) -> Appended:
+        log = self.log
+        appended = log.append(records, leader_epoch=self.leader_epoch, origin=origin)
+        log.high_watermark = log.next_offset
+        return appended
