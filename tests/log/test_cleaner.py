@@ -1,117 +1,17 @@
 """Compaction: what stays of a log, what a reader of it sees, and what a crash leaves."""
 
-import shutil
+import errno
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from compacted_store import COMPACTED, DAY_MS, Store, committed_view, transaction
 
-from headrace.log.cleaner import CLEANED_OFFSETS, Cleaner, CleanerConfig, CleaningStopped
+from headrace.log.cleaner import CLEANED_OFFSETS, CleanerConfig, CleaningStopped
 from headrace.log.config import LogConfig
-from headrace.log.disk import Disk
-from headrace.log.log_dir import LogManager
-from headrace.log.partition_log import Origin
 from headrace.protocol.errors import KafkaError
-from headrace.protocol.record_body import ControlKind, Record, build_batch, control_record, decode_records
+from headrace.protocol.record_body import ControlKind, Record, build_batch
 from headrace.protocol.records import Codec, iter_headers
-from headrace.testing import ManualClock
-
-DAY_MS = 86_400_000
-COMPACTED = LogConfig(
-    cleanup_policy=frozenset({"compact"}), segment_bytes=1000, index_interval_bytes=100, min_cleanable_dirty_ratio=0.01
-)
-
-
-class Store:
-    """One log dir with one compacted log, and a cleaner."""
-
-    def __init__(self, folder, config=COMPACTED, disk=None, cleaner_config=None):
-        self.folder, self.config, self.disk = folder, config, disk or Disk()
-        self.clock = ManualClock()
-        self.cleaner_config = cleaner_config
-        self.slept_s = []
-        self.manager = None
-        self.open()
-
-    def open(self):
-        self.manager = LogManager(
-            [self.folder],
-            default_config=self.config,
-            config_for=lambda topic: self.config,
-            clock=self.clock,
-            broker_id=0,
-            cluster_id="c",
-            disk=self.disk,
-        )
-        self.manager.load()
-        self.log = self.manager.get("t", 0) or self.manager.create("t", 0, None)
-        self.log.high_watermark = self.log.next_offset
-        self.cleaner = Cleaner(self.clock, self.cleaner_config, sleep=self._sleep)
-
-    def _sleep(self, seconds):
-        self.slept_s.append(seconds)
-        self.clock.advance(int(seconds * 1000))
-
-    def reopen(self, disk=None):
-        self.manager.close()
-        self.disk = disk or self.disk
-        self.open()
-
-    def put(self, *pairs, timestamp_ms=None, codec=Codec.none, origin=Origin.CLIENT, **fields):
-        now_ms = self.clock.wall_ms() if timestamp_ms is None else timestamp_ms
-        rows = [Record(at, now_ms, key, value) for at, (key, value) in enumerate(pairs)]
-        appended = self.log.append(build_batch(rows, codec=codec, **fields), leader_epoch=0, origin=origin)
-        self.log.high_watermark = self.log.next_offset
-        return appended.base_offset
-
-    def end_transaction(self, kind, producer_id, epoch=0):
-        marker = control_record(kind, 0, timestamp_ms=self.clock.wall_ms())
-        batch = build_batch(
-            [marker], producer_id=producer_id, producer_epoch=epoch, is_transactional=True, is_control=True
-        )
-        self.log.append(batch, leader_epoch=0, origin=Origin.COORDINATOR)
-        self.log.high_watermark = self.log.next_offset
-
-    def clean(self):
-        """Everything but the active segment, which is made empty first."""
-        self.log.roll()
-        return self.clean_closed()
-
-    def clean_closed(self):
-        plan = self.cleaner.plan(self.log)
-        if plan is None:
-            return None
-        cleaned = self.cleaner.build(plan)
-        self.cleaner.commit(self.log, cleaned)
-        return cleaned
-
-    def batches(self):
-        """Headers and bytes of all batches, as a consumer gets them."""
-        found, offset = [], self.log.log_start_offset
-        while offset < self.log.next_offset:
-            region = self.log.read(offset, 10_000, until_offset=self.log.next_offset).region
-            if region is None:
-                break
-            data = region.read()
-            for position, header in iter_headers(data):
-                assert header.last_offset >= offset, "a batch that ends before the offset asked for"
-                found.append((header, data[position : position + header.size_bytes]))
-                offset = header.next_offset
-        return found
-
-    def records(self):
-        return [record for header, batch in self.batches() if not header.is_control for record in decode_records(batch)]
-
-    def view(self):
-        """The last value of each key."""
-        state = {}
-        for record in self.records():
-            state[record.key] = record.value
-        return {key: value for key, value in state.items() if value is not None}
-
-    def offsets(self):
-        return [record.offset for record in self.records()]
+from headrace.testing.faulty_disk import FaultyDisk
 
 
 @pytest.fixture
@@ -393,12 +293,6 @@ def test_an_empty_batch_goes_when_its_producer_is_forgotten(store):
     assert [header.base_offset for header, _ in store.batches()] == [1, 2]
 
 
-def transaction(store, kind, *pairs, producer_id=9, sequence=0):
-    store.put(*pairs, producer_id=producer_id, producer_epoch=0, base_sequence=sequence, is_transactional=True)
-    if kind is not None:
-        store.end_transaction(kind, producer_id)
-
-
 def test_aborted_records_go_and_supersede_nothing(store):
     store.put((b"a", b"1"))
     transaction(store, ControlKind.abort, (b"a", b"2"), (b"b", b"2"))
@@ -538,6 +432,51 @@ def test_a_log_that_cannot_be_read_is_left_alone(store):
     assert not list(store.log.directory.glob("*.cleaned"))
 
 
+def test_a_full_disk_takes_the_log_dir_offline_and_leaves_the_log(stores):
+    disk = FaultyDisk()
+    store = stores(disk=disk)
+    for number in range(20):
+        store.put((b"a", b"%d" % number))
+    store.log.roll()
+    disk.fail("write", ".cleaned", error_number=errno.ENOSPC, partial_bytes=10)
+    plan = store.cleaner.plan(store.log)
+    with pytest.raises(OSError) as failure:
+        store.cleaner.build(plan)
+    store.cleaner.give_up(store.log, failure.value)
+    assert store.log.home.error is failure.value
+    assert store.cleaner.next_to_clean([store.log]) is None
+    assert not list(store.log.directory.glob("*.cleaned"))
+
+
+def test_a_log_deleted_while_it_was_cleaned_stays_deleted(store):
+    store.put((b"a", b"1"))
+    store.put((b"a", b"2"))
+    store.log.roll()
+    plan = store.cleaner.plan(store.log)
+    cleaned = store.cleaner.build(plan)
+    store.manager.delete("t", 0)
+    assert store.cleaner.commit(store.log, cleaned) == 0
+    store.cleaner.forget(store.log)
+    assert store.manager.create("t", 0, None).next_offset == 0
+
+
+def test_a_log_deleted_before_it_was_read_stops_the_cleaning(store):
+    store.put((b"a", b"1"))
+    store.log.roll()
+    plan = store.cleaner.plan(store.log)
+    store.manager.delete("t", 0)
+    with pytest.raises(CleaningStopped):
+        store.cleaner.build(plan)
+
+
+def test_an_idle_log_is_not_loaded(store):
+    store.put((b"a", b"1"))
+    store.clean()
+    store.reopen()
+    assert store.cleaner.next_to_clean([store.log]) is None
+    assert store.log._producers is None
+
+
 def test_reading_and_writing_keep_to_the_rate(stores):
     store = stores(cleaner_config=CleanerConfig(io_max_bytes_per_second=1000))
     for number in range(40):
@@ -569,176 +508,3 @@ def test_times_are_found_in_a_cleaned_log(store):
     store.clean()
     found = store.log.locate_time(start_ms, until_offset=100)
     assert (found.offset, found.timestamp_ms) == (91, start_ms + 910)
-
-
-# ------------------------------------------------------------------------------------------------------------- crashes
-
-
-class Crash(BaseException):
-    """The process is gone."""
-
-
-class CrashingDisk(Disk):
-    """Dies before the n-th operation that changes something, once it is armed."""
-
-    __slots__ = ("operations_left",)
-
-    def __init__(self):
-        self.operations_left = None
-
-    def _change(self, name, *args):
-        if self.operations_left is not None:
-            self.operations_left -= 1
-            if self.operations_left < 0:
-                raise Crash
-        return getattr(Disk, name)(self, *args)
-
-    def write(self, *args):
-        self._change("write", *args)
-
-    def truncate(self, *args):
-        self._change("truncate", *args)
-
-    def rename(self, *args):
-        self._change("rename", *args)
-
-    def unlink(self, *args):
-        self._change("unlink", *args)
-
-    def fsync(self, *args):
-        self._change("fsync", *args)
-
-
-def test_a_crash_at_any_point_leaves_each_segment_old_or_cleaned(tmp_path):
-    base = tmp_path / "base"
-    model = _fill(base)
-    before = _left_in(base)
-    assert _clean_and_crash(base, tmp_path / "whole", crash_at=None) is False
-    after = _left_in(tmp_path / "whole")
-    assert after < before
-    crash_at = 0
-    while _clean_and_crash(base, tmp_path / f"{crash_at}", crash_at):
-        left = tmp_path / f"{crash_at}"
-        assert after <= _left_in(left) <= before
-        _is_sound(left, model, after)
-        crash_at += 1
-    assert crash_at > 30, "there were many points at which to crash"
-
-
-def _clean_and_crash(base, left, crash_at):
-    """Whether it came to the crash. What is left is a copy, as the dead process still holds its lock."""
-    work = left.with_suffix(".work")
-    shutil.copytree(base, work)
-    disk = CrashingDisk()
-    store = Store(work, disk=disk)
-    disk.operations_left = crash_at
-    try:
-        store.clean_closed()
-    except Crash:
-        has_crashed = True
-    else:
-        has_crashed = False
-    disk.operations_left = None
-    shutil.copytree(work, left)
-    store.manager.close()
-    return has_crashed
-
-
-def _fill(folder):
-    folder.mkdir()
-    store = Store(folder)
-    for number in range(20):
-        store.put((b"k%d" % (number % 4), b"v%d" % number), (b"other%d" % number, b"x" if number % 2 else None))
-    transaction(store, ControlKind.abort, (b"k1", b"never"))
-    store.log.roll()
-    view = committed_view(store)
-    store.manager.close()
-    return view
-
-
-def _left_in(folder):
-    store = Store(folder)
-    offsets = set(store.offsets())
-    store.manager.close()
-    return offsets
-
-
-def _is_sound(folder, model, after):
-    store = Store(folder)
-    try:
-        assert committed_view(store) == model
-        assert store.log.next_offset == 42
-        assert not list(store.log.directory.glob("*.cleaned"))
-        assert not list(store.log.directory.glob("*.swap"))
-        store.clean_closed()
-        assert committed_view(store) == model
-        assert set(store.offsets()) == after
-    finally:
-        store.manager.close()
-
-
-# --------------------------------------------------------------------------------------------------------------- model
-
-keys = st.sampled_from([b"a", b"b", b"c", b"long key " * 5])
-steps = st.lists(
-    st.one_of(
-        st.tuples(st.just("put"), st.lists(st.tuples(keys, st.binary(max_size=40)), min_size=1, max_size=4)),
-        st.tuples(st.just("delete"), keys),
-        st.tuples(st.just("abort"), keys),
-        st.tuples(st.just("commit"), keys, st.binary(max_size=10)),
-        st.tuples(st.just("roll")),
-        st.tuples(st.just("clean")),
-        st.tuples(st.just("wait"), st.integers(1, 2 * DAY_MS)),
-        st.tuples(st.just("reopen")),
-    ),
-    max_size=40,
-)
-
-
-@given(steps=steps, codec=st.sampled_from(list(Codec)))
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_a_compacted_log_is_a_dict(tmp_path_factory, steps, codec):
-    store = Store(tmp_path_factory.mktemp("model"), replace(COMPACTED, segment_bytes=400))
-    model = {}
-    sequence = 0
-    try:
-        for name, *args in steps:
-            if name == "put":
-                store.put(*args[0], codec=codec)
-                model.update(args[0])
-            elif name == "delete":
-                store.put((args[0], None))
-                model.pop(args[0], None)
-            elif name == "abort":
-                transaction(store, ControlKind.abort, (args[0], b"never"), sequence=sequence)
-                sequence += 1
-            elif name == "commit":
-                transaction(store, ControlKind.commit, (args[0], args[1]), sequence=sequence)
-                model[args[0]] = args[1]
-                sequence += 1
-            elif name == "roll":
-                store.log.roll()
-            elif name == "clean":
-                store.clean()
-            elif name == "wait":
-                store.clock.advance(args[0])
-            else:
-                store.reopen()
-            assert committed_view(store) == model
-    finally:
-        store.manager.close()
-
-
-def committed_view(store):
-    """As a read_committed consumer sees it."""
-    log = store.log
-    aborted = log.aborted_transactions(log.log_start_offset, log.next_offset)
-    state = {}
-    for header, batch in store.batches():
-        is_aborted = header.is_transactional and any(
-            txn.producer_id == header.producer_id and txn.first_offset <= header.base_offset <= txn.last_offset
-            for txn in aborted
-        )
-        if not header.is_control and not is_aborted:
-            state.update((record.key, record.value) for record in decode_records(batch))
-    return {key: value for key, value in state.items() if value is not None}

@@ -114,6 +114,8 @@ class Cleaner:
         for log in logs:
             if not log.config.is_compacted or log in self._under_way or log in self._uncleanable:
                 continue
+            if log.is_closed or log.home.error is not None:
+                continue
             dirt = self.dirt_of(log)
             if _is_due(log, dirt) and (filthiest is None or dirt.ratio > filthiest[0]):
                 filthiest = dirt.ratio, log
@@ -122,6 +124,9 @@ class Cleaner:
     def dirt_of(self, log: PartitionLog) -> Dirt:
         segments = list(log.segments)
         first_dirty = self._first_dirty_of(log)
+        if first_dirty >= segments[-1].base_offset:
+            # Nothing but the active segment is dirty: an idle log is not even loaded.
+            return Dirt(first_dirty, first_dirty, sum(segment.size_bytes for segment in segments[:-1]), 0, False)
         first_uncleanable = max(first_dirty, self._first_uncleanable(log, segments, first_dirty))
         clean_bytes = dirty_bytes = 0
         overdue_before_ms = self._clock.wall_ms() - log.config.max_compaction_lag_ms
@@ -205,9 +210,12 @@ class Cleaner:
     def commit(self, log: PartitionLog, cleaned: CleanedSegments) -> int:
         """Put cleaned segments in place; how many groups of segments were replaced.
 
-        A group of which a segment was removed or cut meanwhile stays as it is.
+        A group of which a segment was removed or cut meanwhile stays as it is, and so does a log that was closed.
         """
         self._under_way.discard(log)
+        if log.is_closed:
+            compaction.remove_files(cleaned.plan.disk, cleaned.groups)
+            return 0
         replaced = 0
         for group in cleaned.groups:
             if log.config.is_compacted and _is_unchanged(log, group):
@@ -226,8 +234,10 @@ class Cleaner:
         return replaced
 
     def give_up(self, log: PartitionLog, error: Exception) -> None:
-        """A cleaning ended without result. A log that cannot be read is not tried again."""
+        """A cleaning ended without result. A log that makes no sense is not tried again; a bad disk goes offline."""
         self._under_way.discard(log)
+        if isinstance(error, OSError):
+            log.home.fail(error)
         if isinstance(error, KafkaError):
             self._uncleanable.add(log)
             logger.error("log %s-%d cannot be cleaned: %s", log.topic, log.partition, error)

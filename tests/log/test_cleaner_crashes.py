@@ -1,0 +1,146 @@
+"""Compaction under crashes, and against a dict."""
+
+import shutil
+from dataclasses import replace
+
+from compacted_store import COMPACTED, DAY_MS, Store, committed_view, transaction
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.log.cleaner import CleaningStopped
+from headrace.protocol.record_body import ControlKind
+from headrace.protocol.records import Codec
+from headrace.testing.faulty_disk import Crash, FaultyDisk
+
+NEVER = 1_000_000
+
+
+class QuickDisk(FaultyDisk):
+    """What the kernel took survives a crash of the process, so nothing here needs an fsync."""
+
+    def fsync(self, fd):
+        pass
+
+
+def test_a_crash_at_any_point_leaves_each_segment_old_or_cleaned(tmp_path):
+    base = tmp_path / "base"
+    model = _fill(base)
+    before = _left_in(base)
+    assert not _clean_and_crash(base, tmp_path / "whole", NEVER)
+    after = _left_in(tmp_path / "whole")
+    assert after < before
+    crash_at = 1
+    while _clean_and_crash(base, tmp_path / f"{crash_at}", crash_at):
+        _is_sound(tmp_path / f"{crash_at}", model, after, before)
+        crash_at += 1
+    assert crash_at > 30, "there were many points at which to crash"
+
+
+def _clean_and_crash(base, left, crash_at):
+    """Whether it came to the crash. What is left is a copy, as the dead process still holds its lock."""
+    work = left.with_suffix(".work")
+    shutil.copytree(base, work)
+    disk = QuickDisk()
+    store = Store(work, disk=disk)
+    disk.crash_at(crash_at)
+    try:
+        store.clean_closed()
+    except Crash:
+        has_crashed = True
+    else:
+        has_crashed = False
+    shutil.copytree(work, left)
+    disk.crash_at(NEVER)
+    store.manager.close()
+    return has_crashed
+
+
+def _fill(folder):
+    folder.mkdir()
+    store = Store(folder, disk=QuickDisk())
+    for number in range(24):
+        # The first segments keep nearly all, the last ones nearly nothing: some are joined, some not.
+        key = b"once%d" % number if number < 6 else b"k%d" % (number % 4)
+        store.put((key, b"v%d" % number * 20), (b"gone", None))
+    transaction(store, ControlKind.abort, (b"k1", b"never"))
+    store.log.roll()
+    view = committed_view(store)
+    plan = store.cleaner.plan(store.log)
+    groups = store.cleaner.build(plan).groups
+    assert sorted(len(group.old) for group in groups)[-1] > 1
+    assert len(groups) > 1
+    store.cleaner.give_up(store.log, CleaningStopped())
+    store.manager.close()
+    return view
+
+
+def _left_in(folder):
+    store = Store(folder, disk=QuickDisk())
+    offsets = set(store.offsets())
+    store.manager.close()
+    return offsets
+
+
+def _is_sound(folder, model, after, before):
+    store = Store(folder, disk=QuickDisk())
+    try:
+        assert after <= set(store.offsets()) <= before
+        assert committed_view(store) == model
+        assert store.log.next_offset == 50
+        assert not list(store.log.directory.glob("*.cleaned"))
+        assert not list(store.log.directory.glob("*.swap"))
+        store.clean_closed()
+        assert committed_view(store) == model
+        assert set(store.offsets()) == after
+    finally:
+        store.manager.close()
+
+
+keys = st.sampled_from([b"a", b"b", b"c", b"long key " * 5])
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), st.lists(st.tuples(keys, st.binary(max_size=40)), min_size=1, max_size=4)),
+        st.tuples(st.just("delete"), keys),
+        st.tuples(st.just("abort"), keys),
+        st.tuples(st.just("commit"), keys, st.binary(max_size=10)),
+        st.tuples(st.just("roll")),
+        st.tuples(st.just("clean")),
+        st.tuples(st.just("wait"), st.integers(1, 2 * DAY_MS)),
+        st.tuples(st.just("reopen")),
+    ),
+    max_size=40,
+)
+
+
+@given(steps=steps, codec=st.sampled_from(list(Codec)))
+@settings(max_examples=60, deadline=None)
+def test_a_compacted_log_is_a_dict(tmp_path_factory, steps, codec):
+    store = Store(tmp_path_factory.mktemp("model"), replace(COMPACTED, segment_bytes=400), QuickDisk())
+    model = {}
+    sequence = 0
+    try:
+        for name, *args in steps:
+            if name == "put":
+                store.put(*args[0], codec=codec)
+                model.update(args[0])
+            elif name == "delete":
+                store.put((args[0], None))
+                model.pop(args[0], None)
+            elif name == "abort":
+                transaction(store, ControlKind.abort, (args[0], b"never"), sequence=sequence)
+                sequence += 1
+            elif name == "commit":
+                transaction(store, ControlKind.commit, (args[0], args[1]), sequence=sequence)
+                model[args[0]] = args[1]
+                sequence += 1
+            elif name == "roll":
+                store.log.roll()
+            elif name == "clean":
+                store.clean()
+            elif name == "wait":
+                store.clock.advance(args[0])
+            else:
+                store.reopen()
+            assert committed_view(store) == model
+    finally:
+        store.manager.close()
