@@ -1,0 +1,34 @@
+"""``headrace``: one command, with the others below it.
+
+The commands are the modules of ``COMMANDS``, loaded when they are called, so that starting a broker does not pay for
+the tools. Exit codes: 0 done, 1 failed, 2 wrong use or cannot start.
+"""
+
+import sys
+from importlib import import_module
+
+from headrace import __version__
+
+#: Each command, the module that has its ``main(arguments) -> exit code``, and what it is for.
+COMMANDS = {
+    "start": ("headrace.tools.start", "start a broker"),
+}
+
+
+def main() -> None:
+    arguments = sys.argv[1:]
+    if arguments and arguments[0] in COMMANDS:
+        command, *rest = arguments
+        sys.exit(import_module(COMMANDS[command][0]).main(rest))
+    if arguments in (["--version"], ["-V"]):
+        sys.stdout.write(f"headrace {__version__}\n")
+        sys.exit(0)
+    wants_help = not arguments or arguments[0] in ("--help", "-h", "help")
+    stream = sys.stdout if wants_help else sys.stderr
+    if not wants_help:
+        stream.write(f"headrace: there is no command {arguments[0]!r}\n\n")
+    stream.write("usage: headrace COMMAND [OPTIONS]\n\ncommands:\n")
+    for name, (_, purpose) in COMMANDS.items():
+        stream.write(f"  {name:<24}{purpose}\n")
+    stream.write("\n'headrace COMMAND --help' says more of each.\n")
+    sys.exit(0 if wants_help and arguments else 2)

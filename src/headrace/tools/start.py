@@ -1,0 +1,110 @@
+"""``headrace start``: a broker in the foreground, until it is told to stop.
+
+Prints one line, ``ready HOST:PORT``, on standard output when it serves; everything else goes to standard error. SIGTERM
+and Ctrl-C are a controlled shutdown and exit 0; a second one ends it at once.
+
+argparse and not typer: this is the one command whose start counts in milliseconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from headrace.broker.broker import Broker, StartError
+from headrace.broker.config import BrokerConfig, ConfigError, parse_overrides, read_properties_file
+from headrace.embedded import new_event_loop
+
+logger = logging.getLogger("headrace")
+
+_EPILOG = """examples:
+  headrace start
+  headrace start --data /var/lib/headrace --listen 0.0.0.0:9092
+  headrace start --config server.properties -o num.partitions=3 -o log.retention.hours=24
+  headrace start --listen 127.0.0.1:0 --metrics 127.0.0.1:9404
+"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    options = _parser().parse_args(arguments)
+    logging.basicConfig(
+        level=options.log_level.upper(),
+        format="%(asctime)s %(levelname)s %(message)s (%(name)s)",
+        stream=sys.stderr,
+    )
+    try:
+        config = BrokerConfig.load(_properties(options))
+    except ConfigError as error:
+        return _cannot_start("\n".join(error.problems))
+    for name in config.unknown:
+        logger.warning("%s is no setting that anybody knows; it is ignored", name)
+    for name, reason in config.ignored.items():
+        logger.info("%s does nothing here: %s", name, reason)
+    try:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            runner.run(_serve(config))
+    except StartError as error:
+        return _cannot_start(str(error))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="headrace start",
+        description="Start a broker. It prints 'ready HOST:PORT' when it serves.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--data", metavar="DIR", help="where the data is kept (default ./headrace-data)")
+    parser.add_argument("--listen", metavar="HOST:PORT", help="default 127.0.0.1:9092; port 0 picks a free one")
+    parser.add_argument("--config", metavar="FILE", type=Path, help="a server.properties, as Kafka has it")
+    parser.add_argument("-o", metavar="KEY=VALUE", action="append", default=[], dest="overrides", help="one setting")
+    parser.add_argument("--metrics", metavar="HOST:PORT", help="serve Prometheus metrics there")
+    parser.add_argument(
+        "--log-level", choices=["debug", "info", "warning", "error"], default="info", help="default %(default)s"
+    )
+    return parser
+
+
+def _properties(options: argparse.Namespace) -> dict[str, str]:
+    """The command line over the file over our defaults."""
+    properties = {} if options.config is None else read_properties_file(options.config)
+    if options.data is not None or not {"log.dirs", "log.dir"} & properties.keys():
+        properties["log.dirs"] = options.data or "headrace-data"
+    if options.listen is not None or "listeners" not in properties:
+        properties["listeners"] = f"PLAINTEXT://{options.listen or '127.0.0.1:9092'}"
+    if options.metrics is not None:
+        properties["headrace.metrics.listener"] = options.metrics
+    properties.update(parse_overrides(options.overrides))
+    return properties
+
+
+async def _serve(config: BrokerConfig) -> None:
+    broker = Broker(config)
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _ask_to_stop, stopping)
+    await broker.start()
+    for host, port in broker.endpoints.values():
+        sys.stdout.write(f"ready {host}:{port}\n")
+    sys.stdout.flush()
+    await stopping.wait()
+    logger.info("stopping")
+    await broker.stop()
+
+
+def _ask_to_stop(stopping: asyncio.Event) -> None:
+    if stopping.is_set():
+        raise SystemExit(1)
+    stopping.set()
+
+
+def _cannot_start(reason: str) -> int:
+    sys.stderr.write(f"headrace: {reason}\n")
+    return 2
