@@ -139,13 +139,14 @@ def decode_slices(body: bytes, slices: Iterable[RecordSlice]) -> list[Record]:
 
     :raises InvalidRecord: if their headers contradict themselves; the rest was checked when they were sliced.
     """
+    new = tuple.__new__
     records: list[Record] = []
     for offset, timestamp_ms, key, value_at, value_bytes, _, end in slices:
         headers_at = value_at + value_bytes if value_bytes > 0 else value_at
         value = body[value_at:headers_at] if value_bytes >= 0 else None
         is_bare = body[headers_at] == 0 and headers_at + 1 == end
         headers = () if is_bare else _read_headers(body, headers_at, end)
-        records.append(Record(offset, timestamp_ms, key, value, headers))
+        records.append(new(Record, (offset, timestamp_ms, key, value, headers)))
     return records
 
 
@@ -159,7 +160,8 @@ def slice_records(header: BatchHeader, body: bytes) -> list[RecordSlice]:
         _invalid(f"{count} records cannot be in {end} bytes")
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
     fixed_time = header.max_timestamp if header.is_log_append_time else None
-    varint = _read_varint
+    # Straight to the tuple: a call of the class goes through one more Python function for every record.
+    varint, new = _read_varint, tuple.__new__
     slices: list[RecordSlice] = []
     position = 0
     try:
@@ -188,7 +190,7 @@ def slice_records(header: BatchHeader, body: bytes) -> list[RecordSlice]:
             if (value_at if value_bytes < 0 else value_at + value_bytes) >= record_end:
                 _invalid("record is shorter than its fields")
             offset = base_offset + delta
-            slices.append(RecordSlice(offset, timestamp_ms, key, value_at, value_bytes, start, record_end))
+            slices.append(new(RecordSlice, (offset, timestamp_ms, key, value_at, value_bytes, start, record_end)))
             position = record_end
     except IndexError:
         _invalid("records end within a record")
