@@ -6,10 +6,13 @@ Two loads, each with N delays pending throughout, all between 1 and 60 seconds:
 - *replace*: the delay that was set longest ago is cancelled and a new one set, as with heartbeats and idle timers.
 
 Both sides do the same operations in the same run, with the garbage collector as Python sets it, and the loop of
-asyncio gets its turns (every 1,000 operations), because it is there that it drops cancelled delays. A cost is processor
-time over a whole run of operations, so that collections and clean-ups count with those who cause them. The whole table
-is measured three times and each cell is its least, because a busy machine only ever adds. The bar: ours flat within
-1.5 × from 1,000 to 1,000,000, and below asyncio's there.
+asyncio gets its turns (every 1,000 operations), because it is there that it drops cancelled delays. Costs are processor
+time. On a machine with other work the same code costs up to twice as much from one moment to the next, whatever the
+number of pending delays, so that each cell is measured in many short samples over three passes through all sizes. The
+table shows the least sample; rare clean-ups and collections, which only asyncio's side has, are mostly not in it. The
+lines below it give the growth by the least and by the median sample. The medians tell how disturbed the run was.
+
+The bar: ours flat within 1.5 × over all sizes from 1,000 to 1,000,000, and below asyncio's at 1,000,000.
 
     .venv/bin/python bench/timers.py [--most 1000000]
 """
@@ -18,6 +21,7 @@ import argparse
 import asyncio
 import gc
 import random
+import statistics
 import time
 from collections import deque
 from collections.abc import Callable
@@ -26,9 +30,9 @@ from typing import Protocol
 from headrace.runtime.clock import SystemClock
 from headrace.runtime.timer import Timer
 
-REPEATS = 3
-ROUNDS = 8
-ROUND_OPERATIONS = 20_000
+PASSES = 3
+SAMPLES = 12
+SAMPLE_OPERATIONS = 20_000
 TURN_OPERATIONS = 1_000
 
 
@@ -49,7 +53,7 @@ class Load:
     def __init__(self, schedule: Schedule, pending_count: int) -> None:
         self._schedule = schedule
         draw = random.Random(7)
-        self._delays_ms = [draw.randint(1_000, 60_000) for _ in range(ROUND_OPERATIONS)]
+        self._delays_ms = [draw.randint(1_000, 60_000) for _ in range(SAMPLE_OPERATIONS)]
         self._pending = deque(schedule(draw.randint(30_000, 60_000)) for _ in range(pending_count))
 
     def set_and_cancel(self, delays_ms: list[int]) -> None:
@@ -63,13 +67,16 @@ class Load:
             pending.popleft().cancel()
             pending.append(schedule(delay_ms))
 
-    async def cost_us(self, operate: Callable[[list[int]], None]) -> float:
-        started = time.process_time()
-        for _ in range(ROUNDS):
-            for start in range(0, ROUND_OPERATIONS, TURN_OPERATIONS):
+    async def costs_us(self, operate: Callable[[list[int]], None]) -> list[float]:
+        """What one operation cost, in each of several samples."""
+        samples_us: list[float] = []
+        for _ in range(SAMPLES):
+            started = time.process_time()
+            for start in range(0, SAMPLE_OPERATIONS, TURN_OPERATIONS):
                 operate(self._delays_ms[start : start + TURN_OPERATIONS])
                 await asyncio.sleep(0)
-        return (time.process_time() - started) / (ROUNDS * ROUND_OPERATIONS) * 1e6
+            samples_us.append((time.process_time() - started) / SAMPLE_OPERATIONS * 1e6)
+        return samples_us
 
     def clear(self) -> None:
         for delay in self._pending:
@@ -77,29 +84,23 @@ class Load:
         self._pending.clear()
 
 
-async def measure(schedule: Schedule, pending_count: int) -> tuple[float, float]:
+async def measure(schedule: Schedule, pending_count: int) -> tuple[list[float], list[float]]:
     load = Load(schedule, pending_count)
-    costs_us = await load.cost_us(load.set_and_cancel), await load.cost_us(load.replace)
+    samples_us = await load.costs_us(load.set_and_cancel), await load.costs_us(load.replace)
     load.clear()
     await asyncio.sleep(0)
     gc.collect()
-    return costs_us
+    return samples_us
 
 
-async def measure_ours(pending_count: int) -> tuple[float, float]:
-    timer = Timer(SystemClock())
-    return await measure(lambda delay_ms: timer.schedule(delay_ms, _nothing), pending_count)
-
-
-async def measure_asyncio(pending_count: int) -> tuple[float, float]:
-    loop = asyncio.get_running_loop()
-    return await measure(lambda delay_ms: loop.call_later(delay_ms / 1_000, _nothing), pending_count)
-
-
-async def measure_both(pending_count: int) -> tuple[float, float, float, float]:
-    own_set, own_replace = await measure_ours(pending_count)
-    their_set, their_replace = await measure_asyncio(pending_count)
-    return own_set, their_set, own_replace, their_replace
+async def measure_both(pending_count: int) -> dict[str, list[float]]:
+    """Samples by column of the table."""
+    timer, loop = Timer(SystemClock()), asyncio.get_running_loop()
+    own_set, own_replace = await measure(lambda delay_ms: timer.schedule(delay_ms, _nothing), pending_count)
+    their_set, their_replace = await measure(
+        lambda delay_ms: loop.call_later(delay_ms / 1_000, _nothing), pending_count
+    )
+    return {"own set": own_set, "their set": their_set, "own replace": own_replace, "their replace": their_replace}
 
 
 def main() -> None:
@@ -107,18 +108,29 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=1_000_000, help="the largest number of pending delays")
     most = parser.parse_args().most
     counts = [count for count in (1_000, 10_000, 100_000, 1_000_000) if count <= most]
+    samples: dict[int, dict[str, list[float]]] = {count: {} for count in counts}
+    for _ in range(PASSES):
+        for count in counts:
+            for column, costs_us in asyncio.run(measure_both(count)).items():
+                samples[count].setdefault(column, []).extend(costs_us)
+    print_table(samples)
+
+
+def print_table(samples: dict[int, dict[str, list[float]]]) -> None:
     print("cost of setting and cancelling one delay, in µs (ratio: ours / asyncio's)\n")
     print(f"{'pending':>10} | {'set and cancel':^28} | {'replace the oldest':^28}")
     print(f"{'':>10} | {'ours':>8} {'asyncio':>9} {'ratio':>9} | {'ours':>8} {'asyncio':>9} {'ratio':>9}")
-    tables = [[asyncio.run(measure_both(count)) for count in counts] for _ in range(REPEATS)]
-    least = [tuple(map(min, zip(*cells, strict=True))) for cells in zip(*tables, strict=True)]
-    for count, (own_set, their_set, own_replace, their_replace) in zip(counts, least, strict=True):
-        set_cells = f"{own_set:8.2f} {their_set:9.2f} {own_set / their_set:8.2f}×"
-        replace_cells = f"{own_replace:8.2f} {their_replace:9.2f} {own_replace / their_replace:8.2f}×"
-        print(f"{count:>10,} | {set_cells} | {replace_cells}")
-    for column, name in ((0, "set and cancel"), (2, "replace")):
-        growth = least[-1][column] / least[0][column]
-        print(f"{name}: ours at {counts[-1]:,} costs {growth:.2f} × that at {counts[0]:,}")
+    for count, columns in samples.items():
+        cells = []
+        for load in ("set", "replace"):
+            own, theirs = min(columns[f"own {load}"]), min(columns[f"their {load}"])
+            cells.append(f"{own:8.2f} {theirs:9.2f} {own / theirs:8.2f}×")
+        print(f"{count:>10,} | {' | '.join(cells)}")
+    print("\nours, the dearest size against the cheapest:")
+    for load, name in (("set", "set and cancel"), ("replace", "replace")):
+        least = [min(columns[f"own {load}"]) for columns in samples.values()]
+        median = [statistics.median(columns[f"own {load}"]) for columns in samples.values()]
+        print(f"{name:>15}: {max(least) / min(least):.2f} × by least, {max(median) / min(median):.2f} × by median")
 
 
 if __name__ == "__main__":
