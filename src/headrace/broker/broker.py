@@ -139,7 +139,14 @@ class Broker:
         self.tree = TreeHost.open(self._directories[0] / COORDINATION_FOLDER, self.clock)
         self.coordination = LocalCoordination(self.tree)
         self.producer_ids = ProducerIds(self.coordination, self.broker_id)
-        host = TopicHost(self.broker_id, self.config, self.logs, self.partitions, self.metadata)
+        host = TopicHost(
+            self.broker_id,
+            self.config,
+            self.logs,
+            self.partitions,
+            self.metadata,
+            forget_log=lambda log: self.maintenance.cleaner.forget(log),
+        )
         self.topics = Topics(
             self.coordination,
             host,

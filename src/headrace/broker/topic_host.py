@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from logging import getLogger
 
 from headrace.broker.config import BrokerConfig, topic_log_config
@@ -10,6 +11,7 @@ from headrace.broker.metadata_cache import NO_LEADER, MetadataCache, PartitionIn
 from headrace.controller.topics import Topic
 from headrace.log.config import LogConfig
 from headrace.log.log_dir import LogManager
+from headrace.log.partition_log import PartitionLog
 from headrace.protocol.errors import StorageError
 from headrace.replication.partition import Partition
 from headrace.replication.partitions import Partitions
@@ -30,12 +32,16 @@ class TopicHost:
         logs: LogManager,
         partitions: Partitions,
         metadata: MetadataCache,
+        *,
+        forget_log: Callable[[PartitionLog], None],
     ) -> None:
+        """``forget_log`` is told of each log that goes for good."""
         self._broker_id = broker_id
         self._config = config
         self._logs = logs
         self._partitions = partitions
         self._metadata = metadata
+        self._forget_log = forget_log
 
     async def topic_changed(self, topic: Topic) -> None:
         log_config = topic_log_config(topic.configs, self._config)
@@ -54,7 +60,9 @@ class TopicHost:
         self._metadata.remove(topic.name)
         for index in range(len(topic.assignment)):
             self._partitions.remove(topic.name, index)
-            if self._logs.get(topic.name, index) is not None:
+            log = self._logs.get(topic.name, index)
+            if log is not None:
+                self._forget_log(log)
                 self._logs.delete(topic.name, index)
 
     def _host(self, topic: Topic, index: int, leader_epoch: int, log_config: LogConfig) -> bool:
