@@ -13,9 +13,18 @@ from struct import Struct
 from struct import error as StructError  # noqa: N812
 from typing import Any, NamedTuple
 
+from headrace.protocol.array_guard import Guard, GuardFailed, guard_of
 from headrace.protocol.encoder import Encode, Message, Placed, encoder_of
-from headrace.protocol.kio import DecodeFailed, Reader, entity_reader, load_request_schema, load_response_schema
+from headrace.protocol.kio import (
+    DecodeFailed,
+    Reader,
+    UnknownTag,
+    entity_reader,
+    load_request_schema,
+    load_response_schema,
+)
 from headrace.protocol.kio import versions_of as kio_versions_of
+from headrace.protocol.unknown_tags import without_unknown_tags
 
 
 class Api(IntEnum):
@@ -116,6 +125,7 @@ _LENGTH_AND_CORRELATION = Struct(">ii")
 class _Spoken(NamedTuple):
     """What is needed to read one version of a request and to write its answer."""
 
+    guard_body: Guard
     read_body: Reader
     encode_reply: Encode
     has_tagged_request_header: bool
@@ -132,6 +142,7 @@ def versions_of(api: Api) -> range:
 def spoken(api: Api, version: int) -> _Spoken:
     request, response = load_request_schema(api, version), load_response_schema(api, version)
     return _Spoken(
+        guard_body=guard_of(request),
         read_body=entity_reader(request),
         encode_reply=encoder_of(response),
         has_tagged_request_header=int(request.__header_schema__.__version__) >= 2,
@@ -193,9 +204,15 @@ def read_request_body(header: RequestHeader, frame: memoryview) -> Any:
     """
     if header.version not in versions_of(header.api):
         raise BadRequest(f"{header.api.label} has no version {header.version}")
+    how = spoken(header.api, header.version)
     try:
-        return spoken(header.api, header.version).read_body(frame, header.body_at)[0]
-    except DecodeFailed as error:
+        how.guard_body(frame, header.body_at, len(frame))
+        try:
+            return how.read_body(frame, header.body_at)[0]
+        except UnknownTag:
+            schema = load_request_schema(header.api, header.version)
+            return how.read_body(without_unknown_tags(schema, frame[header.body_at :]), 0)[0]
+    except (*GuardFailed, *DecodeFailed) as error:
         raise BadRequest(f"the body of {header.api.label} v{header.version} cannot be read: {error}") from None
 
 

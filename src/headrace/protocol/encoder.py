@@ -38,7 +38,7 @@ class Sendable(Protocol):
 Placed = tuple[int, Sendable]
 Encode = Callable[[bytearray, Message, list[Placed]], None]
 
-_FIXED_FORMATS = {
+FIXED_FORMATS = {
     "bool": "?",
     "int8": "b",
     "int16": "h",
@@ -139,14 +139,14 @@ def encoder_of(schema: type) -> Encode:
 def nested_encoder(schema: type, *path: str) -> Encode:
     """The encoder of an entity inside a message, named by the array fields that lead to it."""
     for name in path:
-        kinds = {field.name: _Kind(field) for field in fields(schema)}
+        kinds = {field.name: FieldKind(field) for field in fields(schema)}
         entity = kinds[name].entity
         assert entity is not None, f"{schema.__name__}.{name} holds no entities"
         schema = entity
     return encoder_of(schema)
 
 
-class _Kind:
+class FieldKind:
     """What a field of a schema class is: primitive or entity, alone or in an array, nullable or not."""
 
     def __init__(self, field: Field[Any]) -> None:
@@ -164,10 +164,10 @@ class _Kind:
 
     @property
     def is_fixed_width(self) -> bool:
-        return not self.is_array and self.entity is None and self.kafka_type in _FIXED_FORMATS
+        return not self.is_array and self.entity is None and self.kafka_type in FIXED_FORMATS
 
 
-def _default(field: Field[Any], kind: _Kind) -> Any:
+def _default(field: Field[Any], kind: FieldKind) -> Any:
     """What a field is when the dict does not say, or MISSING where the dict must."""
     if field.default is not MISSING:
         default = field.default
@@ -205,11 +205,11 @@ class _Source:
     def text(self) -> str:
         tagged: list[Field[Any]] = []
         for field in fields(self._schema):
-            kind = _Kind(field)
+            kind = FieldKind(field)
             if kind.tag is not None:
                 tagged.append(field)
             elif kind.is_fixed_width:
-                self._format += _FIXED_FORMATS[kind.kafka_type]
+                self._format += FIXED_FORMATS[kind.kafka_type]
                 self._arguments.append(self._value(field, kind))
             else:
                 self._flush_fixed()
@@ -232,14 +232,14 @@ class _Source:
         self._lines.append(f"out += {packer}({', '.join(self._arguments)})")
         self._format, self._arguments = "", []
 
-    def _value(self, field: Field[Any], kind: _Kind) -> str:
+    def _value(self, field: Field[Any], kind: FieldKind) -> str:
         """The expression that takes a field's value out of the dict ``e``."""
         default = _default(field, kind)
         if default is MISSING:
             return f"e[{field.name!r}]"
         return f"get({field.name!r}, {default!r})" if default is not None else f"get({field.name!r})"
 
-    def _field(self, kind: _Kind, value: str, *, target: str) -> None:
+    def _field(self, kind: FieldKind, value: str, *, target: str) -> None:
         if kind.is_array:
             self._lines.append(f"items = {value}")
             put_length_name = "put_compact_length" if self._flexible else "put_length"
@@ -257,7 +257,7 @@ class _Source:
         else:
             self._lines.extend(self._element(kind, value, target))
 
-    def _element(self, kind: _Kind, value: str, target: str) -> list[str]:
+    def _element(self, kind: FieldKind, value: str, target: str) -> list[str]:
         if kind.entity is not None:
             name = f"encode_{kind.entity.__name__}"
             self.namespace[name] = encoder_of(kind.entity)
@@ -265,9 +265,9 @@ class _Source:
                 f"if {value}.__class__ is bytes: {target} += {value}",
                 f"else: {name}({target}, {value}, placed)",
             ]
-        if kind.kafka_type in _FIXED_FORMATS:
+        if kind.kafka_type in FIXED_FORMATS:
             packer = f"pack_{kind.kafka_type}"
-            self.namespace[packer] = Struct(">" + _FIXED_FORMATS[kind.kafka_type]).pack
+            self.namespace[packer] = Struct(">" + FIXED_FORMATS[kind.kafka_type]).pack
             return [f"{target} += {packer}({value})"]
         if kind.kafka_type == "string":
             return [f"{'put_compact_string' if self._flexible else 'put_string'}({target}, {value})"]
@@ -282,7 +282,7 @@ class _Source:
         assert self._flexible
         self._lines.append("tags = []")
         for field in sorted(tagged, key=lambda field: field.metadata["tag"]):
-            kind = _Kind(field)
+            kind = FieldKind(field)
             value = f"e[{field.name!r}]"
             default = None if kind.entity and not kind.is_array else _default(field, kind)
             self._lines.append(f"if {field.name!r} in e and {value} != {default!r}:")

@@ -22,13 +22,24 @@ from kio.serial.errors import SerialError  # noqa: E402
 if _hypothesis is _ABSENT:
     del sys.modules["hypothesis"]
 
-__all__ = ["DecodeFailed", "ErrorCode", "Reader", "entity_reader", "load_request_schema", "load_response_schema"]
+__all__ = [
+    "DecodeFailed",
+    "ErrorCode",
+    "Reader",
+    "UnknownTag",
+    "entity_reader",
+    "load_request_schema",
+    "load_response_schema",
+]
 
 #: Reads an entity at a place of a buffer: (the entity, how many bytes it took).
 Reader = Callable[[memoryview | bytes, int], tuple[Any, int]]
 
 #: What kio's readers raise on bytes that do not fit the schema.
 DecodeFailed = (SerialError, ValueError, OverflowError, MemoryError)
+
+#: What they raise on a tagged field that the schema does not have.
+UnknownTag = KeyError
 
 
 def versions_of(api_key: int) -> range:

@@ -1,0 +1,212 @@
+"""Checks the counts of a request's arrays against the bytes that are there, before kio reads it.
+
+kio makes room for as many elements as an array says that it has, before it reads the first. A count of 2**31 - 1 asks
+for 16 GiB, and where the system refuses them the process is aborted: six bytes of a stranger would end the broker. So
+each array is looked at first. No element takes less than a byte, so a count larger than what is left of the frame is a
+lie, and memory stays in proportion to what was really sent.
+
+As in ``encoder.py`` a function is generated for each schema. It skips from array to array and reads nothing else; what
+comes after the last array is not looked at. That costs about a microsecond a request, as little as kio's own work.
+"""
+
+from collections.abc import Callable
+from dataclasses import Field, fields
+from functools import cache
+from struct import Struct
+from struct import error as StructError  # noqa: N812
+from typing import Any
+
+from headrace.protocol.encoder import FIXED_FORMATS, FieldKind
+
+#: Takes a frame, where a body begins in it and where the frame ends.
+Guard = Callable[[memoryview, int, int], int]
+
+_INT16 = Struct(">h").unpack_from
+_INT32 = Struct(">i").unpack_from
+_UUID_BYTES = 16
+_LENGTH_BYTES = {"string": 2, "bytes": 4, "records": 4}
+
+
+class CountTooLarge(ValueError):
+    """An array says that it has more elements than there are bytes."""
+
+
+#: What a guard raises: a count that is a lie, or an end of the frame before the last array.
+GuardFailed = (CountTooLarge, IndexError, StructError)
+
+
+def no_guard(_frame: memoryview, at: int, _end: int) -> int:
+    return at
+
+
+@cache
+def guard_of(schema: type) -> Guard:
+    """The guard of a message."""
+    return _Source(schema).compiled(is_message=True)
+
+
+@cache
+def _entity_guard(schema: type) -> Guard:
+    return _Source(schema).compiled(is_message=False)
+
+
+@cache
+def _has_arrays(schema: type) -> bool:
+    return any(_holds_arrays(FieldKind(field)) for field in fields(schema))
+
+
+def _holds_arrays(kind: FieldKind) -> bool:
+    return kind.is_array or (kind.entity is not None and _has_arrays(kind.entity))
+
+
+def long_uvarint(frame: memoryview, at: int) -> tuple[int, int]:
+    """A number of more than one byte, whose first byte is at ``at - 1``; and where it ends."""
+    value, shift = frame[at - 1] & 0x7F, 7
+    while True:
+        byte = frame[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+        if shift > 28:
+            raise CountTooLarge("a length of more than five bytes")
+
+
+def too_large(count: int, left_bytes: int) -> CountTooLarge:
+    return CountTooLarge(f"an array of {count} elements in {left_bytes} bytes")
+
+
+def skip_tags(frame: memoryview, at: int, end: int, count: int, known: dict[int, Guard]) -> int:
+    """Past a section of tagged fields; those of them that have arrays are guarded too."""
+    if count > 0x7F:
+        count, at = long_uvarint(frame, at)
+    for _ in range(count):
+        tag, at = frame[at], at + 1
+        if tag > 0x7F:
+            tag, at = long_uvarint(frame, at)
+        size_bytes, at = frame[at], at + 1
+        if size_bytes > 0x7F:
+            size_bytes, at = long_uvarint(frame, at)
+        if at + size_bytes > end:
+            raise CountTooLarge(f"a tagged field of {size_bytes} bytes in {end - at}")
+        if tag in known:
+            known[tag](frame, at, at + size_bytes)
+        at += size_bytes
+    return at
+
+
+class _Source:
+    """Writes the source of one guard. Runs of fixed-width fields are one addition."""
+
+    def __init__(self, schema: type) -> None:
+        self._schema = schema
+        self._flexible: bool = schema.__flexible__  # type: ignore[attr-defined]
+        self._lines: list[str] = []
+        self._fixed_bytes = 0
+        self._namespace: dict[str, Any] = {
+            "int16": _INT16,
+            "int32": _INT32,
+            "long_uvarint": long_uvarint,
+            "too_large": too_large,
+            "skip_tags": skip_tags,
+        }
+
+    def compiled(self, *, is_message: bool) -> Guard:
+        if is_message and not _has_arrays(self._schema):
+            return no_guard
+        untagged = [field for field in fields(self._schema) if "tag" not in field.metadata]
+        tagged = [field for field in fields(self._schema) if "tag" in field.metadata]
+        known = {field.metadata["tag"]: self._tag_guard(field) for field in tagged if _holds_arrays(FieldKind(field))}
+        if is_message and not known:
+            while untagged and not _holds_arrays(FieldKind(untagged[-1])):
+                untagged.pop()
+        for field in untagged:
+            self._skip(FieldKind(field))
+        if self._flexible and (known or not is_message):
+            self._skip_tag_section(known)
+        self._flush()
+        return self._function()
+
+    def _function(self) -> Guard:
+        body = "\n".join(f"    {line}" for line in self._lines)
+        exec(f"def guard(frame, at, end):\n{body}\n    return at\n", self._namespace)
+        guard: Guard = self._namespace["guard"]
+        return guard
+
+    def _tag_guard(self, field: Field[Any]) -> Guard:
+        inner = _Source(self._schema)
+        inner._skip(FieldKind(field))
+        inner._flush()
+        return inner._function()
+
+    def _skip_tag_section(self, known: dict[int, Guard]) -> None:
+        self._flush()
+        self._namespace["known"] = known
+        self._lines += [
+            "count = frame[at]; at += 1",
+            "if count: at = skip_tags(frame, at, end, count, known)",
+        ]
+
+    def _flush(self) -> None:
+        if self._fixed_bytes:
+            self._lines.append(f"at += {self._fixed_bytes}")
+            self._fixed_bytes = 0
+
+    def _skip(self, kind: FieldKind) -> None:
+        if kind.is_array:
+            self._flush()
+            self._skip_array(kind)
+        elif kind.entity is not None:
+            self._flush()
+            call = f"at = {self._entity_name(kind.entity)}(frame, at, end)"
+            if kind.is_nullable:
+                self._lines += ["is_there = frame[at] < 0x80; at += 1", f"if is_there: {call}"]
+            else:
+                self._lines.append(call)
+        elif (width := _width_of(kind)) is not None:
+            self._fixed_bytes += width
+        else:
+            self._flush()
+            self._lines += self._skip_length(_LENGTH_BYTES[kind.kafka_type])
+
+    def _entity_name(self, entity: type) -> str:
+        name = f"guard_{entity.__name__}"
+        self._namespace[name] = _entity_guard(entity)
+        return name
+
+    def _skip_array(self, kind: FieldKind) -> None:
+        self._lines += self._read_length("count", 4)
+        width = None if kind.entity is not None else _width_of(kind)
+        if width is not None:
+            self._lines.append(f"if count * {width} > end - at: raise too_large(count, end - at)")
+            self._lines.append(f"if count > 0: at += count * {width}")
+            return
+        self._lines.append("if count > end - at: raise too_large(count, end - at)")
+        self._lines.append("for _ in range(count):")
+        if kind.entity is not None:
+            step = [f"at = {self._entity_name(kind.entity)}(frame, at, end)"]
+        else:
+            step = self._skip_length(_LENGTH_BYTES[kind.kafka_type])
+        self._lines += [f"    {line}" for line in step]
+
+    def _skip_length(self, legacy_bytes: int) -> list[str]:
+        return [*self._read_length("size_bytes", legacy_bytes), "if size_bytes > 0: at += size_bytes"]
+
+    def _read_length(self, name: str, legacy_bytes: int) -> list[str]:
+        """A length or count, in ``name``; one below what is written where it is compact, so that null is -1."""
+        if self._flexible:
+            return [
+                f"{name} = frame[at]; at += 1",
+                f"if {name} > 0x7F: {name}, at = long_uvarint(frame, at)",
+                f"{name} -= 1",
+            ]
+        return [f"({name},) = int{legacy_bytes * 8}(frame, at); at += {legacy_bytes}"]
+
+
+def _width_of(kind: FieldKind) -> int | None:
+    """How many bytes a primitive takes; None if it says itself."""
+    if kind.kafka_type == "uuid":
+        return _UUID_BYTES
+    format_ = FIXED_FORMATS.get(kind.kafka_type)
+    return None if format_ is None else Struct(">" + format_).size
