@@ -35,6 +35,7 @@ logger = getLogger(__name__)
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 _FOLDER = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>\d+)")
 _DELETE_SUFFIX = "-delete"
+_STRAY_SUFFIX = "-stray"
 _MAX_NAME = 255
 
 
@@ -199,18 +200,32 @@ class LogManager:
     def delete(self, topic: str, partition: int) -> None:
         """The log is gone at once; its files go later, by :meth:`remove_deleted`."""
         log = self._logs.pop((topic, partition))
+        renamed = self._rename_away(log, _DELETE_SUFFIX)
+        if renamed is not None:
+            log.home.trash.forget_below(log.folder)
+            log.home.trash.add(renamed, self._clock.wall_ms() + log.config.file_delete_delay_ms)
+
+    def put_aside(self, topic: str, partition: int) -> None:
+        """The log belongs to no topic that anybody knows; its folder is kept, under a name that is not loaded."""
+        self._rename_away(self._logs.pop((topic, partition)), _STRAY_SUFFIX)
+
+    def _rename_away(self, log: PartitionLog, suffix: str) -> str | None:
+        """The folder's new path; None if its dir is offline."""
         log.release()
         home = log.home
         if home.error is not None:
-            return
-        suffix = f"-{partition}.{uuid4().hex}{_DELETE_SUFFIX}"
-        doomed = f"{home.path}/{topic[: _MAX_NAME - len(suffix)]}{suffix}"
+            return None
+        suffix = f"-{log.partition}.{uuid4().hex}{suffix}"
+        renamed = f"{home.path}/{log.topic[: _MAX_NAME - len(suffix)]}{suffix}"
         try:
-            home.disk.rename(log.folder, doomed)
+            home.disk.rename(log.folder, renamed)
         except OSError as error:
             raise home.fail(error) from error
-        home.trash.forget_below(log.folder)
-        home.trash.add(doomed, self._clock.wall_ms() + log.config.file_delete_delay_ms)
+        return renamed
+
+    @property
+    def has_deleted(self) -> bool:
+        return any(home.trash for home in self.homes)
 
     def remove_deleted(self) -> None:
         """Unlink what is due. Slow; may run on any thread."""

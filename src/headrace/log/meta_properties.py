@@ -12,6 +12,7 @@ Kafka wrote ``broker.id`` in version 0 and ``node.id`` in version 1; both are wr
 """
 
 import fcntl
+from collections.abc import Iterable
 from uuid import uuid4
 
 from headrace.log.disk import Disk
@@ -56,6 +57,15 @@ def claim(disk: Disk, folder: str, broker_id: int, cluster_id: str) -> None:
     found_cluster = found.get("cluster.id")
     if found_cluster is not None and found_cluster != cluster_id:
         raise LogDirError(f"log dir {folder} belongs to cluster {found_cluster}, this is cluster {cluster_id} ({path})")
+
+
+def known_cluster_id(disk: Disk, folders: Iterable[str]) -> str | None:
+    """The cluster that the first folder with a ``meta.properties`` belongs to."""
+    for folder in folders:
+        data = disk.read_file(f"{folder}/{META}")
+        if data is not None:
+            return parse_properties(data.decode(errors="replace")).get("cluster.id")
+    return None
 
 
 def _encode(broker_id: int, cluster_id: str) -> str:

@@ -17,12 +17,15 @@ entries, both halves rising, inside the segment); an insane file is reported as 
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 from itertools import islice
 from operator import lt
+from struct import Struct
 
 from headrace.log.disk import Disk
 
-ENTRY_BYTES = 8
+_ENTRY = Struct(">II")
+ENTRY_BYTES = _ENTRY.size
 _RUN_ENTRIES = 64
 _HALF = 0xFFFFFFFF
 
@@ -96,6 +99,17 @@ class OffsetIndex:
         self._written = 0
         with self._disk.opened(self.path) as fd:
             self._disk.truncate(fd, 0)
+
+
+def read_entries(data: bytes) -> Iterator[tuple[int, int]]:
+    """Relative offsets and positions as a file has them, right or wrong, for those who look at damaged ones.
+
+    Apache Kafka gives the file its full length at once, so the first entry of nothing but zeros is where it ends.
+    """
+    for relative_offset, position in _ENTRY.iter_unpack(data[: len(data) - len(data) % ENTRY_BYTES]):
+        if relative_offset == position == 0:
+            return
+        yield relative_offset, position
 
 
 def _position(entry: int) -> int:

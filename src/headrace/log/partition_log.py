@@ -287,7 +287,7 @@ class PartitionLog:
                 return True
         elif segment.created_ms < 0:
             segment.created_ms = now_ms
-        return segment.bytes_since_index == 0 and segment.is_index_full(config.segment_index_bytes)
+        return segment.is_index_full(config.segment_index_bytes)
 
     def roll(self, base_offset: int | None = None) -> Segment:
         """Finish the active segment and start another, at the log's end or behind it."""

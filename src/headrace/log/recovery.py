@@ -136,13 +136,20 @@ def _recover(log: PartitionLog, recovery_point: int) -> None:
     first = log.segment_at(recovery_point)
     next_offset = log.segments[first].base_offset
     has_markers = False
+    scan: _Scan | None = None
     for number in range(first, len(log.segments)):
         segment = log.segments[number]
         if segment.base_offset < next_offset:
-            _drop_from(log, number, "overlaps the segment before it")
+            if scan is not None and scan.blame_gap("the next segment begins below it"):
+                next_offset = scan.next_offset
+                _cut(log, number - 1, scan)
+            else:
+                _drop_from(log, number, "overlaps the segment before it")
             break
         scan = _Scan(segment)
         scan.run(log)
+        if segment is log.active and not log.config.is_compacted:
+            scan.blame_gap("offsets skip before the last batch")
         next_offset = scan.next_offset
         has_markers |= scan.has_markers
         if scan.valid_bytes < segment.size_bytes:
@@ -179,6 +186,8 @@ def _cut(log: PartitionLog, number: int, scan: "_Scan") -> None:
     )
     segment.cut_file(scan.valid_bytes)
     log.size_bytes -= lost_bytes
+    if scan.must_rebuild:
+        segment.rebuild()
     if number + 1 < len(log.segments):
         _drop_from(log, number + 1, "lies behind the cut")
 
@@ -193,16 +202,35 @@ def _drop_from(log: PartitionLog, number: int, why: str) -> None:
 
 
 class _Scan:
-    """Reads a segment from its first byte, writes its indexes anew, stops at the first batch that is wrong."""
+    """Reads a segment from its first byte, writes its indexes anew, stops at the first batch that is wrong.
 
-    __slots__ = ("_window", "_window_at", "has_markers", "next_offset", "segment", "trouble", "valid_bytes")
+    The crc does not cover the offset. Offsets may skip where a log was compacted, but if something behind such a gap
+    has a lower offset, then it is the batch at the gap that is wrong.
+    """
+
+    __slots__ = (
+        "_gap",
+        "_last_at",
+        "_window",
+        "_window_at",
+        "has_markers",
+        "must_rebuild",
+        "next_offset",
+        "segment",
+        "trouble",
+        "valid_bytes",
+    )
 
     def __init__(self, segment: Segment) -> None:
         self.segment = segment
         self.valid_bytes = 0
         self.next_offset = segment.base_offset
         self.has_markers = False
+        self.must_rebuild = False
         self.trouble = ""
+        #: Where the last batch lies, and the last one that does not begin where the one before it ended.
+        self._last_at = -1
+        self._gap: tuple[int, int] | None = None
         self._window = b""
         self._window_at = 0
 
@@ -210,19 +238,33 @@ class _Scan:
         segment = self.segment
         if not segment.size_bytes:
             return
-        offsets, times = segment.begin_rebuild()
+        segment.begin_rebuild()
         segment.aborted().reset()
         while self.valid_bytes < segment.size_bytes:
             header = self._next()
             if header is None:
                 break
+            if header.base_offset != self.next_offset:
+                self._gap = self.valid_bytes, self.next_offset
+            self._last_at = self.valid_bytes
             self.next_offset = segment.index_batch(header, self.valid_bytes)
             self.valid_bytes += header.size_bytes
             self.has_markers |= header.is_control
             if header.leader_epoch > log.epochs.latest:
                 log.epochs.begin(header.leader_epoch, header.base_offset)
-        offsets.write_out()
-        times.write_out()
+        segment.finish()
+
+    @property
+    def ends_in_gap(self) -> bool:
+        return self._gap is not None and self._gap[0] == self._last_at
+
+    def blame_gap(self, trouble: str) -> bool:
+        """Let the log end before its last batch, if there is a gap before that."""
+        if self._gap is None or not self.ends_in_gap:
+            return False
+        self.valid_bytes, self.next_offset = self._gap
+        self.trouble, self.must_rebuild = trouble, True
+        return True
 
     def _next(self) -> BatchHeader | None:
         left_bytes = self.segment.size_bytes - self.valid_bytes
@@ -239,7 +281,10 @@ class _Scan:
         if not HEADER_BYTES <= header.size_bytes <= left_bytes:
             return f"a batch of {header.size_bytes} bytes where {left_bytes} are left"
         if header.last_offset_delta < 0 or header.base_offset < self.next_offset:
-            return f"a batch at offset {header.base_offset} where {self.next_offset} comes next"
+            trouble = f"a batch at offset {header.base_offset} where {self.next_offset} comes next"
+            if self._gap is not None and header.base_offset >= self._gap[1]:
+                self.blame_gap(trouble)
+            return trouble
         if not self.segment.can_hold(header.last_offset):
             return f"offset {header.last_offset} is too far from the segment's first"
         if self._crc(header.size_bytes) != header.crc:

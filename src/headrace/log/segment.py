@@ -28,7 +28,7 @@ LOG, INDEX, TIMEINDEX, TXNINDEX = ".log", ".index", ".timeindex", ".txnindex"
 DELETED, CLEANED, SWAP = ".deleted", ".cleaned", ".swap"
 
 #: How many of the last batches have their places remembered, at least and at most.
-_RECENT_KEPT, _RECENT_MAX = 256, 512
+_RECENT_KEPT, _RECENT_MAX = 64, 128
 _HINTS_MAX = 16
 _SCAN_BYTES = 8192
 _UNKNOWN = -2
@@ -163,15 +163,15 @@ class Segment:
 
     def rebuild(self) -> int:
         """Write both indexes anew from the log; the offset behind the last record."""
-        offsets, times = self.begin_rebuild()
+        self.begin_rebuild()
         next_offset = self.base_offset
         for at, header in self.headers(0):
             next_offset = self.index_batch(header, at)
-        offsets.write_out()
-        times.write_out()
+        self.finish()
         return next_offset
 
-    def begin_rebuild(self) -> tuple[OffsetIndex, TimeIndex]:
+    def begin_rebuild(self) -> None:
+        """Both indexes empty, on disk too; :meth:`index_batch` for each batch, then :meth:`finish`."""
         disk = self.home.disk
         offsets, times = OffsetIndex(disk, self.path(INDEX)), TimeIndex(disk, self.path(TIMEINDEX))
         offsets.reset()
@@ -182,7 +182,6 @@ class Segment:
         self.first_timestamp_ms = _UNKNOWN
         self.max_timestamp_ms = NO_TIMESTAMP
         self.offset_of_max_timestamp = self.base_offset
-        return offsets, times
 
     def index_batch(self, header: BatchHeader, position: int) -> int:
         """What an append of this batch would have left in the indexes; the offset behind it."""
@@ -195,7 +194,7 @@ class Segment:
     def loaded(self) -> OffsetIndex:
         index = self.offset_index
         if index is None:
-            self.load()
+            self._load_for_reading()
             index = self.offset_index
             assert index is not None
         return index
@@ -208,7 +207,7 @@ class Segment:
     def largest_timestamp_ms(self) -> int:
         """Of its records; for a segment with none that has one, when the file last changed."""
         if self.max_timestamp_ms == _UNKNOWN:
-            self.load()
+            self._load_for_reading()
         if self.max_timestamp_ms >= 0:
             return self.max_timestamp_ms
         return self.home.disk.modified_ms(self.path())

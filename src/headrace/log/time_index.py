@@ -12,6 +12,7 @@ and a last one when the segment is rolled or closed; so the last entry of a fini
 
 from array import array
 from bisect import bisect_left
+from collections.abc import Iterator
 from struct import Struct
 
 from headrace.log.disk import Disk
@@ -88,3 +89,11 @@ class TimeIndex:
 
     def reset(self) -> None:
         self.truncate(-1)
+
+
+def read_entries(data: bytes) -> Iterator[tuple[int, int]]:
+    """Timestamps and relative offsets as a file has them, as :func:`headrace.log.offset_index.read_entries` does."""
+    for timestamp_ms, relative_offset in _ENTRY.iter_unpack(data[: len(data) - len(data) % ENTRY_BYTES]):
+        if timestamp_ms == relative_offset == 0 and len(data) > ENTRY_BYTES:
+            return
+        yield timestamp_ms, relative_offset

@@ -44,6 +44,7 @@ def truncate_fully(log: PartitionLog, offset: int) -> None:
     log.log_start_offset = offset
     _start_segment(log, offset)
     delete_snapshots(log.home.disk, log.folder, above=-1)
+    log.cut_epochs(-1)
     _end_at(log, offset)
 
 

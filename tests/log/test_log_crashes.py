@@ -1,0 +1,178 @@
+"""The process dies at every operation that changes the disk, in turn; what it acknowledged is there afterwards."""
+
+import errno
+import os
+import shutil
+
+import pytest
+from logbed import Bed, append, batch, headers
+
+from headrace.log.config import LogConfig
+from headrace.protocol.errors import StorageError
+from headrace.testing.faulty_disk import Crash, FaultyDisk
+
+SIZE = len(batch(1))
+CONFIG = LogConfig(segment_bytes=3 * SIZE, index_interval_bytes=SIZE, file_delete_delay_ms=0)
+
+
+def fill(bed, acked, count=10):
+    log = bed.log()
+    for _ in range(count):
+        number = log.next_offset
+        append(log, leader_epoch=number // 4, producer_id=5, producer_epoch=0, base_sequence=number)
+        acked.append(number)
+    return log
+
+
+def rolls(bed, acked):
+    fill(bed, acked)
+
+
+def retention(bed, acked):
+    log = fill(bed, acked)
+    log.config = LogConfig(segment_bytes=3 * SIZE, retention_bytes=4 * SIZE, file_delete_delay_ms=0)
+    acked[:] = acked[6:]
+    log.enforce_retention()
+    bed.manager.remove_deleted()
+
+
+def delete_records(bed, acked):
+    log = fill(bed, acked)
+    acked[:] = acked[7:]
+    log.advance_log_start(7)
+    bed.manager.checkpoint()
+
+
+def stop(bed, acked):
+    fill(bed, acked)
+    bed.manager.close()
+
+
+def snapshots_and_checkpoints(bed, acked):
+    log = fill(bed, acked, 4)
+    log.take_snapshot()
+    log.flush()
+    bed.manager.checkpoint()
+    fill(bed, acked, 4)
+    bed.manager.checkpoint()
+
+
+def delete_topic(bed, acked):
+    fill(bed, acked)
+    acked.clear()
+    bed.manager.delete("t", 0)
+    bed.manager.remove_deleted()
+
+
+def run(folder, work, crash_at):
+    """Whether the work was done before the crash; the folder's bed and what was acknowledged."""
+    disk = FaultyDisk()
+    bed, acked = Bed(folder, config=CONFIG, disk=disk), []
+    bed.open()
+    disk.crash_at(crash_at)
+    try:
+        work(bed, acked)
+    except Crash:
+        return False, bed, acked
+    finally:
+        bed.manager.abandon()
+    return True, bed, acked
+
+
+@pytest.mark.parametrize("work", [rolls, retention, delete_records, stop, snapshots_and_checkpoints, delete_topic])
+def test_a_crash_at_every_step(tmp_path, work):
+    for crash_at in range(1, 400):
+        folder = tmp_path / str(crash_at)
+        done, _, acked = run(folder, work, crash_at)
+        bed = Bed(folder, config=CONFIG, disk=FaultyDisk())
+        bed.open()
+        log = bed.manager.get("t", 0)
+        if log is not None:
+            found = [header.base_offset for header in headers(log)]
+            assert found == list(range(log.log_start_offset, log.next_offset))
+            assert set(acked) <= set(found), crash_at
+            if log.next_offset and log.producers.active():
+                assert log.producers.active()[0].last_sequence == log.next_offset - 1
+            append(log, leader_epoch=90)
+            assert not [name for name in os.listdir(log.directory) if name.endswith((".tmp", ".deleted", ".swap"))]
+        else:
+            assert not acked
+        bed.stop()
+        shutil.rmtree(folder)
+        if done:
+            return
+    pytest.fail("the work never ended")
+
+
+@pytest.mark.parametrize("partial_bytes", [0, 1, 16, 60, SIZE - 1])
+def test_a_full_disk_leaves_no_part_of_a_batch_and_takes_the_dir_offline(tmp_path, partial_bytes):
+    disk = FaultyDisk()
+    bed = Bed(tmp_path / "data", config=CONFIG, disk=disk)
+    log = bed.fresh()
+    append(log)
+    disk.fail("write", ".log", error_number=errno.ENOSPC, partial_bytes=partial_bytes)
+    with pytest.raises(StorageError):
+        append(log)
+    assert bed.went_offline == [tmp_path / "data"]
+    assert os.path.getsize(log.active.path()) == SIZE
+    disk.heal()
+    for use in (lambda: append(log), lambda: log.read(0, 1, until_offset=1), log.flush, log.enforce_retention):
+        with pytest.raises(StorageError):
+            use()
+    log = bed.reborn()
+    assert log.next_offset == 1
+    append(log)
+    bed.kill()
+
+
+def test_a_disk_that_cannot_even_cut_is_repaired_at_the_next_start(tmp_path):
+    disk = FaultyDisk()
+    bed = Bed(tmp_path / "data", disk=disk)
+    log = bed.fresh()
+    append(log)
+    disk.fail("write", ".log", partial_bytes=70)
+    disk.fail("truncate", ".log")
+    with pytest.raises(StorageError):
+        append(log)
+    disk.heal()
+    log = bed.reborn()
+    assert (log.next_offset, log.size_bytes) == (1, SIZE)
+    bed.kill()
+
+
+def test_one_dir_of_two_fails_and_the_other_goes_on(tmp_path):
+    disk = FaultyDisk()
+    bed = Bed(tmp_path / "a", tmp_path / "b", disk=disk)
+    manager = bed.open()
+    logs = [manager.create("t", number, None) for number in range(4)]
+    assert sorted(log.log_dir.name for log in logs) == ["a", "a", "b", "b"]
+    disk.fail("fsync", str(tmp_path / "a"))
+    bad, good = ([log for log in logs if log.log_dir.name == name] for name in "ab")
+    append(bad[0])
+    with pytest.raises(StorageError):
+        bad[0].flush()
+    with pytest.raises(StorageError):
+        append(bad[1])
+    assert append(good[0]).base_offset == 0
+    assert list(manager.offline) == [tmp_path / "a"]
+    assert manager.online == [tmp_path / "b"]
+    assert manager.create("u", 0, None).log_dir.name == "b"
+    manager.checkpoint()
+    manager.enforce_retention()
+    manager.close()
+    assert not (tmp_path / "a" / ".kafka_cleanshutdown").exists()
+    assert (tmp_path / "b" / ".kafka_cleanshutdown").exists()
+    disk.heal()
+    manager = bed.open()
+    assert bed.report.recovered == 2
+    assert manager.get("t", good[0].partition).next_offset == 1
+    bed.kill()
+
+
+def test_a_dir_that_fails_while_loading_is_left_out(tmp_path):
+    disk = FaultyDisk()
+    disk.fail("list", str(tmp_path / "a"))
+    bed = Bed(tmp_path / "a", tmp_path / "b", disk=disk)
+    bed.open()
+    assert bed.report.offline == [tmp_path / "a"]
+    bed.kill()

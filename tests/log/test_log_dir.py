@@ -1,0 +1,155 @@
+"""The manager: start, stop, whose dir it is, creating and deleting."""
+
+import os
+import time
+from uuid import uuid4
+
+import pytest
+from logbed import Bed, append, headers
+
+from headrace.log.config import LogConfig
+from headrace.log.log_dir import LogDirError
+from headrace.testing.faulty_disk import FaultyDisk
+
+
+def test_a_clean_stop_is_noticed_once(bed):
+    bed.open()
+    assert bed.report.recovered == 0
+    append(bed.log(), 3)
+    bed.stop()
+    bed.open()
+    assert (bed.report.logs, bed.report.recovered) == (1, 0)
+    assert bed.log().next_offset == 3
+    bed.kill()
+    bed.open()
+    assert bed.report.recovered == 1
+
+
+def test_after_a_clean_stop_nothing_of_a_log_is_opened_before_its_first_use(tmp_path):
+    class Watching(FaultyDisk):
+        opens = 0
+
+        def open(self, path, *flags):
+            self.opens += "/t-" in path
+            return super().open(path, *flags)
+
+    disk = Watching()
+    bed = Bed(tmp_path, disk=disk)
+    bed.open()
+    for partition in range(3):
+        append(bed.log("t", partition), 2)
+    bed.stop()
+    disk.opens = 0
+    bed.open()
+    logs = list(bed.manager.all())
+    assert [log.next_offset for log in logs] == [2, 2, 2]
+    bed.manager.checkpoint()
+    bed.manager.flush_due()
+    assert disk.opens == 0
+    bed.kill()
+
+
+def test_the_high_watermark_comes_back(bed):
+    log = bed.fresh()
+    append(log, 3)
+    log.high_watermark = 2
+    assert bed.restarted().high_watermark == 2
+
+
+def test_a_dir_in_use_is_refused(bed, tmp_path):
+    bed.open()
+    other = Bed(tmp_path / "data")
+    with pytest.raises(LogDirError, match="in use by another process"):
+        other.open()
+    bed.stop()
+    other.open()
+    other.kill()
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"), [("broker.id=7", "belongs to broker 7"), ("cluster.id=other", "belongs to cluster other")]
+)
+def test_a_dir_of_somebody_else_is_refused(bed, tmp_path, line, sentence):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "meta.properties").write_text(f"#comment\nversion=1\n{line}\n")
+    with pytest.raises(LogDirError, match=sentence):
+        bed.open()
+
+
+def test_meta_properties_of_a_new_dir(bed, tmp_path):
+    bed.open()
+    fields = dict(line.split("=") for line in (tmp_path / "data" / "meta.properties").read_text().splitlines())
+    assert fields.keys() == {"version", "broker.id", "node.id", "cluster.id", "directory.id"}
+    assert (fields["version"], fields["broker.id"], fields["cluster.id"]) == ("1", "1", "cluster")
+    bed.stop()
+    bed.open()
+
+
+def test_no_dir_that_works_is_an_error(tmp_path):
+    disk = FaultyDisk()
+    disk.fail("list")
+    with pytest.raises(LogDirError, match="no log dir works"):
+        Bed(tmp_path / "a", disk=disk).open()
+
+
+def test_the_same_partition_in_two_dirs_is_refused(tmp_path):
+    for name in "ab":
+        (tmp_path / name / "t-0").mkdir(parents=True)
+    with pytest.raises(LogDirError, match="t-0 is in"):
+        Bed(tmp_path / "a", tmp_path / "b").open()
+
+
+def test_topic_ids_and_odd_topic_names(bed):
+    topic_id = uuid4()
+    bed.open().create("a.b-c_1-2", 3, topic_id)
+    bed.stop()
+    bed.open()
+    log = bed.manager.get("a.b-c_1-2", 3)
+    assert log.topic_id == topic_id
+    assert bed.log("other").topic_id is None
+
+
+def test_a_deleted_log_is_gone_at_once_and_its_files_later(bed, tmp_path):
+    bed.config = LogConfig(file_delete_delay_ms=1000)
+    append(bed.fresh())
+    bed.manager.delete("t", 0)
+    assert bed.manager.get("t", 0) is None
+    (doomed,) = [name for name in os.listdir(tmp_path / "data") if name.endswith("-delete")]
+    assert doomed.startswith("t-0.")
+    bed.manager.remove_deleted()
+    assert (tmp_path / "data" / doomed).exists()
+    assert bed.log().next_offset == 0
+    bed.kill()
+    bed.open()
+    bed.clock.advance(1000)
+    bed.manager.remove_deleted()
+    assert not (tmp_path / "data" / doomed).exists()
+    assert bed.manager.get("t", 0) is not None
+
+
+def test_flush_is_due_by_time_and_after_a_roll(bed):
+    bed.config = LogConfig(flush_ms=1000, segment_bytes=200)
+    log = bed.fresh()
+    append(log)
+    assert bed.manager.flush_due() == []
+    bed.clock.advance(1000)
+    assert bed.manager.flush_due() == [log]
+    log.flush()
+    assert (bed.manager.flush_due(), log.recovery_point) == ([], 1)
+    for _ in range(3):
+        append(log)
+    assert bed.manager.flush_due() == [log]
+
+
+def test_many_idle_partitions_load_fast(bed):
+    bed.open()
+    for partition in range(500):
+        log = bed.manager.create("t", partition, None)
+        if partition % 10 == 0:
+            append(log)
+    bed.stop()
+    began = time.perf_counter()
+    bed.open()
+    assert time.perf_counter() - began < 2
+    assert bed.report.logs == 500
+    assert len(headers(bed.log("t", 10))) == 1

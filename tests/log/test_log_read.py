@@ -1,0 +1,163 @@
+"""Reading by offset and by time, across segments and index entries."""
+
+import os
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from logbed import Bed, append, base_offsets, batch, headers
+
+from headrace.log.config import LogConfig
+from headrace.log.partition_log import Found
+from headrace.protocol.errors import OffsetOutOfRange
+from headrace.protocol.record_body import Record, build_batch
+from headrace.protocol.records import iter_headers
+from headrace.testing.faulty_disk import FaultyDisk
+
+SIZE = len(batch(1))
+
+
+def read_offsets(log, *args, **kwargs):
+    region = log.read(*args, **kwargs).region
+    if region is None:
+        return None
+    data = region.read()
+    found = [header.base_offset for _, header in iter_headers(data)]
+    assert sum(header.size_bytes for _, header in iter_headers(data)) == len(data) == len(region)
+    return found
+
+
+def test_bounds(bed):
+    log = bed.fresh()
+    assert log.read(0, 100, until_offset=0).region is None
+    append(log, 2)
+    assert log.read(2, 100, until_offset=2).region is None
+    assert log.read(0, 100, until_offset=0).region is None
+    for offset in (-1, 3):
+        with pytest.raises(OffsetOutOfRange):
+            log.read(offset, 100, until_offset=2)
+
+
+def test_the_batch_that_contains_the_offset_comes_first(bed):
+    log = bed.fresh()
+    append(log, 5), append(log, 5)
+    assert read_offsets(log, 3, 1 << 20, until_offset=10) == [0, 5]
+    assert read_offsets(log, 7, 1 << 20, until_offset=10) == [5]
+
+
+def test_never_a_batch_that_reaches_the_bound(bed):
+    log = bed.fresh()
+    append(log, 5), append(log, 5)
+    assert read_offsets(log, 0, 1 << 20, until_offset=9) == [0]
+    assert read_offsets(log, 0, 1 << 20, until_offset=4) is None
+
+
+def test_max_bytes_cuts_between_batches_but_gives_at_least_one(bed):
+    log = bed.fresh()
+    for _ in range(5):
+        append(log)
+    assert read_offsets(log, 0, 3 * SIZE + 5, until_offset=5) == [0, 1, 2]
+    assert read_offsets(log, 1, 1, until_offset=5) == [1]
+    assert read_offsets(log, 1, 1, until_offset=5, at_least_one=False) is None
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    counts=st.lists(st.integers(1, 4), min_size=1, max_size=60),
+    reopen=st.booleans(),
+    data=st.data(),
+)
+def test_reads_find_what_was_appended(tmp_path_factory, counts, reopen, data):
+    config = LogConfig(segment_bytes=1000, index_interval_bytes=150)
+    bed = Bed(tmp_path_factory.mktemp("log"), config=config, disk=FaultyDisk())
+    log = bed.fresh()
+    bases = [append(log, count).base_offset for count in counts]
+    if reopen:
+        log = bed.restarted()
+    end = log.next_offset
+    for _ in range(10):
+        offset = data.draw(st.integers(0, end - 1))
+        until = data.draw(st.integers(offset + 1, end))
+        max_bytes = data.draw(st.integers(0, 1200))
+        found = read_offsets(log, offset, max_bytes, until_offset=until)
+        expected = max(base for base in bases if base <= offset)
+        visible = [
+            base for base, count in zip(bases, counts, strict=True) if base >= expected and base + count <= until
+        ]
+        assert (found or []) == visible[: len(found or [])]
+        assert bool(found) == bool(visible)
+    assert [header.base_offset for header in headers(log)] == bases
+    bed.kill()
+
+
+def test_a_region_outlives_its_segment(bed):
+    bed.config = LogConfig(segment_bytes=200, file_delete_delay_ms=0, retention_bytes=0)
+    log = bed.fresh()
+    for _ in range(6):
+        append(log)
+    region = log.read(0, 1000, until_offset=6).region
+    log.enforce_retention()
+    bed.manager.remove_deleted()
+    bed.manager.delete("t", 0)
+    bed.manager.remove_deleted()
+    assert next(iter_headers(region.read()))[1].base_offset == 0
+    fd = region.fileno()
+    del region
+    with pytest.raises(OSError):
+        os.fstat(fd)
+
+
+def test_few_open_files_are_enough(bed, tmp_path):
+    from headrace.log.log_dir import LogManager
+
+    config = LogConfig(segment_bytes=200)
+    manager = LogManager(
+        [tmp_path / "few"], default_config=config, config_for=lambda _: config, clock=bed.clock,
+        broker_id=1, cluster_id="c", max_open_files=4,
+    )  # fmt: skip
+    manager.load()
+    logs = [manager.create("t", number, None) for number in range(10)]
+    for _ in range(5):
+        for log in logs:
+            append(log)
+    assert len(manager.homes[0].files) <= 4
+    assert all([header.base_offset for header in headers(log)] == [0, 1, 2, 3, 4] for log in logs)
+    manager.abandon()
+
+
+def test_by_time_the_first_record_at_or_after_it(bed):
+    bed.config = LogConfig(segment_bytes=600, index_interval_bytes=100)
+    log = bed.fresh()
+    start = 1_699_999_000_000
+    for number in range(20):
+        stamped = [Record(i, start + number * 10 + i * 4, b"k", b"v", ()) for i in range(3)]
+        log.append(build_batch(stamped, base_offset=0), leader_epoch=number // 10)
+    assert len(log.segments) > 2
+    for reopen in (None, bed.restarted, bed.reborn):
+        log = reopen() if reopen else log
+        assert log.locate_time(start, until_offset=60) == Found(0, start, 0)
+        assert log.locate_time(start + 101, until_offset=60) == Found(31, start + 104, 1)
+        assert log.locate_time(start + 109, until_offset=60) == Found(33, start + 110, 1)
+        assert log.locate_time(start + 109, until_offset=33) is None
+        assert log.locate_time(start + 199, until_offset=60) is None
+        assert log.locate_max_timestamp() == Found(59, start + 198, 1)
+
+
+def test_the_largest_timestamp_need_not_be_the_last(bed):
+    log = bed.fresh()
+    assert log.locate_max_timestamp() is None
+    for timestamp_ms in (100, 300, 300, 200):
+        append(log, timestamp_ms=timestamp_ms)
+    assert log.locate_max_timestamp() == Found(1, 300, 0)
+
+
+def test_a_gap_at_the_end_of_a_compacted_segment_is_passed_over(bed):
+    from headrace.log.partition_log import Origin
+
+    log = bed.fresh()
+    log.append(batch(1, base_offset=0, leader_epoch=0), leader_epoch=0, origin=Origin.REPLICATION)
+    log.roll(5)
+    log.append(batch(1, base_offset=7, leader_epoch=0), leader_epoch=0, origin=Origin.REPLICATION)
+    assert base_offsets(log) == [0, 5]
+    assert read_offsets(log, 3, 1000, until_offset=8) == [7]
+    assert read_offsets(log, 6, 1000, until_offset=8) == [7]

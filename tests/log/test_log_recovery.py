@@ -1,0 +1,168 @@
+"""After a kill: the longest valid prefix, and everything else found again from it."""
+
+import os
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from logbed import Bed, append, base_offsets, batch, headers
+
+from headrace.log.config import LogConfig
+from headrace.testing.faulty_disk import FaultyDisk
+
+SIZE = len(batch(2))
+
+
+def filled(bed, batches=5):
+    log = bed.fresh()
+    for number in range(batches):
+        append(log, 2, leader_epoch=number // 3, producer_id=5, producer_epoch=0, base_sequence=2 * number)
+    return log
+
+
+def test_the_last_segment_cut_at_every_byte_of_its_last_batch(bed, caplog):
+    log = filled(bed)
+    path, size = log.active.path(), log.active.size_bytes
+    bed.kill()
+    whole = Path(path).read_bytes()
+    for cut in range(SIZE):
+        with open(path, "wb") as file:
+            file.write(whole[: size - SIZE + cut])
+        caplog.clear()
+        log = bed.fresh()
+        assert log.next_offset == 8
+        assert [h.base_offset for h in headers(log)] == [0, 2, 4, 6]
+        assert log.producers.active()[0].last_sequence == 7
+        assert os.path.getsize(path) == size - SIZE == log.size_bytes
+        assert len(caplog.records) == (1 if cut else 0)
+        bed.kill()
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32), flips=st.integers(1, 4), segment_bytes=st.sampled_from([400, 10_000]))
+def test_flipped_bytes_anywhere_leave_a_valid_prefix(tmp_path_factory, seed, flips, segment_bytes):
+    folder = tmp_path_factory.mktemp("log")
+    config = LogConfig(segment_bytes=segment_bytes, index_interval_bytes=100)
+    bed = Bed(folder / "data", config=config, disk=FaultyDisk())
+    filled(bed, 8)
+    bed.kill()
+    rng = random.Random(seed)
+    paths = sorted(entry.path for entry in os.scandir(folder / "data" / "t-0"))
+    for _ in range(flips):
+        path = rng.choice(paths)
+        with open(path, "r+b") as file:
+            data = bytearray(file.read())
+            if data:
+                data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+                file.seek(0)
+                file.write(data)
+    log = bed.fresh()
+    found = [h.base_offset for h in headers(log)]
+    assert found == list(range(0, log.next_offset, 2))
+    append(log, leader_epoch=9)
+    end = log.next_offset
+    assert bed.restarted().next_offset == end
+    shutil.rmtree(folder)
+
+
+def test_only_segments_from_the_recovery_point_on_are_scanned(bed, caplog):
+    bed.config = LogConfig(segment_bytes=2 * SIZE)
+    log = filled(bed, 9)
+    first = log.segments[0].path()
+    log.flush()
+    bed.manager.checkpoint()
+    bed.kill()
+    with open(first, "r+b") as file:
+        file.seek(-1, os.SEEK_END)
+        file.write(b"\xff")
+    assert bed.fresh().next_offset == 18
+    assert not caplog.records
+
+
+def test_what_lies_behind_a_bad_batch_goes(bed, caplog):
+    bed.config = LogConfig(segment_bytes=2 * SIZE)
+    log = filled(bed, 9)
+    second = log.segments[1]
+    path = second.path()
+    bed.kill()
+    with open(path, "r+b") as file:
+        file.seek(SIZE + 70)
+        file.write(b"\x00\x01")
+    log = bed.fresh()
+    assert (log.next_offset, base_offsets(log)) == (6, [0, 4])
+    assert "cut at offset 6" in caplog.text
+    assert append(log).base_offset == 6
+    assert bed.reborn().next_offset == 7
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+@pytest.mark.parametrize("damage", ["missing", "short", "insane"])
+def test_an_index_of_an_older_segment_is_rebuilt_when_it_is_used(bed, suffix, damage):
+    bed.config = LogConfig(segment_bytes=1000, index_interval_bytes=100)
+    log = filled(bed, 20)
+    path = log.segments[0].path(suffix)
+    right = Path(path).read_bytes()
+    bed.stop()
+    if damage == "missing":
+        os.unlink(path)
+    else:
+        with open(path, "wb") as file:
+            file.write(right[:-3] if damage == "short" else right[::-1])
+    log = bed.fresh()
+    assert [h.base_offset for h in headers(log)] == list(range(0, 40, 2))
+    log.locate_time(1, until_offset=100)
+    assert Path(path).read_bytes() == right
+
+
+def test_a_damaged_snapshot_is_passed_over(bed, caplog):
+    log = filled(bed, 3)
+    log = bed.restarted()
+    for number in range(3, 5):
+        append(log, 2, producer_id=5, producer_epoch=0, base_sequence=2 * number)
+    bed.stop()
+    newest = max(entry.path for entry in os.scandir(log.directory) if entry.name.endswith(".snapshot"))
+    with open(newest, "r+b") as file:
+        file.write(b"\x00\x01\x00\x00")
+    log = bed.fresh()
+    assert log.producers.active()[0].last_sequence == 9
+    assert "snapshot" in caplog.text
+    duplicate = append(log, 2, producer_id=5, producer_epoch=0, base_sequence=8)
+    assert duplicate.is_duplicate
+    assert duplicate.base_offset == 8
+
+
+def test_leftovers_are_removed(bed):
+    log = filled(bed)
+    folder = log.directory
+    bed.kill()
+    for name in (
+        "00000000000000000099.index",
+        "00000000000000000007.log.deleted",
+        "x.tmp",
+        "00000000000000000000.log.cleaned",
+    ):
+        (folder / name).write_bytes(b"junk")
+    assert bed.fresh().next_offset == 10
+    left = {name.split(".", 1)[1] for name in os.listdir(folder) if "." in name}
+    assert left == {"log", "index", "timeindex"}
+
+
+def test_a_kill_right_after_an_acknowledged_append_loses_nothing(bed):
+    log = bed.fresh()
+    for number in range(5):
+        append(log)
+        log = bed.reborn()
+        assert log.next_offset == number + 1
+
+
+def test_recovery_on_several_threads(bed):
+    bed.open()
+    for partition in range(8):
+        append(bed.log("t", partition), 3)
+    bed.kill()
+    bed.open(threads=4)
+    assert bed.report.recovered == bed.report.logs == 8
+    assert {log.next_offset for log in bed.manager.all()} == {3}

@@ -1,0 +1,183 @@
+"""Sequences, duplicates, epochs, expiry; transactions and the last stable offset; snapshots."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from logbed import append, batch
+
+from headrace.log.control_marker import read_marker
+from headrace.log.partition_log import AbortedTxn, Origin
+from headrace.log.producer_state import MAX_SEQUENCE, KeptBatch, ProducerStates
+from headrace.log.snapshots import decode_snapshot, encode_snapshot
+from headrace.protocol.errors import InvalidProducerEpoch, InvalidRecord, InvalidTxnState, OutOfOrderSequence
+from headrace.protocol.record_body import ControlKind, build_batch, control_record
+
+
+def produce(log, sequence, count=1, *, epoch=0, producer_id=5, **fields):
+    return append(log, count, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, **fields)
+
+
+def end(log, kind, *, producer_id=5, epoch=0, coordinator_epoch=3):
+    marker = build_batch(
+        [control_record(kind, coordinator_epoch, timestamp_ms=1_700_000_000_000)],
+        base_offset=0, producer_id=producer_id, producer_epoch=epoch, is_transactional=True, is_control=True,
+    )  # fmt: skip
+    return log.append(marker, leader_epoch=0, origin=Origin.COORDINATOR)
+
+
+def test_each_of_the_last_five_batches_is_known_again(bed):
+    log = bed.fresh()
+    for number in range(7):
+        produce(log, number * 2, 2)
+    for number in range(2, 7):
+        again = produce(log, number * 2, 2)
+        assert (again.is_duplicate, again.base_offset, again.last_offset) == (True, number * 2, number * 2 + 1)
+    with pytest.raises(OutOfOrderSequence):
+        produce(log, 2, 2)
+    with pytest.raises(OutOfOrderSequence):
+        produce(log, 12, 1)
+    assert log.next_offset == 14
+
+
+def test_the_last_batch_is_known_again_after_a_stop_and_all_five_after_a_kill(bed):
+    log = bed.fresh()
+    for number in range(4):
+        produce(log, number)
+    log = bed.reborn()
+    assert [produce(log, number).base_offset for number in range(4)] == [0, 1, 2, 3]
+    log = bed.restarted()
+    assert produce(log, 3).is_duplicate
+    with pytest.raises(OutOfOrderSequence):
+        produce(log, 5)
+    assert not produce(log, 4).is_duplicate
+
+
+def test_epochs(bed):
+    log = bed.fresh()
+    produce(log, 0, epoch=3)
+    with pytest.raises(InvalidProducerEpoch):
+        produce(log, 1, epoch=2)
+    with pytest.raises(OutOfOrderSequence):
+        produce(log, 1, epoch=4)
+    produce(log, 0, epoch=4)
+    assert produce(log, 0, epoch=4).is_duplicate
+    produce(log, 1, epoch=4)
+
+
+def test_an_unknown_producer_may_start_anywhere(bed):
+    assert produce(bed.fresh(), 17).base_offset == 0
+
+
+def test_sequences_wrap(bed):
+    log = bed.fresh()
+    produce(log, MAX_SEQUENCE - 1, 4)
+    with pytest.raises(OutOfOrderSequence):
+        produce(log, 3)
+    produce(log, 2)
+    assert produce(log, MAX_SEQUENCE - 1, 4).is_duplicate
+
+
+def test_idle_producers_expire_but_not_with_a_transaction_open(bed):
+    log = bed.fresh()
+    produce(log, 0)
+    produce(log, 0, producer_id=6, is_transactional=True)
+    bed.clock.advance(86_400_000)
+    log.expire_producers()
+    assert [producer.producer_id for producer in log.producers.active()] == [6]
+    assert produce(log, 9).base_offset == 2
+
+
+def test_an_open_transaction_holds_the_last_stable_offset(bed):
+    log = bed.fresh()
+    produce(log, 0)
+    produce(log, 0, 2, producer_id=6, is_transactional=True)
+    produce(log, 0, 2, producer_id=7, is_transactional=True)
+    assert (log.first_unstable_offset, log.last_stable_offset) == (1, 1)
+    with pytest.raises(InvalidTxnState):
+        produce(log, 2, producer_id=6)
+    end(log, ControlKind.commit, producer_id=6)
+    assert log.last_stable_offset == 1, "the marker is not below the high watermark yet"
+    log.high_watermark = log.next_offset
+    assert log.last_stable_offset == 3
+    end(log, ControlKind.abort, producer_id=7)
+    log.high_watermark = log.next_offset
+    assert (log.first_unstable_offset, log.last_stable_offset) == (None, 7)
+    active = {producer.producer_id: producer for producer in log.producers.active()}
+    assert (active[7].coordinator_epoch, active[7].current_txn_start_offset) == (3, -1)
+
+
+def test_aborted_transactions_are_listed_and_found_again_after_a_kill(bed):
+    log = bed.fresh()
+    produce(log, 0, 2, producer_id=6, is_transactional=True)
+    produce(log, 0, 2, producer_id=7, is_transactional=True)
+    end(log, ControlKind.abort, producer_id=7)
+    log.roll()
+    end(log, ControlKind.abort, producer_id=6)
+    produce(log, 2, producer_id=6, is_transactional=True)
+    expected = [AbortedTxn(7, 2, 4, 0), AbortedTxn(6, 0, 5, 6)]
+    for reopen in (None, bed.restarted, bed.reborn):
+        log = reopen() if reopen else log
+        log.high_watermark = log.next_offset
+        assert log.aborted_transactions(0, 7) == expected
+        assert log.aborted_transactions(5, 7) == expected[1:]
+        assert log.aborted_transactions(0, 2) == expected[1:]
+        assert log.first_unstable_offset == 6
+
+
+def test_a_marker_of_an_older_epoch_is_refused(bed):
+    log = bed.fresh()
+    produce(log, 0, epoch=4, is_transactional=True)
+    with pytest.raises(InvalidProducerEpoch):
+        end(log, ControlKind.commit, epoch=3)
+
+
+def test_a_control_batch_without_a_marker(bed):
+    with pytest.raises(InvalidRecord):
+        read_marker(batch(1)[:62])
+
+
+sent = st.tuples(
+    st.integers(0, 2**62), st.integers(0, 2**15 - 1), st.integers(0, MAX_SEQUENCE), st.integers(0, 2**60), st.booleans()
+)
+
+
+@given(st.lists(sent))
+def test_snapshots_round_trip(entries):
+    states = ProducerStates()
+    for producer_id, epoch, sequence, offset, is_transactional in entries:
+        kept = KeptBatch(sequence, sequence, offset, offset, offset)
+        states.data(producer_id, epoch, kept, is_transactional)
+    data = encode_snapshot(states)
+    decoded = ProducerStates()
+    decoded.restore(decode_snapshot(data))
+    assert decoded.active() == states.active()
+    for producer_id, producer in decoded.producers.items():
+        assert producer.batches[-1] == states.producers[producer_id].batches[-1]
+    assert decode_snapshot(data[:-1]) is None
+    assert decode_snapshot(data[:-1] + bytes([data[-1] ^ 1])) is None
+
+
+@given(st.lists(st.tuples(st.integers(-2, 2), st.integers(1, 3), st.integers(-1, 1)), max_size=40))
+def test_whatever_a_producer_sends_what_is_kept_is_in_sequence(moves):
+    """Each move is a batch near the expected sequence and epoch: in order, a duplicate of a kept one, or refused."""
+    states, log, epoch, expected = ProducerStates(), [], 3, 0
+    for slip, count, epoch_step in moves:
+        first, sent_epoch = expected + slip, epoch + epoch_step
+        if first < 0:
+            continue
+        last = first + count - 1
+        try:
+            duplicate = states.check(1, sent_epoch, first, last)
+        except (OutOfOrderSequence, InvalidProducerEpoch):
+            continue
+        if duplicate is not None:
+            assert duplicate in [kept for kept_epoch, kept in log[-5:] if kept_epoch == sent_epoch]
+            continue
+        kept = KeptBatch(first, last, len(log), len(log), 0)
+        states.data(1, sent_epoch, kept, False)
+        if log and log[-1][0] == sent_epoch:
+            assert first == log[-1][1].last_sequence + 1
+        elif log:
+            assert (first, sent_epoch > log[-1][0]) == (0, True)
+        log.append((sent_epoch, kept))
+        epoch, expected = sent_epoch, last + 1
