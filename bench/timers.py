@@ -34,6 +34,10 @@ PASSES = 3
 SAMPLES = 12
 SAMPLE_OPERATIONS = 20_000
 TURN_OPERATIONS = 1_000
+COUNTS = [1_000, 10_000, 100_000, 1_000_000]
+
+#: By number of pending delays and by column of the table.
+Samples = dict[int, dict[str, list[float]]]
 
 
 class Cancellable(Protocol):
@@ -103,20 +107,43 @@ async def measure_both(pending_count: int) -> dict[str, list[float]]:
     return {"own set": own_set, "their set": their_set, "own replace": own_replace, "their replace": their_replace}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--most", type=int, default=1_000_000, help="the largest number of pending delays")
-    most = parser.parse_args().most
-    counts = [count for count in (1_000, 10_000, 100_000, 1_000_000) if count <= most]
-    samples: dict[int, dict[str, list[float]]] = {count: {} for count in counts}
+def measure_all(counts: list[int]) -> Samples:
+    samples: Samples = {count: {} for count in counts}
     for _ in range(PASSES):
         for count in counts:
             for column, costs_us in asyncio.run(measure_both(count)).items():
                 samples[count].setdefault(column, []).extend(costs_us)
-    print_table(samples)
+    return samples
 
 
-def print_table(samples: dict[int, dict[str, list[float]]]) -> None:
+def markdown(counts: list[int] | None = None) -> list[str]:
+    """The table for docs/performance.md, by least sample, with the growth by median beside it."""
+    samples = measure_all(counts or COUNTS)
+    lines = [
+        "| timers: one delay, µs | " + " | ".join(f"{count:,} pending" for count in samples) + " | growth (median) |",
+        "|---|" + "---|" * (len(samples) + 1),
+    ]
+    for column, name in (
+        ("own set", "Headrace, set and cancel"),
+        ("their set", "asyncio `call_later`, set and cancel"),
+        ("own replace", "Headrace, replace the oldest"),
+        ("their replace", "asyncio `call_later`, replace the oldest"),
+    ):
+        least = [min(columns[column]) for columns in samples.values()]
+        median = [statistics.median(columns[column]) for columns in samples.values()]
+        growth = f"{max(least) / min(least):.2f} × ({max(median) / min(median):.2f} ×)"
+        lines.append(f"| {name} | " + " | ".join(f"{cost:.2f}" for cost in least) + f" | {growth} |")
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--most", type=int, default=COUNTS[-1], help="the largest number of pending delays")
+    most = parser.parse_args().most
+    print_table(measure_all([count for count in COUNTS if count <= most]))
+
+
+def print_table(samples: Samples) -> None:
     print("cost of setting and cancelling one delay, in µs (ratio: ours / asyncio's)\n")
     print(f"{'pending':>10} | {'set and cancel':^28} | {'replace the oldest':^28}")
     print(f"{'':>10} | {'ours':>8} {'asyncio':>9} {'ratio':>9} | {'ours':>8} {'asyncio':>9} {'ratio':>9}")
