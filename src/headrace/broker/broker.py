@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from logging import getLogger
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from headrace.broker.config import TOPIC_DEFAULT_NAMES, BrokerConfig, describe_topic, topic_log_config, validate_topic
 from headrace.broker.connection import Connection
@@ -39,6 +39,10 @@ from headrace.replication.partitions import Partitions
 from headrace.runtime.clock import Clock, SystemClock
 from headrace.runtime.purgatory import Purgatory
 
+if TYPE_CHECKING:
+    from headrace.broker.metrics_exporter import MetricsExporter
+    from headrace.log.partition_log import PartitionLog
+
 logger = getLogger(__name__)
 
 T = TypeVar("T")
@@ -56,9 +60,10 @@ class Broker:
         self.config = config
         self.clock: Clock = clock or SystemClock()
         self.broker_id = config.broker_id or 0
-        self.metrics = Metrics()
+        self.metrics = Metrics(topic_exists=lambda name: self.metadata.get(name) is not None)
         self.partitions = Partitions()
         self.endpoints: dict[str, tuple[str, int]] = {}
+        self.metrics_exporter: MetricsExporter | None = None
         self._directories = [Path(folder) for folder in config.log_dirs]
         self._is_running = False
 
@@ -91,6 +96,8 @@ class Broker:
         self.maintenance.start()
         for listener in self._listeners:
             listener.accept_connections()
+        if self.metrics_exporter is not None:
+            self.metrics_exporter.start()
         self._is_running = True
 
     def _make_network(self) -> None:
@@ -120,6 +127,18 @@ class Broker:
                 self.endpoints[listener.name] = listener.bind()
             except OSError as error:
                 raise StartError(f"cannot listen on {wanted.host}:{wanted.port}: {error.strerror}") from None
+        self._bind_metrics(self.config.str("headrace.metrics.listener"))
+
+    def _bind_metrics(self, wanted: str) -> None:
+        if not wanted:
+            return
+        from headrace.broker.metrics_exporter import MetricsExporter  # prometheus_client takes long to import
+
+        host, _, port = wanted.rpartition(":")
+        try:
+            self.metrics_exporter = MetricsExporter(self, host.strip("[]"), int(port))
+        except OSError as error:
+            raise StartError(f"cannot serve metrics on {wanted}: {error.strerror}") from None
 
     async def _open_storage(self) -> None:
         cluster_id = known_cluster_id(Disk(), map(str, self._directories)) or encode_uuid(random_uuid())
@@ -145,7 +164,7 @@ class Broker:
             self.logs,
             self.partitions,
             self.metadata,
-            forget_log=lambda log: self.maintenance.cleaner.forget(log),
+            forget_log=self._forget_log,
         )
         self.topics = Topics(
             self.coordination,
@@ -159,6 +178,11 @@ class Broker:
         await registration.load_dynamic_configs()
         await registration.load_topics(host)
         self.config.on_any_change(lambda names: self._defaults_changed(names, host))
+
+    def _forget_log(self, log: PartitionLog) -> None:
+        self.maintenance.cleaner.forget(log)
+        self.metrics.by_topic.forget(log.topic)
+        self.delayed_fetch.check_and_complete((log.topic, log.partition))  # who waits for it learns that it is gone
 
     def _log_config_of(self, topic: str) -> LogConfig:
         try:
@@ -206,6 +230,8 @@ class Broker:
         if not self._is_running:
             return
         self._is_running = False
+        if self.metrics_exporter is not None:
+            self.metrics_exporter.close()
         for listener in self._listeners:
             listener.close()
         self._dispatcher.stop()
@@ -218,6 +244,8 @@ class Broker:
         self._let_go()
 
     def _let_go(self) -> None:
+        if self.metrics_exporter is not None:
+            self.metrics_exporter.close()
         for listener in self._listeners:
             listener.close()
         self._loop_timer.stop()

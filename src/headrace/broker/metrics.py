@@ -10,6 +10,8 @@ own histograms sample too.
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from collections.abc import Callable
+from threading import Lock
 from time import perf_counter_ns
 
 from headrace.broker.request import Request
@@ -62,11 +64,48 @@ class TopicStats:
         self.produce_requests = self.fetch_requests = 0
         self.failed_produce_requests = self.failed_fetch_requests = 0
 
+    def add(self, other: TopicStats) -> None:
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+class StatsByTopic(dict[str, TopicStats]):
+    """Counts by topic, made at first use, for topics that exist.
+
+    Names that clients only ask for share one entry: a client with a bad loop must not fill our memory. The counts of a
+    deleted topic go there too, so that the sum over all never shrinks.
+    """
+
+    def __init__(self, exists: Callable[[str], bool]) -> None:
+        super().__init__()
+        self._exists = exists
+        self._others = TopicStats()
+        self._moving = Lock()
+
+    def __missing__(self, topic: str) -> TopicStats:
+        if not self._exists(topic):
+            return self._others
+        stats = self[topic] = TopicStats()
+        return stats
+
+    def forget(self, topic: str) -> None:
+        with self._moving:
+            stats = self.pop(topic, None)
+            if stats is not None:
+                self._others.add(stats)
+
+    def snapshot(self) -> tuple[list[tuple[str, TopicStats]], TopicStats]:
+        """For another thread: every topic's counts, and a copy of those of all other names."""
+        with self._moving:
+            others = TopicStats()
+            others.add(self._others)
+            return list(self.items()), others
+
 
 class Metrics:
-    def __init__(self) -> None:
+    def __init__(self, topic_exists: Callable[[str], bool]) -> None:
         self.requests = RequestMetrics()
-        self.by_topic: dict[str, TopicStats] = defaultdict(TopicStats)
+        self.by_topic = StatsByTopic(topic_exists)
 
 
 def split_times_ms(moments: Moments) -> dict[str, float]:

@@ -106,6 +106,11 @@ class Cleaner:
         #: Logs with something in them that cannot be read; they are left alone until the next start, as in Kafka.
         self._uncleanable: set[PartitionLog] = set()
 
+    @property
+    def uncleanable(self) -> frozenset[PartitionLog]:
+        """Logs that are left alone because something in them cannot be read."""
+        return frozenset(self._uncleanable)
+
     # -- choosing ---------------------------------------------------------------------------------------------------
 
     def next_to_clean(self, logs: Iterable[PartitionLog]) -> PartitionLog | None:

@@ -142,8 +142,7 @@ class _Reading:
             has_news = size_bytes > 0 or "error_code" in answer or "diverging_epoch" in answer
             if size_bytes:
                 served.append(key)
-            if (name is not None and name in by_topic) or size_bytes:
-                assert name is not None
+            if name is not None:
                 stats = by_topic[name]
                 stats.fetch_requests += 1
                 stats.bytes_out += size_bytes

@@ -1,0 +1,217 @@
+"""THE table of metrics: name, kind, labels, meaning, and where the values come from.
+
+The exporter serves what is here and ``docs/metrics.md`` is made from it. Names and labels are those that people's
+dashboards have for Apache Kafka: what the JMX exporter's example rules (``kafka-2_0_0.yml``, lowercase names) make of
+Kafka's MBeans, and for connections the rules of Confluent's dashboards. As those rules do, the times of requests are
+gauges with a ``quantile`` label and a ``_count`` beside them, without a sum; a true summary's quantile "0.50" would be
+rewritten to "0.5" by Prometheus 3, and the dashboards ask for the former.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from enum import Enum
+from typing import NamedTuple
+
+from headrace.broker import metrics_values as of
+from headrace.broker.metrics_values import Value, View
+
+
+class Kind(Enum):
+    """Prometheus' types. A counter's name ends in ``_total``; what counts under another name is untyped."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    UNTYPED = "untyped"
+
+
+class Family(NamedTuple):
+    name: str
+    kind: Kind
+    labels: tuple[str, ...]
+    meaning: str
+    values: Callable[[View], Iterable[Value]]
+
+
+_TOPIC_COUNTERS = {
+    "messagesin": ("messages_in", "Records appended"),
+    "bytesin": ("bytes_in", "Bytes of record batches appended, as they are on disk"),
+    "bytesout": ("bytes_out", "Bytes of record batches sent to consumers"),
+    "totalproducerequests": ("produce_requests", "Partitions written to in Produce requests, successful or not"),
+    "totalfetchrequests": ("fetch_requests", "Partitions read in Fetch requests, successful or not"),
+    "failedproducerequests": ("failed_produce_requests", "Partitions for which a Produce request failed"),
+    "failedfetchrequests": ("failed_fetch_requests", "Partitions for which a Fetch request failed"),
+}
+
+_STAGES = {
+    "totaltimems": "from receiving it whole to having sent the answer",
+    "requestqueuetimems": "waiting in the request queue",
+    "localtimems": "in its handler, until it was answered or had to wait",
+    "remotetimems": "waiting for something else: data for a Fetch, a flush",
+    "responsequeuetimems": "encoding the answer, before its first byte was sent",
+    "responsesendtimems": "sending the answer",
+}
+
+
+def _gauge(name: str, meaning: str, values: Callable[[View], Iterable[Value]], *labels: str) -> Family:
+    return Family(name, Kind.GAUGE, labels, meaning, values)
+
+
+_TOPICS = tuple(
+    Family(
+        f"kafka_server_brokertopicmetrics_{name}_total",
+        Kind.COUNTER,
+        ("topic",),
+        f"{meaning}. Without a label: all topics together.",
+        of.topic_counter(attribute),
+    )
+    for name, (attribute, meaning) in _TOPIC_COUNTERS.items()
+)
+
+_REQUEST_TIMES = tuple(
+    family
+    for stage, what in _STAGES.items()
+    for family in (
+        _gauge(
+            f"kafka_network_requestmetrics_{stage}",
+            f"Milliseconds that a request took {what}: quantiles of the last 2048 of its kind.",
+            of.request_quantiles(stage),
+            "request",
+            "quantile",
+        ),
+        Family(
+            f"kafka_network_requestmetrics_{stage}_count",
+            Kind.UNTYPED,
+            ("request",),
+            f"Requests whose {stage} was measured: all that were answered.",
+            of.request_count,
+        ),
+    )
+)
+
+_NETWORK = (
+    Family(
+        "kafka_network_requestmetrics_requests_total",
+        Kind.COUNTER,
+        ("request", "version"),
+        "Requests answered. A consumer's Fetch counts as Fetch and as FetchConsumer.",
+        of.requests,
+    ),
+    *_REQUEST_TIMES,
+    _gauge("kafka_network_requestchannel_requestqueuesize", "Requests in the queue.", of.request_queue_size),
+    _gauge(
+        "kafka_server_socketservermetrics_connections",
+        "Open connections by the client library, as it says itself (KIP-511).",
+        of.connections_by_software,
+        "client_software_name", "client_software_version", "listener",
+    ),
+    _gauge(
+        "kafka_server_socketservermetrics_connection_count",
+        "Open connections of a listener.",
+        of.connections_by_listener,
+        "listener",
+    ),
+)  # fmt: skip
+
+_WAITING = (
+    _gauge(
+        "kafka_server_delayedoperationpurgatory_purgatorysize",
+        "Entries in the watch lists: an operation that waits for three partitions counts three times.",
+        of.purgatory_size,
+        "delayedOperation",
+    ),
+    _gauge(
+        "kafka_server_delayedoperationpurgatory_numdelayedoperations",
+        "Operations that wait.",
+        of.delayed_operations,
+        "delayedOperation",
+    ),
+    _gauge("kafka_server_fetchsessioncache_numincrementalfetchsessions", "Fetch sessions.", of.fetch_sessions),
+    _gauge(
+        "kafka_server_fetchsessioncache_numincrementalfetchpartitionscached",
+        "Partitions in all fetch sessions.",
+        of.fetch_session_partitions,
+    ),
+    Family(
+        "kafka_server_fetchsessioncache_incrementalfetchsessionevictions_total",
+        Kind.COUNTER,
+        (),
+        "Fetch sessions that had to make room for others.",
+        of.fetch_session_evictions,
+    ),
+)
+
+_LOGS = (
+    _gauge(
+        "kafka_log_log_size", "Bytes of a log's segments.", of.log_gauge(lambda log: log.size_bytes),
+        "topic", "partition",
+    ),
+    _gauge(
+        "kafka_log_log_logstartoffset", "A log's first offset.", of.log_gauge(lambda log: log.log_start_offset),
+        "topic", "partition",
+    ),
+    _gauge(
+        "kafka_log_log_logendoffset", "The offset that a log's next record gets.",
+        of.log_gauge(lambda log: log.next_offset),
+        "topic", "partition",
+    ),
+    _gauge(
+        "kafka_log_log_numlogsegments", "A log's segments.", of.log_gauge(lambda log: len(log.segments)),
+        "topic", "partition",
+    ),
+    _gauge("kafka_log_logmanager_offlinelogdirectorycount", "Log dirs that failed.", of.offline_log_dirs),
+    _gauge(
+        "kafka_log_logmanager_logdirectoryoffline", "1 for a log dir that failed.", of.log_dir_is_offline,
+        "logDirectory",
+    ),
+    _gauge(
+        "kafka_log_logcleanermanager_uncleanable_partitions_count",
+        "Logs that compaction leaves alone because something in them cannot be read.",
+        of.uncleanable_logs,
+        "logDirectory",
+    ),
+)  # fmt: skip
+
+_CLUSTER = (
+    _gauge("kafka_server_replicamanager_partitioncount", "Partitions that this broker has.", of.partition_count),
+    _gauge("kafka_server_replicamanager_leadercount", "Partitions that this broker leads.", of.leader_count),
+    _gauge(
+        "kafka_server_replicamanager_underreplicatedpartitions",
+        "Partitions led by this broker of which a replica is not in sync.",
+        of.under_replicated,
+    ),
+    _gauge(
+        "kafka_server_replicamanager_offlinereplicacount",
+        "Partitions of this broker whose log dir failed.",
+        of.offline_replicas,
+    ),
+    _gauge(
+        "kafka_controller_kafkacontroller_activecontrollercount",
+        "1 if this broker is the controller.",
+        of.active_controller,
+    ),
+    _gauge("kafka_controller_kafkacontroller_globaltopiccount", "Topics of the cluster.", of.topic_count),
+    _gauge(
+        "kafka_controller_kafkacontroller_globalpartitioncount",
+        "Partitions of the cluster.",
+        of.global_partition_count,
+    ),
+    _gauge(
+        "kafka_controller_kafkacontroller_offlinepartitionscount",
+        "Partitions of the cluster that have no leader.",
+        of.offline_partitions,
+    ),
+    _gauge("kafka_server_kafkaserver_brokerstate", "3: it runs.", of.broker_state),
+    _gauge("kafka_server_app_info", "1; the version is Headrace's.", of.app_info, "broker_id", "version"),
+)
+
+#: By subject, as in the documentation.
+SUBJECTS: dict[str, tuple[Family, ...]] = {
+    "Topics": _TOPICS,
+    "Requests and connections": _NETWORK,
+    "What waits": _WAITING,
+    "Logs": _LOGS,
+    "Replicas and cluster": _CLUSTER,
+}
+
+FAMILIES = tuple(family for families in SUBJECTS.values() for family in families)

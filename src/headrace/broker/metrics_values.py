@@ -1,0 +1,268 @@
+"""What the metrics of ``metrics_families.py`` are worth now.
+
+A scrape runs on a thread of its own, beside the loop that changes what it reads. So it only ever reads: containers are
+copied in one call (:func:`steady`), and attributes are plain numbers. Two numbers of one scrape may be of slightly
+different moments, as in every Prometheus client.
+
+The interpreter's lock is the other danger: a thread that computes makes the loop wait up to 5 ms each time that the
+loop wants to run. :func:`in_turns` sleeps for a moment after every few items, which hands the lock over at once: with
+10,000 partitions a scrape takes longer and nobody notices it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeVar
+
+from headrace import __version__
+from headrace.broker.metadata_cache import NO_LEADER, PartitionInfo
+from headrace.broker.metrics import QUANTILES, ApiStats, TopicStats, split_times_ms
+from headrace.protocol.api import Api
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+    from headrace.log.partition_log import PartitionLog
+    from headrace.runtime.purgatory import Purgatory
+
+T = TypeVar("T")
+
+#: The values of the labels, in the family's order; fewer where the last labels are absent.
+Value = tuple[tuple[str, ...], float]
+
+_ITEMS_A_TURN = 100
+_REST_SECONDS = 0.0001
+_TRIES = 10
+_RUNNING = 3
+
+
+def in_turns(items: Iterable[T]) -> Iterator[T]:
+    """The items, with a short sleep after every few, so that the event loop is not kept waiting."""
+    for number, item in enumerate(items, 1):
+        yield item
+        if number % _ITEMS_A_TURN == 0:
+            time.sleep(_REST_SECONDS)
+
+
+def steady(copy: Callable[[], T]) -> T:
+    """A copy of what another thread may change meanwhile: rarely it must be made twice."""
+    for _ in range(_TRIES):
+        try:
+            return copy()
+        except (RuntimeError, KeyError):  # it changed size, or lost a key
+            time.sleep(_REST_SECONDS)
+    return copy()
+
+
+class View:
+    """The broker in one scrape. What several families need is computed once."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+
+    @cached_property
+    def topics(self) -> tuple[list[tuple[str, TopicStats]], TopicStats]:
+        """Each topic's counts, and those of names that are no topics, or no more."""
+        return steady(self.broker.metrics.by_topic.snapshot)
+
+    @cached_property
+    def requests(self) -> list[tuple[str, ApiStats]]:
+        """By Kafka's label. A consumer's Fetch counts twice, as Fetch and as FetchConsumer; no follower fetches yet."""
+        found: list[tuple[str, ApiStats]] = []
+        for api, stats in steady(lambda: list(self.broker.metrics.requests.by_api.items())):
+            found.append((api.label, stats))
+            if api is Api.FETCH:
+                found.append(("FetchConsumer", stats))
+        return found
+
+    @cached_property
+    def times_ms(self) -> dict[str, dict[str, list[float]]]:
+        """By request and stage: the times of the last requests, sorted."""
+        by_request: dict[str, dict[str, list[float]]] = {}
+        for label, stats in self.requests:
+            if label == "FetchConsumer":
+                by_request[label] = by_request["Fetch"]
+                continue
+            by_stage: dict[str, list[float]] = {}
+            for moments in in_turns(steady(lambda stats=stats: tuple(stats.recent))):  # type: ignore[misc]
+                for stage, took_ms in split_times_ms(moments).items():
+                    by_stage.setdefault(stage, []).append(took_ms)
+            for took in by_stage.values():
+                took.sort()
+                time.sleep(_REST_SECONDS)
+            by_request[label] = by_stage
+        return by_request
+
+    @cached_property
+    def logs(self) -> list[PartitionLog]:
+        return steady(lambda: list(self.broker.logs.all()))
+
+    @cached_property
+    def partitions(self) -> list[PartitionInfo]:
+        topics = steady(lambda: list(self.broker.metadata))
+        return [partition for topic in in_turns(topics) for partition in topic.partitions]
+
+    def led(self) -> Iterator[PartitionInfo]:
+        broker_id = self.broker.broker_id
+        return (partition for partition in in_turns(self.partitions) if partition.leader_id == broker_id)
+
+
+# -- topics -----------------------------------------------------------------------------------------------------------
+
+
+def topic_counter(attribute: str) -> Callable[[View], Iterator[Value]]:
+    """All topics together, without a label, then each."""
+
+    def values(view: View) -> Iterator[Value]:
+        topics, others = view.topics
+        by_topic: list[tuple[str, int]] = [(topic, getattr(stats, attribute)) for topic, stats in in_turns(topics)]
+        yield (), getattr(others, attribute) + sum(count for _, count in by_topic)
+        for topic, count in in_turns(by_topic):
+            yield (topic,), count
+
+    return values
+
+
+# -- requests ---------------------------------------------------------------------------------------------------------
+
+
+def requests(view: View) -> Iterator[Value]:
+    for label, stats in view.requests:
+        for version, count in sorted(steady(lambda stats=stats: list(stats.requests_by_version.items()))):  # type: ignore[misc]
+            yield (label, str(version)), count
+
+
+def request_count(view: View) -> Iterator[Value]:
+    for label, stats in view.requests:
+        yield (label,), stats.requests
+
+
+def request_quantiles(stage: str) -> Callable[[View], Iterator[Value]]:
+    def values(view: View) -> Iterator[Value]:
+        for label, by_stage in view.times_ms.items():
+            took = by_stage.get(stage, [])
+            for quantile in QUANTILES if took else ():
+                # Two digits at least, as the JMX exporter makes it from Kafka's "50thPercentile".
+                name = f"{quantile:.2f}" if round(quantile, 2) == quantile else str(quantile)
+                yield (label, name), took[min(len(took) - 1, int(quantile * len(took)))]
+
+    return values
+
+
+def request_queue_size(view: View) -> Iterator[Value]:
+    yield (), len(view.broker.queue)
+
+
+# -- purgatories, fetch sessions, connections -------------------------------------------------------------------------
+
+
+def purgatory_size(view: View) -> Iterator[Value]:
+    for purgatory in _purgatories(view.broker):
+        yield (purgatory.name,), purgatory.watched
+
+
+def delayed_operations(view: View) -> Iterator[Value]:
+    for purgatory in _purgatories(view.broker):
+        yield (purgatory.name,), purgatory.delayed
+
+
+def _purgatories(broker: Broker) -> tuple[Purgatory[tuple[str, int]], ...]:
+    return broker.delayed_fetch, broker.delayed_produce, broker.delayed_delete_records
+
+
+def fetch_sessions(view: View) -> Iterator[Value]:
+    yield (), len(view.broker.fetch_sessions)
+
+
+def fetch_session_partitions(view: View) -> Iterator[Value]:
+    sessions = steady(lambda: list(view.broker.fetch_sessions))
+    yield (), sum(len(session.partitions) for session in in_turns(sessions))
+
+
+def fetch_session_evictions(view: View) -> Iterator[Value]:
+    yield (), view.broker.fetch_sessions.evicted
+
+
+def connections_by_software(view: View) -> Iterator[Value]:
+    connections = steady(lambda: list(view.broker.connections))
+    found = Counter((*each.client_software, each.listener_name) for each in in_turns(connections))
+    yield from sorted(found.items())
+
+
+def connections_by_listener(view: View) -> Iterator[Value]:
+    connections = steady(lambda: list(view.broker.connections))
+    found = Counter(each.listener_name for each in in_turns(connections))
+    for listener in view.broker.endpoints:
+        yield (listener,), found[listener]
+
+
+# -- logs -------------------------------------------------------------------------------------------------------------
+
+
+def log_gauge(read: Callable[[PartitionLog], int]) -> Callable[[View], Iterator[Value]]:
+    def values(view: View) -> Iterator[Value]:
+        for log in in_turns(view.logs):
+            yield (log.topic, str(log.partition)), read(log)
+
+    return values
+
+
+def offline_log_dirs(view: View) -> Iterator[Value]:
+    yield (), len(view.broker.logs.offline)
+
+
+def log_dir_is_offline(view: View) -> Iterator[Value]:
+    for home in view.broker.logs.homes:
+        yield (home.path,), home.error is not None
+
+
+def uncleanable_logs(view: View) -> Iterator[Value]:
+    found = Counter(log.home.path for log in steady(lambda: list(view.broker.maintenance.cleaner.uncleanable)))
+    for home in view.broker.logs.homes:
+        yield (home.path,), found[home.path]
+
+
+# -- replicas and cluster ---------------------------------------------------------------------------------------------
+
+
+def partition_count(view: View) -> Iterator[Value]:
+    yield (), len(view.logs)
+
+
+def leader_count(view: View) -> Iterator[Value]:
+    yield (), sum(1 for _ in view.led())
+
+
+def under_replicated(view: View) -> Iterator[Value]:
+    yield (), sum(len(partition.isr) < len(partition.replicas) for partition in view.led())
+
+
+def offline_replicas(view: View) -> Iterator[Value]:
+    yield (), sum(log.home.error is not None for log in in_turns(view.logs))
+
+
+def active_controller(view: View) -> Iterator[Value]:
+    yield (), view.broker.metadata.controller_id == view.broker.broker_id
+
+
+def topic_count(view: View) -> Iterator[Value]:
+    yield (), len(view.broker.metadata)
+
+
+def global_partition_count(view: View) -> Iterator[Value]:
+    yield (), len(view.partitions)
+
+
+def offline_partitions(view: View) -> Iterator[Value]:
+    yield (), sum(partition.leader_id == NO_LEADER for partition in in_turns(view.partitions))
+
+
+def broker_state(_: View) -> Iterator[Value]:
+    """Metrics are served while the broker runs, and only then."""
+    yield (), _RUNNING
+
+
+def app_info(view: View) -> Iterator[Value]:
+    yield (str(view.broker.broker_id), __version__), 1
