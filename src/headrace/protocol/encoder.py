@@ -18,6 +18,7 @@ null. Anything else that is missing is our mistake and raises KeyError.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from struct import Struct
 from types import NoneType, UnionType
@@ -53,6 +54,7 @@ FIXED_FORMATS = {
     "datetime_i64": "q",
 }
 _ZERO_UUID = bytes(16)
+_EPOCH = datetime.fromtimestamp(0, UTC)
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
 
@@ -177,8 +179,12 @@ def _default(field: Field[Any], kind: FieldKind) -> Any:
         return 0
     else:
         return MISSING
-    if kind.kafka_type.startswith(("timedelta", "datetime")):
-        return -1 if default is None else 0
+    if isinstance(default, timedelta):
+        return default // timedelta(milliseconds=1)
+    if isinstance(default, datetime):
+        return (default - _EPOCH) // timedelta(milliseconds=1)
+    if kind.kafka_type == "datetime_i64":
+        return -1  # is how null is written
     if isinstance(default, int) and not isinstance(default, bool):
         return int(default)  # kio's integers are subclasses with a repr of their own
     assert default is None or isinstance(default, bool | float | str | bytes | tuple), default
@@ -285,7 +291,10 @@ class _Source:
             kind = FieldKind(field)
             value = f"e[{field.name!r}]"
             default = None if kind.entity and not kind.is_array else _default(field, kind)
-            self._lines.append(f"if {field.name!r} in e and {value} != {default!r}:")
+            if default == ():
+                self._lines.append(f"if get({field.name!r}):")
+            else:
+                self._lines.append(f"if {field.name!r} in e and {value} != {default!r}:")
             inner = _Source(self._schema)
             inner.namespace = self.namespace
             inner._lines = ["tag_data = bytearray()"]
