@@ -176,3 +176,36 @@ def test_a_dir_that_fails_while_loading_is_left_out(tmp_path):
     bed.open()
     assert bed.report.offline == [tmp_path / "a"]
     bed.kill()
+
+
+def test_no_descriptor_left_fails_one_append_and_not_the_dir(tmp_path):
+    disk = FaultyDisk()
+    bed = Bed(tmp_path / "data", disk=disk)
+    log = bed.fresh()
+    append(log)
+    log.active.release()
+    disk.fail("open", ".log", error_number=errno.EMFILE, lasting=False)
+    with pytest.raises(StorageError, match="too many open files"):
+        append(log)
+    assert bed.went_offline == []
+    assert append(log).base_offset == 1
+    bed.kill()
+
+
+def test_a_flush_that_began_before_its_segments_were_dropped_makes_no_files(tmp_path):
+    disk = FaultyDisk()
+    bed = Bed(tmp_path / "data", config=CONFIG, disk=disk)
+    log = fill_three_segments(bed)
+    began_with = list(log.segments)
+    log.config = LogConfig(segment_bytes=3 * SIZE, retention_bytes=0)
+    log.enforce_retention()
+    for segment in began_with:
+        log._fsync(segment, is_finished=True)
+    assert {name for name in os.listdir(log.directory) if name.endswith(".log")} == {f"{log.next_offset:020d}.log"}
+    assert bed.went_offline == []
+    bed.kill()
+
+
+def fill_three_segments(bed):
+    bed.open()
+    return fill(bed, [], 9)

@@ -8,6 +8,7 @@ sends its bytes; the descriptor outlives all of that and then goes by itself.
 one store on the hot path, and the pool, when full, passes over what was used since it last looked.
 """
 
+import os
 from collections import OrderedDict
 from threading import Lock
 from typing import Protocol
@@ -21,7 +22,8 @@ class OpenFile:
     def __init__(self, disk: Disk, path: str) -> None:
         self.fd = -1
         self._disk = disk
-        self.fd = disk.open(path)
+        # Never created here: a segment that was dropped must not come back as an empty file.
+        self.fd = disk.open(path, os.O_RDWR)
 
     def __del__(self) -> None:
         if self.fd >= 0:

@@ -8,7 +8,9 @@ whoever runs :meth:`Trash.empty`, on any thread. After a crash the renamed files
 """
 
 import os
+import resource
 from collections.abc import Callable
+from errno import EMFILE, ENFILE
 from logging import getLogger
 from pathlib import Path
 from threading import Lock
@@ -22,6 +24,11 @@ logger = getLogger(__name__)
 
 MAX_OPEN_FILES = 4000
 MAX_LOADED_INDEXES = 256
+
+
+def max_open_files() -> int:
+    """How many segment files to hold open: sockets and indexes need descriptors too."""
+    return min(MAX_OPEN_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
 
 
 class Trash:
@@ -79,14 +86,19 @@ class Home:
         self.path = str(path)
         self.disk = disk
         self.clock = clock
-        self.files = files if files is not None else Pool(MAX_OPEN_FILES)
+        self.files = files if files is not None else Pool(max_open_files())
         self.indexes = indexes if indexes is not None else Pool(MAX_LOADED_INDEXES)
         self.trash = Trash()
         self.error: OSError | None = None
         self._on_offline = on_offline
 
     def fail(self, error: OSError) -> StorageError:
-        """Take the dir offline; what to raise at whoever was using it."""
+        """Take the dir offline; what to raise at whoever was using it.
+
+        Having no descriptor left is the process's trouble and not the disk's: that fails the one operation only.
+        """
+        if error.errno in (EMFILE, ENFILE):
+            return StorageError(f"too many open files: {error}")
         if self.error is None:
             self.error = error
             logger.error("log dir %s is offline: %s", self.path, error)

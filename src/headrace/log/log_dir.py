@@ -21,7 +21,7 @@ from headrace.log.checkpoints import Partition
 from headrace.log.config import LogConfig
 from headrace.log.disk import Disk
 from headrace.log.file_region import Pool
-from headrace.log.home import MAX_LOADED_INDEXES, MAX_OPEN_FILES, Home
+from headrace.log.home import MAX_LOADED_INDEXES, Home, max_open_files
 from headrace.log.meta_properties import LogDirError
 from headrace.log.partition_log import PartitionLog
 from headrace.log.recovery import load_log
@@ -60,7 +60,7 @@ class LogManager:
         cluster_id: str,
         disk: Disk | None = None,
         on_offline: Callable[[Path, OSError], None] | None = None,
-        max_open_files: int = MAX_OPEN_FILES,
+        open_files_limit: int | None = None,
     ) -> None:
         self._clock = clock
         self._disk = disk if disk is not None else Disk()
@@ -68,7 +68,7 @@ class LogManager:
         self._config_for = config_for
         self._broker_id = broker_id
         self._cluster_id = cluster_id
-        files, indexes = Pool(max_open_files), Pool(MAX_LOADED_INDEXES)
+        files, indexes = Pool(open_files_limit or max_open_files()), Pool(MAX_LOADED_INDEXES)
         self.homes = [
             Home(path, disk=self._disk, clock=clock, files=files, indexes=indexes, on_offline=on_offline)
             for path in directories

@@ -10,7 +10,7 @@ then assigns ``recovery_point``.
 After a clean stop nothing is read before first use: offsets come from file names, and indexes, producers and epochs
 are loaded when somebody asks. That is what lets 10,000 idle partitions start in a second.
 
-What is done to logs rather than by them lies in ``lookups.py``, ``retention.py``, ``truncation.py``, ``swap.py`` and
+How it is done lies beside: ``appending.py``, ``lookups.py``, ``retention.py``, ``truncation.py``, ``swap.py`` and
 ``recovery.py``.
 """
 
@@ -21,42 +21,25 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
-from crc32c import crc32c
-
 from headrace.log import lookups, partition_metadata, retention, snapshots, swap, truncation
+from headrace.log.appending import Appended, append_client, append_trusted
 from headrace.log.config import LogConfig
-from headrace.log.control_marker import end_transaction
 from headrace.log.file_region import FileRegion
 from headrace.log.guard import guarded
 from headrace.log.home import Home
 from headrace.log.leader_epochs import LeaderEpochs
 from headrace.log.lookups import Found
-from headrace.log.producer_state import MAX_SEQUENCE, KeptBatch, ProducerStates
+from headrace.log.producer_state import ProducerStates
 from headrace.log.segment import Segment
 from headrace.log.txn_index import AbortedTxn
-from headrace.log.validation import Origin, refuse, rewrite
-from headrace.protocol.errors import CorruptMessage, OffsetOutOfRange
-from headrace.protocol.records import HEAD, HEADER, HEADER_BYTES, BatchHeader, Buffer, check_batch, read_header
+from headrace.log.validation import Origin
+from headrace.protocol.errors import OffsetOutOfRange, StorageError
+from headrace.protocol.records import Buffer
 
 __all__ = ["AbortedTxn", "Appended", "Found", "LogRead", "Origin", "PartitionLog"]
 
 _NOT_LOADED = -2
-_TRANSACTIONAL, _CONTROL = 0x10, 0x20
-#: Attribute bits that no client sets: log append time, control, delete horizon.
-_NOT_FROM_CLIENTS = 0x68
-_CODEC_MASK, _LAST_CODEC = 0x07, 4
 _base_offset_of = attrgetter("base_offset")
-
-
-class Appended(NamedTuple):
-    base_offset: int
-    last_offset: int
-    #: -1 unless the topic's timestamps are LogAppendTime.
-    log_append_time_ms: int
-    log_start_offset: int
-    is_duplicate: bool
-    #: ``flush.messages`` is reached: flush before answering.
-    must_flush: bool
 
 
 class LogRead(NamedTuple):
@@ -70,7 +53,6 @@ _NOTHING = LogRead(None)
 
 class PartitionLog:
     __slots__ = (
-        "_epoch",
         "_epochs",
         "_producers",
         "_topic_id",
@@ -83,6 +65,7 @@ class PartitionLog:
         "is_closed",
         "log_start_offset",
         "next_offset",
+        "noted_epoch",
         "partition",
         "recovery_point",
         "segments",
@@ -122,7 +105,8 @@ class PartitionLog:
         self.snapshot_offset = -1
         self.is_closed = False
         self._topic_id = topic_id
-        self._epoch = _NOT_LOADED
+        #: The epoch of the last append; while it stays the same, none can begin.
+        self.noted_epoch = _NOT_LOADED
         self._epochs: LeaderEpochs | None = None
         self._producers: ProducerStates | None = None
 
@@ -139,6 +123,9 @@ class PartitionLog:
             self._topic_id = partition_metadata.read(self.home.disk, self.folder)
         return self._topic_id
 
+    def unusable(self) -> StorageError:
+        return StorageError(f"{self.folder} is closed") if self.home.error is None else self.home.offline()
+
     @property
     def log_dir(self) -> Path:
         return Path(self.home.path)
@@ -152,142 +139,15 @@ class PartitionLog:
         Replicated batches keep offsets and epochs.
         """
         if self.is_closed or self.home.error is not None:
-            raise self.home.offline()
+            raise self.unusable()
         try:
             if origin is not Origin.CLIENT:
-                return self._append_trusted(records, leader_epoch, origin)
-            return self._append_client(records, leader_epoch)
+                return append_trusted(self, records, leader_epoch, origin)
+            return append_client(self, records, leader_epoch)
         except OSError as error:
             raise self.home.fail(error) from error
 
-    def _append_client(self, records: Buffer, leader_epoch: int) -> Appended:
-        size_bytes = len(records)
-        if size_bytes < HEADER_BYTES:
-            raise CorruptMessage(f"{size_bytes} bytes are too few for a record batch")
-        fields = HEADER.unpack_from(records)
-        zero, length, _, magic, crc, attributes, last_delta, _, max_timestamp, producer_id, epoch, sequence, count = (
-            fields
-        )
-        view = memoryview(records)
-        if magic != 2 or length + 12 != size_bytes or crc32c(view[21:]) != crc:
-            check_batch(records)
-            raise CorruptMessage(f"{size_bytes} bytes are not one batch of {length + 12}")
-        config = self.config
-        now_ms = self.home.clock.wall_ms()
-        if (
-            zero
-            or attributes & _NOT_FROM_CLIENTS
-            or attributes & _CODEC_MASK > _LAST_CODEC
-            or count < 1
-            or last_delta != count - 1
-            or max_timestamp > now_ms + config.message_timestamp_after_max_ms
-            or (producer_id != -1 and (producer_id < 0 or epoch < 0 or sequence < 0))
-            or (attributes & _TRANSACTIONAL and producer_id == -1)
-            or size_bytes > config.max_message_bytes
-            or size_bytes > config.segment_bytes
-        ):
-            refuse(BatchHeader._make(fields), config, now_ms)
-        log_append_time_ms = -1
-        if not config.takes_batches_as_they_are:
-            view = memoryview(rewrite(records, config, now_ms))
-            size_bytes = len(view)
-            length = size_bytes - 12
-            if config.message_timestamp_type == "LogAppendTime":
-                log_append_time_ms = max_timestamp = now_ms
-        base_offset = self.next_offset
-        last_offset = base_offset + last_delta
-        if producer_id >= 0:
-            producers = self._producers if self._producers is not None else self.producers
-            transactional = attributes & _TRANSACTIONAL != 0
-            last_sequence = (sequence + last_delta) & MAX_SEQUENCE
-            kept = producers.check(producer_id, epoch, sequence, last_sequence, transactional)
-            if kept is not None:
-                return self._duplicate(kept)
-        if leader_epoch != self._epoch:
-            self.begin_epoch(leader_epoch)
-        segment = self.active
-        if segment.offset_index is None:
-            segment.load()
-        if self._must_roll(segment, size_bytes, last_offset, max_timestamp, now_ms):
-            segment = self.roll(base_offset)
-        segment.write([HEAD.pack(base_offset, length, leader_epoch), view[16:]], size_bytes)
-        self._account(segment, size_bytes, base_offset, last_offset, max_timestamp)
-        if producer_id >= 0:
-            batch = KeptBatch(sequence, last_sequence, base_offset, last_offset, max_timestamp)
-            producers.data(producer_id, epoch, batch, transactional)
-        must_flush = last_offset + 1 - self.recovery_point >= config.flush_messages
-        return Appended(base_offset, last_offset, log_append_time_ms, self.log_start_offset, False, must_flush)
-
-    def _duplicate(self, kept: KeptBatch) -> Appended:
-        time_ms = kept.timestamp_ms if self.config.is_log_append_time else -1
-        return Appended(kept.base_offset, kept.last_offset, time_ms, self.log_start_offset, True, False)
-
-    def _append_trusted(self, records: Buffer, leader_epoch: int, origin: Origin) -> Appended:
-        batches = _split(memoryview(records), origin, self.next_offset, leader_epoch)
-        if origin is Origin.COORDINATOR:
-            for header, _ in batches:
-                if header.is_control:
-                    self.producers.check_marker(header.producer_id, header.producer_epoch)
-        now_ms = self.home.clock.wall_ms()
-        for header, view in batches:
-            if header.leader_epoch != self._epoch:
-                self.begin_epoch(header.leader_epoch, header.base_offset)
-            segment = self.active
-            if segment.offset_index is None:
-                segment.load()
-            if self._must_roll(segment, header.size_bytes, header.last_offset, header.max_timestamp, now_ms):
-                segment = self.roll(header.base_offset)
-            head = HEAD.pack(header.base_offset, header.batch_length, header.leader_epoch)
-            producers = self.producers if header.has_producer else None
-            segment.write([head, view[16:]], header.size_bytes)
-            self._account(segment, header.size_bytes, header.base_offset, header.last_offset, header.max_timestamp)
-            if producers is not None:
-                note_producer(segment, producers, header, view)
-        first = batches[0][0].base_offset if batches else self.next_offset
-        must_flush = self.next_offset - self.recovery_point >= self.config.flush_messages
-        return Appended(first, self.next_offset - 1, -1, self.log_start_offset, False, must_flush)
-
-    def _account(
-        self, segment: Segment, size_bytes: int, base_offset: int, last_offset: int, max_timestamp_ms: int
-    ) -> None:
-        """A batch was written behind the segment's last."""
-        position = segment.size_bytes
-        if not position:
-            segment.first_timestamp_ms = max_timestamp_ms
-        segment.size_bytes = position + size_bytes
-        self.size_bytes += size_bytes
-        self.next_offset = next_offset = last_offset + 1
-        segment.remember(base_offset, position, next_offset)
-        if max_timestamp_ms > segment.max_timestamp_ms:
-            segment.max_timestamp_ms = max_timestamp_ms
-            segment.offset_of_max_timestamp = last_offset
-        if segment.bytes_since_index > segment.index_interval_bytes:
-            segment.add_index_entry(last_offset, position)
-        segment.bytes_since_index += size_bytes
-
     # -- roll -------------------------------------------------------------------------------------------------------
-
-    def _must_roll(
-        self, segment: Segment, size_bytes: int, last_offset: int, max_timestamp_ms: int, now_ms: int
-    ) -> bool:
-        config = self.config
-        if segment.size_bytes + size_bytes > config.segment_bytes or last_offset - segment.base_offset > 0x7FFFFFFF:
-            return True
-        if segment.size_bytes:
-            first_ms = segment.first_timestamp_ms
-            if first_ms < 0:
-                first_ms = segment.rolls_since_ms()
-            if first_ms >= 0:
-                waited_ms = max_timestamp_ms - first_ms
-            else:
-                if segment.created_ms < 0:
-                    segment.created_ms = now_ms
-                waited_ms = now_ms - segment.created_ms
-            if waited_ms > config.segment_ms - segment.jitter_ms(config.segment_jitter_ms):
-                return True
-        elif segment.created_ms < 0:
-            segment.created_ms = now_ms
-        return segment.is_index_full(config.segment_index_bytes)
 
     def roll(self, base_offset: int | None = None) -> Segment:
         """Finish the active segment and start another, at the log's end or behind it."""
@@ -324,7 +184,7 @@ class PartitionLog:
         :raises OffsetOutOfRange: below the start or above the end.
         """
         if self.is_closed or self.home.error is not None:
-            raise self.home.offline()
+            raise self.unusable()
         next_offset = self.next_offset
         if offset < self.log_start_offset or offset > next_offset:
             raise OffsetOutOfRange(f"offset {offset} is not within [{self.log_start_offset}, {next_offset}]")
@@ -418,7 +278,7 @@ class PartitionLog:
 
     def cut_epochs(self, end_offset: int) -> None:
         self.epochs.cut_end(end_offset)
-        self._epoch = _NOT_LOADED
+        self.noted_epoch = _NOT_LOADED
 
     @property
     def latest_epoch(self) -> int:
@@ -428,7 +288,7 @@ class PartitionLog:
     def begin_epoch(self, leader_epoch: int, offset: int | None = None) -> None:
         """Note where an epoch begins, if it is new: at the log's end."""
         self.epochs.begin(leader_epoch, self.next_offset if offset is None else offset)
-        self._epoch = leader_epoch
+        self.noted_epoch = leader_epoch
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
         """The largest epoch up to this one and where it ended (KIP-101); (-1, -1) if unknown."""
@@ -470,11 +330,25 @@ class PartitionLog:
     def flush(self) -> None:
         """fsync what is written now. May run on another thread; then assigns ``recovery_point``."""
         end_offset = self.next_offset
-        if end_offset > self.recovery_point:
-            for segment in self.segments[self.segment_at(self.recovery_point) :]:
-                segment.fsync()
+        recovery_point = self.recovery_point
+        if end_offset > recovery_point and not self.is_closed:
+            for segment in self.segments[self.segment_at(recovery_point) :]:
+                self._fsync(segment, is_finished=segment is not self.active)
+            if recovery_point <= self.active.base_offset:
+                # Files were made since the last flush: their names must be on disk too.
+                self.home.disk.fsync_directory(self.folder)
             self.recovery_point = min(end_offset, self.next_offset)
         self.flushed_ms = self.home.clock.wall_ms()
+
+    def _fsync(self, segment: Segment, *, is_finished: bool) -> None:
+        try:
+            segment.fsync()
+            if is_finished:
+                segment.fsync_indexes()
+        except FileNotFoundError:
+            # Dropped meanwhile by the thread that owns the log: there is nothing left to sync.
+            if segment in self.segments and not self.is_closed:
+                raise
 
     def is_flush_due(self, now_ms: int) -> bool:
         """By ``flush.ms``, or because a finished segment is not yet synced."""
@@ -495,6 +369,8 @@ class PartitionLog:
         self.active.finish()
         if self.next_offset > self.active.base_offset:
             self.take_snapshot()
+        if self.next_offset > self.recovery_point:
+            self.active.fsync_indexes()
         self.flush()
         self.release()
 
@@ -503,37 +379,3 @@ class PartitionLog:
         self.is_closed = True
         for segment in self.segments:
             segment.release()
-
-
-def note_producer(segment: Segment, producers: ProducerStates, header: BatchHeader, batch: Buffer) -> None:
-    """Take a batch that lies in the log into the producers' states, and an abort into the segment's index."""
-    if not header.is_control:
-        producers.data(header.producer_id, header.producer_epoch, KeptBatch.of(header), header.is_transactional)
-        return
-    ended = end_transaction(producers, header, batch)
-    if ended is not None and ended.is_aborted:
-        stable = producers.first_open_offset()
-        stable = header.last_offset + 1 if stable is None else stable
-        segment.aborted().append(AbortedTxn(ended.producer_id, ended.first_offset, ended.last_offset, stable))
-
-
-def _split(
-    view: memoryview, origin: Origin, next_offset: int, leader_epoch: int
-) -> list[tuple[BatchHeader, memoryview]]:
-    """The batches of a buffer with the offsets and epochs that they will have; a cut last one is left out."""
-    batches: list[tuple[BatchHeader, memoryview]] = []
-    position = 0
-    while len(view) - position >= HEADER_BYTES:
-        if read_header(view, position).size_bytes > len(view) - position and origin is Origin.REPLICATION:
-            break
-        header = check_batch(view, position)
-        batch = view[position : position + header.size_bytes]
-        position += header.size_bytes
-        if origin is Origin.REPLICATION:
-            if header.base_offset < next_offset:
-                raise OffsetOutOfRange(f"replicated batch at {header.base_offset}, the log ends at {next_offset}")
-        else:
-            header = header._replace(base_offset=next_offset, leader_epoch=leader_epoch)
-        next_offset = header.next_offset
-        batches.append((header, batch))
-    return batches

@@ -16,10 +16,11 @@ from logging import getLogger
 from crc32c import crc32c
 
 from headrace.log import lookups, snapshots, swap
+from headrace.log.appending import note_producer
 from headrace.log.config import LogConfig
 from headrace.log.control_marker import end_transaction
 from headrace.log.home import Home
-from headrace.log.partition_log import PartitionLog, note_producer
+from headrace.log.partition_log import PartitionLog
 from headrace.log.producer_state import ProducerStates
 from headrace.log.retention import discard
 from headrace.log.segment import CLEANED, DELETED, LOG, SWAP, Segment

@@ -11,21 +11,23 @@ and a scan from there.
 A crash leaves a valid prefix of batches and perhaps a torn one behind it; indexes may be short or missing.
 """
 
+import os
 from bisect import bisect_right
 from collections.abc import Iterator
 from struct import Struct
 
 from headrace.log.file_region import FileRegion, OpenFile
 from headrace.log.home import Home
+from headrace.log.loaded_indexes import LoadedIndexes
 from headrace.log.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
 from headrace.log.offset_index import OffsetIndex
+from headrace.log.segment_files import CLEANED, DELETED, INDEX, LOG, SWAP, TIMEINDEX, TXNINDEX, segment_name
 from headrace.log.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from headrace.log.time_index import TimeIndex
 from headrace.log.txn_index import TxnIndex
 from headrace.protocol.records import HEADER_BYTES, LENGTH_PREFIX_BYTES, BatchHeader, Buffer, read_header
 
-LOG, INDEX, TIMEINDEX, TXNINDEX = ".log", ".index", ".timeindex", ".txnindex"
-DELETED, CLEANED, SWAP = ".deleted", ".cleaned", ".swap"
+__all__ = ["CLEANED", "DELETED", "INDEX", "LOG", "SWAP", "TIMEINDEX", "TXNINDEX", "Segment", "segment_name"]
 
 #: How many of the last batches have their places remembered, at least and at most.
 _RECENT_KEPT, _RECENT_MAX = 64, 128
@@ -37,10 +39,6 @@ _OFFSET_AND_LENGTH = Struct(">qi")
 _LAST_DELTA = Struct(">i")
 _LAST_DELTA_AT = 23
 _MAX_RELATIVE_OFFSET = 2**31 - 1
-
-
-def segment_name(base_offset: int) -> str:
-    return f"{base_offset:020d}"
 
 
 class Segment:
@@ -88,7 +86,7 @@ class Segment:
         self._recent_end = -1
 
     def path(self, suffix: str = LOG) -> str:
-        return f"{self.folder}/{self.base_offset:020d}{suffix}"
+        return f"{self.folder}/{segment_name(self.base_offset)}{suffix}"
 
     def __repr__(self) -> str:
         return f"<Segment {self.path()} {self.size_bytes} bytes>"
@@ -122,6 +120,12 @@ class Segment:
     def fsync(self) -> None:
         file = self.file()
         self.home.disk.fsync(file.fd)
+
+    def fsync_indexes(self) -> None:
+        disk = self.home.disk
+        for suffix in (INDEX, TIMEINDEX):
+            with disk.opened(self.path(suffix), os.O_RDWR) as fd:
+                disk.fsync(fd)
 
     def aborted(self) -> TxnIndex:
         index = self.txn_index
@@ -309,7 +313,7 @@ class Segment:
 
     def _load_for_reading(self) -> None:
         self.load()
-        self.home.indexes.add(_LoadedIndex(self))
+        self.home.indexes.add(LoadedIndexes(self))
 
     def _scan_for(self, offset: int) -> int:
         position = self.loaded().lookup(offset - self.base_offset)
@@ -394,25 +398,3 @@ class Segment:
 
 #: Shared by all segments that remember no places, so that an idle one costs no lists.
 _NO_PLACES: list[int] = []
-
-
-class _LoadedIndex:
-    """A finished segment's indexes in the pool that bounds how many are in memory."""
-
-    __slots__ = ("_segment",)
-
-    def __init__(self, segment: Segment) -> None:
-        self._segment = segment
-
-    @property
-    def used(self) -> bool:
-        return self._segment.used
-
-    @used.setter
-    def used(self, value: bool) -> None:
-        self._segment.used = value
-
-    def evict(self) -> None:
-        offsets, times = self._segment.offset_index, self._segment.time_index
-        if offsets is not None and times is not None and offsets.is_written and times.is_written:
-            self._segment.drop_indexes()

@@ -71,7 +71,7 @@ def _rename(disk: Disk, segment: Segment, old: str, new: str) -> None:
 def finish_interrupted(home: Home, folder: str) -> None:
     """Bring a folder whose swap was cut short to one side or the other."""
     disk = home.disk
-    names = {entry.name for entry in disk.list(folder)}
+    names = {entry.name for entry in disk.list(folder) if entry.name.partition(".")[0].isdigit()}
     cleaned = {name for name in names if name.endswith(CLEANED)}
     lowest_cleaned = min(map(_base_of, cleaned), default=None)
     swaps = {name for name in names if name.endswith(SWAP)}

@@ -12,6 +12,7 @@ from headrace.log.config import UNLIMITED, LogConfig
 from headrace.protocol.errors import (
     InvalidRecord,
     InvalidTimestamp,
+    KafkaError,
     MessageTooLarge,
     RecordListTooLarge,
     UnsupportedCompressionType,
@@ -105,15 +106,27 @@ def _check_records(batch: Buffer, config: LogConfig, now_ms: int) -> None:
     header = read_header(batch)
     if [record.offset for record in records] != list(range(header.record_count)):
         raise InvalidRecord("the offsets inside the batch do not count up from 0")
-    if config.is_compacted and any(record.key is None for record in records):
-        raise InvalidRecord("a compacted topic takes no record without a key")
+    if config.is_compacted:
+        why = "a compacted topic takes no record without a key"
+        _refuse_records(InvalidRecord(why), [(record.offset, why) for record in records if record.key is None])
     if config.is_log_append_time:
         return
     oldest_ms = now_ms - config.message_timestamp_before_max_ms
     newest_ms = now_ms + config.message_timestamp_after_max_ms
-    for record in records:
-        if record.timestamp_ms != NO_TIMESTAMP and not oldest_ms <= record.timestamp_ms <= newest_ms:
-            raise InvalidTimestamp(f"timestamp {record.timestamp_ms} is not within [{oldest_ms}, {newest_ms}]")
+    _refuse_records(
+        InvalidTimestamp(f"timestamps must be within [{oldest_ms}, {newest_ms}]"),
+        [
+            (record.offset, f"timestamp {record.timestamp_ms} is not within [{oldest_ms}, {newest_ms}]")
+            for record in records
+            if record.timestamp_ms != NO_TIMESTAMP and not oldest_ms <= record.timestamp_ms <= newest_ms
+        ],
+    )
+
+
+def _refuse_records(error: KafkaError, to_blame: list[tuple[int, str]]) -> None:
+    if to_blame:
+        error.record_errors = tuple(to_blame)
+        raise error
 
 
 def _recompressed(batch: Buffer, config: LogConfig) -> Buffer:

@@ -1,0 +1,208 @@
+"""Writing batches behind a log's last one: the hot path of the broker.
+
+In this order, so that an error at any step leaves a log that is right: check everything; roll if the batch does not
+fit; write the bytes, in one call; move the end offset; note the producer's batch; and last the index entry, which can
+be made again. Nothing of the batch counts before its bytes are all written.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from crc32c import crc32c
+
+from headrace.log.control_marker import end_transaction
+from headrace.log.producer_state import MAX_SEQUENCE, KeptBatch, ProducerStates
+from headrace.log.txn_index import AbortedTxn
+from headrace.log.validation import Origin, refuse, rewrite
+from headrace.protocol.errors import CorruptMessage, OffsetOutOfRange
+from headrace.protocol.records import HEAD, HEADER, HEADER_BYTES, BatchHeader, Buffer, check_batch, read_header
+
+if TYPE_CHECKING:
+    from headrace.log.partition_log import PartitionLog
+    from headrace.log.segment import Segment
+
+_TRANSACTIONAL = 0x10
+#: Attribute bits that no client sets: log append time, control, delete horizon.
+_NOT_FROM_CLIENTS = 0x68
+_CODEC_MASK, _LAST_CODEC = 0x07, 4
+_MAX_RELATIVE_OFFSET = 2**31 - 1
+
+
+class Appended(NamedTuple):
+    base_offset: int
+    last_offset: int
+    #: -1 unless the topic's timestamps are LogAppendTime.
+    log_append_time_ms: int
+    log_start_offset: int
+    is_duplicate: bool
+    #: ``flush.messages`` is reached: flush before answering.
+    must_flush: bool
+
+
+def append_client(log: PartitionLog, records: Buffer, leader_epoch: int) -> Appended:
+    """One batch, as a producer sent it."""
+    size_bytes = len(records)
+    if size_bytes < HEADER_BYTES:
+        raise CorruptMessage(f"{size_bytes} bytes are too few for a record batch")
+    fields = HEADER.unpack_from(records)
+    zero, length, _, magic, crc, attributes, last_delta, _, max_timestamp, producer_id, epoch, sequence, count = fields
+    view = memoryview(records)
+    if magic != 2 or length + 12 != size_bytes or crc32c(view[21:]) != crc:
+        check_batch(records)
+        raise CorruptMessage(f"{size_bytes} bytes are not one batch of {length + 12}")
+    config = log.config
+    now_ms = log.home.clock.wall_ms()
+    if (
+        zero
+        or attributes & _NOT_FROM_CLIENTS
+        or attributes & _CODEC_MASK > _LAST_CODEC
+        or count < 1
+        or last_delta != count - 1
+        or max_timestamp > now_ms + config.message_timestamp_after_max_ms
+        or (producer_id != -1 and (producer_id < 0 or epoch < 0 or sequence < 0))
+        or (attributes & _TRANSACTIONAL and producer_id == -1)
+        or size_bytes > config.max_message_bytes
+        or size_bytes > config.segment_bytes
+    ):
+        refuse(BatchHeader._make(fields), config, now_ms)
+    log_append_time_ms = -1
+    if not config.takes_batches_as_they_are:
+        view = memoryview(rewrite(records, config, now_ms))
+        size_bytes = len(view)
+        if config.is_log_append_time:
+            log_append_time_ms = max_timestamp = now_ms
+    base_offset = log.next_offset
+    batch = None
+    if producer_id >= 0:
+        last_sequence = (sequence + last_delta) & MAX_SEQUENCE
+        is_transactional = attributes & _TRANSACTIONAL != 0
+        kept = log.producers.check(producer_id, epoch, sequence, last_sequence, is_transactional)
+        if kept is not None:
+            return _duplicate(log, kept)
+        batch = KeptBatch(sequence, last_sequence, base_offset, base_offset + last_delta, max_timestamp)
+    segment = _write(log, view, size_bytes, base_offset, last_delta, leader_epoch, max_timestamp, now_ms)
+    if batch is not None:
+        log.producers.data(producer_id, epoch, batch, is_transactional)
+    if segment.bytes_since_index > segment.index_interval_bytes:
+        segment.add_index_entry(base_offset + last_delta, segment.size_bytes - size_bytes)
+    segment.bytes_since_index += size_bytes
+    must_flush = log.next_offset - log.recovery_point >= config.flush_messages
+    last_offset = base_offset + last_delta
+    return Appended(base_offset, last_offset, log_append_time_ms, log.log_start_offset, False, must_flush)
+
+
+def _duplicate(log: PartitionLog, kept: KeptBatch) -> Appended:
+    time_ms = kept.timestamp_ms if log.config.is_log_append_time else -1
+    return Appended(kept.base_offset, kept.last_offset, time_ms, log.log_start_offset, True, False)
+
+
+def append_trusted(log: PartitionLog, records: Buffer, leader_epoch: int, origin: Origin) -> Appended:
+    """Batches from a coordinator of this broker, which get their offsets here, or from a leader, which have them."""
+    batches = _split(memoryview(records), origin, log.next_offset, leader_epoch)
+    if origin is Origin.COORDINATOR:
+        for header, _ in batches:
+            if header.is_control:
+                log.producers.check_marker(header.producer_id, header.producer_epoch)
+    now_ms = log.home.clock.wall_ms()
+    for header, view in batches:
+        producers = log.producers if header.has_producer else None
+        segment = _write(
+            log, view, header.size_bytes, header.base_offset, header.last_offset_delta,
+            header.leader_epoch, header.max_timestamp, now_ms,
+        )  # fmt: skip
+        if producers is not None:
+            note_producer(segment, producers, header, view)
+        if segment.bytes_since_index > segment.index_interval_bytes:
+            segment.add_index_entry(header.last_offset, segment.size_bytes - header.size_bytes)
+        segment.bytes_since_index += header.size_bytes
+    first = batches[0][0].base_offset if batches else log.next_offset
+    must_flush = log.next_offset - log.recovery_point >= log.config.flush_messages
+    return Appended(first, log.next_offset - 1, -1, log.log_start_offset, False, must_flush)
+
+
+def _write(
+    log: PartitionLog,
+    view: memoryview,
+    size_bytes: int,
+    base_offset: int,
+    last_delta: int,
+    leader_epoch: int,
+    max_timestamp_ms: int,
+    now_ms: int,
+) -> Segment:
+    """Put a batch behind the last one and move the log's end behind it; the segment that has it."""
+    if leader_epoch != log.noted_epoch:
+        log.begin_epoch(leader_epoch, base_offset)
+    last_offset = base_offset + last_delta
+    segment = log.active
+    if segment.offset_index is None:
+        segment.load()
+    if _must_roll(log, segment, size_bytes, last_offset, max_timestamp_ms, now_ms):
+        segment = log.roll(base_offset)
+    segment.write([HEAD.pack(base_offset, size_bytes - 12, leader_epoch), view[16:]], size_bytes)
+    position = segment.size_bytes
+    if not position:
+        segment.first_timestamp_ms = max_timestamp_ms
+    segment.size_bytes = position + size_bytes
+    log.size_bytes += size_bytes
+    log.next_offset = last_offset + 1
+    segment.remember(base_offset, position, last_offset + 1)
+    if max_timestamp_ms > segment.max_timestamp_ms:
+        segment.max_timestamp_ms = max_timestamp_ms
+        segment.offset_of_max_timestamp = last_offset
+    return segment
+
+
+def _must_roll(
+    log: PartitionLog, segment: Segment, size_bytes: int, last_offset: int, max_timestamp_ms: int, now_ms: int
+) -> bool:
+    config = log.config
+    if segment.size_bytes + size_bytes > config.segment_bytes:
+        return True
+    if last_offset - segment.base_offset > _MAX_RELATIVE_OFFSET:
+        return True
+    if segment.created_ms < 0:
+        segment.created_ms = now_ms
+    if segment.size_bytes:
+        first_ms = segment.first_timestamp_ms
+        if first_ms < 0:
+            first_ms = segment.rolls_since_ms()
+        waited_ms = max_timestamp_ms - first_ms if first_ms >= 0 else now_ms - segment.created_ms
+        if waited_ms > config.segment_ms - segment.jitter_ms(config.segment_jitter_ms):
+            return True
+    return segment.is_index_full(config.segment_index_bytes)
+
+
+def note_producer(segment: Segment, producers: ProducerStates, header: BatchHeader, batch: Buffer) -> None:
+    """Take a batch that lies in the log into the producers' states, and an abort into the segment's index."""
+    if not header.is_control:
+        producers.data(header.producer_id, header.producer_epoch, KeptBatch.of(header), header.is_transactional)
+        return
+    ended = end_transaction(producers, header, batch)
+    if ended is not None and ended.is_aborted:
+        stable = producers.first_open_offset()
+        stable = header.last_offset + 1 if stable is None else stable
+        segment.aborted().append(AbortedTxn(ended.producer_id, ended.first_offset, ended.last_offset, stable))
+
+
+def _split(
+    view: memoryview, origin: Origin, next_offset: int, leader_epoch: int
+) -> list[tuple[BatchHeader, memoryview]]:
+    """The batches of a buffer with the offsets and epochs that they will have; a cut last one is left out."""
+    batches: list[tuple[BatchHeader, memoryview]] = []
+    position = 0
+    while len(view) - position >= HEADER_BYTES:
+        if read_header(view, position).size_bytes > len(view) - position and origin is Origin.REPLICATION:
+            break
+        header = check_batch(view, position)
+        batch = view[position : position + header.size_bytes]
+        position += header.size_bytes
+        if origin is Origin.REPLICATION:
+            if header.base_offset < next_offset:
+                raise OffsetOutOfRange(f"replicated batch at {header.base_offset}, the log ends at {next_offset}")
+        else:
+            header = header._replace(base_offset=next_offset, leader_epoch=leader_epoch)
+        next_offset = header.next_offset
+        batches.append((header, batch))
+    return batches
