@@ -1,0 +1,86 @@
+"""One broker for all these tests, started as a user starts it, and ended as an init system ends it.
+
+It is a process of its own: what the clients see comes over a socket, and its log is read at the end. A client that makes
+the broker log an error or a stack trace fails the run, even where the client itself got over it.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from struct import unpack_from
+
+import pytest
+from interop_records import CODECS
+
+_ATTRIBUTES_AT, _LENGTH_AT, _LENGTH_COUNTS_FROM = 21, 8, 12
+_CODEC_BITS = 0b111
+
+_numbers = count()
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The broker's folder."""
+    return tmp_path_factory.mktemp("headrace") / "data"
+
+
+@pytest.fixture(scope="session")
+def bootstrap(data: Path) -> Iterator[str]:
+    """Where ``headrace start`` listens."""
+    log_path = data.with_name("stderr.txt")
+    headrace = Path(sys.executable).with_name("headrace")
+    command = [headrace, "start", "--data", str(data), "--listen", "127.0.0.1:0"]
+    with (
+        log_path.open("wb") as log,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process,
+    ):
+        assert process.stdout is not None
+        ready = re.fullmatch(r"ready (127\.0\.0\.1:\d+)\n", process.stdout.readline())
+        if ready is None:
+            process.kill()
+            pytest.fail(f"headrace did not start: {log_path.read_text()}")
+        yield ready[1]
+        process.send_signal(signal.SIGTERM)
+        exit_code = process.wait(timeout=20)
+    complaints = [
+        line for line in log_path.read_text().splitlines() if re.search(r" (WARNING|ERROR|CRITICAL) |^\S*Error", line)
+    ]
+    assert exit_code == 0
+    assert complaints == []
+
+
+@pytest.fixture
+def new_topic() -> Callable[[], str]:
+    """Names that no other test uses."""
+    return lambda: f"interop-{next(_numbers)}"
+
+
+@pytest.fixture
+def topic(new_topic: Callable[[], str]) -> str:
+    return new_topic()
+
+
+@pytest.fixture
+def stored_codecs(data: Path) -> Callable[[str], set[str]]:
+    """How the batches of a topic's first partition are compressed on disk.
+
+    A client that believes that a broker lacks a codec sends the records plain, and says nothing.
+    """
+
+    def read(topic: str) -> set[str]:
+        content = (data / f"{topic}-0" / f"{0:020}.log").read_bytes()
+        found, position = set(), 0
+        while position < len(content):
+            (attributes,) = unpack_from(">h", content, position + _ATTRIBUTES_AT)
+            (length,) = unpack_from(">i", content, position + _LENGTH_AT)
+            found.add(("none", *CODECS)[attributes & _CODEC_BITS])
+            position += _LENGTH_COUNTS_FROM + length
+        return found
+
+    return read
