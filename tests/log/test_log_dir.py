@@ -2,7 +2,7 @@
 
 import os
 import time
-from uuid import uuid4
+from uuid import UUID
 
 import pytest
 from logbed import Bed, append, headers
@@ -100,8 +100,10 @@ def test_the_same_partition_in_two_dirs_is_refused(tmp_path):
 
 
 def test_topic_ids_and_odd_topic_names(bed):
-    topic_id = uuid4()
-    bed.open().create("a.b-c_1-2", 3, topic_id)
+    topic_id = UUID("da3b5f92-29c1-4cda-ad01-6d9cc166fae8")
+    log = bed.open().create("a.b-c_1-2", 3, topic_id)
+    written = (log.directory / "partition.metadata").read_text()
+    assert written == "version: 0\ntopic_id: 2jtfkinBTNqtAW2cwWb66A", "as Kafka wrote it"
     bed.stop()
     bed.open()
     log = bed.manager.get("a.b-c_1-2", 3)
@@ -153,3 +155,11 @@ def test_many_idle_partitions_load_fast(bed):
     assert time.perf_counter() - began < 2
     assert bed.report.logs == 500
     assert len(headers(bed.log("t", 10))) == 1
+
+
+def test_the_log_of_apaches_quorum_is_no_topic(bed, tmp_path):
+    (tmp_path / "data" / "__cluster_metadata-0").mkdir(parents=True)
+    bed.open()
+    assert bed.report.logs == 0
+    bed.stop()
+    assert list((tmp_path / "data" / "__cluster_metadata-0").iterdir()) == []

@@ -18,7 +18,7 @@ FILE_NAME = "partition.metadata"
 
 
 def write(disk: Disk, folder: str, topic_id: UUID) -> None:
-    disk.write_file(f"{folder}/{FILE_NAME}", f"version: 0\ntopic_id: {encode_uuid(topic_id)}\n".encode())
+    disk.write_file(f"{folder}/{FILE_NAME}", f"version: 0\ntopic_id: {encode_uuid(topic_id)}".encode())
 
 
 def read(disk: Disk, folder: str) -> UUID | None:
