@@ -26,9 +26,11 @@ from headrace.coordination.paths import (
     topic_config_path,
     topic_path,
 )
+from headrace.log.log_dir import QUORUM_TOPIC
 from headrace.protocol.errors import (
     InvalidPartitions,
     InvalidReplicaAssignment,
+    InvalidRequest,
     InvalidTopic,
     TopicAlreadyExists,
     UnknownTopicOrPartition,
@@ -116,6 +118,8 @@ class Topics:
 
     async def create(self, new: NewTopic, *, validate_only: bool = False) -> Topic:
         self.check_name(new.name)
+        if new.name == QUORUM_TOPIC:
+            raise InvalidRequest(f"{QUORUM_TOPIC} is the log of Apache Kafka's quorum and cannot be a topic")
         if new.name in self._topics:
             raise TopicAlreadyExists(f"topic {new.name!r} already exists")
         twin = self._by_metric_name.get(_metric_name(new.name))

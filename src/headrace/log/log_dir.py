@@ -37,6 +37,8 @@ _FOLDER = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>\d+)")
 _DELETE_SUFFIX = "-delete"
 _STRAY_SUFFIX = "-stray"
 _MAX_NAME = 255
+#: The log of Apache Kafka's own quorum. It is no topic: in a dir that was Apache's it is left as it is.
+QUORUM_TOPIC = "__cluster_metadata"
 
 
 @dataclass(slots=True)
@@ -147,7 +149,7 @@ class LogManager:
         for entry in home.disk.list(home.path):
             if entry.name.endswith(_DELETE_SUFFIX):
                 home.trash.add(entry.path, self._clock.wall_ms() + self._default_config.file_delete_delay_ms)
-            elif (match := _FOLDER.fullmatch(entry.name)) and entry.is_dir():
+            elif (match := _FOLDER.fullmatch(entry.name)) and match["topic"] != QUORUM_TOPIC and entry.is_dir():
                 found.append((match["topic"], int(match["partition"])))
         return found
 

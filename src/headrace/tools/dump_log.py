@@ -61,7 +61,7 @@ _EPILOG = """examples:
 
 
 def main(arguments: Sequence[str]) -> int:
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     out = DumpOutput(sys.stdout, sys.stderr, as_json=options.json)
     try:
         for path in map(Path, options.files):
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str]) -> int:
     return 1 if out.faults else 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="headrace dump-log",
         description="Show what is in the files of a partition.",
@@ -299,6 +299,8 @@ def _dump_offset_index(path: Path, options: argparse.Namespace, out: DumpOutput)
         log_bytes = log_path.stat().st_size
         _say_sanity(path, offset_index.OffsetIndex(Disk(), str(path)).load(log_bytes), out)
         return
+    if not data:
+        out.say(f"{path} is empty.")
     _check_length(data, offset_index.ENTRY_BYTES, out)
     with _OpenLog(log_path) as log:
         for relative_offset, position in offset_index.read_entries(data):

@@ -1,0 +1,48 @@
+"""Data folders that come without a znode tree: an Apache Kafka's, or our own with the tree lost."""
+
+from shutil import copytree, rmtree
+
+import pytest
+
+from headrace import Broker
+from headrace.broker.broker import COORDINATION_FOLDER
+from headrace.controller.topics import NewTopic
+from headrace.protocol.errors import InvalidRequest
+
+
+async def make_topics(folder, **partitions):
+    async with Broker(data=folder) as broker:
+        for name, count in partitions.items():
+            await broker.core.topics.create(NewTopic(name, count, 1))
+        return {name: broker.core.metadata.named(name).topic_id for name in partitions}
+
+
+async def test_topics_of_folders_without_a_tree_are_adopted_with_their_ids(tmp_path):
+    ids = await make_topics(tmp_path, orders=3, users=1)
+    rmtree(tmp_path / COORDINATION_FOLDER)
+    async with Broker(data=tmp_path) as broker:
+        orders, users = (broker.core.metadata.named(name) for name in ("orders", "users"))
+        assert (len(orders.partitions), len(users.partitions)) == (3, 1)
+        assert {"orders": orders.topic_id, "users": users.topic_id} == ids
+    async with Broker(data=tmp_path) as broker:
+        assert broker.core.metadata.named("orders").topic_id == ids["orders"]
+
+
+async def test_in_a_tree_that_is_known_a_folder_of_no_topic_is_put_aside(tmp_path):
+    await make_topics(tmp_path, orders=1)
+    copytree(tmp_path / "orders-0", tmp_path / "ghosts-0")
+    async with Broker(data=tmp_path) as broker:
+        assert {log.topic for log in broker.core.logs.all()} == {"orders"}
+    assert [path.name.endswith("-stray") for path in tmp_path.glob("ghosts-*")] == [True]
+
+
+async def test_the_log_of_apaches_quorum_becomes_no_topic_and_is_left_alone(tmp_path):
+    await make_topics(tmp_path, orders=1)
+    rmtree(tmp_path / COORDINATION_FOLDER)
+    quorum = copytree(tmp_path / "orders-0", tmp_path / "__cluster_metadata-0")
+    before = {path.name: path.read_bytes() for path in quorum.iterdir()}
+    async with Broker(data=tmp_path) as broker:
+        assert {log.topic for log in broker.core.logs.all()} == {"orders"}
+        with pytest.raises(InvalidRequest):
+            await broker.core.topics.create(NewTopic("__cluster_metadata", 1, 1))
+    assert {path.name: path.read_bytes() for path in quorum.iterdir()} == before
