@@ -64,7 +64,7 @@ class Broker:
         self.partitions = Partitions()
         self.endpoints: dict[str, tuple[str, int]] = {}
         self.metrics_exporter: MetricsExporter | None = None
-        self._directories = [Path(folder) for folder in config.log_dirs]
+        self._directories = [Path(folder).absolute() for folder in config.log_dirs]
         self._is_running = False
 
     # -- start ------------------------------------------------------------------------------------------------------
