@@ -241,7 +241,7 @@ def test_garbage_after_a_right_header_is_read_or_refused(which, garbage):
 
 
 def test_a_response_has_its_length_and_its_correlation_id_before_it():
-    frame, placed = encode_response(Api.INIT_PRODUCER_ID, 4, 42, {"producer_id": 1, "producer_epoch": 0})
+    frame, placed = encode_response(spoken(Api.INIT_PRODUCER_ID, 4), 42, {"producer_id": 1, "producer_epoch": 0})
     assert not placed
     assert frame[:8] == pack(">ii", len(frame) - 4, 42)
     assert decode_response(Api.INIT_PRODUCER_ID, 4, bytes(frame[4:])).producer_id == 1
@@ -249,5 +249,5 @@ def test_a_response_has_its_length_and_its_correlation_id_before_it():
 
 def test_the_response_header_of_api_versions_never_has_tags():
     """KIP-511: its reader does not know yet which version we answer in."""
-    frame, _ = encode_response(Api.API_VERSIONS, 3, 42, {"api_keys": []})
+    frame, _ = encode_response(spoken(Api.API_VERSIONS, 3), 42, {"api_keys": []})
     assert frame[8:10] == b"\0\0"  # the error code at once

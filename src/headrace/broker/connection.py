@@ -143,7 +143,8 @@ class Connection:
         if reply is None:
             self._finish()
             return
-        out, placed = encode_response(request.api, request.version, request.correlation_id, reply)
+        assert request.spoken is not None, "what cannot be spoken was not answered"
+        out, placed = encode_response(request.spoken, request.correlation_id, reply)
         request.sending_at = perf_counter_ns()
         if placed:
             self._out.extend(_parts(out, placed))

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.broker import handlers
 from headrace.broker.request import Request
-from headrace.protocol.api import Api, BadRequest, versions_of
+from headrace.protocol.api import Api, BadRequest
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
@@ -62,19 +62,18 @@ class Dispatcher:
             api = request.api
             if api not in self._served:
                 raise BadRequest(f"{api.label} is not served")
-            if request.version not in versions_of(api):
-                if api is not Api.API_VERSIONS:
-                    raise BadRequest(f"{api.label} has no version {request.version}")
-            else:
+            if request.spoken is not None or api is not Api.API_VERSIONS:
                 request.read_body()
         except BadRequest as error:
             connection.abort(str(error))
             return
         coroutine = handler_of(api)(request, self._broker)
         try:
-            awaited = coroutine.send(None)
-        except StopIteration as done:
-            connection.answer(request, done.value)
+            try:
+                awaited = coroutine.send(None)
+            except StopIteration as done:
+                connection.answer(request, done.value)
+                return
         except Exception:  # noqa: BLE001  logged there: one broken handler may not stop the others
             self._failed(request)
         else:
@@ -85,11 +84,9 @@ class Dispatcher:
 
     async def _finish_later(self, request: Request, started: Awaitable[Reply]) -> None:
         try:
-            reply = await started
+            request.connection.answer(request, await started)
         except Exception:  # noqa: BLE001  logged there
             self._failed(request)
-        else:
-            request.connection.answer(request, reply)
 
     def _failed(self, request: Request) -> None:
         logger.exception("%s v%d of %s failed", request.api.label, request.version, request.connection.peer)

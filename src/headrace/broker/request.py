@@ -5,7 +5,7 @@ from __future__ import annotations
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-from headrace.protocol.api import Api, RequestHeader, read_request_body
+from headrace.protocol.api import Api, RequestHeader, read_request_body, spoken
 
 if TYPE_CHECKING:
     from headrace.broker.connection import Connection
@@ -16,7 +16,7 @@ class Request:
 
     __slots__ = (
         "_frame", "_header", "answered_at", "api", "body", "client_id", "connection", "correlation_id",
-        "parked_at", "received_at", "sending_at", "size_bytes", "started_at", "version",
+        "parked_at", "received_at", "sending_at", "size_bytes", "spoken", "started_at", "version",
     )  # fmt: skip
 
     def __init__(self, header: RequestHeader, frame: memoryview, connection: Connection) -> None:
@@ -27,6 +27,7 @@ class Request:
         self.connection = connection
         self.size_bytes = len(frame)
         self.body: Any = None
+        self.spoken = header.spoken
         self._header = header
         self._frame: memoryview | None = frame
         self.received_at = perf_counter_ns()
@@ -40,3 +41,8 @@ class Request:
         assert self._frame is not None
         self.body = read_request_body(self._header, self._frame)
         self._frame = None
+
+    def answer_in(self, version: int) -> None:
+        """The answer has another version than the request: ApiVersions alone (KIP-511)."""
+        self.version = version
+        self.spoken = spoken(self.api, version)

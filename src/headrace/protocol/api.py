@@ -90,6 +90,9 @@ class Api(IntEnum):
     PUSH_TELEMETRY = 72
     DESCRIBE_TOPIC_PARTITIONS = 75
 
+    #: An enum's own hash is a Python function; these are keys on every request's way.
+    __hash__ = int.__hash__
+
     @property
     def label(self) -> str:
         """Kafka's own spelling, as in its documentation and its metrics: ``ListOffsets``."""
@@ -102,6 +105,7 @@ class Api(IntEnum):
 
 
 _LABELS = {api: "".join(word.capitalize() for word in api.name.split("_")) for api in Api}
+_BY_KEY = {int(api): api for api in Api}
 _CONTROL = frozenset({Api.LEADER_AND_ISR, Api.STOP_REPLICA, Api.UPDATE_METADATA, Api.CONTROLLED_SHUTDOWN})
 
 
@@ -109,20 +113,11 @@ class BadRequest(Exception):
     """Bytes that are no request we can read. There is nothing to answer: the connection is closed."""
 
 
-class RequestHeader(NamedTuple):
-    api: Api
-    version: int
-    correlation_id: int
-    client_id: str | None
-    #: Where the body begins in the frame.
-    body_at: int
-
-
 _FIXED_HEADER = Struct(">hhih")
 _LENGTH_AND_CORRELATION = Struct(">ii")
 
 
-class _Spoken(NamedTuple):
+class Spoken(NamedTuple):
     """What is needed to read one version of a request and to write its answer."""
 
     guard_body: Guard
@@ -132,6 +127,17 @@ class _Spoken(NamedTuple):
     has_tagged_response_header: bool
 
 
+class RequestHeader(NamedTuple):
+    api: Api
+    version: int
+    correlation_id: int
+    client_id: str | None
+    #: Where the body begins in the frame.
+    body_at: int
+    #: None where we do not speak that version.
+    spoken: Spoken | None
+
+
 @cache
 def versions_of(api: Api) -> range:
     """The versions that we can read and write; empty where kio has no schema for the API."""
@@ -139,9 +145,12 @@ def versions_of(api: Api) -> range:
 
 
 @cache
-def spoken(api: Api, version: int) -> _Spoken:
+def spoken(api: Api, version: int) -> Spoken | None:
+    """How to speak a version; None if we do not."""
+    if version not in versions_of(api):
+        return None
     request, response = load_request_schema(api, version), load_response_schema(api, version)
-    return _Spoken(
+    return Spoken(
         guard_body=guard_of(request),
         read_body=entity_reader(request),
         encode_reply=encoder_of(response),
@@ -156,7 +165,9 @@ def read_request_header(frame: memoryview) -> RequestHeader:
     """
     try:
         api_key, version, correlation_id, client_id_bytes = _FIXED_HEADER.unpack_from(frame)
-        api = Api(api_key)
+        api = _BY_KEY.get(api_key)
+        if api is None:
+            raise BadRequest(f"there is no API {api_key}")
         at = _FIXED_HEADER.size
         client_id = None
         if client_id_bytes >= 0:
@@ -164,11 +175,12 @@ def read_request_header(frame: memoryview) -> RequestHeader:
             at += client_id_bytes
             if at > len(frame):
                 raise BadRequest("the client id is cut short")
-        if version in versions_of(api) and spoken(api, version).has_tagged_request_header:
+        how = spoken(api, version)
+        if how is not None and how.has_tagged_request_header:
             at = _skip_tags(frame, at)
     except (ValueError, IndexError, StructError) as error:
         raise BadRequest(f"a request header of {len(frame)} bytes cannot be read: {error}") from None
-    return RequestHeader(api, version, correlation_id, client_id, at)
+    return RequestHeader(api, version, correlation_id, client_id, at, how)
 
 
 def _skip_tags(frame: memoryview, at: int) -> int:
@@ -202,9 +214,9 @@ def read_request_body(header: RequestHeader, frame: memoryview) -> Any:
 
     :raises BadRequest: if the version is not spoken or the bytes are not a body of it.
     """
-    if header.version not in versions_of(header.api):
+    how = header.spoken
+    if how is None:
         raise BadRequest(f"{header.api.label} has no version {header.version}")
-    how = spoken(header.api, header.version)
     try:
         how.guard_body(frame, header.body_at, len(frame))
         try:
@@ -216,9 +228,8 @@ def read_request_body(header: RequestHeader, frame: memoryview) -> Any:
         raise BadRequest(f"the body of {header.api.label} v{header.version} cannot be read: {error}") from None
 
 
-def encode_response(api: Api, version: int, correlation_id: int, reply: Message) -> tuple[bytearray, list[Placed]]:
+def encode_response(how: Spoken, correlation_id: int, reply: Message) -> tuple[bytearray, list[Placed]]:
     """A whole frame, length included; and which files go where in it, whose bytes the length counts already."""
-    how = spoken(api, version)
     out = bytearray(8)
     if how.has_tagged_response_header:
         out.append(0)

@@ -207,6 +207,7 @@ class _Source:
                 "put_compact_length", "put_length", "put_uuid", "put_tags",
             )
         }  # fmt: skip
+        self.namespace["pack_length"] = _INT32.pack
 
     def text(self) -> str:
         tagged: list[Field[Any]] = []
@@ -248,8 +249,7 @@ class _Source:
     def _field(self, kind: FieldKind, value: str, *, target: str) -> None:
         if kind.is_array:
             self._lines.append(f"items = {value}")
-            put_length_name = "put_compact_length" if self._flexible else "put_length"
-            self._lines.append(f"{put_length_name}({target}, items)")
+            self._lines.extend(self._length(kind, target))
             self._lines.append("for item in items or ():" if kind.is_nullable else "for item in items:")
             self._lines.extend(f"    {line}" for line in self._element(kind, "item", target))
         elif kind.entity is not None:
@@ -262,6 +262,18 @@ class _Source:
                 self._lines.extend(self._element(kind, "item", target))
         else:
             self._lines.extend(self._element(kind, value, target))
+
+    def _length(self, kind: FieldKind, target: str) -> list[str]:
+        """An array's length; the common case, a short one that is there, without a call."""
+        if kind.is_nullable:
+            return [f"{'put_compact_length' if self._flexible else 'put_length'}({target}, items)"]
+        if not self._flexible:
+            return [f"{target} += pack_length(len(items))"]
+        return [
+            "count = len(items) + 1",
+            f"if count < 0x80: {target}.append(count)",
+            f"else: put_uvarint({target}, count)",
+        ]
 
     def _element(self, kind: FieldKind, value: str, target: str) -> list[str]:
         if kind.entity is not None:
@@ -286,7 +298,7 @@ class _Source:
     def _tags(self, tagged: list[Field[Any]]) -> None:
         """Tagged fields are written only where the dict has them with another value than the default."""
         assert self._flexible
-        self._lines.append("tags = []")
+        self._lines.append("tags = None")
         for field in sorted(tagged, key=lambda field: field.metadata["tag"]):
             kind = FieldKind(field)
             value = f"e[{field.name!r}]"
@@ -300,5 +312,7 @@ class _Source:
             inner._lines = ["tag_data = bytearray()"]
             inner._field(kind, value, target="tag_data")
             self._lines.extend(f"    {line}" for line in inner._lines)
+            self._lines.append("    tags = tags or []")
             self._lines.append(f"    tags.append(({field.metadata['tag']}, tag_data))")
-        self._lines.append("put_tags(out, tags)")
+        self._lines.append("if tags is None: out.append(0)")
+        self._lines.append("else: put_tags(out, tags)")

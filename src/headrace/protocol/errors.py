@@ -21,6 +21,8 @@ class KafkaError(Exception):
     """What a peer asked for cannot be done, and this is the code that says why."""
 
     code: ClassVar[ErrorCode]
+    #: Which records of a refused batch are to blame, and why; none where it is the batch as a whole (KIP-467).
+    record_errors: tuple[tuple[int, str], ...] = ()
 
     def __init_subclass__(cls, code: ErrorCode, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)

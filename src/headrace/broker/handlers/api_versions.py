@@ -26,8 +26,8 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 async def handle(request: Request, broker: Broker) -> Reply:
-    if request.version not in versions_of(Api.API_VERSIONS):
-        request.version = 0
+    if request.spoken is None:
+        request.answer_in(0)
         return {"error_code": ErrorCode.unsupported_version, "api_keys": _table()}
     if request.version >= 3:
         software = (request.body.client_software_name, request.body.client_software_version)
