@@ -7,6 +7,9 @@ socket by ``sendfile``.
 At most one request of a connection is under way. That keeps its responses in order, and it is the back-pressure: what a
 client sends meanwhile stays in the kernel, until the client's own sends block. The reader is taken off the loop only if
 the socket becomes readable during that time; most requests are answered before it does.
+
+Answers of requests that came together leave together: while the next request is in the buffer already, an answer is
+held back for it, unless that one has to wait. A send is the dearest thing on a small request's way.
 """
 
 from __future__ import annotations
@@ -31,6 +34,9 @@ if TYPE_CHECKING:
 
 logger = getLogger(__name__)
 
+#: Held answers are sent when they are this many.
+HOLD_BYTES = 32 * 1024
+
 
 class _FilePart:
     """What is left to send of a file."""
@@ -45,7 +51,8 @@ class _FilePart:
 
 class Connection:
     __slots__ = (
-        "_frames", "_is_paused", "_loop", "_metrics", "_on_close", "_out", "_queue", "_request", "_socket",
+        "_frames", "_held", "_is_answered", "_is_paused", "_is_writing", "_loop", "_metrics", "_on_close", "_out",
+        "_queue", "_request", "_socket",
         "client_software", "is_closed", "last_active_ns", "listener_name", "peer",
     )  # fmt: skip
 
@@ -74,7 +81,11 @@ class Connection:
         self._on_close = on_close
         self._frames = FrameReader(max_request_bytes)
         self._request: Request | None = None
+        #: Answers that wait for the next one, to be sent with it.
+        self._held: bytearray | None = None
         self._out: deque[memoryview | _FilePart] = deque()
+        self._is_answered = False
+        self._is_writing = False
         self._is_paused = False
         loop.add_reader(sock, self._receive)
 
@@ -109,6 +120,7 @@ class Connection:
         try:
             frame = self._frames.next_frame()
             if frame is None:
+                self.send_held()
                 self._resume()
                 return
             self._request = Request(read_request_header(frame), frame, self)
@@ -120,6 +132,7 @@ class Connection:
 
     def _enqueue(self) -> None:
         if self._request is not None and not self._queue.put(self._request, self._enqueue):
+            self.send_held()
             self._pause()
 
     def _pause(self) -> None:
@@ -147,35 +160,48 @@ class Connection:
         out, placed = encode_response(request.spoken, request.correlation_id, reply)
         request.sending_at = perf_counter_ns()
         if placed:
+            self.send_held()
             self._out.extend(_parts(out, placed))
-            self._send()
-            return
-        try:
-            sent_bytes = self._socket.send(out)
-        except BlockingIOError:
-            sent_bytes = 0
-        except OSError:
-            self.close()
-            return
-        if sent_bytes == len(out):
-            self._finish()
         else:
-            self._out.append(memoryview(out)[sent_bytes:])
-            self._loop.add_writer(self._socket, self._send)
+            if self._held:
+                self._held += out
+                out = self._held
+            if len(out) < HOLD_BYTES and self._frames.has_frame():
+                self._held = out
+                self._finish()
+                return
+            self._held = None
+            self._out.append(memoryview(out))
+        self._is_answered = True
+        self._send()
+
+    def send_held(self) -> None:
+        """Sends the answers that were held back for the next one, which has to wait for something."""
+        if self._held:
+            self._out.append(memoryview(self._held))
+            self._held = None
+            self._send()
 
     def _send(self) -> None:
         """Sends as much as the socket takes; the loop calls again when it takes more."""
+        out = self._out
         try:
-            while self._out:
-                self._send_part(self._out[0], is_last=len(self._out) == 1)
+            while out:
+                self._send_part(out[0], is_last=len(out) == 1)
         except BlockingIOError:
-            self._loop.add_writer(self._socket, self._send)
+            if not self._is_writing:
+                self._is_writing = True
+                self._loop.add_writer(self._socket, self._send)
             return
         except OSError:
             self.close()
             return
-        self._loop.remove_writer(self._socket)
-        self._finish()
+        if self._is_writing:
+            self._is_writing = False
+            self._loop.remove_writer(self._socket)
+        if self._is_answered:
+            self._is_answered = False
+            self._finish()
 
     def _send_part(self, part: memoryview | _FilePart, *, is_last: bool) -> None:
         if isinstance(part, _FilePart):
@@ -205,6 +231,7 @@ class Connection:
         """Closes because of what the peer sent, with one line in the log."""
         if not self.is_closed:
             logger.info("closing the connection of %s: %s", self.peer, reason)
+            self.send_held()
             self.close()
 
     def close(self) -> None:

@@ -78,6 +78,7 @@ class Dispatcher:
             self._failed(request)
         else:
             request.parked_at = perf_counter_ns()
+            connection.send_held()
             task = self._loop.create_task(self._finish_later(request, _Started(coroutine, awaited)))
             self._waiting.add(task)
             task.add_done_callback(self._waiting.discard)

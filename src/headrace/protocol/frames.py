@@ -68,6 +68,14 @@ class FrameReader:
         self._last_frame_bytes = size_bytes
         return self._readonly[start + _PREFIX_BYTES : stop]
 
+    def has_frame(self) -> bool:
+        """Whether ``next_frame`` has something to give, or to complain about."""
+        available_bytes = self._end - self._start
+        if available_bytes < _PREFIX_BYTES:
+            return False
+        (size_bytes,) = _LENGTH.unpack_from(self._buffer, self._start)
+        return bool(size_bytes < available_bytes)
+
     @property
     def capacity_bytes(self) -> int:
         return len(self._buffer)
