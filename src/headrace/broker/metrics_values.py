@@ -15,9 +15,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
+from importlib.metadata import version
 from typing import TYPE_CHECKING, TypeVar
 
-from headrace import __version__
 from headrace.broker.metadata_cache import NO_LEADER, PartitionInfo
 from headrace.broker.metrics import QUANTILES, ApiStats, TopicStats, split_times_ms
 from headrace.protocol.api import Api
@@ -130,8 +130,9 @@ def topic_counter(attribute: str) -> Callable[[View], Iterator[Value]]:
 
 def requests(view: View) -> Iterator[Value]:
     for label, stats in view.requests:
-        for version, count in sorted(steady(lambda stats=stats: list(stats.requests_by_version.items()))):  # type: ignore[misc]
-            yield (label, str(version)), count
+        by_version = steady(lambda stats=stats: list(stats.requests_by_version.items()))  # type: ignore[misc]
+        for api_version, count in sorted(by_version):
+            yield (label, str(api_version)), count
 
 
 def request_count(view: View) -> Iterator[Value]:
@@ -265,4 +266,4 @@ def broker_state(_: View) -> Iterator[Value]:
 
 
 def app_info(view: View) -> Iterator[Value]:
-    yield (str(view.broker.broker_id), __version__), 1
+    yield (str(view.broker.broker_id), version("headrace")), 1

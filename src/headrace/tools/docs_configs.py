@@ -1,10 +1,10 @@
 """Makes ``docs/configs.md`` from the registry of settings; ``script/generate-docs`` calls it."""
 
-import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from headrace.broker.configs.keys import ConfigKey, Synonym, to_text
 from headrace.broker.configs.registry import SUBJECTS, TOPIC_KEYS, WITHOUT_MEANING
+from headrace.tools.markdown import table
 
 _INTRODUCTION = """\
 # Settings
@@ -42,33 +42,21 @@ def _lines() -> Iterator[str]:
     yield _INTRODUCTION
     yield "## Topics\n"
     yield _TOPIC_NOTE
-    yield from _table(("Setting", "Type", "Default", "Allowed", "Else", "What it does"), map(_topic_row, _by_name()))
+    yield from table(("Setting", "Type", "Default", "Allowed", "Else", "What it does"), map(_topic_row, _by_name()))
     for subject, keys in SUBJECTS.items():
         yield f"## {subject}\n"
         if subject in _NOT_YET:
             yield _NOT_YET[subject]
         rows = map(_broker_row, sorted(keys, key=lambda key: key.name))
-        yield from _table(("Setting", "Type", "Default", "Allowed", "Change", "What it does"), rows)
+        yield from table(("Setting", "Type", "Default", "Allowed", "Change", "What it does"), rows)
     yield "## Without meaning here\n"
     yield _UNKNOWN_NOTE
     reasons = ((f"`{name}`", reason) for name, reason in WITHOUT_MEANING.items())
-    yield from _table(("Begins with", "Because"), reasons)
+    yield from table(("Begins with", "Because"), reasons)
 
 
 def _by_name() -> list[ConfigKey]:
     return sorted(TOPIC_KEYS.values(), key=lambda key: key.name)
-
-
-def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
-    yield _row(head)
-    yield _row(("---",) * len(head))
-    for row in rows:
-        yield _row(row)
-    yield ""
-
-
-def _row(cells: tuple[str, ...]) -> str:
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
 def _broker_row(key: ConfigKey) -> tuple[str, ...]:
@@ -88,7 +76,3 @@ def _facts(key: ConfigKey) -> tuple[str, str, str, str]:
 
 def _synonym(synonym: Synonym) -> str:
     return f"`{synonym.name}`{_UNITS.get(synonym.unit, '')}"
-
-
-if __name__ == "__main__":
-    sys.stdout.write(render())

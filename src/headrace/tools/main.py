@@ -9,7 +9,7 @@ from importlib import import_module
 
 from headrace import __version__
 
-#: Each command, the module that has its ``main(arguments) -> exit code``, and what it is for.
+#: Each command, the module that has its ``main(arguments) -> exit code`` and its ``parser()``, and what it is for.
 COMMANDS = {
     "start": ("headrace.tools.start", "start a broker"),
     "dump-log": ("headrace.tools.dump_log", "show what is in the files of a partition"),
