@@ -120,8 +120,7 @@ class FetchSessions:
         if epoch in (_INITIAL_EPOCH, _FINAL_EPOCH):
             self._sessions.pop(session_id, None)
             partitions = {key: Wanted(key[0], asked) for key, asked in _asked(body, by_topic_id)}
-            may_keep = epoch == _INITIAL_EPOCH and bool(partitions)
-            session = self._new_session(partitions, by_topic_id) if may_keep else None
+            session = self._new_session(partitions, by_topic_id) if epoch == _INITIAL_EPOCH else None
             return Fetch(partitions, session, is_incremental=False)
         return self._continue(session_id, epoch, body, by_topic_id)
 

@@ -45,6 +45,12 @@ class Partition:
         log = self.log
         return log.high_watermark if isolation is Isolation.READ_UNCOMMITTED else log.last_stable_offset
 
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """The largest epoch up to this one and where it ended; (-1, -1) if unknown. The present one ends here."""
+        if epoch == self.leader_epoch:
+            return epoch, self.log.next_offset
+        return self.log.end_offset_for_epoch(epoch)
+
     def append(self, records: Buffer, origin: Origin = Origin.CLIENT) -> Appended:
         log = self.log
         appended = log.append(records, leader_epoch=self.leader_epoch, origin=origin)

@@ -15,7 +15,7 @@ from uuid import UUID
 from headrace.broker.dispatch import Reply
 from headrace.broker.fetch_sessions import NO_SESSION, Fetch, Key, Wanted
 from headrace.broker.request import Request
-from headrace.protocol.errors import KafkaError, UnknownTopicId, error_code_of
+from headrace.protocol.errors import KafkaError, OffsetOutOfRange, UnknownTopicId, error_code_of
 from headrace.replication.partition import Isolation, Partition
 from headrace.runtime.purgatory import DelayedOperation
 
@@ -176,7 +176,9 @@ class _DelayedFetch(DelayedOperation):
 
 def _diverging(partition: Partition, wanted: Wanted) -> dict[str, int] | None:
     """Where a follower's log parts from ours (KIP-595), or None if it does not."""
-    epoch, end_offset = partition.log.end_offset_for_epoch(wanted.last_fetched_epoch)
+    epoch, end_offset = partition.end_offset_for_epoch(wanted.last_fetched_epoch)
+    if epoch == _UNKNOWN:
+        raise OffsetOutOfRange(f"epoch {wanted.last_fetched_epoch} is not known here")
     if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
         return {"epoch": epoch, "end_offset": end_offset}
     return None

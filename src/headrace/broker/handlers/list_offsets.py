@@ -2,23 +2,34 @@
 
 Speaks v1 to v11. A time finds the first record at or after it; -1 the end (the last stable offset for read_committed),
 -2 the start, -3 the record with the largest timestamp (KIP-734). Nothing is tiered: the earliest local offset (-4) is
-the start, and there is no last tiered one (-5) and no earliest pending upload (-6).
+the start, and there is no last tiered one (-5) and no earliest pending upload (-6). A special value in a version that
+came before it is UNSUPPORTED_VERSION. A partition that a request names twice is answered once, with INVALID_REQUEST.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.dispatch import Reply
 from headrace.broker.request import Request
 from headrace.log.partition_log import Found
-from headrace.protocol.errors import InvalidRequest, code_for_errors
+from headrace.protocol.errors import InvalidRequest, UnsupportedVersion, code_for_errors
 from headrace.replication.partition import ANY_EPOCH, Isolation, Partition
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
 
 _LATEST, _EARLIEST, _MAX_TIMESTAMP, _EARLIEST_LOCAL, _LATEST_TIERED, _EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
+#: The first version in which each special value means something.
+_SINCE = {
+    _LATEST: 0,
+    _EARLIEST: 0,
+    _MAX_TIMESTAMP: 7,
+    _EARLIEST_LOCAL: 8,
+    _LATEST_TIERED: 9,
+    _EARLIEST_PENDING_UPLOAD: 11,
+}
 _NOTHING = Found(offset=-1, timestamp_ms=-1, leader_epoch=-1)
 
 
@@ -26,17 +37,29 @@ async def handle(request: Request, broker: Broker) -> Reply:
     isolation = Isolation(getattr(request.body, "isolation_level", 0))
     return {
         "topics": [
-            {
-                "name": topic.name,
-                "partitions": [_answer(broker, topic.name, wanted, isolation) for wanted in topic.partitions],
-            }
+            {"name": topic.name, "partitions": _answers(broker, topic, request.version, isolation)}
             for topic in request.body.topics
         ]
     }
 
 
-def _answer(broker: Broker, topic: str, wanted: Any, isolation: Isolation) -> dict[str, object]:
+def _answers(broker: Broker, topic: Any, version: int, isolation: Isolation) -> list[dict[str, object]]:
+    times_named = Counter(wanted.partition_index for wanted in topic.partitions)
+    once = {wanted.partition_index: wanted for wanted in topic.partitions}
+    return [
+        _answer(broker, topic.name, wanted, version, isolation, is_twice=times_named[index] > 1)
+        for index, wanted in once.items()
+    ]
+
+
+def _answer(
+    broker: Broker, topic: str, wanted: Any, version: int, isolation: Isolation, *, is_twice: bool
+) -> dict[str, object]:
     with code_for_errors(partition_index=wanted.partition_index) as answer:
+        if is_twice:
+            raise InvalidRequest("the partition is named twice in the request")
+        if wanted.timestamp < 0 and version < _SINCE.get(wanted.timestamp, version + 1):
+            raise UnsupportedVersion(f"{wanted.timestamp} is neither a time nor a special value of v{version}")
         epoch = getattr(wanted, "current_leader_epoch", ANY_EPOCH)
         partition = broker.partitions.leader(topic, wanted.partition_index, epoch)
         found = _find(partition, wanted.timestamp, isolation)
@@ -54,6 +77,4 @@ def _find(partition: Partition, timestamp: int, isolation: Isolation) -> Found:
         return log.locate_max_timestamp() or _NOTHING
     if timestamp in (_LATEST_TIERED, _EARLIEST_PENDING_UPLOAD):
         return _NOTHING
-    if timestamp < 0:
-        raise InvalidRequest(f"{timestamp} is neither a time nor one of the special values")
     return log.locate_time(timestamp, until_offset=partition.visible_end(isolation)) or _NOTHING

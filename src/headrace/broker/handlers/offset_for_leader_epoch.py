@@ -30,6 +30,6 @@ def _answer(broker: Broker, topic: str, wanted: Any) -> dict[str, object]:
     with code_for_errors(partition=wanted.partition) as answer:
         epoch = getattr(wanted, "current_leader_epoch", ANY_EPOCH)
         partition = broker.partitions.leader(topic, wanted.partition, epoch)
-        leader_epoch, end_offset = partition.log.end_offset_for_epoch(wanted.leader_epoch)
+        leader_epoch, end_offset = partition.end_offset_for_epoch(wanted.leader_epoch)
         answer.update(leader_epoch=leader_epoch, end_offset=end_offset)
     return answer

@@ -74,8 +74,12 @@ def _append(broker: Broker, name: str | None, data: Any, version: int, unflushed
         appended = partition.append(records)
     except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
         stats.failed_produce_requests += 1
-        code = error_code_of(error)
-        return _failure(index, code, str(error) if isinstance(error, KafkaError) else None)
+        failure = _failure(index, error_code_of(error), str(error) if isinstance(error, KafkaError) else None)
+        if isinstance(error, KafkaError) and error.record_errors:
+            failure["record_errors"] = [
+                {"batch_index": number, "batch_index_error_message": why} for number, why in error.record_errors
+            ]
+        return failure
     if not appended.is_duplicate:
         stats.bytes_in += len(records)
         stats.messages_in += appended.last_offset - appended.base_offset + 1

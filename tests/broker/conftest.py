@@ -1,0 +1,36 @@
+import pytest
+from brokerbed import OTHER_KAFKA, Client
+
+from headrace import Broker
+
+
+@pytest.fixture(scope="session")
+def shared_broker():
+    """One broker for all tests that leave its settings alone and use topics of their own."""
+    if OTHER_KAFKA:
+        pytest.skip("needs our own broker")
+    with Broker() as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def address(request):
+    return OTHER_KAFKA or request.getfixturevalue("shared_broker").bootstrap_servers
+
+
+@pytest.fixture
+def client(address):
+    with Client(address) as made:
+        yield made
+
+
+@pytest.fixture
+def topic(client):
+    return client.create_topic()
+
+
+@pytest.fixture
+def ours():
+    """For tests of what differs from Apache Kafka, or is not the protocol's."""
+    if OTHER_KAFKA:
+        pytest.skip("not how Apache Kafka does it")
