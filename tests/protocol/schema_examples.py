@@ -88,4 +88,4 @@ def _one(kind, random):
 
 
 def seeded(*seed):
-    return Random(repr(seed))  # noqa: S311
+    return Random(repr(seed))
