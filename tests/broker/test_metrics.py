@@ -211,6 +211,25 @@ def test_openmetrics_is_spoken_too(broker):
     assert "kafka_server_brokertopicmetrics_messagesin" in names
 
 
+def test_compaction_shows_how_dirty_logs_are():
+    compacted = {"cleanup_policy": "compact", "segment_bytes": 1000, "min_cleanable_dirty_ratio": 1}
+    with (
+        Broker(config={**ANYWHERE, "log.cleaner.backoff.ms": 10}) as broker,
+        Client(broker.bootstrap_servers) as client,
+    ):
+        topic = client.create_topic(**compacted)
+        for _ in range(3):
+            client.produce(topic, batch(value=b"v" * 800))
+        dirty = 0
+        while not dirty:
+            scraped = Scraped(broker)
+            dirty = scraped("kafka_log_logcleanermanager_max_dirty_percent")
+        assert dirty == 100
+        assert 0 <= scraped("kafka_log_logcleanermanager_time_since_last_run_ms") < 60_000
+        (folder,) = [home.path for home in broker.core.logs.homes]
+        assert scraped("kafka_log_logcleanermanager_uncleanable_partitions_count", logDirectory=folder) == 0
+
+
 def test_names_are_unique_and_documented():
     names = [family.name for family in FAMILIES]
     assert len(names) == len(set(names))

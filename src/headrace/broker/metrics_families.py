@@ -170,6 +170,16 @@ _LOGS = (
         of.uncleanable_logs,
         "logDirectory",
     ),
+    _gauge(
+        "kafka_log_logcleanermanager_max_dirty_percent",
+        "How much of the filthiest compacted log is not compacted, when compaction last looked.",
+        of.max_dirty_percent,
+    ),
+    _gauge(
+        "kafka_log_logcleanermanager_time_since_last_run_ms",
+        "Milliseconds since compaction last looked at the logs. Growing beyond `log.cleaner.backoff.ms`: it is busy.",
+        of.since_last_cleaning_ms,
+    ),
 )  # fmt: skip
 
 _CLUSTER = (

@@ -225,6 +225,14 @@ def uncleanable_logs(view: View) -> Iterator[Value]:
         yield (home.path,), found[home.path]
 
 
+def max_dirty_percent(view: View) -> Iterator[Value]:
+    yield (), round(100 * view.broker.maintenance.cleaner.max_dirty_ratio)
+
+
+def since_last_cleaning_ms(view: View) -> Iterator[Value]:
+    yield (), view.broker.clock.monotonic_ms() - view.broker.maintenance.cleaner.last_look_ms
+
+
 # -- replicas and cluster ---------------------------------------------------------------------------------------------
 
 

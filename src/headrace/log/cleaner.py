@@ -105,6 +105,9 @@ class Cleaner:
         self._under_way: set[PartitionLog] = set()
         #: Logs with something in them that cannot be read; they are left alone until the next start, as in Kafka.
         self._uncleanable: set[PartitionLog] = set()
+        #: When logs were last looked at, and how dirty the filthiest was then.
+        self.last_look_ms = clock.monotonic_ms()
+        self.max_dirty_ratio = 0.0
 
     @property
     def uncleanable(self) -> frozenset[PartitionLog]:
@@ -116,14 +119,17 @@ class Cleaner:
     def next_to_clean(self, logs: Iterable[PartitionLog]) -> PartitionLog | None:
         """The filthiest of the logs that are due."""
         filthiest: tuple[float, PartitionLog] | None = None
+        max_dirty_ratio = 0.0
         for log in logs:
             if not log.config.is_compacted or log in self._under_way or log in self._uncleanable:
                 continue
             if log.is_closed or log.home.error is not None:
                 continue
             dirt = self.dirt_of(log)
+            max_dirty_ratio = max(max_dirty_ratio, dirt.ratio)
             if _is_due(log, dirt) and (filthiest is None or dirt.ratio > filthiest[0]):
                 filthiest = dirt.ratio, log
+        self.last_look_ms, self.max_dirty_ratio = self._clock.monotonic_ms(), max_dirty_ratio
         return filthiest[1] if filthiest else None
 
     def dirt_of(self, log: PartitionLog) -> Dirt:

@@ -39,7 +39,8 @@ _NOT_YET = """\
 ## Not here yet
 
 Replication (ISR changes, replica lag, `FetchFollower`), groups, transactions and quotas: their metrics come with them.
-Rates (`OneMinuteRate` and the like) never will: that is what Prometheus' `rate()` is for.
+The idle percentages of Kafka's thread pools have no counterpart, as one event loop does their work: a broker that is
+busy has `rate(process_cpu_seconds_total[1m])` near 1. Rates (`OneMinuteRate` and the like) are left to Prometheus.
 """
 
 
