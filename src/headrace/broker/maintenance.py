@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import cached_property
 from logging import getLogger
 from typing import TYPE_CHECKING
 
-from headrace.log.cleaner import Cleaner, CleanerConfig
 from headrace.runtime.timer import TimerTask
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
+    from headrace.log.cleaner import Cleaner, CleanerConfig
 
 logger = getLogger(__name__)
 
@@ -32,8 +33,6 @@ class Maintenance:
         self._running: set[asyncio.Task[None]] = set()
         self._is_stopped = False
         config = broker.config
-        self._cleaner = Cleaner(broker.clock, self._cleaner_config())
-        config.on_any_change(lambda _: setattr(self._cleaner, "config", self._cleaner_config()))
         self._jobs: dict[str, tuple[Callable[[], int], Callable[[], Awaitable[None]]]] = {
             "retention": (lambda: config.int("log.retention.check.interval.ms"), self._retention),
             "checkpoint": (lambda: config.int("log.flush.offset.checkpoint.interval.ms"), self._checkpoint),
@@ -44,9 +43,12 @@ class Maintenance:
         if config.bool("log.cleaner.enable"):
             self._jobs["compaction"] = (lambda: config.int("log.cleaner.backoff.ms"), self._compact)
 
-    @property
+    @cached_property
     def cleaner(self) -> Cleaner:
-        return self._cleaner
+        """Made, and imported, when the first round comes: a start does not pay for it."""
+        from headrace.log.cleaner import Cleaner
+
+        return Cleaner(self._broker.clock)
 
     def start(self) -> None:
         for name in self._jobs:
@@ -102,7 +104,8 @@ class Maintenance:
 
     async def _compact(self) -> None:
         """One log after the other, until none is dirty enough."""
-        cleaner, broker = self._cleaner, self._broker
+        cleaner, broker = self.cleaner, self._broker
+        cleaner.config = self._cleaner_config()
         while not self._is_stopped and (log := cleaner.next_to_clean(broker.logs.all())) is not None:
             plan = cleaner.plan(log)
             if plan is None:
@@ -115,6 +118,8 @@ class Maintenance:
             cleaner.commit(log, cleaned)
 
     def _cleaner_config(self) -> CleanerConfig:
+        from headrace.log.cleaner import CleanerConfig
+
         config = self._broker.config
         return CleanerConfig(
             dedupe_buffer_bytes=config.int("log.cleaner.dedupe.buffer.size"),

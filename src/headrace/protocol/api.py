@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 from headrace.protocol.array_guard import Guard, GuardFailed, guard_of
 from headrace.protocol.encoder import Encode, Message, Placed, encoder_of
 from headrace.protocol.kio import (
-    DecodeFailed,
     Reader,
     UnknownTag,
+    decode_failures,
     entity_reader,
     load_request_schema,
     load_response_schema,
@@ -224,7 +224,7 @@ def read_request_body(header: RequestHeader, frame: memoryview) -> Any:
         except UnknownTag:
             schema = load_request_schema(header.api, header.version)
             return how.read_body(without_unknown_tags(schema, frame[header.body_at :]), 0)[0]
-    except (*GuardFailed, *DecodeFailed) as error:
+    except GuardFailed + decode_failures() as error:
         raise BadRequest(f"the body of {header.api.label} v{header.version} cannot be read: {error}") from None
 
 

@@ -13,20 +13,19 @@ _hypothesis = sys.modules.get("hypothesis", _ABSENT)
 if _hypothesis is _ABSENT:
     sys.modules["hypothesis"] = None  # type: ignore[assignment]  # makes "import hypothesis" raise ImportError
 
+from kio._kio_native import entity_reader  # noqa: E402  kio.serial would import the encoders too
 from kio.index import load_request_schema, load_response_schema  # noqa: E402
 from kio.schema.errors import ErrorCode  # noqa: E402
 from kio.schema.index import api_key_map, schema_name_map  # noqa: E402
-from kio.serial import entity_reader  # noqa: E402
-from kio.serial.errors import SerialError  # noqa: E402
 
 if _hypothesis is _ABSENT:
     del sys.modules["hypothesis"]
 
 __all__ = [
-    "DecodeFailed",
     "ErrorCode",
     "Reader",
     "UnknownTag",
+    "decode_failures",
     "entity_reader",
     "load_request_schema",
     "load_response_schema",
@@ -35,11 +34,15 @@ __all__ = [
 #: Reads an entity at a place of a buffer: (the entity, how many bytes it took).
 Reader = Callable[[memoryview | bytes, int], tuple[Any, int]]
 
-#: What kio's readers raise on bytes that do not fit the schema.
-DecodeFailed = (SerialError, ValueError, OverflowError, MemoryError)
-
 #: What they raise on a tagged field that the schema does not have.
 UnknownTag = KeyError
+
+
+def decode_failures() -> tuple[type[Exception], ...]:
+    """What kio's readers raise on bytes that do not fit the schema."""
+    from kio.serial.errors import SerialError
+
+    return (SerialError, ValueError, OverflowError, MemoryError)
 
 
 def versions_of(api_key: int) -> range:
