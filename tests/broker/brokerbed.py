@@ -43,7 +43,7 @@ def on_loop(broker, function, *arguments):
     def run():
         try:
             done.set_result(function(*arguments))
-        except BaseException as error:
+        except Exception as error:  # noqa: BLE001  raised where the test waits
             done.set_exception(error)
 
     broker.core.loop.call_soon_threadsafe(run)
@@ -70,9 +70,13 @@ class Client(RawClient):
         }
         (answer,) = self.ask(Api.CREATE_TOPICS, 7, topics=[topic], timeout=10_000, validate_only=False).topics
         assert answer.error_code == 0, answer
-        while OTHER_KAFKA and any(self.offset(name, -1, partition=index).error_code for index in range(partitions)):
-            pass  # its brokers hear of a topic a moment later
+        self.settle(name, partitions)
         return name
+
+    def settle(self, name, partitions=1):
+        """Apache Kafka's brokers hear of a topic a moment later; ours when the answer comes."""
+        while OTHER_KAFKA and any(self.offset(name, -1, partition=index).error_code for index in range(partitions)):
+            pass
 
     def id_of(self, name):
         (topic,) = self.metadata([name]).topics

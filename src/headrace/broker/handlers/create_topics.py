@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.broker.dispatch import Reply
 from headrace.broker.request import Request
 from headrace.controller.topics import NewTopic
-from headrace.protocol.errors import InvalidConfig, InvalidRequest, code_for_errors
+from headrace.protocol.errors import InvalidConfig, InvalidReplicaAssignment, InvalidRequest, code_for_errors
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
@@ -53,7 +53,7 @@ def _read(topic: Any) -> NewTopic:
         configs[config.name] = config.value
     assignment = {given.partition_index: tuple(given.broker_ids) for given in topic.assignments}
     if len(assignment) != len(topic.assignments):
-        raise InvalidRequest("a partition is assigned twice")
+        raise InvalidReplicaAssignment("a partition is assigned twice")
     if assignment and (topic.num_partitions != _DEFAULT or topic.replication_factor != _DEFAULT):
         raise InvalidRequest("give either an assignment, or a number of partitions and a replication factor")
     return NewTopic(topic.name, topic.num_partitions, topic.replication_factor, assignment, configs)

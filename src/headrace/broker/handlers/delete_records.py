@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.broker.dispatch import Reply
 from headrace.broker.metadata_cache import INTERNAL_TOPICS
 from headrace.broker.request import Request
-from headrace.protocol.errors import InvalidTopic, PolicyViolation, code_for_errors
+from headrace.protocol.errors import InvalidTopic, OffsetOutOfRange, PolicyViolation, code_for_errors
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
@@ -36,6 +36,8 @@ def _delete(broker: Broker, topic: str, wanted: Any) -> dict[str, object]:
         if not partition.log.config.is_deleted:
             raise PolicyViolation(f"{topic} is compacted only; deleting records needs cleanup.policy=delete")
         to_offset = partition.high_watermark if wanted.offset == _HIGH_WATERMARK else wanted.offset
+        if to_offset < 0:
+            raise OffsetOutOfRange(f"offset {to_offset} is below every record")
         partition.log.advance_log_start(to_offset)
         answer["low_watermark"] = partition.log.log_start_offset
     return answer

@@ -11,11 +11,12 @@ from uuid import UUID
 
 from headrace.broker.dispatch import Reply
 from headrace.broker.request import Request
-from headrace.protocol.errors import InvalidRequest, TopicDeletionDisabled, code_for_errors
+from headrace.protocol.errors import InvalidRequest, KafkaError, TopicDeletionDisabled, code_for_errors
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
 
+_HAS_ITS_OWN_CODE = 3  # before, a client would not know TOPIC_DELETION_DISABLED
 _BY_NAME_OR_ID = 6
 
 
@@ -25,14 +26,31 @@ async def handle(request: Request, broker: Broker) -> Reply:
         wanted = [(topic.name, topic.topic_id) for topic in body.topics]
     else:
         wanted = [(name, None) for name in body.topic_names]
-    twice = {each for each, times in Counter(wanted).items() if times > 1}
-    return {"responses": [await _delete(broker, *each, is_twice=each in twice) for each in dict.fromkeys(wanted)]}
+    disabled = None
+    if not broker.config.bool("delete.topic.enable"):
+        refusal = TopicDeletionDisabled if request.version >= _HAS_ITS_OWN_CODE else InvalidRequest
+        disabled = refusal("delete.topic.enable is false")
+    times_meant = Counter(_meant(broker, *each) for each in wanted)
+    return {
+        "responses": [
+            await _delete(broker, *each, disabled, is_twice=times_meant[_meant(broker, *each)] > 1)
+            for each in dict.fromkeys(wanted)
+        ]
+    }
 
 
-async def _delete(broker: Broker, name: str | None, topic_id: UUID | None, *, is_twice: bool) -> dict[str, Any]:
+def _meant(broker: Broker, name: str | None, topic_id: UUID | None) -> str | UUID | None:
+    """One thing for a topic, however it is called."""
+    topic = broker.metadata.get_by_id(topic_id) if topic_id else None
+    return name or (topic.name if topic else topic_id)
+
+
+async def _delete(
+    broker: Broker, name: str | None, topic_id: UUID | None, disabled: KafkaError | None, *, is_twice: bool
+) -> dict[str, Any]:
     with code_for_errors(name=name, topic_id=topic_id) as answer:
-        if not broker.config.bool("delete.topic.enable"):
-            raise TopicDeletionDisabled("delete.topic.enable is false")
+        if disabled is not None:
+            raise disabled
         if (name is None) == (topic_id is None):
             raise InvalidRequest("give either a topic's name or its id")
         if is_twice:

@@ -12,7 +12,7 @@ from headrace.broker.authorized import TOPIC_OPERATIONS
 from headrace.broker.dispatch import Reply
 from headrace.broker.metadata_cache import PartitionInfo
 from headrace.broker.request import Request
-from headrace.protocol.errors import ErrorCode
+from headrace.protocol.errors import ErrorCode, InvalidTopic
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 async def handle(request: Request, broker: Broker) -> Reply:
     body, metadata = request.body, broker.metadata
-    room = min(body.response_partition_limit, broker.config.int("max.request.partition.size.limit"))
+    room = max(1, min(body.response_partition_limit, broker.config.int("max.request.partition.size.limit")))
     first_name, first_index = (body.cursor.topic_name, body.cursor.partition_index) if body.cursor else ("", 0)
     names = sorted({topic.name for topic in body.topics}) or [topic.name for topic in metadata]
     topics: list[dict[str, Any]] = []
@@ -29,8 +29,10 @@ async def handle(request: Request, broker: Broker) -> Reply:
             continue
         topic = metadata.get(name)
         if topic is None:
-            topics.append({"error_code": ErrorCode.unknown_topic_or_partition, "name": name, "partitions": ()})
+            topics.append({"error_code": _why_missing(broker, name), "name": name, "partitions": ()})
             continue
+        if room <= 0:
+            return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": 0}}
         start = max(0, first_index) if name == first_name else 0
         stop = min(len(topic.partitions), start + room)
         topics.append(
@@ -46,6 +48,14 @@ async def handle(request: Request, broker: Broker) -> Reply:
         if stop < len(topic.partitions):
             return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": stop}}
     return {"topics": topics}
+
+
+def _why_missing(broker: Broker, name: str) -> ErrorCode:
+    try:
+        broker.topics.check_name(name)
+    except InvalidTopic as error:
+        return error.code
+    return ErrorCode.unknown_topic_or_partition
 
 
 def _partition(index: int, info: PartitionInfo) -> dict[str, Any]:

@@ -1,0 +1,60 @@
+"""ApiVersions: the table of what is spoken, and stepping down to it."""
+
+from struct import pack, unpack_from
+
+import pytest
+from brokerbed import all_versions
+
+from headrace.broker.dispatch import served_apis
+from headrace.protocol.api import Api, versions_of
+from headrace.protocol.errors import ErrorCode
+from headrace.testing.raw_client import decode_response
+
+
+def ask(client, version=3, name="test", software_version="1.0"):
+    fields = {"client_software_name": name, "client_software_version": software_version}
+    return client.ask(Api.API_VERSIONS, version, **fields)
+
+
+@pytest.mark.parametrize("version", all_versions(Api.API_VERSIONS))
+def test_every_version(client, version):
+    answer = ask(client, version)
+    assert answer.error_code == 0
+    keys = {entry.api_key for entry in answer.api_keys}
+    assert {Api.PRODUCE, Api.FETCH, Api.METADATA, Api.API_VERSIONS} <= keys
+
+
+def test_the_table_is_what_has_a_handler(client, ours):
+    table = {entry.api_key: range(entry.min_version, entry.max_version + 1) for entry in ask(client).api_keys}
+    assert [*table] == sorted(served_apis())
+    for api in served_apis():
+        spoken = versions_of(api)
+        assert table[api].stop == spoken.stop
+        assert table[api].start == (0 if api is Api.PRODUCE else spoken.start)
+
+
+@pytest.mark.parametrize("version", [99, 5])
+def test_a_newer_client_is_told_in_v0(client, version):
+    client.send_frame(pack(">hhih", Api.API_VERSIONS, version, 42, -1) + bytes(10))
+    frame = client.read_frame()
+    assert unpack_from(">i", frame) == (42,)
+    answer = decode_response(Api.API_VERSIONS, 0, frame)
+    assert answer.error_code == ErrorCode.unsupported_version
+    assert Api.API_VERSIONS in {entry.api_key for entry in answer.api_keys}
+    assert ask(client).error_code == 0
+
+
+@pytest.mark.parametrize(("name", "version"), [("-x", "1"), ("x", ""), ("", "1"), ("a b", "1"), ("x", "1-")])
+def test_odd_software_names(client, name, version):
+    answer = ask(client, 3, name, version)
+    assert (answer.error_code, answer.api_keys) == (ErrorCode.invalid_request, ())
+
+
+def test_a_client_that_says_nothing_about_itself_in_old_versions(client):
+    assert ask(client, 0).error_code == 0
+
+
+def test_the_clients_software_is_remembered(shared_broker, client):
+    ask(client, 3, "apache-kafka-java", "4.3.0")
+    known = {connection.client_software for connection in shared_broker.core.connections}
+    assert ("apache-kafka-java", "4.3.0") in known
