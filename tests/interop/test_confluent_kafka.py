@@ -119,7 +119,7 @@ def test_a_header_may_have_no_value(bootstrap: str, topic: str) -> None:
 def test_codecs(bootstrap: str, topic: str, codec: str, stored_codecs: Callable[[str], set[str]]) -> None:
     values = many(1000)
     produce(bootstrap, topic, values, **{"compression.type": codec})
-    assert stored_codecs(topic) == {codec}
+    assert codec in stored_codecs(topic)  # a batch that would not shrink goes plain
     assert values_of(bootstrap, topic) == values
 
 
