@@ -68,6 +68,16 @@ def test_segment_ms_counts_from_the_first_batch(bed):
     assert base_offsets(log) == [0, 2]
 
 
+def test_a_compacted_log_rolls_in_time_for_its_compaction_lag(bed):
+    bed.config = LogConfig(segment_ms=5000, max_compaction_lag_ms=1000, cleanup_policy=frozenset({"compact"}))
+    log = bed.fresh()
+    start = bed.clock.wall_ms()
+    append(log, timestamp_ms=start), append(log, timestamp_ms=start + 1000)
+    assert base_offsets(log) == [0]
+    append(log, timestamp_ms=start + 1001)
+    assert base_offsets(log) == [0, 2]
+
+
 def test_a_full_index_rolls(bed):
     bed.config = LogConfig(segment_index_bytes=36, index_interval_bytes=1)
     log = bed.fresh()

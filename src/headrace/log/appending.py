@@ -169,7 +169,7 @@ def _must_roll(
         if first_ms < 0:
             first_ms = segment.rolls_since_ms()
         waited_ms = max_timestamp_ms - first_ms if first_ms >= 0 else now_ms - segment.created_ms
-        if waited_ms > config.segment_ms - segment.jitter_ms(config.segment_jitter_ms):
+        if waited_ms > config.roll_ms - segment.jitter_ms(config.segment_jitter_ms):
             return True
     return segment.is_index_full(config.segment_index_bytes)
 

@@ -41,6 +41,8 @@ class LogConfig:
     producer_id_expiration_ms: int = DAY_MS
     #: Whether a client's batch goes to disk as it came, so that its header tells all that must be known.
     takes_batches_as_they_are: bool = field(init=False)
+    #: After how long a segment is finished. A compacted log's must be, for what is in it to be cleaned in time.
+    roll_ms: int = field(init=False)
 
     def __post_init__(self) -> None:
         plain = (
@@ -51,6 +53,8 @@ class LogConfig:
             and self.message_timestamp_before_max_ms == UNLIMITED
         )
         object.__setattr__(self, "takes_batches_as_they_are", plain)
+        roll_ms = min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms
+        object.__setattr__(self, "roll_ms", roll_ms)
 
     @property
     def is_compacted(self) -> bool:
