@@ -1,0 +1,78 @@
+"""The topics in which coordinators keep their state: made on first use, compacted, in Kafka's layout.
+
+A group or a transactional id belongs to one partition, by the hash of its name, and so to that partition's leader.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.controller.topics import NewTopic
+from headrace.protocol.errors import TopicAlreadyExists
+from headrace.replication.journal import Journal
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+GROUPS = "__consumer_offsets"
+TRANSACTIONS = "__transaction_state"
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """Under which settings the topic is made."""
+
+    prefix: str
+    configs: dict[str, str]
+
+
+_KINDS = {
+    GROUPS: _Kind("offsets.topic", {"cleanup.policy": "compact", "compression.type": "producer"}),
+    TRANSACTIONS: _Kind(
+        "transaction.state.log",
+        {
+            "cleanup.policy": "compact",
+            "compression.type": "uncompressed",
+            "unclean.leader.election.enable": "false",
+        },
+    ),
+}
+
+
+class InternalTopics:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def exists(self, name: str) -> bool:
+        return self._broker.metadata.get(name) is not None
+
+    def partition_count(self, name: str) -> int:
+        """Of the topic if it is there, else what it will have."""
+        topic = self._broker.metadata.get(name)
+        return (
+            self._broker.config.int(f"{_KINDS[name].prefix}.num.partitions") if topic is None else len(topic.partitions)
+        )
+
+    async def ensure(self, name: str) -> None:
+        """Makes the topic if it is not there. Of replicas it gets as many as there are brokers for."""
+        if self.exists(name):
+            return
+        kind, config = _KINDS[name], self._broker.config
+        new = NewTopic(
+            name,
+            config.int(f"{kind.prefix}.num.partitions"),
+            min(config.int(f"{kind.prefix}.replication.factor"), len(self._broker.metadata.nodes)),
+            configs={**kind.configs, "segment.bytes": str(config.int(f"{kind.prefix}.segment.bytes"))},
+        )
+        with suppress(TopicAlreadyExists):  # made meanwhile by another request
+            await self._broker.topics.create(new)
+
+    def journal(self, name: str, index: int) -> Journal:
+        broker = self._broker
+        return Journal(
+            broker.partitions.leader(name, index),
+            broker.clock,
+            on_write=lambda: broker.delayed_fetch.check_and_complete((name, index)),
+        )

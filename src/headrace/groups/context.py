@@ -1,0 +1,41 @@
+"""What groups need from the broker around them, and nothing more."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+from uuid import UUID
+
+from headrace.runtime.clock import Clock
+from headrace.runtime.timer import Timer
+
+
+class Settings(Protocol):
+    """The broker's settings, by Kafka's names. Asked anew each time, so that a dynamic change holds at once."""
+
+    def int(self, name: str) -> int: ...
+    def bool(self, name: str) -> bool: ...
+    def str(self, name: str) -> str: ...
+    def list(self, name: str) -> tuple[str, ...]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTopic:
+    name: str
+    topic_id: UUID
+    partition_count: int
+    #: For each partition, the racks of its replicas.
+    racks: tuple[frozenset[str], ...] = ()
+
+
+class TopicLookup(Protocol):
+    def topic(self, name: str) -> KnownTopic | None: ...
+    def topic_by_id(self, topic_id: UUID) -> KnownTopic | None: ...
+    def all_topics(self) -> Iterable[KnownTopic]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class GroupContext:
+    clock: Clock
+    timer: Timer
+    settings: Settings
+    topics: TopicLookup
