@@ -22,6 +22,7 @@ from types import TracebackType
 
 from headrace.broker.broker import Broker as _Broker
 from headrace.broker.config import BrokerConfig
+from headrace.log.disk import Disk
 from headrace.runtime.clock import Clock
 
 #: What suits a broker that is made for one test: little waiting, one replica, files gone at once.
@@ -36,11 +37,13 @@ class Broker:
         listen: str = "127.0.0.1:0",
         config: Mapping[str, object] | None = None,
         clock: Clock | None = None,
+        disk: Disk | None = None,
     ) -> None:
         self._data = None if data is None else Path(data)
         self._listen = listen
         self._properties = {name: _text(value) for name, value in (config or {}).items()}
         self._clock = clock
+        self._disk = disk
         self._temporary: Path | None = None
         self._broker: _Broker | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -74,7 +77,7 @@ class Broker:
     async def __aenter__(self) -> Broker:
         if self._data is None:
             self._temporary = Path(mkdtemp(prefix="headrace-"))
-        broker = _Broker(self._config(), clock=self._clock)
+        broker = _Broker(self._config(), clock=self._clock, disk=self._disk)
         try:
             await broker.start()
         except BaseException:

@@ -27,6 +27,9 @@ class FakeConnection:
         if not self.is_closed:
             self.answers.append(reply)
 
+    def send_held(self):
+        pass
+
     def abort(self, reason):
         if not self.is_closed:
             self.reasons.append(reason)

@@ -28,6 +28,7 @@ from headrace.broker.registration import Registration
 from headrace.broker.request_queue import RequestQueue
 from headrace.broker.topic_host import TopicHost
 from headrace.controller.topics import Topics
+from headrace.coordination.interface import CoordinationError
 from headrace.coordination.local import LocalCoordination, TreeHost
 from headrace.coordination.paths import encode_uuid, random_uuid
 from headrace.log.config import LogConfig
@@ -56,8 +57,9 @@ class StartError(Exception):
 
 
 class Broker:
-    def __init__(self, config: BrokerConfig, *, clock: Clock | None = None) -> None:
+    def __init__(self, config: BrokerConfig, *, clock: Clock | None = None, disk: Disk | None = None) -> None:
         self.config = config
+        self._disk = disk or Disk()
         self.clock: Clock = clock or SystemClock()
         self.broker_id = config.broker_id or 0
         self.metrics = Metrics(topic_exists=lambda name: self.metadata.get(name) is not None)
@@ -141,7 +143,7 @@ class Broker:
             raise StartError(f"cannot serve metrics on {wanted}: {error.strerror}") from None
 
     async def _open_storage(self) -> None:
-        cluster_id = known_cluster_id(Disk(), map(str, self._directories)) or encode_uuid(random_uuid())
+        cluster_id = known_cluster_id(self._disk, map(str, self._directories)) or encode_uuid(random_uuid())
         self.logs = LogManager(
             self._directories,
             default_config=topic_log_config({}, self.config),
@@ -149,16 +151,22 @@ class Broker:
             clock=self.clock,
             broker_id=self.broker_id,
             cluster_id=cluster_id,
+            disk=self._disk,
+            on_offline=self._log_dir_failed,
         )
         try:
             self.logs.load(threads=self.config.int("num.recovery.threads.per.data.dir"))
         except LogDirError as error:
             raise StartError(str(error)) from None
         self.metadata = MetadataCache(cluster_id)
-        self.tree = TreeHost.open(self._directories[0] / COORDINATION_FOLDER, self.clock)
+        try:
+            self.tree = TreeHost.open(self._directories[0] / COORDINATION_FOLDER, self.clock)
+        except (OSError, CoordinationError) as error:
+            self.logs.abandon()
+            raise StartError(f"cannot open the znode tree in the first log dir: {error}") from None
         self.coordination = LocalCoordination(self.tree)
         self.producer_ids = ProducerIds(self.coordination, self.broker_id)
-        host = TopicHost(
+        host = self._topic_host = TopicHost(
             self.broker_id,
             self.config,
             self.logs,
@@ -177,7 +185,7 @@ class Broker:
         await registration.register()
         await registration.load_dynamic_configs()
         await registration.load_topics(host)
-        self.config.on_any_change(lambda names: self._defaults_changed(names, host))
+        self.config.on_any_change(self._defaults_changed)
 
     def _forget_log(self, log: PartitionLog) -> None:
         self.maintenance.cleaner.forget(log)
@@ -191,14 +199,22 @@ class Broker:
             overrides = {}  # while loading: the topics are not read yet, and set it right then
         return topic_log_config(overrides, self.config)
 
-    def _defaults_changed(self, names: frozenset[str], host: TopicHost) -> None:
+    def _defaults_changed(self, names: frozenset[str]) -> None:
         if names & {*TOPIC_DEFAULT_NAMES, "producer.id.expiration.ms"}:
-            self.maintenance.run_soon(self._refresh_topics(host))
+            self.maintenance.run_soon(self._refresh_topics())
 
-    async def _refresh_topics(self, host: TopicHost) -> None:
-        """A broker setting changed that is the default of topics' settings."""
+    def _log_dir_failed(self, _folder: Path, _error: OSError) -> None:
+        """On whatever thread it was met."""
+        self.loop.call_soon_threadsafe(self._show_failed_logs)
+
+    def _show_failed_logs(self) -> None:
+        if self._is_running:  # else its topics are looked at when all dirs are
+            self.maintenance.run_soon(self._refresh_topics())
+
+    async def _refresh_topics(self) -> None:
+        """A broker setting changed that is the default of topics' settings, or some logs do not work any more."""
         for topic in list(self.metadata):
-            await host.topic_changed(self.topics.named(topic.name))
+            await self._topic_host.topic_changed(self.topics.named(topic.name))
 
     # -- what handlers use ------------------------------------------------------------------------------------------
 

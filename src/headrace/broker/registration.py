@@ -116,6 +116,8 @@ class Registration:
     async def load_topics(self, host: TopicHost) -> None:
         broker = self._broker
         for topic in await broker.topics.load():
+            if broker.logs.offline:
+                host.lose_missing_logs(topic)
             await host.topic_changed(topic)
         strangers: dict[str, dict[int, PartitionLog]] = defaultdict(dict)
         for log in list(broker.logs.all()):

@@ -56,6 +56,14 @@ class TopicHost:
                 await asyncio.sleep(0)
         self._metadata.put(TopicInfo(topic.name, topic.topic_id, tuple(infos)))
 
+    def lose_missing_logs(self, topic: Topic) -> None:
+        """For a topic that is not new, while some log dir is offline: a log that is not in the others is in that one,
+        and may not be started anew."""
+        for index, replicas in enumerate(topic.assignment):
+            if self._broker_id in replicas and self._logs.get(topic.name, index) is None:
+                logger.error("partition %s-%d cannot be served: its log dir is offline", topic.name, index)
+                self._partitions.lose(topic.name, index)
+
     async def topic_deleted(self, topic: Topic) -> None:
         self._metadata.remove(topic.name)
         for index in range(len(topic.assignment)):
@@ -70,12 +78,26 @@ class TopicHost:
         partition = self._partitions.get(topic.name, index)
         if partition is not None:
             partition.log.config = log_config
+            if partition.log.home.error is not None:
+                self._partitions.lose(topic.name, index)
+                return False
             return True
+        if self._partitions.is_lost(topic.name, index):
+            return False
         try:
-            log = self._logs.get(topic.name, index) or self._logs.create(topic.name, index, topic.topic_id)
+            log = self._logs.get(topic.name, index) or self._create_log(topic, index)
         except StorageError as error:
             logger.error("partition %s-%d cannot be served: %s", topic.name, index, error)
+            self._partitions.lose(topic.name, index)
             return False
         log.config = log_config
         self._partitions.add(Partition(log, leader_epoch))
         return True
+
+    def _create_log(self, topic: Topic, index: int) -> PartitionLog:
+        while True:
+            try:
+                return self._logs.create(topic.name, index, topic.topic_id)
+            except StorageError:
+                if not self._logs.online:
+                    raise

@@ -62,7 +62,10 @@ def claim(disk: Disk, folder: str, broker_id: int, cluster_id: str) -> None:
 def known_cluster_id(disk: Disk, folders: Iterable[str]) -> str | None:
     """The cluster that the first folder with a ``meta.properties`` belongs to."""
     for folder in folders:
-        data = disk.read_file(f"{folder}/{META}")
+        try:
+            data = disk.read_file(f"{folder}/{META}")
+        except OSError:
+            continue  # who loads the dir will meet it again, and say so
         if data is not None:
             return parse_properties(data.decode(errors="replace")).get("cluster.id")
     return None

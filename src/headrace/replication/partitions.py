@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator
 
-from headrace.protocol.errors import UnknownTopicOrPartition
+from headrace.protocol.errors import StorageError, UnknownTopicOrPartition
 from headrace.replication.partition import ANY_EPOCH, Partition
 
 
 class Partitions:
     def __init__(self) -> None:
         self._partitions: dict[tuple[str, int], Partition] = {}
+        self._lost: set[tuple[str, int]] = set()
 
     def __len__(self) -> int:
         return len(self._partitions)
@@ -21,6 +22,15 @@ class Partitions:
 
     def remove(self, topic: str, index: int) -> None:
         self._partitions.pop((topic, index), None)
+        self._lost.discard((topic, index))
+
+    def lose(self, topic: str, index: int) -> None:
+        """The partition is ours, but its log is on a disk that does not work."""
+        self._partitions.pop((topic, index), None)
+        self._lost.add((topic, index))
+
+    def is_lost(self, topic: str, index: int) -> bool:
+        return (topic, index) in self._lost
 
     def get(self, topic: str, index: int) -> Partition | None:
         return self._partitions.get((topic, index))
@@ -32,6 +42,8 @@ class Partitions:
         """
         partition = self._partitions.get((topic, index))
         if partition is None:
+            if (topic, index) in self._lost:
+                raise StorageError(f"the log of {topic}-{index} is on a log dir that is offline")
             raise UnknownTopicOrPartition(f"this broker has no partition {topic}-{index}")
         if epoch != ANY_EPOCH:
             partition.check_epoch(epoch)

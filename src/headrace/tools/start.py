@@ -75,9 +75,9 @@ def _properties(options: argparse.Namespace) -> dict[str, str]:
     """The command line over the file over our defaults."""
     properties = {} if options.config is None else read_properties_file(options.config)
     if options.data is not None or not {"log.dirs", "log.dir"} & properties.keys():
-        properties["log.dirs"] = options.data or "headrace-data"
+        properties["log.dirs"] = "headrace-data" if options.data is None else options.data
     if options.listen is not None or "listeners" not in properties:
-        properties["listeners"] = f"PLAINTEXT://{options.listen or '127.0.0.1:9092'}"
+        properties["listeners"] = f"PLAINTEXT://{'127.0.0.1:9092' if options.listen is None else options.listen}"
     if options.metrics is not None:
         properties["headrace.metrics.listener"] = options.metrics
     properties.update(parse_overrides(options.overrides))

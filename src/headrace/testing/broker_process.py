@@ -1,0 +1,112 @@
+"""A broker in a process of its own, for tests that kill it, measure it, or look at what it says.
+
+::
+
+    with BrokerProcess(folder) as broker:           # serves when this line is reached
+        ...  # clients at broker.address
+        broker.kill()                               # SIGKILL: whatever was not on disk is gone
+    with BrokerProcess(folder) as broker: ...       # recovers
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from selectors import EVENT_READ, DefaultSelector
+from tempfile import TemporaryFile
+from typing import Self
+
+_COMMAND = (sys.executable, "-c", "from headrace.tools.main import main; main()", "start")
+_PATIENCE_S = 30.0
+
+
+class StartFailed(Exception):
+    """The process ended before it was ready; what it said is the message."""
+
+
+class BrokerProcess:
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        """Starts ``headrace start`` on a free port with further arguments; returns when it serves.
+
+        :raises StartFailed: if it ends instead.
+        """
+        self._stderr = TemporaryFile()  # noqa: SIM115  lives as long as this object
+        self._process = subprocess.Popen(
+            [*_COMMAND, "--data", str(folder), "--listen", "127.0.0.1:0", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+            text=True,
+        )
+        try:
+            self.address = self._ready_line().removeprefix("ready ").strip()
+        except BaseException:
+            self.close()
+            raise
+
+    def _ready_line(self) -> str:
+        assert self._process.stdout is not None
+        with DefaultSelector() as selector:
+            selector.register(self._process.stdout, EVENT_READ)
+            if not selector.select(_PATIENCE_S):
+                raise TimeoutError(f"not ready after {_PATIENCE_S} s:\n{self.log}")
+        line = self._process.stdout.readline()
+        if not line:
+            self._process.wait()
+            raise StartFailed(self.log)
+        return line
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def log(self) -> str:
+        """What it has written to standard error so far."""
+        self._stderr.seek(0)
+        return self._stderr.read().decode(errors="replace")
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    @property
+    def resident_bytes(self) -> int:
+        """Its memory at this moment."""
+        return self._status_bytes("VmRSS")
+
+    @property
+    def peak_resident_bytes(self) -> int:
+        """The most memory that it ever had."""
+        return self._status_bytes("VmHWM")
+
+    def _status_bytes(self, name: str) -> int:
+        with open(f"/proc/{self._process.pid}/status") as file:
+            for line in file:
+                if line.startswith(name + ":"):
+                    return int(line.split()[1]) * 1024
+        raise KeyError(name)
+
+    def terminate(self) -> int:
+        """Asks it to stop, and waits until it has; its exit code."""
+        return self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Ends it at once, as ``kill -9`` does."""
+        self._end(signal.SIGKILL)
+
+    def _end(self, number: signal.Signals) -> int:
+        self._process.send_signal(number)
+        return self._process.wait(_PATIENCE_S)
+
+    def close(self) -> None:
+        """Ends it if it runs, and lets go of what this object holds."""
+        if self.is_running:
+            self.kill()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        self._stderr.close()
