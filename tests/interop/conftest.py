@@ -107,3 +107,14 @@ def client_complaints(caplog: pytest.LogCaptureFixture) -> Iterator[list[str]]:
         if not any(expected in text for expected in complaints)
     ]
     assert unexpected == []
+
+
+@pytest.fixture
+def librdkafka_complaints(capfd: pytest.CaptureFixture[str]) -> Iterator[None]:
+    """What librdkafka writes to standard error as a warning or worse fails the test.
+
+    Not that it resets an offset: it always says so, and the tests that make it look at where it went.
+    """
+    yield
+    lines = capfd.readouterr().err.splitlines()
+    assert [line for line in lines if re.match(r"%[0-4]\|", line) and "offset reset" not in line] == []

@@ -91,6 +91,18 @@ async def test_codecs(bootstrap: str, topic: str, codec: str, stored_codecs: Cal
     assert await values_of(bootstrap, topic, len(values)) == values
 
 
+@pytest.mark.parametrize("asked", CODECS)
+async def test_a_topic_that_asks_for_a_codec_recompresses(
+    bootstrap: str, topic: str, asked: str, stored_codecs: Callable[[str], set[str]]
+) -> None:
+    await create(bootstrap, topic, compression_type=asked)
+    values = many(300)
+    for codec in (None, *CODECS):
+        await produce(bootstrap, topic, values, compression_type=codec)
+    assert stored_codecs(topic) == {asked}
+    assert await values_of(bootstrap, topic, 5 * len(values)) == values * 5
+
+
 @pytest.mark.parametrize("acks", [0, 1, "all"])
 async def test_acks(bootstrap: str, topic: str, acks: int | str) -> None:
     await create(bootstrap, topic)

@@ -21,6 +21,8 @@ from confluent_kafka.admin import (
 )
 from interop_records import FIRST_TIMESTAMP_MS, WITHIN_S
 
+pytestmark = pytest.mark.usefixtures("librdkafka_complaints")
+
 T = TypeVar("T")
 
 

@@ -25,6 +25,8 @@ from interop_records import CODECS, FIRST_TIMESTAMP_MS, KINDS, LONG_POLL_MS, WIT
 
 from headrace import Broker
 
+pytestmark = pytest.mark.usefixtures("librdkafka_complaints")
+
 
 def produce(bootstrap: str, topic: str, values: list[bytes], **settings: object) -> list[Message]:
     """Sends values to partition 0, and returns the delivery reports."""
@@ -34,6 +36,15 @@ def produce(bootstrap: str, topic: str, values: list[bytes], **settings: object)
         producer.produce(topic, value, partition=0, on_delivery=lambda error, message: reports.append(message))
     assert producer.flush(WITHIN_S) == 0
     return reports
+
+
+def send_kinds(bootstrap: str, topic: str, **settings: object) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, **settings})
+    for sent in KINDS:
+        producer.produce(
+            topic, sent.value, sent.key, partition=0, timestamp=sent.timestamp_ms, headers=list(sent.headers)
+        )
+    assert producer.flush(WITHIN_S) == 0
 
 
 def create(bootstrap: str, topic: str, partitions: int = 1, **config: str) -> None:
@@ -91,12 +102,7 @@ def values_of(bootstrap: str, topic: str, **settings: object) -> list[bytes | No
 
 def test_every_kind_of_record_comes_back_as_it_was_sent(bootstrap: str, topic: str) -> None:
     create(bootstrap, topic)
-    producer = Producer({"bootstrap.servers": bootstrap})
-    for sent in KINDS:
-        producer.produce(
-            topic, sent.value, sent.key, partition=0, timestamp=sent.timestamp_ms, headers=list(sent.headers)
-        )
-    assert producer.flush(WITHIN_S) == 0
+    send_kinds(bootstrap, topic)
     with consuming(bootstrap, topic) as consumer:
         found = read_to_end(consumer)
     assert [message.offset() for message in found] == list(range(len(KINDS)))
@@ -124,15 +130,24 @@ def test_codecs(bootstrap: str, topic: str, codec: str, stored_codecs: Callable[
 
 
 @pytest.mark.parametrize("codec", ["uncompressed", *CODECS])
+@pytest.mark.parametrize("time", ["CreateTime", "LogAppendTime"])
 def test_a_topic_that_asks_for_a_codec_recompresses(
-    bootstrap: str, topic: str, codec: str, stored_codecs: Callable[[str], set[str]]
+    bootstrap: str, topic: str, codec: str, time: str, stored_codecs: Callable[[str], set[str]]
 ) -> None:
-    create(bootstrap, topic, compression_type=codec)
-    values = many(500)
-    for sent_as in ("none", "gzip"):
-        produce(bootstrap, topic, values, **{"compression.type": sent_as})
+    create(bootstrap, topic, compression_type=codec, message_timestamp_type=time)
+    for sent_as in ("none", *CODECS):
+        send_kinds(bootstrap, topic, **{"compression.type": sent_as, "linger.ms": 20})
     assert stored_codecs(topic) == {"none" if codec == "uncompressed" else codec}
-    assert values_of(bootstrap, topic) == values * 2
+    with consuming(bootstrap, topic) as consumer:
+        found = read_to_end(consumer)
+    for message, sent in zip(found, KINDS * 5, strict=True):
+        assert (message.key(), message.value(), tuple(message.headers() or ())) == (sent.key, sent.value, sent.headers)
+        kind, timestamp_ms = message.timestamp()
+        if time == "CreateTime":
+            assert (kind, timestamp_ms) == (TIMESTAMP_CREATE_TIME, sent.timestamp_ms)
+        else:
+            assert kind == TIMESTAMP_LOG_APPEND_TIME
+            assert timestamp_ms > sent.timestamp_ms
 
 
 def test_the_broker_can_set_the_time(bootstrap: str, topic: str) -> None:
@@ -180,6 +195,13 @@ def test_a_record_near_the_limit_passes_and_one_over_it_is_refused(bootstrap: st
     [over] = produce(bootstrap, topic, [b"x" * 1_048_600], **big)
     assert over.error().code() == KafkaError.MSG_SIZE_TOO_LARGE
     assert [len(value or b"") for value in values_of(bootstrap, topic)] == [1_048_400]
+
+
+def test_several_megabytes(bootstrap: str, topic: str) -> None:
+    create(bootstrap, topic)
+    values = [bytes([number]) * 900_000 for number in range(30)]
+    produce(bootstrap, topic, values, **{"message.max.bytes": 1_000_000})
+    assert values_of(bootstrap, topic) == values
 
 
 def test_a_topic_has_its_own_limit(bootstrap: str, topic: str) -> None:

@@ -92,6 +92,16 @@ def test_codecs(bootstrap: str, topic: str, name: str, stored_codecs: Callable[[
     assert values_of(bootstrap, topic, len(values)) == values
 
 
+def test_a_topic_that_asks_for_a_codec_recompresses(
+    bootstrap: str, topic: str, stored_codecs: Callable[[str], set[str]]
+) -> None:
+    create(bootstrap, topic, compression_type="gzip")
+    values = many(300)
+    produce(bootstrap, topic, values)
+    assert stored_codecs(topic) == {"gzip"}
+    assert values_of(bootstrap, topic, len(values)) == values
+
+
 @pytest.mark.parametrize("acks", [0, 1, "all"])
 def test_acks(bootstrap: str, topic: str, acks: int | str) -> None:
     create(bootstrap, topic)
