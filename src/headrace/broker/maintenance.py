@@ -13,6 +13,7 @@ from functools import cached_property
 from logging import getLogger
 from typing import TYPE_CHECKING
 
+from headrace.broker.relocations import Relocations
 from headrace.runtime.timer import TimerTask
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class Maintenance:
         self._timers: dict[str, TimerTask] = {}
         self._running: set[asyncio.Task[None]] = set()
         self._is_stopped = False
+        self.relocations = Relocations(broker)
         config = broker.config
         self._jobs: dict[str, tuple[Callable[[], int], Callable[[], Awaitable[None]]]] = {
             "retention": (lambda: config.int("log.retention.check.interval.ms"), self._retention),
@@ -56,6 +58,7 @@ class Maintenance:
 
     async def stop(self) -> None:
         self._is_stopped = True
+        self.relocations.stop()
         for task in self._timers.values():
             task.cancel()
         if self._running:

@@ -76,7 +76,7 @@ class Dirt:
 class Throttle:
     """Waits so that no more than so many bytes a second are read and written, counted from its making."""
 
-    def __init__(self, bytes_per_second: float, clock: Clock, sleep: Callable[[float], None]) -> None:
+    def __init__(self, bytes_per_second: float, clock: Clock, sleep: Callable[[float], object]) -> None:
         self._bytes_per_second = bytes_per_second
         self._clock, self._sleep = clock, sleep
         self._started_ms = clock.monotonic_ms()

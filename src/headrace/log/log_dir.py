@@ -25,6 +25,7 @@ from headrace.log.home import MAX_LOADED_INDEXES, Home, max_open_files
 from headrace.log.meta_properties import LogDirError
 from headrace.log.partition_log import PartitionLog
 from headrace.log.recovery import load_log
+from headrace.log.relocation import FUTURE_SUFFIX, MOVED_SUFFIX, Relocation
 from headrace.protocol.errors import StorageError
 from headrace.runtime.clock import Clock
 
@@ -34,6 +35,7 @@ logger = getLogger(__name__)
 
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 _FOLDER = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>\d+)")
+_MOVED_FOLDER = re.compile(rf"{_FOLDER.pattern}\.[0-9a-f]{{32}}{MOVED_SUFFIX}")
 _DELETE_SUFFIX = "-delete"
 _STRAY_SUFFIX = "-stray"
 _MAX_NAME = 255
@@ -77,6 +79,9 @@ class LogManager:
         ]
         self._logs: dict[Partition, PartitionLog] = {}
         self._locks: dict[str, int] = {}
+        #: Copies of logs that were complete when a crash came, see relocation.py.
+        self._moved: list[tuple[Home, str, Partition]] = []
+        self._log_starts: dict[Partition, int] = {}
 
     # -- start ------------------------------------------------------------------------------------------------------
 
@@ -95,6 +100,7 @@ class LogManager:
                     home.fail(error)
                 except StorageError as error:
                     logger.error("log dir %s was not loaded: %s", home.path, error)
+            self._settle_moved(report)
         except LogDirError:
             self._unlock()
             raise
@@ -117,6 +123,7 @@ class LogManager:
             disk.unlink(f"{path}/{CLEAN_SHUTDOWN}")
         recovery_points = checkpoints.read_offsets(disk, f"{path}/{checkpoints.RECOVERY_POINTS}")
         log_starts = checkpoints.read_offsets(disk, f"{path}/{checkpoints.LOG_STARTS}")
+        self._log_starts |= {key: max(start, self._log_starts.get(key, 0)) for key, start in log_starts.items()}
         high_watermarks = checkpoints.read_offsets(disk, f"{path}/{checkpoints.HIGH_WATERMARKS}")
         configs = {topic: self._config_for(topic) for topic in {topic for topic, _ in folders}}
 
@@ -149,6 +156,10 @@ class LogManager:
         for entry in home.disk.list(home.path):
             if entry.name.endswith(_DELETE_SUFFIX):
                 home.trash.add(entry.path, self._clock.wall_ms() + self._default_config.file_delete_delay_ms)
+            elif entry.name.endswith(FUTURE_SUFFIX):
+                home.trash.add(entry.path, 0)
+            elif match := _MOVED_FOLDER.fullmatch(entry.name):
+                self._moved.append((home, entry.path, (match["topic"], int(match["partition"]))))
             elif (match := _FOLDER.fullmatch(entry.name)) and match["topic"] != QUORUM_TOPIC and entry.is_dir():
                 found.append((match["topic"], int(match["partition"])))
         return found
@@ -158,6 +169,23 @@ class LogManager:
         if key in self._logs:
             raise LogDirError(f"{log.topic}-{log.partition} is in {self._logs[key].folder} and in {log.folder}")
         self._logs[key] = log
+
+    def _settle_moved(self, report: LoadReport) -> None:
+        """A crash came while a log was about to be replaced by its copy in another dir."""
+        for home, path, key in self._moved:
+            if key in self._logs:
+                home.trash.add(path, 0)
+                continue
+            folder = f"{home.path}/{key[0]}-{key[1]}"
+            try:
+                home.disk.rename(path, folder)
+                start = self._log_starts.get(key, 0)
+                log = load_log(home, folder, *key, self._config_for(key[0]), is_clean=False, log_start_offset=start)
+            except OSError as error:
+                home.fail(error)
+                continue
+            self._add(log)
+            report.recovered += 1
 
     # -- logs -------------------------------------------------------------------------------------------------------
 
@@ -206,6 +234,32 @@ class LogManager:
         if renamed is not None:
             log.home.trash.forget_below(log.folder)
             log.home.trash.add(renamed, self._clock.wall_ms() + log.config.file_delete_delay_ms)
+
+    def swap_in(self, relocation: Relocation) -> PartitionLog:
+        """Put a log's copy in another dir in its place; the old folder goes as if deleted.
+
+        :raises OSError: of the other dir; the old log then goes on as it was.
+        :raises StorageError: if the old log's dir fails.
+        """
+        old, home = relocation.log, relocation.home
+        key = old.topic, old.partition
+        relocation.complete()
+        # Where the log starts must be known beside the copy before the copy is the log.
+        self._checkpoint_dir(home, [*((each, log) for each, log in self._logs.items() if log.home is home), (key, old)])
+        ready = relocation.folder.removesuffix(FUTURE_SUFFIX) + MOVED_SUFFIX
+        home.disk.rename(relocation.folder, ready)
+        home.disk.fsync_directory(home.path)
+        self.delete(*key)
+        folder = f"{home.path}/{old.topic}-{old.partition}"
+        try:
+            home.disk.rename(ready, folder)
+            start = old.log_start_offset
+            log = load_log(home, folder, *key, old.config, is_clean=True, log_start_offset=start)
+        except OSError as error:
+            raise home.fail(error) from error
+        log.take_over(old)
+        self._logs[key] = log
+        return log
 
     def put_aside(self, topic: str, partition: int) -> None:
         """The log belongs to no topic that anybody knows; its folder is kept, under a name that is not loaded."""

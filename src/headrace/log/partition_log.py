@@ -247,6 +247,11 @@ class PartitionLog:
         states.expire(self.home.clock.wall_ms(), self.config.producer_id_expiration_ms)
         return states
 
+    def take_over(self, other: "PartitionLog") -> None:
+        """Go on in the place of a log with the same records in another folder."""
+        self.high_watermark = other.high_watermark
+        self._producers = other._producers
+
     def forget_producers(self) -> None:
         """They are loaded anew at the next use, as the log's end has moved back."""
         self._producers = None

@@ -1,61 +1,68 @@
 """DescribeLogDirs (key 35): which folder holds which partition, and how large it is.
 
-Speaks v1 to v5. Null topics mean all. A folder that failed is answered with KAFKA_STORAGE_ERROR and no partitions.
+Speaks v1 to v5. Null topics mean all. A folder that failed is answered with KAFKA_STORAGE_ERROR and no partitions. A
+partition that is being moved is shown in both folders; in the one where it goes as a future one, with what it lacks.
 """
 
 from __future__ import annotations
 
 import os
 from collections import defaultdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.dispatch import Reply
 from headrace.broker.request import Request
+from headrace.log.home import Home
 from headrace.log.partition_log import PartitionLog
+from headrace.log.relocation import Relocation
 from headrace.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
+
+Answer = dict[str, Any]
 
 
 async def handle(request: Request, broker: Broker) -> Reply:
     wanted = request.body.topics
     if wanted is not None:
         names = {(topic.topic, index) for topic in wanted for index in topic.partitions}
-    by_folder: dict[Path, dict[str, list[PartitionLog]]] = defaultdict(lambda: defaultdict(list))
+    answers: dict[str, dict[str, list[Answer]]] = defaultdict(lambda: defaultdict(list))
     for log in broker.logs.all():
         if wanted is None or (log.topic, log.partition) in names:
-            by_folder[log.directory.parent][log.topic].append(log)
+            answers[log.home.path][log.topic].append(_current(log))
+    for move in broker.maintenance.relocations:
+        if wanted is None or (move.log.topic, move.log.partition) in names:
+            answers[move.home.path][move.log.topic].append(_future(move))
+    return {"results": [_describe(home, answers[home.path]) for home in broker.logs.homes]}
+
+
+def _current(log: PartitionLog) -> Answer:
     return {
-        "results": [
-            {"error_code": ErrorCode.kafka_storage_error, "log_dir": home.path, "topics": ()}
-            if home.error is not None
-            else _describe(Path(home.path), by_folder[Path(home.path)])
-            for home in broker.logs.homes
-        ]
+        "partition_index": log.partition,
+        "partition_size": log.size_bytes,
+        "offset_lag": max(0, log.high_watermark - log.next_offset),
+        "is_future_key": False,
     }
 
 
-def _describe(folder: Path, topics: dict[str, list[PartitionLog]]) -> dict[str, Any]:
+def _future(move: Relocation) -> Answer:
+    return {
+        "partition_index": move.log.partition,
+        "partition_size": move.size_bytes,
+        "offset_lag": move.log.next_offset - move.next_offset,
+        "is_future_key": True,
+    }
+
+
+def _describe(home: Home, topics: dict[str, list[Answer]]) -> Answer:
+    folder = os.path.abspath(home.path)
+    if home.error is not None:
+        return {"error_code": ErrorCode.kafka_storage_error, "log_dir": folder, "topics": ()}
     disk = os.statvfs(folder)
     return {
-        "log_dir": str(folder),
-        "topics": [
-            {
-                "name": name,
-                "partitions": [
-                    {
-                        "partition_index": log.partition,
-                        "partition_size": log.size_bytes,
-                        "offset_lag": max(0, log.high_watermark - log.next_offset),
-                        "is_future_key": False,
-                    }
-                    for log in logs
-                ],
-            }
-            for name, logs in topics.items()
-        ],
+        "log_dir": folder,
+        "topics": [{"name": name, "partitions": partitions} for name, partitions in topics.items()],
         "total_bytes": disk.f_blocks * disk.f_frsize,
         "usable_bytes": disk.f_bavail * disk.f_frsize,
     }

@@ -1,0 +1,187 @@
+"""Moving a log to another log dir while it is being written and read.
+
+The copy grows in ``<dest>/<topic>-<partition>.<uuid>-future``. Closed segments never change, and of the active one
+only the end does, so most of the bytes are copied on a thread, round after round: :meth:`Relocation.plan` (on the
+thread that owns the log) says which bytes are missing, :meth:`Relocation.copy` (on any thread) brings and syncs them,
+:meth:`Relocation.note` remembers that. A segment that retention drops or compaction replaces meanwhile is another
+object afterwards; its copy is dropped, and made anew where there is a new one. When little is missing, the owner's
+thread does the rest at one go: the last bytes, indexes, producers and epochs (:meth:`Relocation.complete`), then the
+renames (:meth:`headrace.log.log_dir.LogManager.swap_in`).
+
+What a crash leaves, and what the next start makes of it:
+
+- ``-future``: not complete; removed.
+- ``-moved`` (the complete copy's name before it takes the log's) beside the old folder: removed, the old one holds.
+- ``-moved`` without the old folder, which has been renamed to ``-delete``: the copy is the log.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from threading import Event
+from typing import NamedTuple
+from uuid import uuid4
+
+from headrace.log import leader_epochs, partition_metadata
+from headrace.log.home import Home
+from headrace.log.partition_log import PartitionLog
+from headrace.log.segment import INDEX, LOG, TIMEINDEX, TXNINDEX, Segment, segment_name
+from headrace.log.snapshots import SNAPSHOT
+from headrace.protocol.errors import InvalidTopic
+
+FUTURE_SUFFIX, MOVED_SUFFIX = "-future", "-moved"
+_MAX_NAME = 255
+_CHUNK_BYTES = 1 << 20
+
+
+class Missing(NamedTuple):
+    """Bytes of a segment that the copy does not have yet."""
+
+    segment: Segment
+    start: int
+    end: int
+    is_closed: bool
+
+
+class Relocation:
+    def __init__(self, log: PartitionLog, home: Home) -> None:
+        """
+        :raises InvalidTopic: if the topic's name leaves no room for the suffix, as in Kafka.
+        """
+        self.log = log
+        self.home = home
+        name = f"{log.topic}-{log.partition}.{uuid4().hex}{FUTURE_SUFFIX}"
+        if len(name) > _MAX_NAME:
+            raise InvalidTopic(f"the name of {log.topic} is too long for a folder {name}")
+        self.folder = f"{home.path}/{name}"
+        #: Set by anybody: the copy is not wanted any more.
+        self.cancelled = Event()
+        #: By base offset: which segment was copied, and how much of it.
+        self._copied: dict[int, tuple[Segment, int]] = {}
+        self._is_begun = False
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(size_bytes for _, size_bytes in self._copied.values())
+
+    @property
+    def next_offset(self) -> int:
+        """Up to where the copy is whole, as far as segments tell."""
+        for segment in self.log.segments:
+            copied = self._copied.get(segment.base_offset)
+            if copied is None or copied[0] is not segment or copied[1] < segment.size_bytes:
+                return segment.base_offset
+        return self.log.next_offset
+
+    # -- the owner's thread
+
+    def plan(self) -> list[Missing]:
+        segments = {segment.base_offset: segment for segment in self.log.segments}
+        for base_offset, (segment, size_bytes) in list(self._copied.items()):
+            if segments.get(base_offset) is not segment or size_bytes > segment.size_bytes:
+                self._drop(base_offset)
+        missing = []
+        for base_offset, segment in segments.items():
+            is_closed = segment is not self.log.active
+            start = self._copied[base_offset][1] if base_offset in self._copied else 0
+            if start < segment.size_bytes or (is_closed and base_offset not in self._copied):
+                missing.append(Missing(segment, start, segment.size_bytes, is_closed))
+        return missing
+
+    def note(self, copied: list[Missing]) -> None:
+        for segment, _, end, _ in copied:
+            self._copied[segment.base_offset] = segment, end
+
+    def complete(self) -> None:
+        """The rest, while nobody writes. Afterwards the copy has all that the log has."""
+        log = self.log
+        self.note(self.copy(self.plan()))
+        try:
+            log.active.finish()
+            log.take_snapshot()
+        except OSError as error:
+            raise log.home.fail(error) from error
+        for segment in log.segments:
+            self._copy_indexes(segment)
+            self._copy_file(f"{segment_name(segment.base_offset)}{SNAPSHOT}")
+        if log.active.base_offset not in self._copied:
+            self._bring(log.active, 0, 0, lambda _: None)
+        self._copy_file(f"{segment_name(log.next_offset)}{SNAPSHOT}")
+        self._copy_file(leader_epochs.FILE_NAME)
+        self._copy_file(partition_metadata.FILE_NAME)
+        self.home.disk.fsync_directory(self.folder)
+
+    def discard(self) -> None:
+        """The copy is not wanted; its files go soon."""
+        if self._is_begun:
+            self.home.trash.add(self.folder, 0)
+
+    def _drop(self, base_offset: int) -> None:
+        del self._copied[base_offset]
+        for suffix in (LOG, INDEX, TIMEINDEX, TXNINDEX):
+            try:
+                self.home.disk.unlink(f"{self.folder}/{segment_name(base_offset)}{suffix}")
+            except FileNotFoundError:
+                continue
+
+    # -- any thread
+
+    def copy(self, missing: list[Missing], pace: Callable[[int], object] = lambda _: None) -> list[Missing]:
+        """Brings bytes and syncs them; what was brought. A segment that is gone meanwhile is passed over.
+
+        :raises OSError: of the dir that is written to.
+        :raises StorageError: if the dir that is read from fails.
+        """
+        if not self._is_begun:
+            self.home.disk.mkdir(self.folder)
+            self._is_begun = True
+        done = []
+        for part in missing:
+            if self._bring(part.segment, part.start, part.end, pace):
+                if part.is_closed:
+                    self._copy_indexes(part.segment)
+                done.append(part)
+            if self.cancelled.is_set():
+                break
+        return done
+
+    def _bring(self, segment: Segment, start: int, end: int, pace: Callable[[int], object]) -> bool:
+        """Whether all of it was brought: not if the segment is gone, or the move."""
+        path = f"{self.folder}/{segment_name(segment.base_offset)}{LOG}"
+        target = self.home.disk
+        with target.opened(path, os.O_RDWR | os.O_CREAT | (0 if start else os.O_TRUNC)) as fd:
+            while start < end and not self.cancelled.is_set():
+                chunk = self._read(segment.path(), min(_CHUNK_BYTES, end - start), start)
+                if not chunk:
+                    return False
+                target.write(fd, (chunk,), start, len(chunk))
+                start += len(chunk)
+                pace(len(chunk))
+            target.fsync(fd)
+        return start == end
+
+    def _read(self, path: str, size_bytes: int, position: int) -> bytes:
+        """Bytes of the old log; none if the file is gone."""
+        home = self.log.home
+        try:
+            with home.disk.opened(path, os.O_RDONLY) as fd:
+                return home.disk.pread(fd, size_bytes, position)
+        except FileNotFoundError:
+            return b""
+        except OSError as error:
+            raise home.fail(error) from error
+
+    def _copy_indexes(self, segment: Segment) -> None:
+        for suffix in (INDEX, TIMEINDEX, TXNINDEX):
+            self._copy_file(f"{segment_name(segment.base_offset)}{suffix}")
+
+    def _copy_file(self, name: str) -> None:
+        """A small file, if it is there."""
+        home = self.log.home
+        try:
+            data = home.disk.read_file(f"{self.log.folder}/{name}")
+        except OSError as error:
+            raise home.fail(error) from error
+        if data is not None:
+            self.home.disk.write_file(f"{self.folder}/{name}", data)
