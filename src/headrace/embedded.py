@@ -22,6 +22,7 @@ from types import TracebackType
 
 from headrace.broker.broker import Broker as _Broker
 from headrace.broker.config import BrokerConfig
+from headrace.broker.event_loop import new_event_loop
 from headrace.log.disk import Disk
 from headrace.runtime.clock import Clock
 
@@ -155,16 +156,6 @@ class Broker:
         if self._temporary is not None:
             rmtree(self._temporary, ignore_errors=True)
             self._temporary = None
-
-
-def new_event_loop() -> asyncio.AbstractEventLoop:
-    """uvloop's where it is installed."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
-    return loop
 
 
 def _text(value: object) -> str:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from random import SystemRandom
+from os import urandom
 from typing import Any
 from uuid import UUID
 
@@ -100,7 +100,6 @@ class FetchSessions:
         self._clock = clock
         self._slots = slots
         self._eviction_ms = eviction_ms
-        self._random = SystemRandom()
         #: By id, the one not used for longest first.
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
         self.evicted = 0
@@ -147,7 +146,7 @@ class FetchSessions:
             return None
         session_id = NO_SESSION
         while session_id == NO_SESSION or session_id in self._sessions:
-            session_id = self._random.randint(1, _LAST_EPOCH)
+            session_id = int.from_bytes(urandom(4)) & _LAST_EPOCH
         session = self._sessions[session_id] = FetchSession(session_id, partitions, uses_topic_ids, now_ms)
         return session
 

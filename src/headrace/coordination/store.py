@@ -34,10 +34,9 @@ from logging import getLogger
 from pathlib import Path
 from typing import TypeAlias, cast
 
-from crc32c import crc32c
-
 from headrace.coordination.interface import Check, CoordinationError, Create, Delete, SetData
 from headrace.coordination.tree import Change, CloseSession, OpenSession, Outcome, Transaction, Znode, ZnodeTree
+from headrace.crc import crc32c
 
 logger = getLogger(__name__)
 

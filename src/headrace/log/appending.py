@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from crc32c import crc32c
-
+from headrace.crc import crc32c
 from headrace.log.control_marker import end_transaction
 from headrace.log.producer_state import MAX_SEQUENCE, KeptBatch, ProducerStates
 from headrace.log.txn_index import AbortedTxn

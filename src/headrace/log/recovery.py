@@ -13,8 +13,7 @@ that no segment begins at (but the newest). ``.swap`` files are put in place, se
 from dataclasses import dataclass, field
 from logging import getLogger
 
-from crc32c import crc32c
-
+from headrace.crc import crc32c
 from headrace.log import lookups, snapshots, swap
 from headrace.log.appending import note_producer
 from headrace.log.config import LogConfig

@@ -18,8 +18,7 @@ from collections.abc import Iterator
 from logging import getLogger
 from struct import Struct
 
-from crc32c import crc32c
-
+from headrace.crc import crc32c
 from headrace.log.disk import Disk
 from headrace.log.producer_state import KeptBatch, Producer, ProducerStates
 from headrace.log.segment import segment_name

@@ -26,8 +26,7 @@ from enum import IntEnum
 from struct import Struct
 from typing import NamedTuple
 
-from crc32c import crc32c
-
+from headrace.crc import crc32c
 from headrace.protocol.errors import CorruptMessage
 
 Buffer = bytes | bytearray | memoryview

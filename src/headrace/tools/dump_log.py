@@ -27,8 +27,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from crc32c import crc32c
-
+from headrace.crc import crc32c
 from headrace.log import offset_index, time_index, txn_index
 from headrace.log.disk import Disk
 from headrace.log.producer_state import Producer

@@ -1,0 +1,12 @@
+"""The event loop that a broker runs on: uvloop's where it is installed."""
+
+import asyncio
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
