@@ -1,0 +1,95 @@
+# Apache Kafka's command line tools, against the Headrace at $address.
+
+at() { echo "--bootstrap-server $address"; } # unquoted where it is used: two words
+
+topics() {
+    tool TopicCommand $(at) --create --topic made --partitions 2 --config retention.ms=100000
+    fails tool TopicCommand $(at) --create --topic made
+    fails tool TopicCommand $(at) --create --topic 'not/a/name'
+    expect '^made$' tool TopicCommand $(at) --list
+    expect 'PartitionCount: 2.*ReplicationFactor: 1.*retention.ms=100000' tool TopicCommand $(at) --describe --topic made
+    tool TopicCommand $(at) --alter --topic made --partitions 4
+    fails tool TopicCommand $(at) --alter --topic made --partitions 3
+    expect 'PartitionCount: 4' tool TopicCommand $(at) --describe --topic made
+    tool TopicCommand $(at) --delete --topic made
+    fails expect '^made$' tool TopicCommand $(at) --list
+}
+
+config() { java_small kafka.admin.ConfigCommand $(at) "$@"; }
+
+configs() {
+    tool TopicCommand $(at) --create --topic configured
+    config --alter --topic configured --add-config 'segment.bytes=2000000,cleanup.policy=[compact,delete]'
+    expect 'cleanup.policy=compact,delete .*DYNAMIC_TOPIC_CONFIG' config --describe --topic configured
+    config --alter --topic configured --delete-config cleanup.policy
+    fails expect 'cleanup.policy' config --describe --topic configured
+    fails config --alter --topic configured --add-config nonsense=1
+    expect 'segment.bytes=2000000' config --describe --topic configured --all
+    config --alter --broker 0 --add-config log.cleaner.threads=2
+    expect 'log.cleaner.threads=2 .*DYNAMIC_BROKER_CONFIG' config --describe --broker 0
+    config --alter --broker-defaults --add-config log.retention.ms=99999999
+    expect 'log.retention.ms=99999999 .*DYNAMIC_DEFAULT_BROKER_CONFIG' config --describe --broker-defaults
+    config --alter --broker-defaults --delete-config log.retention.ms
+}
+
+lines() { seq 50 | sed 's/.*/key&=value&/'; }
+
+console() {
+    tool TopicCommand $(at) --create --topic console --partitions 2
+    lines | tool ConsoleProducer $(at) --topic console --reader-property parse.key=true \
+        --reader-property key.separator==
+    local partition
+    for partition in 0 1; do
+        tool consumer.ConsoleConsumer $(at) --topic console --partition "$partition" --offset earliest \
+            --timeout-ms 3000 --formatter-property print.key=true --formatter-property key.separator==
+    done >"$work/console.out"
+    same records "$(sort "$work/console.out")" "$(lines | sort)"
+    # From an offset, so many, and only what is committed.
+    tool consumer.ConsoleConsumer $(at) --topic console --partition 0 --offset 3 --max-messages 2 \
+        --isolation-level read_committed --formatter-property print.offset=true >"$work/console.out"
+    same offsets "$(grep -oE 'Offset:[0-9]+' "$work/console.out" | paste -sd' ')" 'Offset:3 Offset:4'
+}
+
+producer_perf() {
+    tool TopicCommand $(at) --create --topic perf --partitions 2
+    local codec
+    for codec in none zstd; do
+        expect '^20000 records sent' tool ProducerPerformance $(at) --topic perf --num-records 20000 --record-size 100 \
+            --throughput -1 --command-property acks=all --command-property compression.type=$codec
+    done
+    expect '^2000 records sent' tool ProducerPerformance $(at) --topic perf --num-records 2000 --record-size 100 \
+        --throughput -1 --command-property acks=1 --command-property batch.size=1
+    same records "$(tool GetOffsetShell $(at) --topic perf | awk -F: '{ sum += $3 } END { print sum }')" 42000
+}
+
+offsets_and_deleted_records() {
+    tool TopicCommand $(at) --create --topic counted
+    seq 10 | tool ConsoleProducer $(at) --topic counted
+    expect '^counted:0:10$' tool GetOffsetShell $(at) --topic counted --time latest
+    expect '^counted:0:0$' tool GetOffsetShell $(at) --topic counted --time earliest
+    expect '^counted:0:[0-9]$' tool GetOffsetShell $(at) --topic counted --time max-timestamp
+    expect '^counted:0:0$' tool GetOffsetShell $(at) --topic counted --time 1000
+    echo '{"version": 1, "partitions": [{"topic": "counted", "partition": 0, "offset": 4}]}' >"$work/delete.json"
+    expect 'counted-0.*low_watermark: 4' tool DeleteRecordsCommand $(at) --offset-json-file "$work/delete.json"
+    expect '^counted:0:4$' tool GetOffsetShell $(at) --topic counted --time earliest
+    tool TransactionsCommand $(at) describe-producers --topic counted --partition 0 >"$work/producers.out"
+    cat "$work/producers.out"
+    same 'lines of one producer' "$(grep -c . "$work/producers.out")" 2
+}
+
+cluster() {
+    expect 'Produce\(0\): [0-9]+ to [0-9]+ \[usable' tool BrokerApiVersionsCommand $(at)
+    expect '^Cluster ID: .' tool ClusterTool cluster-id $(at)
+    expect "unfenced +broker" tool ClusterTool list-endpoints $(at)
+    expect '"error":null,"logDir":"/' tool LogDirsCommand $(at) --describe
+}
+
+apache_tools() {
+    check 'tools: kafka-topics' topics
+    check 'tools: kafka-configs' configs
+    check 'tools: kafka-console-producer and -consumer' console
+    check 'tools: kafka-producer-perf-test' producer_perf
+    check 'tools: kafka-get-offsets, -delete-records, -transactions' offsets_and_deleted_records
+    check 'tools: kafka-broker-api-versions, -cluster, -log-dirs' cluster
+    report skipped 'tools: kafka-consumer-perf-test' 'it only reads as a member of a group, and there are no groups yet'
+}

@@ -1,0 +1,69 @@
+// The checks of franz-go: kgo produces and consumes by partition (there are no groups yet), kadm administers.
+// Prints a line for each check and `done` at the end, as interop/lib.sh wants it.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+const checkLimit = 20 * time.Second
+
+type check struct {
+	name string
+	run  func(ctx context.Context, address string) error
+}
+
+func main() {
+	if len(os.Args) != 2 {
+		fmt.Fprintln(os.Stderr, "usage: go-checks ADDRESS")
+		os.Exit(2)
+	}
+	address := os.Args[1]
+	for _, each := range append(codecChecks(), adminChecks...) {
+		ctx, cancel := context.WithTimeout(context.Background(), checkLimit)
+		if err := each.run(ctx, address); err != nil {
+			fmt.Printf("FAILED %s: %s\n", each.name, strings.Join(strings.Fields(err.Error()), " "))
+		} else {
+			fmt.Printf("ok %s\n", each.name)
+		}
+		cancel()
+	}
+	fmt.Println("done")
+}
+
+func connect(address string, options ...kgo.Opt) (*kgo.Client, error) {
+	return kgo.NewClient(append(options, kgo.SeedBrokers(address))...)
+}
+
+func withAdmin(address string, body func(client *kgo.Client, admin *kadm.Client) error) error {
+	client, err := connect(address, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	return body(client, kadm.NewClient(client))
+}
+
+func same[T comparable](what string, found, expected T) error {
+	if found != expected {
+		return fmt.Errorf("%s is %v, not %v", what, found, expected)
+	}
+	return nil
+}
+
+// The first that is not nil.
+func first(errors ...error) error {
+	for _, err := range errors {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

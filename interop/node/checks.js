@@ -1,0 +1,113 @@
+// The checks of kafkajs: its producer and its admin. Its consumer only reads as a member of a group.
+// Prints a line for each check and `done` at the end, as interop/lib.sh wants it.
+'use strict'
+
+const assert = require('node:assert/strict')
+const { CompressionTypes, ConfigResourceTypes, Kafka, logLevel } = require('kafkajs')
+
+const LIMIT_MS = 15_000
+const kafka = new Kafka({
+  clientId: 'interop',
+  brokers: [process.argv[2]],
+  logLevel: logLevel.NOTHING,
+  retry: { retries: 3 },
+})
+const admin = kafka.admin()
+
+async function check(name, body) {
+  let timer
+  const late = new Promise((_, reject) => {
+    timer = setTimeout(() => reject(new Error(`not done within ${LIMIT_MS / 1000} s`)), LIMIT_MS)
+  })
+  try {
+    await Promise.race([body(), late])
+    console.log(`ok ${name}`)
+  } catch (error) {
+    console.log(`FAILED ${name}: ${String(error.message).replace(/\s+/g, ' ')}`)
+  } finally {
+    clearTimeout(timer)
+  }
+}
+
+async function makeTopic(topic, numPartitions = 1) {
+  await admin.createTopics({ topics: [{ topic, numPartitions }], waitForLeaders: true })
+}
+
+async function endOf(topic) {
+  const partitions = await admin.fetchTopicOffsets(topic)
+  return partitions.reduce((sum, { high }) => sum + Number(high), 0)
+}
+
+async function produce(topic, settings, sending) {
+  await makeTopic(topic)
+  const producer = kafka.producer(settings)
+  await producer.connect()
+  try {
+    for (let batch = 0; batch < 5; batch++) {
+      const messages = Array.from({ length: 20 }, (_, i) => ({
+        key: `key${i}`,
+        value: i % 7 ? `value${batch * 20 + i}` : null,
+        headers: { batch: String(batch) },
+        timestamp: String(Date.now()),
+      }))
+      const [answer] = await producer.send({ topic, messages, ...sending })
+      if (sending.acks !== 0) assert.equal(answer.baseOffset, String(batch * 20))
+    }
+  } finally {
+    await producer.disconnect()
+  }
+  while ((await endOf(topic)) < 100); // with acks=0 nobody says when they are there
+  assert.equal(await endOf(topic), 100)
+}
+
+async function topics() {
+  await makeTopic('node-admin', 2)
+  assert.equal(await admin.createTopics({ topics: [{ topic: 'node-admin' }] }), false)
+  assert((await admin.listTopics()).includes('node-admin'))
+  await admin.createPartitions({ topicPartitions: [{ topic: 'node-admin', count: 3 }] })
+  const { topics: [found] } = await admin.fetchTopicMetadata({ topics: ['node-admin'] })
+  assert.equal(found.partitions.length, 3)
+  await admin.deleteTopics({ topics: ['node-admin'] })
+  assert(!(await admin.listTopics()).includes('node-admin'))
+}
+
+async function configs() {
+  await makeTopic('node-configs')
+  const resource = { type: ConfigResourceTypes.TOPIC, name: 'node-configs' }
+  const configEntries = [{ name: 'retention.ms', value: '54321' }]
+  await admin.alterConfigs({ validateOnly: false, resources: [{ ...resource, configEntries }] })
+  const { resources: [found] } = await admin.describeConfigs({
+    includeSynonyms: true,
+    resources: [{ ...resource, configNames: ['retention.ms'] }],
+  })
+  assert.deepEqual(found.configEntries.map(({ configName, configValue }) => [configName, configValue]), [['retention.ms', '54321']])
+}
+
+async function offsets() {
+  await produce('node-offsets', {}, {})
+  await admin.deleteTopicRecords({ topic: 'node-offsets', partitions: [{ partition: 0, offset: '30' }] })
+  const [found] = await admin.fetchTopicOffsets('node-offsets')
+  assert.deepEqual([found.low, found.high], ['30', '100'])
+  const [first] = await admin.fetchTopicOffsetsByTimestamp('node-offsets', 1000)
+  assert.equal(first.offset, '30')
+}
+
+async function main() {
+  await admin.connect()
+  await check('producer', () => produce('node-plain', {}, {}))
+  await check('producer with gzip', () => produce('node-gzip', {}, { compression: CompressionTypes.GZIP }))
+  await check('producer with acks=1', () => produce('node-acks-1', {}, { acks: 1 }))
+  await check('producer with acks=0', () => produce('node-acks-0', {}, { acks: 0 }))
+  await check('idempotent producer', () => produce('node-idempotent', { idempotent: true, maxInFlightRequests: 1 }, {}))
+  await check('admin creates, lists, grows and deletes topics', topics)
+  await check('admin describes and alters configs', configs)
+  await check('admin lists offsets and deletes records', offsets)
+  await check('admin describes the cluster', async () => {
+    const { brokers, controller } = await admin.describeCluster()
+    assert.deepEqual([brokers.length, controller], [1, 0])
+  })
+  await admin.disconnect()
+  console.log('done')
+}
+
+main().then(() => process.exit(0))
