@@ -17,11 +17,13 @@ from kio._kio_native import entity_reader  # noqa: E402  kio.serial would import
 from kio.index import load_request_schema, load_response_schema  # noqa: E402
 from kio.schema.errors import ErrorCode  # noqa: E402
 from kio.schema.index import api_key_map, schema_name_map  # noqa: E402
+from kio.static.constants import EntityType  # noqa: E402
 
 if _hypothesis is _ABSENT:
     del sys.modules["hypothesis"]
 
 __all__ = [
+    "EntityType",
     "ErrorCode",
     "Reader",
     "UnknownTag",

@@ -1,0 +1,339 @@
+"""What the records of the internal topics are made of: one table for each record, for all its versions.
+
+``__consumer_offsets`` holds what group coordinators know, ``__transaction_state`` what transaction coordinators know.
+The fields and their order are Kafka's. A table says from which version until which a field is there; of it
+:func:`schema_of` makes a dataclass for each version, in kio's form, so that kio reads them and ``encoder.py`` writes
+them as if they were messages of the protocol.
+
+A field that a version does not have is still an attribute of that version's class, with its default: whoever replays
+records is written once for all versions. Times are integers in milliseconds, and a uuid of zeros is None.
+"""
+
+from collections.abc import Mapping
+from dataclasses import MISSING, field, make_dataclass
+from enum import Enum, StrEnum
+from functools import cache
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from headrace.protocol.kio import EntityType
+
+_LAST = 2**15 - 1
+_NEVER = _LAST + 1
+
+
+class Struct(NamedTuple):
+    """Fields under a name: what an array may hold, or a record as a whole."""
+
+    name: str
+    fields: "tuple[Layout, ...]"
+
+
+class Layout(NamedTuple):
+    """One field. A default is needed where a version lacks the field or where it has a tag."""
+
+    name: str
+    #: A type of kio's, or the fields of a struct.
+    kind: str | Struct
+    is_array: bool = False
+    is_nullable: bool = False
+    since: int = 0
+    until: int = _LAST
+    tag: int | None = None
+    default: object = MISSING
+
+
+class InternalTopic(StrEnum):
+    CONSUMER_OFFSETS = "__consumer_offsets"
+    TRANSACTION_STATE = "__transaction_state"
+
+    #: An enum's own hash is a Python function; these are looked up for every record of a replay.
+    __hash__ = object.__hash__
+
+
+class RecordType(Enum):
+    """A record's type: its topic, and the number that its key begins with."""
+
+    LEGACY_OFFSET_COMMIT = InternalTopic.CONSUMER_OFFSETS, 0
+    OFFSET_COMMIT = InternalTopic.CONSUMER_OFFSETS, 1
+    GROUP_METADATA = InternalTopic.CONSUMER_OFFSETS, 2
+    CONSUMER_GROUP_METADATA = InternalTopic.CONSUMER_OFFSETS, 3
+    CONSUMER_GROUP_PARTITION_METADATA = InternalTopic.CONSUMER_OFFSETS, 4
+    CONSUMER_GROUP_MEMBER_METADATA = InternalTopic.CONSUMER_OFFSETS, 5
+    CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA = InternalTopic.CONSUMER_OFFSETS, 6
+    CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER = InternalTopic.CONSUMER_OFFSETS, 7
+    CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT = InternalTopic.CONSUMER_OFFSETS, 8
+    CONSUMER_GROUP_REGULAR_EXPRESSION = InternalTopic.CONSUMER_OFFSETS, 16
+    TRANSACTION = InternalTopic.TRANSACTION_STATE, 0
+
+    __hash__ = object.__hash__
+
+    @property
+    def topic(self) -> InternalTopic:
+        topic: InternalTopic = self.value[0]
+        return topic
+
+    @property
+    def number(self) -> int:
+        number: int = self.value[1]
+        return number
+
+
+class RecordLayout(NamedTuple):
+    """A record's key, which has one version only, and its value."""
+
+    key: Struct
+    value: Struct
+    #: The versions of the value.
+    versions: range
+    #: The first version with compact lengths and tagged fields.
+    flexible_since: int
+    #: What Kafka 4.3 writes.
+    written_version: int
+
+
+_GROUP_KEY = (Layout("group_id", "string"),)
+_MEMBER_KEY = (*_GROUP_KEY, Layout("member_id", "string"))
+_OFFSET_KEY = (Layout("group", "string"), Layout("topic", "string"), Layout("partition", "int32"))
+
+_OFFSET_VALUE = Struct(
+    "OffsetCommitValue",
+    (
+        Layout("offset", "int64"),
+        Layout("leader_epoch", "int32", since=3, default=-1),
+        Layout("metadata", "string"),
+        Layout("commit_timestamp", "int64"),
+        #: Only clients that ask for a retention of their own (OffsetCommit v2 to v4) need it: write version 1 for them.
+        Layout("expire_timestamp", "int64", since=1, until=1, default=-1),
+        Layout("topic_id", "uuid", since=4, tag=0, default=None),
+    ),
+)
+
+_GROUP_VALUE = Struct(
+    "GroupMetadataValue",
+    (
+        Layout("protocol_type", "string"),
+        Layout("generation", "int32"),
+        Layout("protocol", "string", is_nullable=True),
+        Layout("leader", "string", is_nullable=True),
+        Layout("current_state_timestamp", "int64", since=2, default=-1),
+        Layout(
+            "members",
+            Struct(
+                "MemberMetadata",
+                (
+                    Layout("member_id", "string"),
+                    Layout("group_instance_id", "string", is_nullable=True, since=3, default=None),
+                    Layout("client_id", "string"),
+                    Layout("client_host", "string"),
+                    Layout("rebalance_timeout", "int32", since=1, default=-1),
+                    Layout("session_timeout", "int32"),
+                    Layout("subscription", "bytes"),
+                    Layout("assignment", "bytes"),
+                ),
+            ),
+            is_array=True,
+        ),
+    ),
+)
+
+_CONSUMER_GROUP_VALUE = Struct(
+    "ConsumerGroupMetadataValue",
+    (Layout("epoch", "int32"), Layout("metadata_hash", "int64", tag=0, default=0)),
+)
+
+#: Kafka 4.1 and later write no more of these than tombstones (KIP-1101).
+_PARTITION_VALUE = Struct(
+    "ConsumerGroupPartitionMetadataValue",
+    (
+        Layout(
+            "topics",
+            Struct(
+                "TopicMetadata",
+                (
+                    Layout("topic_id", "uuid"),
+                    Layout("topic_name", "string"),
+                    Layout("num_partitions", "int32"),
+                    Layout(
+                        "partition_metadata",
+                        Struct(
+                            "PartitionMetadata",
+                            (Layout("partition", "int32"), Layout("racks", "string", is_array=True)),
+                        ),
+                        is_array=True,
+                    ),
+                ),
+            ),
+            is_array=True,
+        ),
+    ),
+)
+
+_MEMBER_VALUE = Struct(
+    "ConsumerGroupMemberMetadataValue",
+    (
+        Layout("instance_id", "string", is_nullable=True),
+        Layout("rack_id", "string", is_nullable=True),
+        Layout("client_id", "string"),
+        Layout("client_host", "string"),
+        Layout("subscribed_topic_names", "string", is_array=True),
+        Layout("subscribed_topic_regex", "string", is_nullable=True),
+        Layout("rebalance_timeout_ms", "int32", default=-1),
+        Layout("server_assignor", "string", is_nullable=True),
+        Layout(
+            "classic_member_metadata",
+            Struct(
+                "ClassicMemberMetadata",
+                (
+                    Layout("session_timeout_ms", "int32"),
+                    Layout(
+                        "supported_protocols",
+                        Struct("ClassicProtocol", (Layout("name", "string"), Layout("metadata", "bytes"))),
+                        is_array=True,
+                    ),
+                ),
+            ),
+            is_nullable=True,
+            tag=0,
+            default=None,
+        ),
+    ),
+)
+
+_TARGET_VALUE = Struct(
+    "ConsumerGroupTargetAssignmentMetadataValue",
+    (Layout("assignment_epoch", "int32"), Layout("assignment_timestamp", "int64", tag=0, default=0)),
+)
+
+_TARGET_MEMBER_VALUE = Struct(
+    "ConsumerGroupTargetAssignmentMemberValue",
+    (
+        Layout(
+            "topic_partitions",
+            Struct("TopicPartition", (Layout("topic_id", "uuid"), Layout("partitions", "int32", is_array=True))),
+            is_array=True,
+        ),
+    ),
+)
+
+_OWNED = Struct(
+    "TopicPartitions",
+    (
+        Layout("topic_id", "uuid"),
+        Layout("partitions", "int32", is_array=True),
+        Layout("assignment_epochs", "int32", is_array=True, is_nullable=True, tag=0, default=None),
+    ),
+)
+
+_CURRENT_VALUE = Struct(
+    "ConsumerGroupCurrentMemberAssignmentValue",
+    (
+        Layout("member_epoch", "int32"),
+        Layout("previous_member_epoch", "int32"),
+        Layout("state", "int8"),
+        Layout("assigned_partitions", _OWNED, is_array=True),
+        Layout("partitions_pending_revocation", _OWNED, is_array=True),
+    ),
+)
+
+_REGEX_VALUE = Struct(
+    "ConsumerGroupRegularExpressionValue",
+    (Layout("topics", "string", is_array=True), Layout("version", "int64"), Layout("timestamp", "int64")),
+)
+
+_TRANSACTION_VALUE = Struct(
+    "TransactionLogValue",
+    (
+        Layout("producer_id", "int64"),
+        Layout("previous_producer_id", "int64", since=1, tag=0, default=-1),
+        Layout("next_producer_id", "int64", since=1, tag=1, default=-1),
+        Layout("producer_epoch", "int16"),
+        Layout("next_producer_epoch", "int16", since=1, tag=3, default=-1),
+        Layout("transaction_timeout_ms", "int32"),
+        Layout("transaction_status", "int8"),
+        Layout(
+            "transaction_partitions",
+            Struct("PartitionsSchema", (Layout("topic", "string"), Layout("partition_ids", "int32", is_array=True))),
+            is_array=True,
+            is_nullable=True,
+        ),
+        Layout("transaction_last_update_timestamp_ms", "int64"),
+        Layout("transaction_start_timestamp_ms", "int64"),
+        Layout("client_transaction_version", "int16", since=1, tag=2, default=0),
+    ),
+)
+
+
+def _newer(key: tuple[Layout, ...], value: Struct) -> RecordLayout:
+    """A record of the new group protocol (KIP-848): one version, flexible, and whatever comes later has a tag."""
+    return RecordLayout(Struct(value.name.removesuffix("Value") + "Key", key), value, range(1), 0, 0)
+
+
+LAYOUTS: Mapping[RecordType, RecordLayout] = {
+    RecordType.LEGACY_OFFSET_COMMIT: RecordLayout(
+        Struct("LegacyOffsetCommitKey", _OFFSET_KEY), _OFFSET_VALUE, range(1), _NEVER, 0
+    ),
+    RecordType.OFFSET_COMMIT: RecordLayout(Struct("OffsetCommitKey", _OFFSET_KEY), _OFFSET_VALUE, range(5), 4, 4),
+    RecordType.GROUP_METADATA: RecordLayout(
+        Struct("GroupMetadataKey", (Layout("group", "string"),)), _GROUP_VALUE, range(5), 4, 3
+    ),
+    RecordType.CONSUMER_GROUP_METADATA: _newer(_GROUP_KEY, _CONSUMER_GROUP_VALUE),
+    RecordType.CONSUMER_GROUP_PARTITION_METADATA: _newer(_GROUP_KEY, _PARTITION_VALUE),
+    RecordType.CONSUMER_GROUP_MEMBER_METADATA: _newer(_MEMBER_KEY, _MEMBER_VALUE),
+    RecordType.CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA: _newer(_GROUP_KEY, _TARGET_VALUE),
+    RecordType.CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER: _newer(_MEMBER_KEY, _TARGET_MEMBER_VALUE),
+    RecordType.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT: _newer(_MEMBER_KEY, _CURRENT_VALUE),
+    RecordType.CONSUMER_GROUP_REGULAR_EXPRESSION: _newer(
+        (*_GROUP_KEY, Layout("regular_expression", "string")), _REGEX_VALUE
+    ),
+    #: Version 0 is what transaction.version=0 writes; 1 and 2 (the default, KIP-890) write version 1.
+    RecordType.TRANSACTION: RecordLayout(
+        Struct("TransactionLogKey", (Layout("transactional_id", "string"),)), _TRANSACTION_VALUE, range(2), 1, 1
+    ),
+}
+
+_PYTHON_TYPES: Mapping[str, Any] = {
+    "int8": int,
+    "int16": int,
+    "int32": int,
+    "int64": int,
+    "string": str,
+    "bytes": bytes,
+    "uuid": UUID | None,
+}
+
+
+@cache
+def schema_of(struct: Struct, version: int, *, is_flexible: bool) -> type:
+    """The dataclass of one version, in the form of kio's generated ones."""
+    constants: dict[str, object] = {
+        "__type__": EntityType.data,
+        "__version__": version,
+        "__flexible__": is_flexible,
+    }
+    members: list[tuple[str, Any, Any]] = []
+    for layout in struct.fields:
+        if layout.since <= version <= layout.until:
+            members.append((layout.name, *_declared(layout, version, is_flexible=is_flexible)))
+        else:
+            assert layout.default is not MISSING, f"{struct.name}.{layout.name} needs a default"
+            constants[layout.name] = layout.default
+    return make_dataclass(struct.name, members, namespace=constants, frozen=True, slots=True, kw_only=True)
+
+
+def _declared(layout: Layout, version: int, *, is_flexible: bool) -> tuple[object, object]:
+    """A field's annotation and its ``dataclasses.field``."""
+    metadata: dict[str, object] = {}
+    declared: Any
+    if isinstance(layout.kind, Struct):
+        declared = schema_of(layout.kind, version, is_flexible=is_flexible)
+    else:
+        declared = _PYTHON_TYPES[layout.kind]
+        metadata["kafka_type"] = layout.kind
+    if layout.tag is not None:
+        metadata["tag"] = layout.tag
+    if layout.is_array:
+        declared = tuple[declared, ...]
+    if layout.is_nullable:
+        declared = declared | None
+    return declared, field(metadata=metadata, default=layout.default)

@@ -1,0 +1,151 @@
+"""Records of the internal topics: bytes from fields, fields from bytes, and which partition a group belongs to.
+
+A key is ``type int16`` and the key's fields; a value is ``version int16`` and the fields of that version. A record
+with no value is a tombstone: what its key names is gone. The keys of the first two types were once versions 0 and 1 of
+one layout, which is why both are offset commits. The layouts themselves are in ``internal_layouts.py``.
+
+What is replayed was written by us or by an Apache Kafka whose folder we took over, possibly a newer one. So a type that
+we do not know is passed over, as are tagged fields that we do not know. Anything else that cannot be read is damage.
+"""
+
+from functools import cache
+from struct import Struct
+from typing import Any, NamedTuple
+
+from headrace.protocol.array_guard import Guard, GuardFailed, guard_of
+from headrace.protocol.encoder import Encode, encoder_of
+from headrace.protocol.errors import CorruptMessage
+from headrace.protocol.internal_layouts import LAYOUTS, InternalTopic, RecordType, schema_of
+from headrace.protocol.kio import Reader, UnknownTag, decode_failures, entity_reader
+from headrace.protocol.unknown_tags import without_unknown_tags
+
+__all__ = [
+    "InternalRecord",
+    "InternalTopic",
+    "RecordType",
+    "decode",
+    "encode_key",
+    "encode_value",
+    "java_hash",
+    "partition_for",
+]
+
+_INT16 = Struct(">h")
+_PREFIX_BYTES = _INT16.size
+
+
+class InternalRecord(NamedTuple):
+    """A record as read. Key and value are ``Any``: their attributes are those of the type's layout, any version."""
+
+    type: RecordType
+    key: Any
+    #: None for a tombstone.
+    value: Any
+
+
+class _Codec(NamedTuple):
+    """Writes and reads one key layout, or one version of a value."""
+
+    schema: type
+    prefix: bytes
+    names: frozenset[str]
+    encode: Encode
+    guard: Guard
+    read: Reader
+
+
+def encode_key(record_type: RecordType, /, **fields: object) -> bytes:
+    codec = _KEY_CODECS.get(record_type) or _key_codec(record_type)
+    return _encode(codec, fields)
+
+
+def encode_value(record_type: RecordType, version: int | None = None, /, **fields: object) -> bytes:
+    """
+    A value in a version, or in the one that Kafka 4.3 writes. Fields that the version lacks are left out.
+
+    Both are given by position, because there are fields of that name.
+    """
+    codec = _VALUE_CODECS.get((record_type, version)) or _value_codec(record_type, version)
+    return _encode(codec, fields)
+
+
+def decode(topic: InternalTopic, key: bytes, value: bytes | None) -> InternalRecord | None:
+    """
+    A record of a topic; None if it is of a type that only newer brokers know.
+
+    :raises CorruptMessage: if the bytes are no such record.
+    """
+    try:
+        (number,) = _INT16.unpack_from(key)
+        record_type = _TYPES[topic].get(number)
+        if record_type is None:
+            return None
+        codec = _KEY_CODECS.get(record_type) or _key_codec(record_type)
+        read_key = codec.read(key, _PREFIX_BYTES)[0]
+        if value is None:
+            return InternalRecord(record_type, read_key, None)
+        (version,) = _INT16.unpack_from(value)
+        codec = _VALUE_CODECS.get((record_type, version)) or _value_codec(record_type, version)
+        return InternalRecord(record_type, read_key, _read(codec, value))
+    except GuardFailed + decode_failures() as error:
+        raise CorruptMessage(f"a record of {topic.value} cannot be read: {error}") from None
+
+
+def _encode(codec: _Codec, fields: dict[str, object]) -> bytes:
+    assert fields.keys() <= codec.names, f"no fields of {codec.schema.__name__}: {fields.keys() - codec.names}"
+    out = bytearray(codec.prefix)
+    codec.encode(out, fields, [])
+    return bytes(out)
+
+
+def _read(codec: _Codec, value: bytes) -> Any:
+    codec.guard(memoryview(value), _PREFIX_BYTES, len(value))
+    try:
+        return codec.read(value, _PREFIX_BYTES)[0]
+    except UnknownTag:
+        return codec.read(without_unknown_tags(codec.schema, memoryview(value)[_PREFIX_BYTES:]), 0)[0]
+
+
+_TYPES = {topic: {kind.number: kind for kind in RecordType if kind.topic is topic} for topic in InternalTopic}
+#: What was used so far. Codecs are compiled on first use: most brokers see few of them.
+_KEY_CODECS: dict[RecordType, _Codec] = {}
+_VALUE_CODECS: dict[tuple[RecordType, int | None], _Codec] = {}
+
+
+def _key_codec(record_type: RecordType) -> _Codec:
+    layout = LAYOUTS[record_type].key
+    codec = _codec(
+        schema_of(layout, 0, is_flexible=False), record_type.number, frozenset(f.name for f in layout.fields)
+    )
+    return _KEY_CODECS.setdefault(record_type, codec)
+
+
+def _value_codec(record_type: RecordType, version: int | None) -> _Codec:
+    layout = LAYOUTS[record_type]
+    number = layout.written_version if version is None else version
+    if number not in layout.versions:
+        raise ValueError(f"{layout.value.name} has no version {number}")
+    schema = schema_of(layout.value, number, is_flexible=number >= layout.flexible_since)
+    codec = _codec(schema, number, frozenset(f.name for f in layout.value.fields))
+    return _VALUE_CODECS.setdefault((record_type, version), codec)
+
+
+@cache
+def _codec(schema: type, number: int, names: frozenset[str]) -> _Codec:
+    return _Codec(schema, _INT16.pack(number), names, encoder_of(schema), guard_of(schema), entity_reader(schema))
+
+
+def java_hash(text: str) -> int:
+    """Java's ``String.hashCode``: over UTF-16 code units, in 32 bits with a sign."""
+    units = text.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for at in range(0, len(units), 2):
+        value = (31 * value + (units[at] << 8 | units[at + 1])) & 0xFFFFFFFF
+    return value - 0x1_0000_0000 if value & 0x8000_0000 else value
+
+
+def partition_for(key: str, count: int) -> int:
+    """The partition of an internal topic that holds a group, or a transactional id."""
+    hashed = abs(java_hash(key))
+    # Java cannot negate its smallest integer; Kafka takes 0 for it.
+    return 0 if hashed == 2**31 else hashed % count
