@@ -34,6 +34,9 @@ _MAX_TIMESTAMP = Struct(">q")
 _MAX_TIMESTAMP_AT = 35
 _CRC = Struct(">I")
 
+#: How many records of a batch are named in its refusal; a batch may have millions.
+_MOST_TO_BLAME = 1000
+
 
 class Origin(Enum):
     """Who wrote a batch, and so how much of it is taken on trust."""
@@ -100,27 +103,26 @@ def rewrite(batch: Buffer, config: LogConfig, now_ms: int) -> Buffer:
 
 
 def _check_records(batch: Buffer, config: LogConfig, now_ms: int) -> None:
-    from headrace.protocol.record_body import decode_records
+    from headrace.protocol.record_body import iter_records
 
-    records = decode_records(batch)
-    header = read_header(batch)
-    if [record.offset for record in records] != list(range(header.record_count)):
-        raise InvalidRecord("the offsets inside the batch do not count up from 0")
-    if config.is_compacted:
-        why = "a compacted topic takes no record without a key"
-        _refuse_records(InvalidRecord(why), [(record.offset, why) for record in records if record.key is None])
-    if config.is_log_append_time:
-        return
     oldest_ms = now_ms - config.message_timestamp_before_max_ms
     newest_ms = now_ms + config.message_timestamp_after_max_ms
-    _refuse_records(
-        InvalidTimestamp(f"timestamps must be within [{oldest_ms}, {newest_ms}]"),
-        [
-            (record.offset, f"timestamp {record.timestamp_ms} is not within [{oldest_ms}, {newest_ms}]")
-            for record in records
-            if record.timestamp_ms != NO_TIMESTAMP and not oldest_ms <= record.timestamp_ms <= newest_ms
-        ],
-    )
+    without_key = "a compacted topic takes no record without a key"
+    keyless: list[tuple[int, str]] = []
+    mistimed: list[tuple[int, str]] = []
+    for expected_offset, record in enumerate(iter_records(batch)):
+        if record.offset != expected_offset:
+            raise InvalidRecord("the offsets inside the batch do not count up from 0")
+        if config.is_compacted and record.key is None and len(keyless) < _MOST_TO_BLAME:
+            keyless.append((record.offset, without_key))
+        if config.is_log_append_time or record.timestamp_ms == NO_TIMESTAMP:
+            continue
+        if not oldest_ms <= record.timestamp_ms <= newest_ms and len(mistimed) < _MOST_TO_BLAME:
+            mistimed.append(
+                (record.offset, f"timestamp {record.timestamp_ms} is not within [{oldest_ms}, {newest_ms}]")
+            )
+    _refuse_records(InvalidRecord(without_key), keyless)
+    _refuse_records(InvalidTimestamp(f"timestamps must be within [{oldest_ms}, {newest_ms}]"), mistimed)
 
 
 def _refuse_records(error: KafkaError, to_blame: list[tuple[int, str]]) -> None:

@@ -22,7 +22,7 @@ Header keys that are not utf-8 are kept by ``surrogateescape``, since Kafka stor
 A crc says that bytes arrived as they left, not that they make sense: every length here is the word of a stranger.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from struct import Struct, pack
 from typing import NamedTuple, NoReturn
@@ -129,9 +129,15 @@ def decode_records(batch: Buffer, *, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> 
     :raises InvalidRecord: if what is inside contradicts itself.
     :raises MessageTooLarge: if the records take more than the limit once decompressed.
     """
+    return list(iter_records(batch, limit_bytes=limit_bytes))
+
+
+def iter_records(batch: Buffer, *, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> Iterator[Record]:
+    """The records of one whole batch, one at a time: a batch of a stranger may have millions of them in a few
+    kilobytes, which are not to be in memory together. Raises as :func:`decode_records`, when it gets there."""
     header = check_batch(batch)
     body = decompress_body(header, batch, limit_bytes=limit_bytes)
-    return decode_slices(body, slice_records(header, body))
+    yield from _decoded(body, iter_slices(header, body))
 
 
 def decode_slices(body: bytes, slices: Iterable[RecordSlice]) -> list[Record]:
@@ -139,15 +145,17 @@ def decode_slices(body: bytes, slices: Iterable[RecordSlice]) -> list[Record]:
 
     :raises InvalidRecord: if their headers contradict themselves; the rest was checked when they were sliced.
     """
+    return list(_decoded(body, slices))
+
+
+def _decoded(body: bytes, slices: Iterable[RecordSlice]) -> Iterator[Record]:
     new = tuple.__new__
-    records: list[Record] = []
     for offset, timestamp_ms, key, value_at, value_bytes, _, end in slices:
         headers_at = value_at + value_bytes if value_bytes > 0 else value_at
         value = body[value_at:headers_at] if value_bytes >= 0 else None
         is_bare = body[headers_at] == 0 and headers_at + 1 == end
         headers = () if is_bare else _read_headers(body, headers_at, end)
-        records.append(new(Record, (offset, timestamp_ms, key, value, headers)))
-    return records
+        yield new(Record, (offset, timestamp_ms, key, value, headers))
 
 
 def slice_records(header: BatchHeader, body: bytes) -> list[RecordSlice]:
@@ -155,6 +163,11 @@ def slice_records(header: BatchHeader, body: bytes) -> list[RecordSlice]:
 
     :raises InvalidRecord: if lengths do not fit the bytes.
     """
+    return list(iter_slices(header, body))
+
+
+def iter_slices(header: BatchHeader, body: bytes) -> Iterator[RecordSlice]:
+    """As :func:`slice_records`, one at a time."""
     count, end = header.record_count, len(body)
     if not 0 <= count <= end // _SMALLEST_RECORD_BYTES:
         _invalid(f"{count} records cannot be in {end} bytes")
@@ -162,7 +175,6 @@ def slice_records(header: BatchHeader, body: bytes) -> list[RecordSlice]:
     fixed_time = header.max_timestamp if header.is_log_append_time else None
     # Straight to the tuple: a call of the class goes through one more Python function for every record.
     varint, new = _read_varint, tuple.__new__
-    slices: list[RecordSlice] = []
     position = 0
     try:
         for _ in range(count):
@@ -190,13 +202,12 @@ def slice_records(header: BatchHeader, body: bytes) -> list[RecordSlice]:
             if (value_at if value_bytes < 0 else value_at + value_bytes) >= record_end:
                 _invalid("record is shorter than its fields")
             offset = base_offset + delta
-            slices.append(new(RecordSlice, (offset, timestamp_ms, key, value_at, value_bytes, start, record_end)))
+            yield new(RecordSlice, (offset, timestamp_ms, key, value_at, value_bytes, start, record_end))
             position = record_end
     except IndexError:
         _invalid("records end within a record")
     if position != end:
         _invalid(f"{end - position} bytes follow the last record")
-    return slices
 
 
 def check_every_record(batch: Buffer, *, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> list[Record]:
