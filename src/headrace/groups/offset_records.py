@@ -1,0 +1,183 @@
+"""The record of one committed offset, to bytes and back, for requests that commit hundreds of them.
+
+Key, as Kafka has it: ``type int16 = 1, group string, topic string, partition int32``. All keys of a group begin with
+the same bytes, and all keys of one of its topics do, so a request's keys are made of a prefix and four bytes each.
+
+Value, version 4: ``version int16, offset int64, leader_epoch int32, metadata compact string, commit_timestamp int64``
+and the topic's id as tagged field 0 (``count 1, tag 0, size 16, 16 bytes``; with no id only ``count 0``). Most metadata
+is short, then its length is one byte and both ends of a value are fixed: two ``struct`` calls, no schema. A commit with
+an expiry of its own is of version 1, the one that has the field. Other versions, which Apache Kafka may have written
+into a folder that we took over, and anything unusual go the general way (``internal_records.py``).
+"""
+
+from collections.abc import Iterable
+from struct import Struct
+from typing import NamedTuple
+from uuid import UUID
+
+from headrace.protocol.errors import CorruptMessage
+from headrace.protocol.internal_records import InternalTopic, RecordType, decode, encode_key, encode_value
+
+NO_EXPIRY = -1
+NO_LEADER_EPOCH = -1
+KEY_TYPES = frozenset((b"\x00\x00", b"\x00\x01"))
+
+_KEY_TYPE = b"\x00\x01"
+_LENGTH = Struct(">H")
+_PARTITION = Struct(">i")
+_VERSION = 4
+_EXPIRING_VERSION = 1
+_HEAD = Struct(">hqiB")
+_TAIL = Struct(">qB")
+_TAIL_WITH_ID = Struct(">qBBB16s")
+_ID_TAG = (1, 0, 16)
+#: Up to here the length of a compact string, plus one, is a single byte.
+_SHORT_BYTES = 126
+
+
+class Committed(NamedTuple):
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_timestamp_ms: int
+    #: Asked for by an old client; -1 if it is the broker that says how long offsets are kept.
+    expire_timestamp_ms: int = NO_EXPIRY
+    #: None where it was not known to whoever wrote it.
+    topic_id: UUID | None = None
+
+
+class PartitionCommit(NamedTuple):
+    partition: int
+    offset: int
+    leader_epoch: int = NO_LEADER_EPOCH
+    metadata: str = ""
+
+
+class TopicCommit(NamedTuple):
+    topic: str
+    topic_id: UUID | None
+    partitions: Iterable[tuple[int, int, int, str]]
+
+
+def group_prefix(group_id: str) -> bytes:
+    """What all keys of a group begin with, and only they."""
+    data = group_id.encode()
+    return _KEY_TYPE + _LENGTH.pack(len(data)) + data
+
+
+def topic_prefix(group_id: str, topic: str) -> bytes:
+    data = topic.encode()
+    return group_prefix(group_id) + _LENGTH.pack(len(data)) + data
+
+
+def offset_key(group_id: str, topic: str, partition: int) -> bytes:
+    return topic_prefix(group_id, topic) + _PARTITION.pack(partition)
+
+
+def group_prefix_of(key: bytes) -> bytes:
+    return key[: 4 + (key[2] << 8 | key[3])]
+
+
+def group_of(prefix: bytes) -> str:
+    return prefix[4:].decode()
+
+
+def topic_and_partition_of(key: bytes, prefix_bytes: int) -> tuple[str, int]:
+    """Of a key that begins with a group's prefix of that size."""
+    return key[prefix_bytes + 2 : -4].decode(), _PARTITION.unpack_from(key, len(key) - 4)[0]
+
+
+def check_key(key: bytes) -> None:
+    """
+    :raises CorruptMessage: if the bytes are no key of an offset.
+    """
+    if decode(InternalTopic.CONSUMER_OFFSETS, key, None) is None or key[:2] not in KEY_TYPES:
+        raise CorruptMessage("not the key of a committed offset")
+
+
+def without_legacy_type(key: bytes) -> bytes:
+    """The key as it is written today: the first broker versions had another number for the same fields."""
+    return key if key[1] else _KEY_TYPE + key[2:]
+
+
+def write_values(
+    commit: TopicCommit, group_id: str, now_ms: int, expire_timestamp_ms: int
+) -> list[tuple[bytes, bytes]]:
+    """Keys and values of a topic's commits."""
+    key_start, pack_partition = topic_prefix(group_id, commit.topic), _PARTITION.pack
+    if expire_timestamp_ms != NO_EXPIRY:
+        return [
+            (
+                key_start + pack_partition(partition),
+                encode_value(
+                    RecordType.OFFSET_COMMIT, _EXPIRING_VERSION, offset=offset, metadata=metadata,
+                    commit_timestamp=now_ms, expire_timestamp=expire_timestamp_ms,
+                ),
+            )
+            for partition, offset, _, metadata in commit.partitions
+        ]  # fmt: skip
+    tail = _tail(now_ms, commit.topic_id)
+    pack_head = _HEAD.pack
+    return [
+        (
+            key_start + pack_partition(partition),
+            pack_head(_VERSION, offset, leader_epoch, 1) + tail
+            if not metadata
+            else _with_metadata(offset, leader_epoch, metadata, tail, now_ms, commit.topic_id),
+        )
+        for partition, offset, leader_epoch, metadata in commit.partitions
+    ]
+
+
+def _tail(now_ms: int, topic_id: UUID | None) -> bytes:
+    return _TAIL.pack(now_ms, 0) if topic_id is None else _TAIL_WITH_ID.pack(now_ms, *_ID_TAG, topic_id.bytes)
+
+
+def _with_metadata(
+    offset: int, leader_epoch: int, metadata: str, tail: bytes, now_ms: int, topic_id: UUID | None
+) -> bytes:
+    data = metadata.encode()
+    if len(data) <= _SHORT_BYTES:
+        return _HEAD.pack(_VERSION, offset, leader_epoch, len(data) + 1) + data + tail
+    return encode_value(
+        RecordType.OFFSET_COMMIT, offset=offset, leader_epoch=leader_epoch, metadata=metadata,
+        commit_timestamp=now_ms, topic_id=topic_id,
+    )  # fmt: skip
+
+
+def encode_committed(committed: Committed) -> bytes:
+    if committed.expire_timestamp_ms != NO_EXPIRY:
+        return encode_value(
+            RecordType.OFFSET_COMMIT, _EXPIRING_VERSION, offset=committed.offset, metadata=committed.metadata,
+            commit_timestamp=committed.commit_timestamp_ms, expire_timestamp=committed.expire_timestamp_ms,
+        )  # fmt: skip
+    now_ms, topic_id = committed.commit_timestamp_ms, committed.topic_id
+    tail = _tail(now_ms, topic_id)
+    return _with_metadata(committed.offset, committed.leader_epoch, committed.metadata, tail, now_ms, topic_id)
+
+
+def read_value(value: bytes) -> Committed:
+    """
+    :raises CorruptMessage: if the bytes are no value of an offset.
+    """
+    metadata_end = 14 + value[14] if len(value) > _HEAD.size and value[:2] == b"\x00\x04" and value[14] < 0x80 else 0
+    if metadata_end and len(value) == metadata_end + _TAIL_WITH_ID.size:
+        _, offset, leader_epoch, _ = _HEAD.unpack_from(value)
+        timestamp_ms, *tag, topic_id = _TAIL_WITH_ID.unpack_from(value, metadata_end)
+        if tuple(tag) == _ID_TAG:
+            metadata = value[15:metadata_end].decode()
+            return Committed(offset, leader_epoch, metadata, timestamp_ms, NO_EXPIRY, UUID(bytes=topic_id))
+    return _read_any(value)
+
+
+def _read_any(value: bytes) -> Committed:
+    record = decode(InternalTopic.CONSUMER_OFFSETS, _ANY_KEY, value)
+    assert record is not None
+    read = record.value
+    return Committed(
+        read.offset, read.leader_epoch, read.metadata, read.commit_timestamp, read.expire_timestamp, read.topic_id
+    )
+
+
+#: Values are read apart from their keys, and the general way wants both.
+_ANY_KEY = encode_key(RecordType.OFFSET_COMMIT, group="", topic="", partition=0)
