@@ -5,7 +5,7 @@ from dataclasses import MISSING, asdict
 from uuid import UUID
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from internal_record_examples import GOLDEN, HASHES, OFFSET, OFFSET_KEY, STABLE
 
@@ -88,6 +88,7 @@ def _values_of(layout: Layout):
 
 
 @pytest.mark.parametrize(("kind", "version"), EVERY_VERSION)
+@settings(deadline=None)  # the first example compiles the codec
 @given(data=st.data())
 def test_what_is_written_is_read(kind, version, data):
     layout = LAYOUTS[kind]
@@ -176,6 +177,7 @@ def test_a_record_that_is_cut_short_is_refused(golden):
             decode(golden.type.topic, key, value[:end])
 
 
+@settings(deadline=None)
 @given(st.sampled_from(GOLDEN), st.data())
 def test_damage_is_refused_or_read_but_never_anything_else(golden, data):
     value = bytearray.fromhex(golden.value_hex)

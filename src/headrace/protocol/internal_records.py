@@ -63,7 +63,7 @@ def encode_value(record_type: RecordType, version: int | None = None, /, **field
     """
     A value in a version, or in the one that Kafka 4.3 writes. Fields that the version lacks are left out.
 
-    Both are given by position, because there are fields of that name.
+    Type and version are given by position, because a record has a field named ``version``.
     """
     codec = _VALUE_CODECS.get((record_type, version)) or _value_codec(record_type, version)
     return _encode(codec, fields)
@@ -92,7 +92,7 @@ def decode(topic: InternalTopic, key: bytes, value: bytes | None) -> InternalRec
 
 
 def _encode(codec: _Codec, fields: dict[str, object]) -> bytes:
-    assert fields.keys() <= codec.names, f"no fields of {codec.schema.__name__}: {fields.keys() - codec.names}"
+    assert codec.names.issuperset(fields), f"no fields of {codec.schema.__name__}: {fields.keys() - codec.names}"
     out = bytearray(codec.prefix)
     codec.encode(out, fields, [])
     return bytes(out)
