@@ -61,6 +61,10 @@ class Maintenance:
         self.relocations.stop()
         for task in self._timers.values():
             task.cancel()
+        await self.settle()
+
+    async def settle(self) -> None:
+        """Waits for whatever runs now."""
         if self._running:
             await asyncio.wait(self._running)
 
