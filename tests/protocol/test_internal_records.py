@@ -88,7 +88,7 @@ def _values_of(layout: Layout):
 
 
 @pytest.mark.parametrize(("kind", "version"), EVERY_VERSION)
-@settings(deadline=None)  # the first example compiles the codec
+@settings(deadline=None, max_examples=40)  # the first example compiles the codec
 @given(data=st.data())
 def test_what_is_written_is_read(kind, version, data):
     layout = LAYOUTS[kind]
