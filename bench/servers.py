@@ -6,6 +6,7 @@ one KRaft node, a heap of 1 GiB, G1. Headrace runs as users run it: ``headrace s
 
 from __future__ import annotations
 
+import compileall
 import contextlib
 import os
 import shutil
@@ -97,6 +98,8 @@ def apache(data: Path) -> Iterator[Server]:
                 "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
                 f"log.dirs={data}",
                 "offsets.topic.replication.factor=1",
+                "transaction.state.log.replication.factor=1",
+                "transaction.state.log.min.isr=1",
             ]
         )
     )
@@ -110,6 +113,7 @@ def apache(data: Path) -> Iterator[Server]:
 
 @contextlib.contextmanager
 def headrace(data: Path) -> Iterator[Server]:
+    compileall.compile_dir(ROOT / "src", quiet=1)  # as an installed package is, whatever PYTHONDONTWRITEBYTECODE says
     port = free_port()
     command = [str(Path(sys.executable).parent / "headrace"), "start", "--data", str(data)]
     command += ["--listen", f"127.0.0.1:{port}", "--log-level", "warning"]
