@@ -87,7 +87,7 @@ async def test_partitions_are_added_and_never_taken_away(admin: AIOKafkaAdminCli
 
 
 async def test_settings_of_a_topic(admin: AIOKafkaAdminClient, topic: str) -> None:
-    await create(admin, topic, segment_bytes="1000000")
+    await create(admin, topic, segment_bytes="2000000")
     assert await alter(admin, ConfigResourceType.TOPIC, topic, {"retention.ms": "1000"}) == 0
     settings = await settings_of(admin, ConfigResourceType.TOPIC, topic)
     assert (settings["retention.ms"], settings["segment.bytes"]) == ("1000", "1073741824")

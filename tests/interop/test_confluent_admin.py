@@ -124,7 +124,7 @@ def test_a_producer_finds_new_partitions(bootstrap: str, admin: AdminClient, top
 
 
 def test_settings_of_a_topic(admin: AdminClient, topic: str) -> None:
-    create(admin, topic, segment_bytes="1000000")
+    create(admin, topic, segment_bytes="2000000")
 
     def now(name: str) -> tuple[str, ConfigSource]:
         entry = settings_of(admin, ResourceType.TOPIC, topic)[name]
@@ -134,7 +134,7 @@ def test_settings_of_a_topic(admin: AdminClient, topic: str) -> None:
         entry = ConfigEntry(name, value, incremental_operation=operation)
         return ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
 
-    assert now("segment.bytes") == ("1000000", ConfigSource.DYNAMIC_TOPIC_CONFIG)
+    assert now("segment.bytes") == ("2000000", ConfigSource.DYNAMIC_TOPIC_CONFIG)
     assert now("cleanup.policy") == ("delete", ConfigSource.DEFAULT_CONFIG)
     only(admin.incremental_alter_configs([change(AlterConfigOpType.SET, "retention.ms", "1000")]))
     only(admin.incremental_alter_configs([change(AlterConfigOpType.APPEND, "cleanup.policy", "compact")]))
@@ -151,7 +151,7 @@ def test_settings_of_a_topic(admin: AdminClient, topic: str) -> None:
 
 @pytest.mark.filterwarnings("ignore:alter_configs:DeprecationWarning")
 def test_the_old_way_of_altering_replaces_all(admin: AdminClient, topic: str) -> None:
-    create(admin, topic, retention_ms="1000", segment_bytes="1000000")
+    create(admin, topic, retention_ms="1000", segment_bytes="2000000")
     only(admin.alter_configs([ConfigResource(ResourceType.TOPIC, topic, set_config={"retention.ms": "2000"})]))
     settings = settings_of(admin, ResourceType.TOPIC, topic)
     assert (settings["retention.ms"].value, settings["segment.bytes"].is_default) == ("2000", True)

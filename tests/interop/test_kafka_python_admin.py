@@ -98,7 +98,7 @@ def test_partitions_are_added_and_never_taken_away(admin: KafkaAdminClient, topi
 
 @pytest.mark.parametrize("incremental", [True, False])
 def test_settings_of_a_topic(admin: KafkaAdminClient, topic: str, incremental: bool) -> None:
-    create(admin, topic, segment_bytes="1000000")
+    create(admin, topic, segment_bytes="2000000")
 
     def alter(**configs: object) -> str:
         named = {name.replace("_", "."): value for name, value in configs.items()}
@@ -110,7 +110,7 @@ def test_settings_of_a_topic(admin: KafkaAdminClient, topic: str, incremental: b
     assert alter(retention_ms="1000") == "OK"
     modified = settings_of(admin, "topic", topic, "modified")
     assert {name: entry["value"] for name, entry in modified.items()} == {
-        "segment.bytes": "1000000",
+        "segment.bytes": "2000000",
         "retention.ms": "1000",
     }
     assert {entry["config_source"] for entry in modified.values()} == {"DYNAMIC_TOPIC_CONFIG"}
@@ -138,11 +138,15 @@ def test_settings_of_the_broker(admin: KafkaAdminClient) -> None:
 
 
 def test_synonyms_say_where_a_value_would_come_from(admin: KafkaAdminClient, topic: str) -> None:
-    create(admin, topic, retention_ms="1000")
-    [found] = admin.describe_configs([ConfigResource("topic", topic, ["retention.ms"])], include_synonyms=True).values()
-    synonyms = [(each["name"], each["source"]) for each in found[topic]["retention.ms"]["synonyms"]]
-    assert synonyms[0] == ("retention.ms", "DYNAMIC_TOPIC_CONFIG")
-    assert synonyms[-1] == ("log.retention.hours", "DEFAULT_CONFIG")
+    create(admin, topic, max_message_bytes="2000")
+    wanted = ConfigResource("topic", topic, ["max.message.bytes"])
+    [found] = admin.describe_configs([wanted], include_synonyms=True).values()
+    assert [
+        (each["name"], each["value"], each["source"]) for each in found[topic]["max.message.bytes"]["synonyms"]
+    ] == [
+        ("max.message.bytes", "2000", "DYNAMIC_TOPIC_CONFIG"),
+        ("message.max.bytes", "1048588", "DEFAULT_CONFIG"),
+    ]
 
 
 @pytest.fixture
