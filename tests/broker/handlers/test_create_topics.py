@@ -144,6 +144,17 @@ def test_one_fails_alone(client):
     assert sorted(answer.error_code for answer in answers) == [0, ErrorCode.invalid_partitions]
 
 
+def test_of_many_who_create_the_same_one_succeeds(client, address):
+    wanted = new(partitions=50)
+    clients = [Client(address) for _ in range(5)]
+    for each in clients:
+        each.send(Api.CREATE_TOPICS, 7, topics=[wanted], timeout=10_000, validate_only=False)
+    codes = sorted(each.receive().topics[0].error_code for each in clients)
+    for each in clients:
+        each.close()
+    assert codes == [0] + [ErrorCode.topic_already_exists] * 4
+
+
 def test_a_created_topic_can_be_used_at_once(client, ours):
     wanted = new()
     create(client, wanted)
@@ -159,4 +170,5 @@ def test_defaults_are_the_brokers(ours):
 def test_configs_are_kept(client):
     wanted = new(retention_ms="777")
     create(client, wanted)
+    client.settle(wanted["name"])
     assert client.configs(TOPIC, wanted["name"], "retention.ms")["retention.ms"].value == "777"

@@ -3,10 +3,13 @@
 from uuid import uuid4
 
 import pytest
-from brokerbed import Client, all_versions, batch, fetch_request, headers, unique, values
+from brokerbed import NOW_MS, Client, all_versions, batch, fetch_request, headers, on_loop, unique, values
 
+from headrace import Broker
+from headrace.log.partition_log import Origin
 from headrace.protocol.api import Api
 from headrace.protocol.errors import ErrorCode
+from headrace.protocol.record_body import ControlKind, build_batch, control_record
 
 BY_ID = 13
 
@@ -121,6 +124,14 @@ def test_only_the_first_partition_with_data_may_exceed_max_bytes(client):
     assert [len(headers(part.records)) for part in answer.partitions] == [0, 1, 0]
 
 
+def test_a_batch_beyond_max_bytes_leaves_no_room_for_others(client):
+    topic = client.create_topic(partitions=2)
+    client.produce(topic, batch(value=b"v" * 5000), partition=0)
+    client.produce(topic, partition=1)
+    (answer,) = client.fetch([(topic, 0, 0), (topic, 1, 0)], max_bytes=1000).responses
+    assert [len(headers(part.records)) for part in answer.partitions] == [1, 0]
+
+
 def test_max_bytes_holds_for_all_partitions_together(client):
     topic, size_bytes = client.create_topic(partitions=3), len(batch())
     for index in range(3):
@@ -209,6 +220,21 @@ def test_deleting_the_topic_ends_the_wait(client, other, topic):
     )
 
 
+def test_a_disk_that_fails_while_one_waits_harms_no_producer(other, tmp_path, ours):
+    folders = f"{tmp_path / 'a'},{tmp_path / 'b'}"
+    with Broker(config={"log.dirs": folders}) as broker, Client(broker.bootstrap_servers) as waiting:
+        topic = waiting.create_topic(partitions=2)
+        waiting.send(Api.FETCH, 12, **fetch_request([(topic, 0, 0), (topic, 1, 0)], max_wait=60_000, min_bytes=500))
+        with Client(broker.bootstrap_servers) as producing:
+            producing.produce(topic, partition=1)
+            home = broker.core.partitions.get(topic, 1).log.home
+            home.error = OSError(5, "failed by the test")
+            assert producing.produce(topic, partition=0).error_code == 0
+        codes = {part.partition_index: part.error_code for part in waiting.receive().responses[0].partitions}
+        assert codes == {0: 0, 1: ErrorCode.kafka_storage_error}
+        home.error = None
+
+
 def test_a_wait_does_not_hold_up_other_connections(client, other, topic):
     asks_and_waits(client, other, (topic, 0, 0), max_wait=60_000)
     assert other.produce(topic).error_code == 0
@@ -219,3 +245,53 @@ def test_read_committed_of_a_topic_without_transactions(client, filled):
     assert len(headers(answer.records)) == 3
     assert answer.aborted_transactions in ((), None)
     assert answer.last_stable_offset == 9
+
+
+# -- transactions (their batches are put into the log directly: the coordinator is not there yet)
+
+
+@pytest.fixture
+def transactions(shared_broker, client, topic):
+    """Offsets 0 and 1 plain, 2 of an aborted transaction, 3 its marker, 4 plain, 5 of an open one, 6 plain."""
+
+    def transactional(producer_id):
+        return batch(producer_id=producer_id, producer_epoch=0, base_sequence=0, is_transactional=True)
+
+    def marker(producer_id):
+        record = control_record(ControlKind.abort, 0, timestamp_ms=NOW_MS)
+        fields = {"producer_id": producer_id, "producer_epoch": 0, "is_transactional": True, "is_control": True}
+        return build_batch([record], **fields)
+
+    def write():
+        partition = shared_broker.core.partitions.get(topic, 0)
+        for records in (batch(2), transactional(1), marker(1), batch(), transactional(2), batch()):
+            partition.append(records, Origin.COORDINATOR)
+
+    on_loop(shared_broker, write)
+    return topic
+
+
+def test_read_committed_stops_at_an_open_transaction(client, transactions):
+    answer = client.read(transactions, isolation_level=1)
+    assert (answer.high_watermark, answer.last_stable_offset) == (7, 5)
+    assert [header.base_offset for header in headers(answer.records)] == [0, 2, 3, 4]
+    assert [(each.producer_id, each.first_offset) for each in answer.aborted_transactions] == [(1, 2)]
+
+
+def test_read_uncommitted_sees_everything(client, transactions):
+    answer = client.read(transactions)
+    assert headers(answer.records)[-1].base_offset == 6
+    assert answer.last_stable_offset == 5
+    assert not answer.aborted_transactions
+
+
+def test_aborted_transactions_before_the_offset_are_left_out(client, transactions):
+    assert client.read(transactions, 4, isolation_level=1).aborted_transactions == ()
+
+
+def test_the_end_that_read_committed_is_told(client, transactions):
+    for isolation, end in ((0, 7), (1, 5)):
+        wanted = [{"partition_index": 0, "timestamp": -1}]
+        topics = [{"name": transactions, "partitions": wanted}]
+        answer = client.ask(Api.LIST_OFFSETS, 7, replica_id=-1, isolation_level=isolation, topics=topics)
+        assert answer.topics[0].partitions[0].offset == end

@@ -97,7 +97,7 @@ class _Reading:
             self._has_errors = True
             return answer
         until_offset = partition.visible_end(self._isolation)
-        room_bytes = min(wanted.max_bytes, self._max_bytes - self._size_bytes)
+        room_bytes = max(0, min(wanted.max_bytes, self._max_bytes - self._size_bytes))
         region = log.read(
             wanted.fetch_offset, room_bytes, until_offset=until_offset, at_least_one=self._size_bytes == 0
         ).region
@@ -126,7 +126,10 @@ class _Reading:
                 continue
             if wanted.fetch_offset < partition.log.log_start_offset:
                 return True
-            region = partition.log.read(wanted.fetch_offset, wanted.max_bytes, until_offset=until_offset).region
+            try:
+                region = partition.log.read(wanted.fetch_offset, wanted.max_bytes, until_offset=until_offset).region
+            except KafkaError:
+                return True
             size_bytes += 0 if region is None else len(region)
             if size_bytes >= self.min_bytes:
                 return True
