@@ -192,6 +192,13 @@ def _read_or_refuse(data):
         return
 
 
+def test_null_where_an_array_must_be():
+    with pytest.raises(BadRequest, match="body of ListOffsets v1 cannot be read"):
+        read(header_of(2, 1) + pack(">ii", -1, -1))
+    with pytest.raises(BadRequest, match="body of ListOffsets v6 cannot be read"):
+        read(header_of(2, 6) + b"\0" + pack(">ibb", -1, 0, 0) + b"\0")
+
+
 @pytest.mark.parametrize("length", [2**15 - 1, 100, -2, -(2**15)])
 def test_a_string_that_is_longer_than_the_body(length):
     with pytest.raises(BadRequest):

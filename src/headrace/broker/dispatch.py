@@ -5,6 +5,9 @@ The folder ``handlers/`` is the registry: the handler of ListOffsets is ``handle
 What has no file there is not advertised by ApiVersions. Modules are imported on the first request of their API, so
 that a start pays for none of them.
 
+A KafkaError that a handler lets out is about a request that has no place for a code in its answer: the connection is
+closed, and the log says why.
+
 Most handlers never wait. So a handler's coroutine is first run on the spot, without a task; only one that really waits
 (for a purgatory, for fsync on a thread) becomes a task from there on.
 """
@@ -23,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.broker import handlers
 from headrace.broker.request import Request
 from headrace.protocol.api import Api, BadRequest
+from headrace.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
@@ -74,6 +78,8 @@ class Dispatcher:
             except StopIteration as done:
                 connection.answer(request, done.value)
                 return
+        except KafkaError as error:
+            connection.abort(f"{api.label}: {error}")
         except Exception:  # noqa: BLE001  logged there: one broken handler may not stop the others
             self._failed(request)
         else:
@@ -86,6 +92,8 @@ class Dispatcher:
     async def _finish_later(self, request: Request, started: Awaitable[Reply]) -> None:
         try:
             request.connection.answer(request, await started)
+        except KafkaError as error:
+            request.connection.abort(f"{request.api.label}: {error}")
         except Exception:  # noqa: BLE001  logged there
             self._failed(request)
 

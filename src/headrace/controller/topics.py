@@ -32,12 +32,15 @@ from headrace.protocol.errors import (
     InvalidReplicaAssignment,
     InvalidRequest,
     InvalidTopic,
+    PolicyViolation,
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
 
 MAX_NAME_LENGTH = 249
 DEFAULT = -1
+#: In one go, as in Kafka: a number that was mistyped, or is an attack, may not keep the broker busy for minutes.
+MAX_NEW_PARTITIONS = 10_000
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 _FIRST_LEADER_EPOCH = 0
 
@@ -134,6 +137,7 @@ class Topics:
             factor = default_factor if new.replication_factor == DEFAULT else new.replication_factor
             if count < 1:
                 raise InvalidPartitions(f"a topic has at least one partition, not {count}")
+            _check_new_partitions(count)
             assignment = place_replicas(count, factor, brokers)
         self._check_configs(new.configs)
         states = tuple(_first_state(replicas) for replicas in assignment)
@@ -167,6 +171,7 @@ class Topics:
         if count <= existing:
             wish = "already has that many" if count == existing else "cannot have fewer"
             raise InvalidPartitions(f"topic {name!r} has {existing} partitions and {wish}")
+        _check_new_partitions(count - existing)
         factor, brokers = len(topic.assignment[0]), self._live_brokers()
         if given is None:
             added = place_replicas(count - existing, factor, brokers, first_partition=existing)
@@ -234,6 +239,11 @@ def _metric_name(name: str) -> str:
 
 def _assignment_of(topic: Topic) -> TopicAssignment:
     return TopicAssignment(topic.topic_id, dict(enumerate(topic.assignment)))
+
+
+def _check_new_partitions(count: int) -> None:
+    if count > MAX_NEW_PARTITIONS:
+        raise PolicyViolation(f"{count} partitions are too many at once; at most {MAX_NEW_PARTITIONS} are made")
 
 
 def _first_state(replicas: tuple[int, ...]) -> PartitionState:

@@ -3,7 +3,8 @@
 kio makes room for as many elements as an array says that it has, before it reads the first. A count of 2**31 - 1 asks
 for 16 GiB, and where the system refuses them the process is aborted: six bytes of a stranger would end the broker. So
 each array is looked at first. No element takes less than a byte, so a count larger than what is left of the frame is a
-lie, and memory stays in proportion to what was really sent.
+lie, and memory stays in proportion to what was really sent. Null where an array must be is refused too: kio lets it
+pass.
 
 As in ``encoder.py`` a function is generated for each schema. It skips from array to array and reads nothing else; what
 comes after the last array is not looked at. That costs about a microsecond a request, as little as kio's own work.
@@ -177,6 +178,8 @@ class _Source:
 
     def _skip_array(self, kind: FieldKind) -> None:
         self._lines += self._read_length("count", 4)
+        if not kind.is_nullable:
+            self._lines.append("if count < 0: raise too_large(count, end - at)")
         width = None if kind.entity is not None else _width_of(kind)
         if width is not None:
             self._lines.append(f"if count * {width} > end - at: raise too_large(count, end - at)")

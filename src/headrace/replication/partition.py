@@ -6,9 +6,10 @@ open: the last stable offset (LSO). With one replica the high watermark is the l
 """
 
 from enum import IntEnum
+from typing import NoReturn
 
 from headrace.log.partition_log import Appended, Origin, PartitionLog
-from headrace.protocol.errors import FencedLeaderEpoch, UnknownLeaderEpoch
+from headrace.protocol.errors import FencedLeaderEpoch, InvalidRequest, UnknownLeaderEpoch
 from headrace.protocol.records import Buffer
 
 #: What a peer sends when it does not know the epoch, and means any.
@@ -18,6 +19,10 @@ ANY_EPOCH = -1
 class Isolation(IntEnum):
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
+
+    @classmethod
+    def _missing_(cls, value: object) -> NoReturn:
+        raise InvalidRequest(f"there is no isolation level {value}")
 
 
 class Partition:
