@@ -11,6 +11,7 @@ into a folder that we took over, and anything unusual go the general way (``inte
 """
 
 from collections.abc import Iterable
+from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple
 from uuid import UUID
@@ -87,16 +88,14 @@ def topic_and_partition_of(key: bytes, prefix_bytes: int) -> tuple[str, int]:
     return key[prefix_bytes + 2 : -4].decode(), _PARTITION.unpack_from(key, len(key) - 4)[0]
 
 
-def check_key(key: bytes) -> None:
-    """
+def checked_key(key: bytes) -> bytes:
+    """The key as it is written today: the first broker versions had another number for the same fields.
+
     :raises CorruptMessage: if the bytes are no key of an offset.
     """
-    if decode(InternalTopic.CONSUMER_OFFSETS, key, None) is None or key[:2] not in KEY_TYPES:
+    if key[:2] not in KEY_TYPES:
         raise CorruptMessage("not the key of a committed offset")
-
-
-def without_legacy_type(key: bytes) -> bytes:
-    """The key as it is written today: the first broker versions had another number for the same fields."""
+    decode(InternalTopic.CONSUMER_OFFSETS, key, None)
     return key if key[1] else _KEY_TYPE + key[2:]
 
 
@@ -163,11 +162,17 @@ def read_value(value: bytes) -> Committed:
     metadata_end = 14 + value[14] if len(value) > _HEAD.size and value[:2] == b"\x00\x04" and value[14] < 0x80 else 0
     if metadata_end and len(value) == metadata_end + _TAIL_WITH_ID.size:
         _, offset, leader_epoch, _ = _HEAD.unpack_from(value)
-        timestamp_ms, *tag, topic_id = _TAIL_WITH_ID.unpack_from(value, metadata_end)
-        if tuple(tag) == _ID_TAG:
+        timestamp_ms, count, tag, size_bytes, topic_id = _TAIL_WITH_ID.unpack_from(value, metadata_end)
+        if (count, tag, size_bytes) == _ID_TAG:
             metadata = value[15:metadata_end].decode()
-            return Committed(offset, leader_epoch, metadata, timestamp_ms, NO_EXPIRY, UUID(bytes=topic_id))
+            return Committed(offset, leader_epoch, metadata, timestamp_ms, NO_EXPIRY, _uuid(topic_id))
     return _read_any(value)
+
+
+@lru_cache(maxsize=10_000)
+def _uuid(data: bytes) -> UUID:
+    """Topics are few, offsets many, and to make one takes longer than all the rest of a value."""
+    return UUID(bytes=data)
 
 
 def _read_any(value: bytes) -> Committed:

@@ -22,6 +22,7 @@ from headrace.groups.offset_records import (
     Committed,
     PartitionCommit,
     TopicCommit,
+    checked_key,
     encode_committed,
     group_of,
     group_prefix,
@@ -29,9 +30,9 @@ from headrace.groups.offset_records import (
     offset_key,
     read_value,
     topic_and_partition_of,
-    without_legacy_type,
     write_values,
 )
+from headrace.protocol.errors import CorruptMessage
 from headrace.protocol.internal_records import InternalRecord, RecordType
 from headrace.replication.journal import KeyValue
 
@@ -45,9 +46,8 @@ class ExpiringGroup(Protocol):
 
     @property
     def group_id(self) -> str: ...
-    def is_subscribed_to(self, topic: str) -> bool: ...
-    def expires_from_ms(self, commit_timestamp_ms: int) -> int | None:
-        """From when on the retention of an offset of that commit time counts; None if it does not count now."""
+    def expires_from_ms(self, topic: str, commit_timestamp_ms: int) -> int | None:
+        """From when on the retention of an offset of that commit time counts; None while it is in use."""
 
 
 class _Pending(NamedTuple):
@@ -73,16 +73,24 @@ class Offsets:
 
     def apply_bytes(self, key: bytes, value: bytes | None) -> None:
         """A record whose key is of one of :data:`KEY_TYPES`, written outside of a transaction."""
-        key = without_legacy_type(key)
+        if value is not None and not self._open:
+            try:  # the common case in one step: this is called for every record of a replay
+                self._groups[key[: 4 + (key[2] << 8 | key[3])]][key] = value
+            except KeyError:
+                pass  # the group's first offset, or a key of the legacy type
+            except IndexError:
+                raise CorruptMessage("not the key of a committed offset") from None
+            else:
+                return
+        key = checked_key(key)
         if value is None:
             self._forget(key)
             return
         self._put(key, value)
-        if self._open:
-            self._supersede(key, self._next_sequence)
+        self._supersede(key, self._next_sequence)
 
     def apply_pending_bytes(self, producer_id: int, key: bytes, value: bytes | None) -> None:
-        key = without_legacy_type(key)
+        key = checked_key(key)
         if value is None:
             self._forget(key)  # nobody writes this; a tombstone can only be meant to take back
             return
@@ -186,13 +194,13 @@ class Offsets:
         return records
 
     def delete_records(self, group_id: str, partitions: Collection[tuple[str, int]] | None = None) -> list[KeyValue]:
-        """Tombstones of those partitions that have an offset; without partitions of all, those pending too."""
+        """Tombstones of those partitions that have an offset, pending or not; without partitions, of all."""
         prefix = group_prefix(group_id)
         group = self._groups.get(prefix, {})
         if partitions is None:
             return [(key, None) for key in {**group, **dict.fromkeys(self._open_keys(prefix))}]
         keys = dict.fromkeys(offset_key(group_id, topic, partition) for topic, partition in partitions)
-        return [(key, None) for key in keys if key in group]
+        return [(key, None) for key in keys if key in group or key in self._open]
 
     def topic_deleted_records(self, topic: str) -> list[KeyValue]:
         """Tombstones of all groups' offsets of a topic, those pending too."""
@@ -211,14 +219,14 @@ class Offsets:
         expired: list[KeyValue] = []
         for key, value in self._groups.get(prefix, {}).items():
             committed = read_value(value)
-            from_ms = group.expires_from_ms(committed.commit_timestamp_ms)
-            if from_ms is None:
-                return []
+            topic, _ = topic_and_partition_of(key, len(prefix))
+            from_ms = group.expires_from_ms(topic, committed.commit_timestamp_ms)
+            if from_ms is None or key in self._open:
+                continue
             expires_ms = from_ms + retention_ms
             if committed.expire_timestamp_ms != NO_EXPIRY:
                 expires_ms = committed.expire_timestamp_ms
-            topic, _ = topic_and_partition_of(key, len(prefix))
-            if expires_ms <= now_ms and key not in self._open and not group.is_subscribed_to(topic):
+            if expires_ms <= now_ms:
                 expired.append((key, None))
         return expired
 
