@@ -135,6 +135,12 @@ def test_bad_broker_settings(own, name, change):
     assert own.alter(BROKER, name, change).error_code == ErrorCode.invalid_request
 
 
+@pytest.mark.parametrize(("threads", "code"), [("6", 0), ("7", 42), ("1", 0), ("0", 42)])
+def test_a_pool_at_most_doubles_or_halves_rounded_down(own, threads, code):
+    assert value(own, BROKER, "0", "num.network.threads")[0] == "3"
+    assert own.alter(BROKER, "0", ("num.network.threads", SET, threads)).error_code == code
+
+
 def test_a_brokers_default_reaches_its_topics_at_once(own):
     topic = own.create_topic()
     assert value(own, TOPIC, topic, "retention.ms") == ("7000", FROM_FILE)

@@ -153,7 +153,7 @@ def check_dynamic(overrides: Mapping[str, str], *, per_broker: bool) -> None:
 
 
 def _check_pool(name: str, new: int, current: int) -> None:
-    if new < current / 2:
+    if new < current // 2:
         raise InvalidRequest(f"Dynamic update of {name} from {current} to {new}: must be at least half of what it is")
     if new > current * 2:
         raise InvalidRequest(f"Dynamic update of {name} from {current} to {new}: must be at most twice what it is")
