@@ -164,9 +164,17 @@ def read_value(value: bytes) -> Committed:
         _, offset, leader_epoch, _ = _HEAD.unpack_from(value)
         timestamp_ms, count, tag, size_bytes, topic_id = _TAIL_WITH_ID.unpack_from(value, metadata_end)
         if (count, tag, size_bytes) == _ID_TAG:
-            metadata = value[15:metadata_end].decode()
-            return Committed(offset, leader_epoch, metadata, timestamp_ms, NO_EXPIRY, _uuid(topic_id))
+            return Committed(
+                offset, leader_epoch, _text(value[15:metadata_end]), timestamp_ms, NO_EXPIRY, _uuid(topic_id)
+            )
     return _read_any(value)
+
+
+def _text(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise CorruptMessage("the metadata of a committed offset is no text") from None
 
 
 @lru_cache(maxsize=10_000)
