@@ -52,7 +52,7 @@ program() { # NAME SECONDS COMMAND...
     done <"$work/program.out"
     if [ "$is_done" = no ]; then
         report FAILED "$name" "ended early, or not within $limit s; the end of its output:"
-        cat "$work/program.out" "$work/program.err" | grep -v SLF4J | tail -n 15 | cut -c1-300 | sed 's/^/             /'
+        cat "$work/program.out" "$work/program.err" | sed /SLF4J/d | tail -n 15 | cut -c1-300 | sed 's/^/             /'
     fi
 }
 
@@ -86,6 +86,16 @@ expect() { # PATTERN COMMAND...: its output has a line that matches
         tail -n 12 "$work/expect.out"
         return 1
     }
+}
+
+lacks() { # PATTERN COMMAND...: it succeeds, and its output has no line that matches
+    local pattern=$1
+    shift
+    "$@" >"$work/expect.out"
+    if grep -E -- "$pattern" "$work/expect.out"; then
+        echo "no line should match '$pattern'"
+        return 1
+    fi
 }
 
 same() { # WHAT LEFT RIGHT
