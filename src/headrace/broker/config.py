@@ -261,6 +261,9 @@ def _resolve(
         except ConfigError as error:
             problems += error.problems
     problems += broker_problems(values)
+    # Two names of one thing: Kafka shows both.
+    broker_id = max(value for name in ("node.id", "broker.id") if isinstance(value := values[name], int))
+    values["node.id"] = values["broker.id"] = broker_id
     try:
         listeners = parse_listeners(values, frozenset(given))
     except ConfigError as error:
