@@ -18,6 +18,8 @@ from headrace.broker.config import TOPIC_DEFAULT_NAMES, BrokerConfig, describe_t
 from headrace.broker.connection import Connection
 from headrace.broker.dispatch import Dispatcher
 from headrace.broker.fetch_sessions import FetchSessions
+from headrace.broker.group_service import GroupService
+from headrace.broker.internal_topics import GROUPS, InternalTopics
 from headrace.broker.listener import Connections, Listener
 from headrace.broker.loop_timer import LoopTimer
 from headrace.broker.maintenance import Maintenance
@@ -96,6 +98,8 @@ class Broker:
         )
         self.maintenance = Maintenance(self)
         self.maintenance.start()
+        self.groups = GroupService(self)
+        self.groups.start()
         for listener in self._listeners:
             listener.accept_connections()
         if self.metrics_exporter is not None:
@@ -159,6 +163,7 @@ class Broker:
         except LogDirError as error:
             raise StartError(str(error)) from None
         self.metadata = MetadataCache(cluster_id)
+        self.internal_topics = InternalTopics(self)
         try:
             self.tree = TreeHost.open(self._directories[0] / COORDINATION_FOLDER, self.clock)
         except (OSError, CoordinationError) as error:
@@ -190,6 +195,8 @@ class Broker:
     def _forget_log(self, log: PartitionLog) -> None:
         self.maintenance.cleaner.forget(log)
         self.metrics.by_topic.forget(log.topic)
+        if log.topic == GROUPS:
+            self.groups.unload(log.partition)
         self.delayed_fetch.check_and_complete((log.topic, log.partition))  # who waits for it learns that it is gone
 
     def _log_config_of(self, topic: str) -> LogConfig:
@@ -253,6 +260,7 @@ class Broker:
         self._dispatcher.stop()
         for connection in self.connections:
             connection.close()
+        await self.groups.stop()
         await self.maintenance.stop()
         await self.run_blocking(self.logs.close)
         await self.coordination.close()

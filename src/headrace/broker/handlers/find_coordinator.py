@@ -1,7 +1,8 @@
-"""FindCoordinator (key 10): there is none yet; groups and transactions are not served.
+"""FindCoordinator (key 10): which broker coordinates a group or a transactional id.
 
-Speaks v0 to v6, and answers COORDINATOR_NOT_AVAILABLE to every key. It must be spoken all the same: librdkafka takes a
-broker without it for one that does not know lz4, and then sends such batches uncompressed without a word.
+Speaks v0 to v6; from v4 on many keys at once. Key types: 0 a group, 1 a transactional id. The coordinator is the leader
+of the key's partition of ``__consumer_offsets`` or ``__transaction_state``; the topic is made if it is not there. There
+are no share groups: their keys (2) are refused with INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -9,23 +10,51 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.broker.dispatch import Reply
+from headrace.broker.internal_topics import GROUPS, TRANSACTIONS
 from headrace.broker.request import Request
-from headrace.protocol.errors import ErrorCode
+from headrace.protocol.errors import CoordinatorNotAvailable, InvalidRequest, KafkaError, code_for_errors
+from headrace.protocol.internal_records import partition_for
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
 
 _MANY_KEYS = 4
+_GROUP, _TRANSACTION = 0, 1
+_NOBODY = {"node_id": -1, "host": "", "port": -1}
 
 
 async def handle(request: Request, broker: Broker) -> Reply:
-    nobody = {
-        "error_code": ErrorCode.coordinator_not_available,
-        "error_message": "groups and transactions are not served yet",
-        "node_id": -1,
-        "host": "",
-        "port": -1,
-    }
-    if request.version < _MANY_KEYS:
-        return nobody
-    return {"coordinators": [{"key": key, **nobody} for key in request.body.coordinator_keys]}
+    body = request.body
+    key_type = getattr(body, "key_type", _GROUP)
+    keys = body.coordinator_keys if request.version >= _MANY_KEYS else (body.key,)
+    refusal = await _made_ready(broker, key_type)
+    answers = [_answer(request, broker, key_type, key, refusal) for key in keys]
+    return {"coordinators": answers} if request.version >= _MANY_KEYS else answers[0]
+
+
+async def _made_ready(broker: Broker, key_type: int) -> KafkaError | None:
+    """Sees to it that the topic is there; the error that all keys are answered with, if it cannot be."""
+    try:
+        if key_type == _GROUP:
+            await broker.groups.ensure()
+        elif key_type == _TRANSACTION:
+            await broker.internal_topics.ensure(TRANSACTIONS)
+        else:
+            return InvalidRequest(f"{key_type} is neither a group (0) nor a transactional id (1)")
+    except KafkaError as error:
+        return CoordinatorNotAvailable(f"its topic cannot be made: {error}")
+    return None
+
+
+def _answer(request: Request, broker: Broker, key_type: int, key: str, refusal: KafkaError | None) -> dict[str, object]:
+    with code_for_errors(key=key, **_NOBODY) as answer:
+        if refusal is not None:
+            raise refusal
+        topic = broker.metadata.named(GROUPS if key_type == _GROUP else TRANSACTIONS)
+        leader_id = topic.partitions[partition_for(key, len(topic.partitions))].leader_id
+        nodes = {node.node_id: node for node in broker.nodes_seen_by(request.connection)}
+        node = nodes.get(leader_id)
+        if node is None:
+            raise CoordinatorNotAvailable("the partition of the key has no leader")
+        answer.update(node_id=node.node_id, host=node.host, port=node.port)
+    return answer
