@@ -38,15 +38,36 @@ def locate_time(log: PartitionLog, timestamp_ms: int, until_offset: int) -> Foun
 
 
 def locate_max_timestamp(log: PartitionLog) -> Found | None:
-    segments = [segment for segment in log.segments if segment.size_bytes]
-    if not segments:
-        return None
-    latest = max(segments, key=_max_record_timestamp)
-    timestamp_ms = latest.max_timestamp_ms
-    at = latest.position_of(latest.offset_of_max_timestamp)
-    for position, header in latest.headers(at):
-        return _first_in_batch(log, latest, position, header, timestamp_ms)
+    """Of records at or behind the log's start, the first that has the largest timestamp."""
+    found: Found | None = None
+    for segment in sorted(log.segments, key=_max_record_timestamp, reverse=True):
+        if not segment.size_bytes or (found is not None and segment.max_timestamp_ms <= found.timestamp_ms):
+            continue
+        candidate = _max_in_segment(log, segment) or _max_behind_start(log, segment)
+        if candidate is not None and (found is None or candidate.timestamp_ms > found.timestamp_ms):
+            found = candidate
+    return found
+
+
+def _max_in_segment(log: PartitionLog, segment: Segment) -> Found | None:
+    """By what the segment knows; None if that record lies below the log's start."""
+    for position, header in segment.headers(segment.position_of(segment.offset_of_max_timestamp)):
+        return _first_in_batch(log, segment, position, header, segment.max_timestamp_ms)
     return None
+
+
+def _max_behind_start(log: PartitionLog, segment: Segment) -> Found | None:
+    """By walking what is left of a segment whose youngest record was deleted."""
+    from headrace.protocol.record_body import decode_records
+
+    found: Found | None = None
+    for position, header in segment.headers(segment.position_of(max(log.log_start_offset, segment.base_offset))):
+        if found is not None and header.max_timestamp <= found.timestamp_ms:
+            continue
+        for record in decode_records(segment.read_bytes(position, header.size_bytes)):
+            if record.offset >= log.log_start_offset and (found is None or record.timestamp_ms > found.timestamp_ms):
+                found = Found(record.offset, record.timestamp_ms, header.leader_epoch)
+    return found
 
 
 def _max_record_timestamp(segment: Segment) -> int:

@@ -48,6 +48,16 @@ def test_each_special_time_has_its_first_version(client, filled, timestamp, sinc
     assert client.offset(filled, timestamp, version=since).error_code == 0
 
 
+def test_the_largest_timestamp_of_what_is_left(client, filled, ours):
+    """Apache Kafka names a record that is deleted."""
+    wanted = [{"partition_index": 0, "offset": 4}]
+    client.ask(Api.DELETE_RECORDS, 2, topics=[{"name": filled, "partitions": wanted}], timeout=1000)
+    assert found(client.offset(filled, MAX_TIMESTAMP)) == (4, NOW_MS + 30)
+    wanted = [{"partition_index": 0, "offset": -1}]
+    client.ask(Api.DELETE_RECORDS, 2, topics=[{"name": filled, "partitions": wanted}], timeout=1000)
+    assert found(client.offset(filled, MAX_TIMESTAMP)) == (-1, -1)
+
+
 def test_nothing_is_tiered(client, filled):
     assert found(client.offset(filled, EARLIEST_LOCAL, version=8)) == (1, -1)
     assert found(client.offset(filled, LATEST_TIERED, version=9)) == (-1, -1)
