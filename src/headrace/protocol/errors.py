@@ -206,6 +206,21 @@ class TransactionalIdNotFound(KafkaError, code=ErrorCode.transactional_id_not_fo
 class TransactionAbortable(KafkaError, code=ErrorCode.transaction_abortable): ...
 
 
+class FencedMemberEpoch(KafkaError, code=ErrorCode.fenced_member_epoch): ...
+
+
+class UnreleasedInstanceId(KafkaError, code=ErrorCode.unreleased_instance_id): ...
+
+
+class UnsupportedAssignor(KafkaError, code=ErrorCode.unsupported_assignor): ...
+
+
+class StaleMemberEpoch(KafkaError, code=ErrorCode.stale_member_epoch): ...
+
+
+class InvalidRegularExpression(KafkaError, code=ErrorCode.invalid_regular_expression): ...
+
+
 def error_code_of(error: Exception) -> ErrorCode:
     """The code that a peer gets for an exception; logs what is not the peer's doing."""
     if isinstance(error, KafkaError):
