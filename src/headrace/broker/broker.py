@@ -19,7 +19,7 @@ from headrace.broker.connection import Connection
 from headrace.broker.dispatch import Dispatcher
 from headrace.broker.fetch_sessions import FetchSessions
 from headrace.broker.group_service import GroupService
-from headrace.broker.internal_topics import GROUPS, InternalTopics
+from headrace.broker.internal_topics import GROUPS, TRANSACTIONS, InternalTopics
 from headrace.broker.listener import Connections, Listener
 from headrace.broker.loop_timer import LoopTimer
 from headrace.broker.maintenance import Maintenance
@@ -29,6 +29,7 @@ from headrace.broker.producer_ids import ProducerIds
 from headrace.broker.registration import Registration
 from headrace.broker.request_queue import RequestQueue
 from headrace.broker.topic_host import TopicHost
+from headrace.broker.transaction_service import TransactionService
 from headrace.controller.topics import Topics
 from headrace.coordination.interface import CoordinationError
 from headrace.coordination.local import LocalCoordination, TreeHost
@@ -36,7 +37,7 @@ from headrace.coordination.paths import encode_uuid, random_uuid
 from headrace.log.config import LogConfig
 from headrace.log.disk import Disk
 from headrace.log.log_dir import LogDirError, LogManager
-from headrace.log.meta_properties import known_cluster_id
+from headrace.log.meta_properties import known_owner
 from headrace.protocol.errors import UnknownTopicOrPartition
 from headrace.replication.partitions import Partitions
 from headrace.runtime.clock import Clock, SystemClock
@@ -63,12 +64,16 @@ class Broker:
         self.config = config
         self._disk = disk or Disk()
         self.clock: Clock = clock or SystemClock()
-        self.broker_id = config.broker_id or 0
         self.metrics = Metrics(topic_exists=lambda name: self.metadata.get(name) is not None)
         self.partitions = Partitions()
         self.endpoints: dict[str, tuple[str, int]] = {}
         self.metrics_exporter: MetricsExporter | None = None
         self._directories = [Path(folder).absolute() for folder in config.log_dirs]
+        known_broker_id, known_cluster_id = known_owner(self._disk, map(str, self._directories))
+        if config.broker_id is None:
+            config.settle_broker_id(known_broker_id or 0)
+        self.broker_id = config.int("broker.id")
+        self._cluster_id = known_cluster_id or encode_uuid(random_uuid())
         self._is_running = False
 
     # -- start ------------------------------------------------------------------------------------------------------
@@ -100,6 +105,8 @@ class Broker:
         self.maintenance.start()
         self.groups = GroupService(self)
         self.groups.start()
+        self.transactions = TransactionService(self)
+        self.transactions.start()
         for listener in self._listeners:
             listener.accept_connections()
         if self.metrics_exporter is not None:
@@ -147,14 +154,13 @@ class Broker:
             raise StartError(f"cannot serve metrics on {wanted}: {error.strerror}") from None
 
     async def _open_storage(self) -> None:
-        cluster_id = known_cluster_id(self._disk, map(str, self._directories)) or encode_uuid(random_uuid())
         self.logs = LogManager(
             self._directories,
             default_config=topic_log_config({}, self.config),
             config_for=self._log_config_of,
             clock=self.clock,
             broker_id=self.broker_id,
-            cluster_id=cluster_id,
+            cluster_id=self._cluster_id,
             disk=self._disk,
             on_offline=self._log_dir_failed,
         )
@@ -162,7 +168,7 @@ class Broker:
             self.logs.load(threads=self.config.int("num.recovery.threads.per.data.dir"))
         except LogDirError as error:
             raise StartError(str(error)) from None
-        self.metadata = MetadataCache(cluster_id)
+        self.metadata = MetadataCache(self._cluster_id)
         self.internal_topics = InternalTopics(self)
         try:
             self.tree = TreeHost.open(self._directories[0] / COORDINATION_FOLDER, self.clock)
@@ -197,6 +203,8 @@ class Broker:
         self.metrics.by_topic.forget(log.topic)
         if log.topic == GROUPS:
             self.groups.unload(log.partition)
+        elif log.topic == TRANSACTIONS:
+            self.transactions.unload(log.partition)
         self.delayed_fetch.check_and_complete((log.topic, log.partition))  # who waits for it learns that it is gone
 
     def _log_config_of(self, topic: str) -> LogConfig:
@@ -260,6 +268,7 @@ class Broker:
         self._dispatcher.stop()
         for connection in self.connections:
             connection.close()
+        await self.transactions.stop()
         await self.groups.stop()
         await self.maintenance.stop()
         await self.run_blocking(self.logs.close)

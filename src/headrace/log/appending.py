@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.crc import crc32c
-from headrace.log.control_marker import end_transaction
+from headrace.log.control_marker import end_transaction, read_marker
 from headrace.log.producer_state import MAX_SEQUENCE, KeptBatch, ProducerStates
 from headrace.log.txn_index import AbortedTxn
 from headrace.log.validation import Origin, refuse, rewrite
@@ -100,9 +100,10 @@ def append_trusted(log: PartitionLog, records: Buffer, leader_epoch: int, origin
     """Batches from a coordinator of this broker, which get their offsets here, or from a leader, which have them."""
     batches = _split(memoryview(records), origin, log.next_offset, leader_epoch)
     if origin is Origin.COORDINATOR:
-        for header, _ in batches:
-            if header.is_control:
-                log.producers.check_marker(header.producer_id, header.producer_epoch)
+        for header, view in batches:
+            marker = read_marker(view) if header.is_control else None
+            if marker is not None:
+                log.producers.check_marker(header.producer_id, header.producer_epoch, marker.coordinator_epoch)
     now_ms = log.home.clock.wall_ms()
     for header, view in batches:
         producers = log.producers if header.has_producer else None

@@ -21,7 +21,12 @@ Batches from the log itself or from a leader are not checked: they were, when th
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from headrace.protocol.errors import InvalidProducerEpoch, InvalidTxnState, OutOfOrderSequence
+from headrace.protocol.errors import (
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    OutOfOrderSequence,
+    TransactionCoordinatorFenced,
+)
 from headrace.protocol.records import BatchHeader
 
 BATCHES_KEPT = 5
@@ -140,10 +145,20 @@ class ProducerStates:
             raise InvalidTxnState(f"producer {producer_id} has a transaction open and wrote outside of it")
         return duplicate
 
-    def check_marker(self, producer_id: int, epoch: int) -> None:
+    def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int) -> None:
+        """
+        :raises InvalidProducerEpoch: another producer has taken over the id.
+        :raises TransactionCoordinatorFenced: another coordinator has taken over the transaction.
+        """
         producer = self.producers.get(producer_id)
-        if producer is not None and epoch < producer.epoch:
+        if producer is None:
+            return
+        if epoch < producer.epoch:
             raise InvalidProducerEpoch(f"producer epoch {epoch} is older than {producer.epoch}")
+        if coordinator_epoch < producer.coordinator_epoch:
+            raise TransactionCoordinatorFenced(
+                f"coordinator epoch {coordinator_epoch} is older than {producer.coordinator_epoch}"
+            )
 
     def data(self, producer_id: int, epoch: int, batch: KeptBatch, is_transactional: bool) -> None:
         """A batch of records was appended."""
@@ -178,6 +193,10 @@ class ProducerStates:
         del self._open[producer_id]
         self._ended.append((first_offset, offset))
         return CompletedTxn(producer_id, first_offset, offset, not is_commit)
+
+    def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
+        producer = self.producers.get(producer_id)
+        return producer is not None and producer.txn_first_offset != NONE and producer.epoch == epoch
 
     def first_open_offset(self) -> int | None:
         return next(iter(self._open.values()), None)

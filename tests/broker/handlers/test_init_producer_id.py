@@ -26,11 +26,6 @@ def test_an_empty_transactional_id(client):
     assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (ErrorCode.invalid_request, -1, -1)
 
 
-def test_transactional_ids_are_not_served_yet(client, ours):
-    answer = ask(client, transactional_id="t")
-    assert (answer.error_code, answer.producer_id) == (ErrorCode.coordinator_not_available, -1)
-
-
 def test_who_knows_its_id_gets_one_that_serves(client):
     """KIP-360: Kafka raises the epoch, we give another id; both begin a new sequence."""
     first = ask(client)

@@ -1,30 +1,69 @@
-"""InitProducerId (key 22): an id for an idempotent producer.
+"""InitProducerId (key 22): an id and an epoch, for an idempotent or a transactional producer.
 
 Speaks v0 to v6. Ids come in blocks from the znode tree, so none is ever given twice. An idempotent producer that knows
 its id and epoch, and wants the next epoch (KIP-360), is given a new id instead, which serves it as well.
 
-Not here yet: transactional ids. They are refused with COORDINATOR_NOT_AVAILABLE.
+A transactional id keeps its producer id, and each producer that starts with it gets the next epoch: an older one is
+shut out, and the transaction that it left open is aborted first. Transactions that outlast their producer (v6,
+KIP-939) are not there: TRANSACTIONAL_ID_AUTHORIZATION_FAILED, as in a Kafka that does not allow them.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.broker.dispatch import Reply
+from headrace.broker.handlers._transactional import code_of
 from headrace.broker.request import Request
-from headrace.protocol.errors import ErrorCode, error_code_of
+from headrace.protocol.errors import (
+    InvalidRequest,
+    InvalidTransactionTimeout,
+    TransactionalIdAuthorizationFailed,
+    UnsupportedVersion,
+)
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
+    from headrace.transactions.coordinator import Identity
+
+_NONE = -1
+_KNOWN_IDENTITY_SINCE, _FENCED_SINCE, _TWO_PHASE_SINCE = 3, 4, 6
 
 
 async def handle(request: Request, broker: Broker) -> Reply:
-    failed = {"producer_id": -1, "producer_epoch": -1}
-    if request.body.transactional_id is not None:
-        code = ErrorCode.coordinator_not_available if request.body.transactional_id else ErrorCode.invalid_request
-        return {"error_code": code, **failed}
     try:
-        producer_id = await broker.producer_ids.next()
+        if request.body.transactional_id is None:
+            return {"producer_id": await broker.producer_ids.next(), "producer_epoch": 0}
+        identity = await _start(request.body, request.version, broker)
     except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
-        return {"error_code": error_code_of(error), **failed}
-    return {"producer_id": producer_id, "producer_epoch": 0}
+        code = code_of(error, knows_fenced=request.version >= _FENCED_SINCE)
+        return {"error_code": code, "producer_id": _NONE, "producer_epoch": _NONE}
+    return {"producer_id": identity.producer_id, "producer_epoch": identity.producer_epoch}
+
+
+async def _start(body: Any, version: int, broker: Broker) -> Identity:
+    transactional_id: str = body.transactional_id
+    if not transactional_id:
+        raise InvalidRequest("a transactional id may not be empty")
+    if version >= _TWO_PHASE_SINCE:
+        if body.enable2_pc:
+            raise TransactionalIdAuthorizationFailed("transactions of two phases are not served")
+        if body.keep_prepared_txn:
+            raise UnsupportedVersion("prepared transactions are not kept")
+    timeout_ms = round(body.transaction_timeout.total_seconds() * 1000)
+    if not 0 < timeout_ms <= (longest_ms := broker.config.int("transaction.max.timeout.ms")):
+        raise InvalidTransactionTimeout(f"{timeout_ms} ms; transaction.max.timeout.ms is {longest_ms}")
+    known = _known(body) if version >= _KNOWN_IDENTITY_SINCE else None
+    await broker.transactions.ensure()
+    start = broker.transactions.coordinator.start_producer
+    return await broker.transactions.with_producer_id(
+        lambda fresh: start(transactional_id, timeout_ms, known=known, fresh_producer_id=fresh)
+    )
+
+
+def _known(body: Any) -> Identity | None:
+    from headrace.transactions.coordinator import Identity
+
+    if (body.producer_id == _NONE) != (body.producer_epoch == _NONE):
+        raise InvalidRequest("a producer id and an epoch go together")
+    return None if body.producer_id == _NONE else Identity(body.producer_id, body.producer_epoch)

@@ -4,7 +4,8 @@ Speaks v3 to v13 (by topic id from v13 on). One batch a partition, magic 2. Answ
 with silence, 1 and -1 when the log has it (with one replica the leader is the whole ISR). Where the topic flushes by
 count (``flush.messages``) the answer waits for fsync.
 
-Not here yet: transactions. A transactional batch is refused with INVALID_TXN_STATE.
+Batches of a transaction are checked with its coordinator first (``transactional_produce.py``); from v12 on the write
+itself adds its partition to the transaction (KIP-890).
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 from headrace.broker.dispatch import Reply
 from headrace.broker.metadata_cache import INTERNAL_TOPICS
 from headrace.broker.request import Request
+from headrace.broker.transactional_produce import Refused, refused_partitions
 from headrace.log.partition_log import PartitionLog
 from headrace.protocol.errors import (
     ErrorCode,
     InvalidRecord,
     InvalidTopic,
-    InvalidTxnState,
     KafkaError,
+    TransactionalIdAuthorizationFailed,
     UnsupportedCompressionType,
     error_code_of,
 )
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 _BY_TOPIC_ID = 13
 _ZSTD_FROM = 7
 _ATTRIBUTES_AT = 21  # two bytes; the codec and the flags are in the second
+_TRANSACTIONAL = 0x10
 
 
 async def handle(request: Request, broker: Broker) -> Reply:
@@ -39,6 +42,7 @@ async def handle(request: Request, broker: Broker) -> Reply:
     if body.acks not in (-1, 0, 1):
         return _refuse_all(body, version, ErrorCode.invalid_required_acks)
     unflushed: list[PartitionLog] = []
+    refused = None if body.transactional_id is None else refused_partitions(broker, body, version)
     responses = []
     for topic in body.topic_data:
         if version >= _BY_TOPIC_ID:
@@ -47,7 +51,7 @@ async def handle(request: Request, broker: Broker) -> Reply:
         else:
             name, answer = topic.name, {"name": topic.name}
         answer["partition_responses"] = [
-            _append(broker, name, data, version, unflushed) for data in topic.partition_data
+            _append(broker, name, data, version, unflushed, refused) for data in topic.partition_data
         ]
         responses.append(answer)
     for log in unflushed:
@@ -60,7 +64,14 @@ async def handle(request: Request, broker: Broker) -> Reply:
     return {"responses": responses}
 
 
-def _append(broker: Broker, name: str | None, data: Any, version: int, unflushed: list[PartitionLog]) -> dict[str, Any]:
+def _append(
+    broker: Broker,
+    name: str | None,
+    data: Any,
+    version: int,
+    unflushed: list[PartitionLog],
+    refused: Refused | None,
+) -> dict[str, Any]:
     index: int = data.index
     if name is None:
         return _failure(index, ErrorCode.unknown_topic_id, None)
@@ -70,6 +81,8 @@ def _append(broker: Broker, name: str | None, data: Any, version: int, unflushed
         records: bytes | None = data.records
         _check(records, version, name)
         assert records is not None
+        if records[_ATTRIBUTES_AT + 1] & _TRANSACTIONAL:
+            _check_transaction(refused, name, index)
         partition = broker.partitions.leader(name, index)
         appended = partition.append(records)
     except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
@@ -108,8 +121,13 @@ def _check(records: bytes | None, version: int, topic: str) -> None:
     flags = records[_ATTRIBUTES_AT + 1]
     if flags & 0x07 == Codec.zstd and version < _ZSTD_FROM:
         raise UnsupportedCompressionType(f"zstd needs Produce v{_ZSTD_FROM}, not v{version}")
-    if flags & 0x10:
-        raise InvalidTxnState("transactions are not supported yet")
+
+
+def _check_transaction(refused: Refused | None, topic: str, index: int) -> None:
+    if refused is None:
+        raise TransactionalIdAuthorizationFailed("a transactional batch needs a transactional id")
+    if (topic, index) in refused:
+        raise refused[topic, index]
 
 
 def _failure(index: int, code: ErrorCode, message: str | None) -> dict[str, Any]:

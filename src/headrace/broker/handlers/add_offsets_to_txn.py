@@ -1,0 +1,31 @@
+"""AddOffsetsToTxn (key 25): a transaction is going to commit offsets of a group.
+
+Speaks v0 to v4. The group's partition of ``__consumer_offsets`` becomes one of the transaction's partitions.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.dispatch import Reply
+from headrace.broker.handlers._transactional import KNOWS_FENCED, code_of
+from headrace.broker.internal_topics import GROUPS
+from headrace.broker.request import Request
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.internal_records import partition_for
+from headrace.transactions.coordinator import Identity
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+
+async def handle(request: Request, broker: Broker) -> Reply:
+    body = request.body
+    try:
+        await broker.groups.ensure()
+        index = partition_for(body.group_id, broker.internal_topics.partition_count(GROUPS))
+        producer = Identity(body.producer_id, body.producer_epoch)
+        broker.transactions.coordinator.add_partitions(body.transactional_id, producer, [(GROUPS, index)])
+    except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
+        return {"error_code": code_of(error, knows_fenced=request.version >= KNOWS_FENCED)}
+    return {"error_code": ErrorCode.none}

@@ -1,0 +1,89 @@
+"""AddPartitionsToTxn (key 24): the partitions that a transaction is going to write to.
+
+Speaks v0 to v5. v0 to v3 are of clients, one transaction each. v4 and v5 are of brokers (KIP-890): many transactions,
+and one that is ``verify_only`` asks whether its partitions were added (TRANSACTION_ABORTABLE where not). If one
+partition of a transaction is not there, none of its partitions is added.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from headrace.broker.dispatch import Reply
+from headrace.broker.handlers._transactional import KNOWS_FENCED, code_of
+from headrace.broker.request import Request
+from headrace.protocol.errors import ErrorCode
+from headrace.transactions.coordinator import Identity
+from headrace.transactions.metadata import VERSION_2, TopicPartition
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+_MANY_SINCE, _VERSION_2_SINCE = 4, 5
+Codes = dict[TopicPartition, ErrorCode]
+
+
+async def handle(request: Request, broker: Broker) -> Reply:
+    body, version = request.body, request.version
+    if version < _MANY_SINCE:
+        producer = Identity(body.v3_and_below_producer_id, body.v3_and_below_producer_epoch)
+        wanted = _partitions(body.v3_and_below_topics)
+        codes = _add(broker, body.v3_and_below_transactional_id, producer, wanted, version, verify_only=False)
+        return {"results_by_topic_v3_and_below": _by_topic(codes)}
+    results = []
+    for each in body.transactions:
+        producer, wanted = Identity(each.producer_id, each.producer_epoch), _partitions(each.topics)
+        codes = _add(broker, each.transactional_id, producer, wanted, version, verify_only=each.verify_only)
+        results.append({"transactional_id": each.transactional_id, "topic_results": _by_topic(codes)})
+    return {"results_by_transaction": results}
+
+
+def _partitions(topics: Iterable[Any]) -> list[TopicPartition]:
+    return [(topic.name, index) for topic in topics for index in topic.partitions]
+
+
+def _add(
+    broker: Broker,
+    transactional_id: str,
+    producer: Identity,
+    wanted: list[TopicPartition],
+    version: int,
+    *,
+    verify_only: bool,
+) -> Codes:
+    unknown = {partition for partition in wanted if not _exists(broker, partition)}
+    if unknown:
+        return {
+            partition: ErrorCode.unknown_topic_or_partition
+            if partition in unknown
+            else ErrorCode.operation_not_attempted
+            for partition in wanted
+        }
+    coordinator = broker.transactions.coordinator
+    try:
+        if verify_only:
+            missing = coordinator.missing_partitions(transactional_id, producer, wanted)
+            return {
+                partition: ErrorCode.transaction_abortable if partition in missing else ErrorCode.none
+                for partition in wanted
+            }
+        client_version = VERSION_2 if version >= _VERSION_2_SINCE else 0
+        coordinator.add_partitions(transactional_id, producer, wanted, client_version=client_version)
+    except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
+        code = code_of(error, knows_fenced=version >= KNOWS_FENCED)
+        return dict.fromkeys(wanted, code)
+    return dict.fromkeys(wanted, ErrorCode.none)
+
+
+def _exists(broker: Broker, partition: TopicPartition) -> bool:
+    topic = broker.metadata.get(partition[0])
+    return topic is not None and 0 <= partition[1] < len(topic.partitions)
+
+
+def _by_topic(codes: Codes) -> list[dict[str, object]]:
+    topics: dict[str, list[dict[str, object]]] = defaultdict(list)
+    for (name, index), code in codes.items():
+        topics[name].append({"partition_index": index, "partition_error_code": code})
+    return [{"name": name, "results_by_partition": results} for name, results in topics.items()]

@@ -1,0 +1,46 @@
+"""DescribeTransactions (key 65): what a coordinator knows of transactional ids.
+
+Speaks v0 (KIP-664).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from headrace.broker.dispatch import Reply
+from headrace.broker.request import Request
+from headrace.protocol.errors import code_for_errors
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+_UNKNOWN = {
+    "transaction_state": "",
+    "transaction_timeout": 0,
+    "transaction_start_time": 0,
+    "producer_id": 0,
+    "producer_epoch": 0,
+    "topics": (),
+}
+
+
+async def handle(request: Request, broker: Broker) -> Reply:
+    return {"transaction_states": [_answer(broker, name) for name in request.body.transactional_ids]}
+
+
+def _answer(broker: Broker, transactional_id: str) -> dict[str, object]:
+    with code_for_errors(transactional_id=transactional_id, **_UNKNOWN) as answer:
+        found = broker.transactions.coordinator.describe(transactional_id)
+        topics: dict[str, list[int]] = defaultdict(list)
+        for topic, index in sorted(found.partitions):
+            topics[topic].append(index)
+        answer.update(
+            transaction_state=found.state.label,
+            transaction_timeout=found.timeout_ms,
+            transaction_start_time=found.started_ms,
+            producer_id=found.producer_id,
+            producer_epoch=found.producer_epoch,
+            topics=[{"topic": topic, "partitions": indexes} for topic, indexes in topics.items()],
+        )
+    return answer

@@ -1,0 +1,42 @@
+"""EndTxn (key 26): commits or aborts a transaction.
+
+Speaks v0 to v5. The answer comes when it is decided, and here also done: the markers are written by then, unless a disk
+does not work. From v5 on (KIP-890) each end raises the producer's epoch, and the answer says the id and epoch with
+which it goes on; an abort is taken even where no transaction was begun.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.dispatch import Reply
+from headrace.broker.handlers._transactional import KNOWS_FENCED, code_of
+from headrace.broker.request import Request
+from headrace.transactions.coordinator import Identity
+from headrace.transactions.metadata import VERSION_2
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+_VERSION_2_SINCE = 5
+
+
+async def handle(request: Request, broker: Broker) -> Reply:
+    body = request.body
+    producer = Identity(body.producer_id, body.producer_epoch)
+    end = broker.transactions.coordinator.end
+    client_version = VERSION_2 if request.version >= _VERSION_2_SINCE else 0
+    try:
+        following = await broker.transactions.with_producer_id(
+            lambda fresh: end(
+                body.transactional_id,
+                producer,
+                is_commit=body.committed,
+                client_version=client_version,
+                fresh_producer_id=fresh,
+            )
+        )
+    except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
+        code = code_of(error, knows_fenced=request.version >= KNOWS_FENCED)
+        return {"error_code": code, "producer_id": -1, "producer_epoch": -1}
+    return {"producer_id": following.producer_id, "producer_epoch": following.producer_epoch}

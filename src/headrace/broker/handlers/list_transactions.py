@@ -1,0 +1,68 @@
+"""ListTransactions (key 66): the transactional ids that this broker coordinates.
+
+Speaks v0 to v2 (KIP-664). Filters: states (unknown ones are named in the answer), producer ids, from v1 on how long a
+transaction has run (KIP-994), from v2 on a pattern that the whole id must match (KIP-1152; Python's syntax, which knows
+what RE2 knows).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from headrace.broker.dispatch import Reply
+from headrace.broker.request import Request
+from headrace.protocol.errors import ErrorCode, error_code_of
+from headrace.transactions.metadata import TxnMetadata
+from headrace.transactions.states import BY_LABEL
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+_DURATION_SINCE, _PATTERN_SINCE = 1, 2
+
+
+async def handle(request: Request, broker: Broker) -> Reply:
+    body = request.body
+    unknown = [label for label in body.state_filters if label not in BY_LABEL]
+    try:
+        is_wanted = _filter(body, request.version, broker.clock.wall_ms())
+        found = [each for each in broker.transactions.coordinator.transactions() if is_wanted(each)]
+    except re.error:
+        return _answer([], [], ErrorCode.invalid_regular_expression)
+    except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
+        return _answer([], [], error_code_of(error))
+    return _answer(found, unknown, ErrorCode.none)
+
+
+def _filter(body: Any, version: int, now_ms: int) -> Callable[[TxnMetadata], bool]:
+    states, producer_ids = frozenset(body.state_filters), frozenset(body.producer_id_filters)
+    at_least_ms = body.duration_filter if version >= _DURATION_SINCE else -1
+    pattern = body.transactional_id_pattern if version >= _PATTERN_SINCE else None
+    matches = re.compile(pattern).fullmatch if pattern else None
+
+    def is_wanted(each: TxnMetadata) -> bool:
+        return (
+            (not states or each.state.label in states)
+            and (not producer_ids or each.producer_id in producer_ids)
+            and (at_least_ms < 0 or now_ms - each.started_ms > at_least_ms)
+            and (matches is None or matches(each.transactional_id) is not None)
+        )
+
+    return is_wanted
+
+
+def _answer(found: list[TxnMetadata], unknown: list[str], code: ErrorCode) -> Reply:
+    return {
+        "error_code": code,
+        "unknown_state_filters": unknown,
+        "transaction_states": [
+            {
+                "transactional_id": each.transactional_id,
+                "producer_id": each.producer_id,
+                "transaction_state": each.state.label,
+            }
+            for each in found
+        ],
+    }

@@ -1,0 +1,112 @@
+"""Whether the transactional batches of a Produce request may be written: their coordinator is asked (KIP-890).
+
+A transaction's first write to a partition must be part of what its coordinator knows, else no marker would ever end
+it, and readers of what is committed would wait behind it for good. Later writes of the same transaction need not ask:
+the partition itself knows that it is open.
+
+===========  ======================================================================================
+Produce      the first write to a partition
+===========  ======================================================================================
+v12 on       adds the partition to the transaction
+v11          must have been added: TRANSACTION_ABORTABLE if not
+v3 to v10    the same: INVALID_TXN_STATE; not looked at with ``transaction.partition.verification.enable=false``
+===========  ======================================================================================
+
+All of this and the append happen in one go on one loop: nothing can come between.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from struct import Struct
+from typing import TYPE_CHECKING, Any
+
+from headrace.protocol.errors import (
+    ConcurrentTransactions,
+    CoordinatorLoadInProgress,
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    KafkaError,
+    NotCoordinator,
+    NotEnoughReplicas,
+    ProducerFenced,
+    TransactionAbortable,
+)
+from headrace.protocol.records import HEADER_BYTES, Buffer
+from headrace.transactions.coordinator import Identity
+from headrace.transactions.metadata import VERSION_2, TopicPartition
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+_ATTRIBUTES_LOW_BYTE_AT, _TRANSACTIONAL = 22, 0x10
+_PRODUCER_AT, _PRODUCER = 43, Struct(">qh")
+_ABORTABLE_SINCE, _ADDS_SINCE, _BY_TOPIC_ID = 11, 12, 13
+
+Refused = Mapping[TopicPartition, KafkaError]
+
+
+def is_transactional(records: Buffer) -> bool:
+    return records[_ATTRIBUTES_LOW_BYTE_AT] & _TRANSACTIONAL != 0
+
+
+def refused_partitions(broker: Broker, body: Any, version: int) -> Refused:
+    """The partitions of a request that has a transactional id to which it may not write, and why."""
+    asked: dict[Identity, list[TopicPartition]] = defaultdict(list)
+    for producer, partition in _first_writes(broker, body, version):
+        asked[producer].append(partition)
+    refused: dict[TopicPartition, KafkaError] = {}
+    for producer, partitions in asked.items():
+        refused.update(_ask(broker, body.transactional_id, producer, partitions, version))
+    return refused
+
+
+def _first_writes(broker: Broker, body: Any, version: int) -> Iterator[tuple[Identity, TopicPartition]]:
+    """The batches whose transaction their partition does not know yet."""
+    for topic in body.topic_data:
+        name = topic.name if version < _BY_TOPIC_ID else None
+        if name is None:
+            known = broker.metadata.get_by_id(topic.topic_id) if topic.topic_id else None
+            if known is None:
+                continue
+            name = known.name
+        for data in topic.partition_data:
+            records = data.records
+            if records is None or len(records) < HEADER_BYTES or not is_transactional(records):
+                continue
+            partition = broker.partitions.get(name, data.index)
+            producer = Identity(*_PRODUCER.unpack_from(records, _PRODUCER_AT))
+            if partition is not None and not partition.log.producers.has_open_transaction(*producer):
+                yield producer, (name, data.index)
+
+
+def _ask(
+    broker: Broker, transactional_id: str, producer: Identity, partitions: list[TopicPartition], version: int
+) -> Refused:
+    coordinator = broker.transactions.coordinator
+    try:
+        if version >= _ADDS_SINCE:
+            coordinator.add_partitions(transactional_id, producer, partitions, client_version=VERSION_2)
+            return {}
+        if not broker.config.bool("transaction.partition.verification.enable"):
+            return {}
+        missing = coordinator.missing_partitions(transactional_id, producer, partitions)
+    except KafkaError as error:
+        return dict.fromkeys(partitions, _as_produce_says_it(error, version))
+    kind = TransactionAbortable if version >= _ABORTABLE_SINCE else InvalidTxnState
+    return {
+        (topic, index): kind(f"{topic}-{index} was not added to the transaction of {transactional_id!r}")
+        for topic, index in missing
+    }
+
+
+def _as_produce_says_it(error: KafkaError, version: int) -> KafkaError:
+    """Producers know what to do about some errors only under another name."""
+    if isinstance(error, ProducerFenced):
+        return InvalidProducerEpoch(str(error))
+    if isinstance(error, ConcurrentTransactions) and version >= _ADDS_SINCE:
+        return error
+    if isinstance(error, ConcurrentTransactions | CoordinatorLoadInProgress | NotCoordinator):
+        return NotEnoughReplicas(f"its transaction's coordinator is not ready: {error}")  # which is tried again
+    return error
