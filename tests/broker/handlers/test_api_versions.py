@@ -58,3 +58,16 @@ def test_the_clients_software_is_remembered(shared_broker, client):
     ask(client, 3, "apache-kafka-java", "4.3.0")
     known = {connection.client_software for connection in shared_broker.core.connections}
     assert ("apache-kafka-java", "4.3.0") in known
+
+
+@pytest.mark.parametrize(
+    ("version", "ranges"), [(3, {}), (4, {"group.version": (0, 1), "transaction.version": (0, 2)})]
+)
+def test_features_that_clients_look_at(client, version, ranges):
+    answer = ask(client, version)
+    levels = {each.name: (each.min_version_level, each.max_version_level) for each in answer.finalized_features}
+    assert levels.items() >= {"group.version": (1, 1), "transaction.version": (2, 2)}.items()
+    assert answer.finalized_features_epoch >= 0
+    supported = {each.name: (each.min_version, each.max_version) for each in answer.supported_features}
+    assert {name: each for name, each in supported.items() if name in levels and each[0] == 0}.items() >= ranges.items()
+    assert version >= 4 or all(minimum > 0 for minimum, _ in supported.values())

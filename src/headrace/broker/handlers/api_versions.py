@@ -4,6 +4,11 @@ Speaks v0 to v4. A version that we do not know is answered in v0 with UNSUPPORTE
 client steps down (KIP-511). From v3 on the client says its name and version, which the metrics show; they must match
 ``[a-zA-Z0-9](?:[a-zA-Z0-9\\-.]*[a-zA-Z0-9])?``.
 
+Also from v3 on: the features that the cluster has switched on (KIP-584). Clients look at two of them: transactions of
+KIP-890 (``transaction.version`` 2) and the group protocol of KIP-848 (``group.version`` 1). They are the cluster's
+from its first day on, so the epoch of that list is 0. A supported range that starts at 0 is said from v4 on only: older
+clients cannot read it (KAFKA-17011).
+
 Produce is said to go down to v0, as Apache Kafka 4 says it: librdkafka takes a higher minimum for a broker that cannot
 compress. Requests below v3 are refused all the same.
 """
@@ -22,6 +27,10 @@ from headrace.protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
 
+#: The levels that are switched on, which are the highest that we know.
+_FEATURES = {"group.version": 1, "transaction.version": 2}
+_FEATURES_EPOCH = 0
+_RANGES_FROM_0_SINCE = 4
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -34,7 +43,24 @@ async def handle(request: Request, broker: Broker) -> Reply:
         if not all(_SOFTWARE.fullmatch(part) for part in software):
             return {"error_code": ErrorCode.invalid_request, "api_keys": ()}
         request.connection.client_software = software
-    return {"api_keys": _table()}
+    return {"api_keys": _table(), **_features(request.version)}
+
+
+@cache
+def _features(version: int) -> dict[str, Any]:
+    supported = [
+        {"name": name, "min_version": 0, "max_version": level}
+        for name, level in _FEATURES.items()
+        if version >= _RANGES_FROM_0_SINCE
+    ]
+    finalized = [
+        {"name": name, "max_version_level": level, "min_version_level": level} for name, level in _FEATURES.items()
+    ]
+    return {
+        "supported_features": supported,
+        "finalized_features": finalized,
+        "finalized_features_epoch": _FEATURES_EPOCH,
+    }
 
 
 @cache

@@ -38,7 +38,7 @@ async def _made_ready(broker: Broker, key_type: int) -> KafkaError | None:
         if key_type == _GROUP:
             await broker.groups.ensure()
         elif key_type == _TRANSACTION:
-            await broker.internal_topics.ensure(TRANSACTIONS)
+            await broker.transactions.ensure()
         else:
             return InvalidRequest(f"{key_type} is neither a group (0) nor a transactional id (1)")
     except KafkaError as error:
