@@ -1,8 +1,11 @@
 """Moving a log to another dir: with writers, with retention and compaction in between, and through crashes."""
 
+from dataclasses import replace
+
 import pytest
 from logbed import Bed, append, base_offsets, headers
 
+from headrace.log.cleaner import Cleaner, CleaningStopped
 from headrace.log.config import LogConfig
 from headrace.log.relocation import Relocation
 from headrace.log.segment import Segment
@@ -69,6 +72,19 @@ def test_what_comes_meanwhile_is_moved_too(two):
     append(log, 1, leader_epoch=2)
     before = facts(log)
     assert facts(two.manager.swap_in(relocation)) == before
+
+
+def test_a_segment_that_is_closed_meanwhile_brings_its_indexes(two):
+    log = filled(two)
+    relocation = begun(two, log)
+    log.roll()
+    (missing,) = relocation.plan()
+    assert (missing.start, missing.is_closed) == (missing.end, True)
+    relocation.note(relocation.copy([missing]))
+    assert relocation.plan() == []
+    names = {path.name for path in log.directory.iterdir()}
+    moved = two.manager.swap_in(relocation)
+    assert {path.name for path in moved.directory.iterdir()} == names
 
 
 def test_what_is_dropped_meanwhile_stays_gone(two):
@@ -224,3 +240,38 @@ def test_a_crash_at_any_moment_leaves_the_whole_log(tmp_path):
         bed.manager.remove_deleted()
         assert folders(bed) == ["t-0"], change
         bed.kill()
+
+
+@pytest.fixture
+def compacted(tmp_path):
+    made = Bed(tmp_path / "a", tmp_path / "b", config=replace(SMALL, cleanup_policy=frozenset({"compact"})))
+    yield made
+    made.kill()
+
+
+def test_compaction_before_the_end_of_a_move_is_moved(compacted):
+    log, cleaner = filled(compacted), Cleaner(compacted.clock)
+    relocation = begun(compacted, log)
+    assert cleaner.commit(log, cleaner.build(cleaner.plan(log))) > 0
+    before = facts(log)
+    assert facts(compacted.manager.swap_in(relocation)) == before
+
+
+def test_compaction_that_a_move_overtakes_is_dropped(compacted):
+    log, cleaner = filled(compacted), Cleaner(compacted.clock)
+    before = facts(log)
+    cleaned = cleaner.build(cleaner.plan(log))
+    moved = compacted.manager.swap_in(begun(compacted, log))
+    assert cleaner.commit(log, cleaned) == 0
+    assert facts(moved) == before
+    assert all(home.error is None for home in compacted.manager.homes)
+
+
+def test_compaction_that_begins_before_and_builds_after_a_move_stops(compacted):
+    log, cleaner = filled(compacted), Cleaner(compacted.clock)
+    plan = cleaner.plan(log)
+    compacted.manager.swap_in(begun(compacted, log))
+    with pytest.raises(CleaningStopped) as stopped:
+        cleaner.build(plan)
+    cleaner.give_up(log, stopped.value)
+    assert all(home.error is None for home in compacted.manager.homes)

@@ -31,6 +31,7 @@ from headrace.log.snapshots import SNAPSHOT
 from headrace.protocol.errors import InvalidTopic
 
 FUTURE_SUFFIX, MOVED_SUFFIX = "-future", "-moved"
+_BELONGINGS = (INDEX, TIMEINDEX, TXNINDEX, SNAPSHOT)
 _MAX_NAME = 255
 _CHUNK_BYTES = 1 << 20
 
@@ -42,6 +43,12 @@ class Missing(NamedTuple):
     start: int
     end: int
     is_closed: bool
+
+
+class _Copied(NamedTuple):
+    segment: Segment
+    size_bytes: int
+    was_closed: bool
 
 
 class Relocation:
@@ -57,20 +64,20 @@ class Relocation:
         self.folder = f"{home.path}/{name}"
         #: Set by anybody: the copy is not wanted any more.
         self.cancelled = Event()
-        #: By base offset: which segment was copied, and how much of it.
-        self._copied: dict[int, tuple[Segment, int]] = {}
+        #: By base offset. What was closed when it was copied came with all that belongs to it.
+        self._copied: dict[int, _Copied] = {}
         self._is_begun = False
 
     @property
     def size_bytes(self) -> int:
-        return sum(size_bytes for _, size_bytes in self._copied.values())
+        return sum(copied.size_bytes for copied in self._copied.values())
 
     @property
     def next_offset(self) -> int:
         """Up to where the copy is whole, as far as segments tell."""
         for segment in self.log.segments:
             copied = self._copied.get(segment.base_offset)
-            if copied is None or copied[0] is not segment or copied[1] < segment.size_bytes:
+            if copied is None or copied.segment is not segment or copied.size_bytes < segment.size_bytes:
                 return segment.base_offset
         return self.log.next_offset
 
@@ -78,20 +85,22 @@ class Relocation:
 
     def plan(self) -> list[Missing]:
         segments = {segment.base_offset: segment for segment in self.log.segments}
-        for base_offset, (segment, size_bytes) in list(self._copied.items()):
+        for base_offset, (segment, size_bytes, _) in list(self._copied.items()):
             if segments.get(base_offset) is not segment or size_bytes > segment.size_bytes:
                 self._drop(base_offset)
         missing = []
         for base_offset, segment in segments.items():
             is_closed = segment is not self.log.active
-            start = self._copied[base_offset][1] if base_offset in self._copied else 0
-            if start < segment.size_bytes or (is_closed and base_offset not in self._copied):
+            start, was_closed = 0, False
+            if base_offset in self._copied:
+                _, start, was_closed = self._copied[base_offset]
+            if start < segment.size_bytes or (is_closed and not was_closed):
                 missing.append(Missing(segment, start, segment.size_bytes, is_closed))
         return missing
 
     def note(self, copied: list[Missing]) -> None:
-        for segment, _, end, _ in copied:
-            self._copied[segment.base_offset] = segment, end
+        for segment, _, end, is_closed in copied:
+            self._copied[segment.base_offset] = _Copied(segment, end, is_closed)
 
     def complete(self) -> None:
         """The rest, while nobody writes. Afterwards the copy has all that the log has."""
@@ -102,11 +111,9 @@ class Relocation:
             log.take_snapshot()
         except OSError as error:
             raise log.home.fail(error) from error
-        for segment in log.segments:
-            self._copy_indexes(segment)
-            self._copy_file(f"{segment_name(segment.base_offset)}{SNAPSHOT}")
         if log.active.base_offset not in self._copied:
             self._bring(log.active, 0, 0, lambda _: None)
+        self._copy_what_belongs_to(log.active)
         self._copy_file(f"{segment_name(log.next_offset)}{SNAPSHOT}")
         self._copy_file(leader_epochs.FILE_NAME)
         self._copy_file(partition_metadata.FILE_NAME)
@@ -119,7 +126,7 @@ class Relocation:
 
     def _drop(self, base_offset: int) -> None:
         del self._copied[base_offset]
-        for suffix in (LOG, INDEX, TIMEINDEX, TXNINDEX):
+        for suffix in (LOG, *_BELONGINGS):
             try:
                 self.home.disk.unlink(f"{self.folder}/{segment_name(base_offset)}{suffix}")
             except FileNotFoundError:
@@ -140,7 +147,7 @@ class Relocation:
         for part in missing:
             if self._bring(part.segment, part.start, part.end, pace):
                 if part.is_closed:
-                    self._copy_indexes(part.segment)
+                    self._copy_what_belongs_to(part.segment)
                 done.append(part)
             if self.cancelled.is_set():
                 break
@@ -172,8 +179,9 @@ class Relocation:
         except OSError as error:
             raise home.fail(error) from error
 
-    def _copy_indexes(self, segment: Segment) -> None:
-        for suffix in (INDEX, TIMEINDEX, TXNINDEX):
+    def _copy_what_belongs_to(self, segment: Segment) -> None:
+        """Its indexes, and the producers as they were where it begins."""
+        for suffix in _BELONGINGS:
             self._copy_file(f"{segment_name(segment.base_offset)}{suffix}")
 
     def _copy_file(self, name: str) -> None:
