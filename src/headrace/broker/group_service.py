@@ -73,18 +73,17 @@ class GroupService:
                 self._to_load.append(loading)
         if self._to_load and self._loader is None:
             self._loader = broker.loop.create_task(self._load())
-            self._loader.add_done_callback(self._loaded)
 
     async def _load(self) -> None:
         slice_ends_at = perf_counter() + _SLICE_S
-        while self._to_load:
-            for _ in self._to_load.pop():
-                if perf_counter() >= slice_ends_at:
-                    await asyncio.sleep(0)
-                    slice_ends_at = perf_counter() + _SLICE_S
-
-    def _loaded(self, _: object) -> None:
-        self._loader = None
+        try:
+            while self._to_load:
+                for _ in self._to_load.pop():
+                    if perf_counter() >= slice_ends_at:
+                        await asyncio.sleep(0)
+                        slice_ends_at = perf_counter() + _SLICE_S
+        finally:
+            self._loader = None
 
 
 class _KnownTopics:

@@ -189,7 +189,7 @@ class ClassicGroup(Rebalancing):
         if (self.state is State.COMPLETING and is_same) or (self.state is State.STABLE and is_same and not is_leader):
             respond(self.joined(member))
             return
-        member.refuse(ErrorCode.unknown_member_id)  # an earlier request of the same member
+        member.refuse(ErrorCode.rebalance_in_progress)  # an earlier request of the same member
         self.members.update(member, joining)
         member.awaiting_join = respond
         self.changed()

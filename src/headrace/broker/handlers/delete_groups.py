@@ -1,0 +1,26 @@
+"""DeleteGroups (key 42): groups and their offsets, gone.
+
+Speaks v0 to v2. Only groups with no members: others are NON_EMPTY_GROUP, and those that are not there
+GROUP_ID_NOT_FOUND.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.dispatch import Reply
+from headrace.broker.request import Request
+from headrace.protocol.errors import code_for_errors
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+
+async def handle(request: Request, broker: Broker) -> Reply:
+    return {"results": [_delete(broker, group_id) for group_id in dict.fromkeys(request.body.groups_names)]}
+
+
+def _delete(broker: Broker, group_id: str) -> dict[str, object]:
+    with code_for_errors(group_id=group_id) as answer:
+        broker.groups.coordinator.shard_for(group_id).delete_group(group_id)
+    return answer

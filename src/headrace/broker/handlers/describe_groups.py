@@ -1,0 +1,64 @@
+"""DescribeGroups (key 15): the state of classic groups, their members and what each was assigned.
+
+Speaks v0 to v6. Protocol, metadata and assignments are shown of Stable groups. A group that is not there is Dead, and
+from v6 on GROUP_ID_NOT_FOUND (KIP-1043); so is a group of the consumer protocol, which ConsumerGroupDescribe shows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.authorized import GROUP_OPERATIONS
+from headrace.broker.dispatch import Reply
+from headrace.broker.request import Request
+from headrace.groups.classic import ClassicGroup
+from headrace.groups.members import Member
+from headrace.groups.states import State
+from headrace.protocol.errors import GroupIdNotFound, code_for_errors
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+_TELLS_WHAT_IS_MISSING = 6
+_NOT_ASKED = -(2**31)
+
+
+async def handle(request: Request, broker: Broker) -> Reply:
+    body = request.body
+    operations = GROUP_OPERATIONS if getattr(body, "include_authorized_operations", False) else _NOT_ASKED
+    return {
+        "groups": [
+            {**_describe(broker, group_id, request.version), "authorized_operations": operations}
+            for group_id in body.groups
+        ]
+    }
+
+
+def _describe(broker: Broker, group_id: str, version: int) -> dict[str, object]:
+    nothing = {"group_state": "", "protocol_type": "", "protocol_data": "", "members": ()}
+    with code_for_errors(group_id=group_id, **nothing) as answer:
+        group = broker.groups.coordinator.shard_for(group_id).group(group_id)
+        if not isinstance(group, ClassicGroup):
+            answer["group_state"] = State.DEAD.value
+            if version >= _TELLS_WHAT_IS_MISSING:
+                raise GroupIdNotFound(f"there is no classic group {group_id!r}")
+            return answer
+        protocol_name = group.protocol_name if group.state is State.STABLE else None
+        answer.update(
+            group_state=group.state_name,
+            protocol_type=group.protocol_type or "",
+            protocol_data=protocol_name or "",
+            members=[_member(member, protocol_name) for member in group.members],
+        )
+    return answer
+
+
+def _member(member: Member, protocol_name: str | None) -> dict[str, object]:
+    return {
+        "member_id": member.member_id,
+        "group_instance_id": member.instance_id,
+        "client_id": member.client_id,
+        "client_host": member.client_host,
+        "member_metadata": member.metadata(protocol_name),
+        "member_assignment": b"" if protocol_name is None else member.assignment,
+    }

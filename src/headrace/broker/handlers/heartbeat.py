@@ -1,0 +1,24 @@
+"""Heartbeat (key 12): a member of a classic group is alive, and learns whether it must join again.
+
+Speaks v0 to v4. REBALANCE_IN_PROGRESS asks it to; ILLEGAL_GENERATION and UNKNOWN_MEMBER_ID tell it that it is out. From
+v3 on members may be static: one whose place was taken is FENCED_INSTANCE_ID.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.dispatch import Reply
+from headrace.broker.request import Request
+from headrace.protocol.errors import code_for_errors
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+
+async def handle(request: Request, broker: Broker) -> Reply:
+    body = request.body
+    with code_for_errors() as answer:
+        group = broker.groups.coordinator.shard_for(body.group_id).member_group(body.group_id)
+        group.heartbeat(body.member_id, body.generation_id, getattr(body, "group_instance_id", None))
+    return answer

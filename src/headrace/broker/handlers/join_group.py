@@ -1,0 +1,73 @@
+"""JoinGroup (key 11): a member comes into a group of the classic protocol, or into its next generation.
+
+Speaks v0 to v9. The answer comes when the generation is complete. From v4 on a new member is first given its id
+(MEMBER_ID_REQUIRED, KIP-394); from v5 on members may be static (KIP-345); from v9 on a leader may be told to keep the
+assignment as it is (KIP-814). The reason that a member gives (v8) is logged.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from logging import getLogger
+from typing import TYPE_CHECKING, Any
+
+from headrace.broker.dispatch import Reply
+from headrace.broker.handlers._waiting import answer_of, host_of, milliseconds
+from headrace.broker.request import Request
+from headrace.groups.group import Joined, Joining
+from headrace.protocol.errors import error_code_of
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+logger = getLogger(__name__)
+
+_NEEDS_MEMBER_ID = 4
+_NULL_PROTOCOL_NAME = 7
+_SKIPS_ASSIGNMENT = 9
+
+
+async def handle(request: Request, broker: Broker) -> Reply:
+    body = request.body
+    if getattr(body, "reason", None):
+        logger.info("%s joins the group %s: %s", body.member_id or request.client_id, body.group_id, body.reason)
+    joining = _joining(request, body)
+    try:
+        shard = broker.groups.coordinator.shard_for(body.group_id)
+        joined = await answer_of(partial(shard.join, body.group_id, joining))
+    except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
+        joined = Joined(member_id=body.member_id, error=error_code_of(error))
+    return _reply(joined, request.version)
+
+
+def _joining(request: Request, body: Any) -> Joining:
+    session_timeout_ms = milliseconds(body.session_timeout)
+    return Joining(
+        member_id=body.member_id,
+        instance_id=getattr(body, "group_instance_id", None),
+        client_id=request.client_id or "",
+        client_host=host_of(request),
+        session_timeout_ms=session_timeout_ms,
+        rebalance_timeout_ms=milliseconds(body.rebalance_timeout) if request.version > 0 else session_timeout_ms,
+        protocol_type=body.protocol_type,
+        protocols=tuple((protocol.name, bytes(protocol.metadata)) for protocol in body.protocols),
+        needs_member_id=request.version >= _NEEDS_MEMBER_ID,
+        may_skip_assignment=request.version >= _SKIPS_ASSIGNMENT,
+    )
+
+
+def _reply(joined: Joined, version: int) -> dict[str, object]:
+    name = joined.protocol_name
+    return {
+        "error_code": joined.error,
+        "generation_id": joined.generation_id,
+        "protocol_type": joined.protocol_type,
+        "protocol_name": "" if name is None and version < _NULL_PROTOCOL_NAME else name,
+        "leader": joined.leader_id,
+        "skip_assignment": joined.skip_assignment,
+        "member_id": joined.member_id,
+        "members": [
+            {"member_id": member_id, "group_instance_id": instance_id, "metadata": metadata}
+            for member_id, instance_id, metadata in joined.members
+        ],
+    }

@@ -1,0 +1,53 @@
+"""LeaveGroup (key 13): members go, and the group rebalances without waiting for their sessions to end.
+
+Speaks v0 to v5. From v3 on many members at once, each with its own outcome, and static ones by their instance id alone.
+The reason that one gives (v5) is logged.
+"""
+
+from __future__ import annotations
+
+from logging import getLogger
+from typing import TYPE_CHECKING
+
+from headrace.broker.dispatch import Reply
+from headrace.broker.request import Request
+from headrace.groups.group import Leaving
+from headrace.protocol.errors import ErrorCode, UnknownMemberId, code_for_errors
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+logger = getLogger(__name__)
+
+_MANY_MEMBERS = 3
+
+
+async def handle(request: Request, broker: Broker) -> Reply:
+    body = request.body
+    if request.version < _MANY_MEMBERS:
+        leaving = [Leaving(member_id=body.member_id)]
+    else:
+        leaving = [
+            Leaving(member_id=each.member_id, instance_id=each.group_instance_id, reason=getattr(each, "reason", None))
+            for each in body.members
+        ]
+    with code_for_errors(members=()) as answer:
+        codes = _leave(broker, body.group_id, leaving)
+        if request.version < _MANY_MEMBERS:
+            answer["error_code"] = codes[0]
+        answer["members"] = [
+            {"member_id": each.member_id, "group_instance_id": each.instance_id, "error_code": code}
+            for each, code in zip(leaving, codes, strict=True)
+        ]
+    return answer
+
+
+def _leave(broker: Broker, group_id: str, leaving: list[Leaving]) -> list[ErrorCode]:
+    for each in leaving:
+        if each.reason:
+            logger.info("%s leaves the group %s: %s", each.member_id or each.instance_id, group_id, each.reason)
+    try:
+        group = broker.groups.coordinator.shard_for(group_id).member_group(group_id)
+    except UnknownMemberId as error:  # no such group: so none of them is in it
+        return [error.code] * len(leaving)
+    return group.leave(leaving)

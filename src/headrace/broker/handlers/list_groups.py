@@ -1,0 +1,36 @@
+"""ListGroups (key 16): the groups that this broker coordinates.
+
+Speaks v0 to v5. Filters by state (v4, KIP-518) and by type (v5, KIP-848) know no case; what matches nothing finds
+nothing. While some groups are still being loaded, those that are there come with COORDINATOR_LOAD_IN_PROGRESS.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.dispatch import Reply
+from headrace.broker.request import Request
+from headrace.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+
+async def handle(request: Request, broker: Broker) -> Reply:
+    states = {state.lower() for state in getattr(request.body, "states_filter", ())}
+    kinds = {kind.lower() for kind in getattr(request.body, "types_filter", ())}
+    coordinator = broker.groups.coordinator
+    return {
+        "error_code": ErrorCode.coordinator_load_in_progress if coordinator.is_loading else ErrorCode.none,
+        "groups": [
+            {
+                "group_id": group.group_id,
+                "protocol_type": group.protocol_type or "",
+                "group_state": group.state_name,
+                "group_type": group.kind,
+            }
+            for shard in coordinator.shards()
+            for group in shard.groups.values()
+            if (not states or group.state_name.lower() in states) and (not kinds or group.kind in kinds)
+        ],
+    }

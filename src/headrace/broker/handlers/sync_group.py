@@ -1,0 +1,42 @@
+"""SyncGroup (key 14): the leader says who reads what, and every member is told its part.
+
+Speaks v0 to v5. Followers wait for the leader. From v3 on members may be static; from v5 on protocol type and name are
+checked (INCONSISTENT_GROUP_PROTOCOL) and answered.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from headrace.broker.dispatch import Reply
+from headrace.broker.handlers._waiting import answer_of
+from headrace.broker.request import Request
+from headrace.groups.group import Synced, Syncing
+from headrace.protocol.errors import error_code_of
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+
+async def handle(request: Request, broker: Broker) -> Reply:
+    body = request.body
+    syncing = Syncing(
+        member_id=body.member_id,
+        generation_id=body.generation_id,
+        instance_id=getattr(body, "group_instance_id", None),
+        protocol_type=getattr(body, "protocol_type", None),
+        protocol_name=getattr(body, "protocol_name", None),
+        assignments={each.member_id: bytes(each.assignment) for each in body.assignments},
+    )
+    try:
+        group = broker.groups.coordinator.shard_for(body.group_id).member_group(body.group_id)
+        synced = await answer_of(partial(group.sync, syncing))
+    except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
+        synced = Synced(error=error_code_of(error))
+    return {
+        "error_code": synced.error,
+        "protocol_type": synced.protocol_type,
+        "protocol_name": synced.protocol_name,
+        "assignment": synced.assignment,
+    }
