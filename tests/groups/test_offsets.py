@@ -17,11 +17,11 @@ def bed():
 
 def group(group_id="g", *, since_ms=None, in_use=()):
     """A group as expiry sees it: its retention counts from a time, or from each commit."""
-
-    def expires_from_ms(topic, commit_timestamp_ms):
-        return None if topic in in_use else (commit_timestamp_ms if since_ms is None else since_ms)
-
-    return SimpleNamespace(group_id=group_id, expires_from_ms=expires_from_ms)
+    return SimpleNamespace(
+        group_id=group_id,
+        expires_from_ms=lambda commit_timestamp_ms: commit_timestamp_ms if since_ms is None else since_ms,
+        is_subscribed_to=lambda topic: topic in in_use,
+    )
 
 
 # -- commits
@@ -117,7 +117,7 @@ def test_deleted_partitions(bed):
 def test_a_group_without_offsets_left_is_forgotten(bed):
     bed.commit(1)
     bed.write(bed.offsets.delete_records("g"))
-    assert not bed.offsets.has_offsets("g")
+    assert bed.offsets.count_of("g") == 0
     assert bed.offsets.group_ids() == []
 
 
@@ -261,6 +261,13 @@ def test_what_is_in_use_is_kept(bed):
     bed.clock.advance(RETENTION_MS)
     assert expire(bed, group(in_use=["read"])) == 1
     assert list(bed.offsets.of_group("g")) == [("read", 0)]
+
+
+def test_a_group_whose_retention_does_not_count_now(bed):
+    bed.commit(1)
+    bed.clock.advance(RETENTION_MS)
+    busy = SimpleNamespace(group_id="g", expires_from_ms=lambda _: None)
+    assert bed.offsets.expired_records(busy, bed.clock.wall_ms()) == []
 
 
 def test_each_partition_by_its_own_commit(bed):

@@ -46,8 +46,9 @@ class ExpiringGroup(Protocol):
 
     @property
     def group_id(self) -> str: ...
-    def expires_from_ms(self, topic: str, commit_timestamp_ms: int) -> int | None:
-        """From when on the retention of an offset of that commit time counts; None while it is in use."""
+    def is_subscribed_to(self, topic: str) -> bool: ...
+    def expires_from_ms(self, commit_timestamp_ms: int) -> int | None:
+        """From when on the retention of an offset of that commit time counts; None if it does not count now."""
 
 
 class _Pending(NamedTuple):
@@ -161,8 +162,9 @@ class Offsets:
             for key, value in self._groups.get(prefix, {}).items()
         }
 
-    def has_offsets(self, group_id: str) -> bool:
-        return group_prefix(group_id) in self._groups
+    def count_of(self, group_id: str) -> int:
+        """How many offsets a group has, those pending left out."""
+        return len(self._groups.get(group_prefix(group_id), ()))
 
     def has_pending(self, group_id: str, topic: str | None = None, partition: int | None = None) -> bool:
         if not self._open:
@@ -219,14 +221,14 @@ class Offsets:
         expired: list[KeyValue] = []
         for key, value in self._groups.get(prefix, {}).items():
             committed = read_value(value)
-            topic, _ = topic_and_partition_of(key, len(prefix))
-            from_ms = group.expires_from_ms(topic, committed.commit_timestamp_ms)
-            if from_ms is None or key in self._open:
-                continue
+            from_ms = group.expires_from_ms(committed.commit_timestamp_ms)
+            if from_ms is None:
+                return []
             expires_ms = from_ms + retention_ms
             if committed.expire_timestamp_ms != NO_EXPIRY:
                 expires_ms = committed.expire_timestamp_ms
-            if expires_ms <= now_ms:
+            topic, _ = topic_and_partition_of(key, len(prefix))
+            if expires_ms <= now_ms and key not in self._open and not group.is_subscribed_to(topic):
                 expired.append((key, None))
         return expired
 

@@ -1,0 +1,48 @@
+"""OffsetCommit (key 8): how far a group has read, to be found again by OffsetFetch.
+
+Speaks v2 to v10; from v10 on topics are named by their ids. In v2 to v4 a client may say for how long its offsets are
+to be kept. Whoever is no member (generation -1, no member id) may commit while the group has no members. A group that
+is not there, of a member: GROUP_ID_NOT_FOUND, before v9 ILLEGAL_GENERATION. A group may have an empty name here.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from headrace.broker.dispatch import Reply
+from headrace.broker.handlers._commits import Commits
+from headrace.broker.request import Request
+from headrace.groups.committing import Committer, commit
+from headrace.groups.offsets import NO_EXPIRY
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+_TOPIC_IDS = 10
+_MS = timedelta(milliseconds=1)
+_DEFAULT_RETENTION_MS = -1
+
+
+async def handle(request: Request, broker: Broker) -> Reply:
+    body, version = request.body, request.version
+    instance_id = getattr(body, "group_instance_id", None)
+    who = Committer(body.group_id, body.member_id, body.generation_id_or_member_epoch, instance_id)
+    commits = Commits(broker, request, by_id=version >= _TOPIC_IDS)
+    expires_ms = _expire_timestamp_ms(broker, getattr(body, "retention_time", None))
+    return {
+        "topics": commits.answer(
+            lambda possible: commit(
+                broker.groups.coordinator.shard_for(who.group_id),
+                who,
+                possible,
+                version=version,
+                expire_timestamp_ms=expires_ms,
+            )
+        )
+    }
+
+
+def _expire_timestamp_ms(broker: Broker, retention: timedelta | None) -> int:
+    retention_ms = _DEFAULT_RETENTION_MS if retention is None else retention // _MS
+    return NO_EXPIRY if retention_ms == _DEFAULT_RETENTION_MS else broker.clock.wall_ms() + retention_ms

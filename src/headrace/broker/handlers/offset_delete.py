@@ -1,0 +1,55 @@
+"""OffsetDelete (key 47): takes back what a group has committed for some partitions.
+
+Speaks v0. The group must be there (GROUP_ID_NOT_FOUND). Topics that a member reads keep their offsets
+(GROUP_SUBSCRIBED_TO_TOPIC); where the members speak a protocol that does not tell, all do (NON_EMPTY_GROUP).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headrace.broker.dispatch import Reply
+from headrace.broker.request import Request
+from headrace.groups.committing import told_code
+from headrace.groups.group import Group
+from headrace.protocol.errors import ErrorCode, GroupIdNotFound, InvalidGroupId
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+
+async def handle(request: Request, broker: Broker) -> Reply:
+    try:
+        return {"topics": _delete(broker, request.body)}
+    except Exception as error:  # noqa: BLE001  whatever it is becomes a code, and is logged if it is ours
+        return {"error_code": told_code(error), "topics": ()}
+
+
+def _delete(broker: Broker, body: Any) -> list[dict[str, object]]:
+    if not body.group_id:
+        raise InvalidGroupId("only a group with a name has offsets to delete")
+    shard = broker.groups.coordinator.shard_for(body.group_id)
+    group = shard.group(body.group_id)
+    if group is None:
+        raise GroupIdNotFound(f"there is no group {body.group_id!r}")
+    group.check_offset_delete()
+    answers = {topic.name: _codes(broker, group, topic) for topic in body.topics}
+    allowed = [(name, index) for name, codes in answers.items() for index, code in codes.items() if not code]
+    shard.write(shard.offsets.delete_records(body.group_id, allowed))
+    return [
+        {
+            "name": name,
+            "partitions": [{"partition_index": index, "error_code": code} for index, code in codes.items()],
+        }
+        for name, codes in answers.items()
+    ]
+
+
+def _codes(broker: Broker, group: Group, asked: Any) -> dict[int, ErrorCode]:
+    topic = broker.metadata.get(asked.name)
+    known = range(0 if topic is None else len(topic.partitions))
+    allowed = ErrorCode.group_subscribed_to_topic if group.is_subscribed_to(asked.name) else ErrorCode.none
+    return {
+        wanted.partition_index: allowed if wanted.partition_index in known else ErrorCode.unknown_topic_or_partition
+        for wanted in asked.partitions
+    }

@@ -1,0 +1,128 @@
+"""OffsetFetch (key 9): how far groups have read.
+
+Speaks v1 to v10: many groups at once from v8 on, topics by their ids from v10 on; no topics at all (null, from v2 on)
+means all that the group has. What was never committed is offset -1, and so is everything of a group that is not there.
+With require_stable (from v7 on) a partition with an offset of an open transaction is UNSTABLE_OFFSET_COMMIT. A group's
+error stands where the version has a place for it: at each partition (v1), at the top (v2 to v7), at the group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from headrace.broker.dispatch import Reply
+from headrace.broker.request import Request
+from headrace.groups.committing import told_code
+from headrace.groups.shard import GroupShard
+from headrace.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+_TOP_LEVEL_ERROR = 2
+_MANY_GROUPS = 8
+_TOPIC_IDS = 10
+_NO_MEMBER_EPOCH = -1
+
+Answer = dict[str, Any]
+
+
+async def handle(request: Request, broker: Broker) -> Reply:
+    body = request.body
+    require_stable = getattr(body, "require_stable", False)
+    if request.version >= _MANY_GROUPS:
+        return {"groups": [_answer(request, broker, group, require_stable=require_stable) for group in body.groups]}
+    return _answer(request, broker, body, require_stable=require_stable)
+
+
+def _answer(request: Request, broker: Broker, asked: Any, *, require_stable: bool) -> Answer:
+    try:
+        shard = broker.groups.coordinator.shard_for(asked.group_id)
+        group = shard.group(asked.group_id)
+        if group is not None:
+            group.check_fetch(getattr(asked, "member_id", None), getattr(asked, "member_epoch", _NO_MEMBER_EPOCH))
+        reader = _Reader(broker, shard, asked.group_id, require_stable=require_stable)
+        by_id = request.version >= _TOPIC_IDS
+        topics = reader.all(by_id=by_id) if asked.topics is None else reader.some(asked.topics, by_id=by_id)
+    except Exception as error:  # noqa: BLE001  whatever it is becomes a code, and is logged if it is ours
+        return _refusal(asked, told_code(error), request.version)
+    return {"group_id": asked.group_id, "topics": topics}
+
+
+def _refusal(asked: Any, code: ErrorCode, version: int) -> Answer:
+    topics = []
+    if version < _TOP_LEVEL_ERROR:
+        topics = [
+            {"name": topic.name, "partitions": [_nothing(index, code) for index in topic.partition_indexes]}
+            for topic in asked.topics
+        ]
+    return {"group_id": asked.group_id, "error_code": code, "topics": topics}
+
+
+def _nothing(index: int, code: ErrorCode = ErrorCode.none) -> Answer:
+    return {
+        "partition_index": index,
+        "committed_offset": -1,
+        "committed_leader_epoch": -1,
+        "metadata": "",
+        "error_code": code,
+    }
+
+
+def _differ(committed_for: UUID | None, asked_for: UUID | None) -> bool:
+    """A topic of the same name was there before; what groups had read of it is not about this one."""
+    return committed_for is not None and asked_for is not None and committed_for != asked_for
+
+
+class _Reader:
+    """Reads the offsets of one group."""
+
+    def __init__(self, broker: Broker, shard: GroupShard, group_id: str, *, require_stable: bool) -> None:
+        self._metadata = broker.metadata
+        self._offsets = shard.offsets
+        self._group_id = group_id
+        self._require_stable = require_stable and shard.offsets.has_pending(group_id)
+
+    def some(self, topics: Iterable[Any], *, by_id: bool) -> list[Answer]:
+        if not by_id:
+            return [self._topic(topic.name, None, topic.partition_indexes) for topic in topics]
+        answers = []
+        for topic in topics:
+            known = None if topic.topic_id is None else self._metadata.get_by_id(topic.topic_id)
+            if known is None:
+                unknown = [_nothing(index, ErrorCode.unknown_topic_id) for index in topic.partition_indexes]
+                answers.append({"topic_id": topic.topic_id, "partitions": unknown})
+            else:
+                answers.append(self._topic(known.name, known.topic_id, topic.partition_indexes))
+        return answers
+
+    def all(self, *, by_id: bool) -> list[Answer]:
+        indexes: dict[str, list[int]] = {}
+        for topic, index in self._offsets.of_group(self._group_id):
+            indexes.setdefault(topic, []).append(index)
+        if not by_id:
+            return [self._topic(name, None, indexes[name]) for name in indexes]
+        known = [info for name in indexes if (info := self._metadata.get(name)) is not None]
+        return [self._topic(info.name, info.topic_id, indexes[info.name]) for info in known]
+
+    def _topic(self, name: str, topic_id: UUID | None, indexes: Iterable[int]) -> Answer:
+        return {
+            "name": name,
+            "topic_id": topic_id,
+            "partitions": [self._partition(name, topic_id, index) for index in indexes],
+        }
+
+    def _partition(self, topic: str, topic_id: UUID | None, index: int) -> Answer:
+        if self._require_stable and self._offsets.has_pending(self._group_id, topic, index):
+            return _nothing(index, ErrorCode.unstable_offset_commit)
+        committed = self._offsets.committed(self._group_id, topic, index)
+        if committed is None or _differ(committed.topic_id, topic_id):
+            return _nothing(index)
+        return {
+            "partition_index": index,
+            "committed_offset": committed.offset,
+            "committed_leader_epoch": committed.leader_epoch,
+            "metadata": committed.metadata,
+        }

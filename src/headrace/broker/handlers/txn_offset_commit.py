@@ -1,0 +1,50 @@
+"""TxnOffsetCommit (key 28): offsets that count if and when the producer's transaction is committed.
+
+Speaks v0 to v5. From v3 on it says which member it is for, which is then checked (KIP-447). From v5 on the group's
+partition becomes part of the transaction by this request (KIP-890); before, AddOffsetsToTxn must have made it so. Until
+v1 a coordinator that is loading answers COORDINATOR_NOT_AVAILABLE, which those clients know.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.dispatch import Reply
+from headrace.broker.handlers._commits import Commits
+from headrace.broker.internal_topics import GROUPS
+from headrace.broker.request import Request
+from headrace.groups.committing import Committer, commit_in_transaction
+from headrace.groups.offsets import TopicCommit
+from headrace.protocol.errors import CoordinatorLoadInProgress, CoordinatorNotAvailable, InvalidGroupId
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+_KNOWS_LOADING = 2
+_MEMBERS = 3
+_ADDS_PARTITION = 5
+
+
+async def handle(request: Request, broker: Broker) -> Reply:
+    def commit(possible: list[TopicCommit]) -> None:
+        try:
+            _commit(request, broker, possible)
+        except CoordinatorLoadInProgress as error:
+            raise error if request.version >= _KNOWS_LOADING else CoordinatorNotAvailable(str(error)) from None
+
+    return {"topics": Commits(broker, request).answer(commit)}
+
+
+def _commit(request: Request, broker: Broker, possible: list[TopicCommit]) -> None:
+    body, version = request.body, request.version
+    if not body.group_id:
+        raise InvalidGroupId("a transaction commits offsets for a group with a name")
+    who = Committer(body.group_id)
+    if version >= _MEMBERS:
+        who = Committer(body.group_id, body.member_id, body.generation_id, body.group_instance_id)
+    shard = broker.groups.coordinator.shard_for(who.group_id)
+    producer_id, producer_epoch = body.producer_id, body.producer_epoch
+    broker.transactions.ensure_partition(
+        body.transactional_id, producer_id, producer_epoch, GROUPS, shard.index, adds=version >= _ADDS_PARTITION
+    )
+    commit_in_transaction(shard, who, possible, producer_id, producer_epoch)
