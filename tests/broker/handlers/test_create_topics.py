@@ -76,6 +76,10 @@ def test_bad_names(client, name):
     assert code_of(client, new(name)) == ErrorCode.invalid_topic_exception
 
 
+def test_a_bad_name_is_said_before_anything_else(client):
+    assert code_of(client, new("a b", assignments={0: [9]}, nonsense="1")) == ErrorCode.invalid_topic_exception
+
+
 def test_the_longest_name(client):
     assert code_of(client, new(unique("x" * 200).ljust(249, "y"))) == 0
 

@@ -80,6 +80,13 @@ def test_a_topic_that_is_not_there(client):
     assert answer.error_code == ErrorCode.unknown_topic_or_partition
 
 
+@pytest.mark.parametrize(
+    ("name", "code"), [("a b", ErrorCode.invalid_topic_exception), ("", ErrorCode.invalid_request)]
+)
+def test_bad_topic_names(client, name, code):
+    assert client.alter(TOPIC, name, ("retention.ms", SET, "5")).error_code == code
+
+
 @pytest.mark.parametrize("name", ["17", "me"])
 def test_another_broker(client, name, ours):
     assert client.alter(BROKER, name, ("num.io.threads", SET, "9")).error_code == ErrorCode.invalid_request

@@ -41,6 +41,9 @@ async def alter_resources(
             if times_named[kind, name] > 1:
                 raise InvalidRequest("the resource is named twice in the request")
             if kind == TOPIC:
+                if not name:
+                    raise InvalidRequest("topics have no settings that hold for all of them")
+                broker.topics.check_name(name)
                 configs = change_topic(resource, broker.topics.named(name).configs)
                 if not body.validate_only:
                     await broker.topics.set_configs(name, configs)

@@ -33,6 +33,7 @@ async def _create(broker: Broker, topic: Any, validate_only: bool, times_named: 
     with code_for_errors(name=topic.name) as answer:
         if times_named > 1:
             raise InvalidRequest(f"topic {topic.name!r} is named {times_named} times in the request")
+        broker.topics.check_name(topic.name)
         created = await broker.topics.create(_read(topic), validate_only=validate_only)
         answer.update(
             topic_id=None if validate_only else created.topic_id,
