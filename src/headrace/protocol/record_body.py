@@ -371,22 +371,22 @@ def _write_record(
     offset, timestamp_ms, key, value, headers = row
     if not headers and key is not None and value is not None:  # most are such: a third of the time
         whole = b"\x00%b%b%b%b%b%b\x00" % (
-            _varint(timestamp_ms - base_timestamp), _varint(offset - base_offset),
-            _varint(len(key)), key, _varint(len(value)), value,
+            write_varint(timestamp_ms - base_timestamp), write_varint(offset - base_offset),
+            write_varint(len(key)), key, write_varint(len(value)), value,
         )  # fmt: skip
-        body += _varint(len(whole))
+        body += write_varint(len(whole))
         body += whole
         return
     record = bytearray(1)
-    record += _varint(timestamp_ms - base_timestamp)
-    record += _varint(offset - base_offset)
+    record += write_varint(timestamp_ms - base_timestamp)
+    record += write_varint(offset - base_offset)
     _write_bytes(record, key)
     _write_bytes(record, value)
-    record += _varint(len(headers))
+    record += write_varint(len(headers))
     for name, content in headers:
         _write_bytes(record, name.encode("utf-8", "surrogateescape"))
         _write_bytes(record, content)
-    body += _varint(len(record))
+    body += write_varint(len(record))
     body += record
 
 
@@ -394,11 +394,11 @@ def _write_bytes(record: bytearray, content: bytes | None) -> None:
     if content is None:
         record.append(1)
     else:
-        record += _varint(len(content))
+        record += write_varint(len(content))
         record += content
 
 
-def _varint(value: int) -> bytes:
+def write_varint(value: int) -> bytes:
     rest = (value << 1) ^ (value >> 63)
     if rest < 0x80:
         return _ONE_BYTE[rest]

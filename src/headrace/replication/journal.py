@@ -10,8 +10,9 @@ with their headers, and leaves that to the reader.
 from collections.abc import Callable, Iterator, Sequence
 
 from headrace.log.partition_log import Appended, Origin
-from headrace.protocol.record_body import Record, build_batch, decode_records
-from headrace.protocol.records import NO_PRODUCER_ID, NO_SEQUENCE, BatchHeader, iter_headers
+from headrace.protocol.keyed_batch import build_keyed_batch
+from headrace.protocol.record_body import Record, decode_records
+from headrace.protocol.records import NO_PRODUCER_ID, BatchHeader, iter_headers
 from headrace.replication.partition import Partition
 from headrace.runtime.clock import Clock
 
@@ -42,12 +43,11 @@ class Journal:
         """
         if not records:
             return None
-        now_ms = self._clock.wall_ms()
-        batch = build_batch(
-            [Record(delta, now_ms, key, value, ()) for delta, (key, value) in enumerate(records)],
+        batch = build_keyed_batch(
+            records,
+            timestamp_ms=self._clock.wall_ms(),
             producer_id=producer_id,
             producer_epoch=producer_epoch,
-            base_sequence=NO_SEQUENCE,
             is_transactional=producer_id != NO_PRODUCER_ID,
         )
         appended = self.partition.append(batch, Origin.COORDINATOR)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.broker.metadata_cache import TopicInfo
 from headrace.broker.request import Request
 from headrace.groups.committing import told_code
-from headrace.groups.offsets import TopicCommit
+from headrace.groups.offset_records import NO_LEADER_EPOCH, TopicCommit
 from headrace.protocol.api import Api
 from headrace.protocol.encoder import nested_encoder
 from headrace.protocol.errors import ErrorCode
@@ -50,6 +50,7 @@ class Commits:
             return {wanted.partition_index: code for wanted in asked.partitions}
         refused: dict[int, ErrorCode] = {}
         count, limit = len(topic.partitions), self._metadata_limit
+        has_epochs = bool(asked.partitions) and hasattr(asked.partitions[0], "committed_leader_epoch")
         commits = []
         for wanted in asked.partitions:
             index, metadata = wanted.partition_index, wanted.committed_metadata
@@ -58,7 +59,8 @@ class Commits:
             elif metadata and _utf16_units(metadata) > limit:
                 refused[index] = ErrorCode.offset_metadata_too_large
             else:
-                commits.append((index, wanted.committed_offset, _leader_epoch(wanted), metadata or ""))
+                epoch = wanted.committed_leader_epoch if has_epochs else NO_LEADER_EPOCH
+                commits.append((index, wanted.committed_offset, epoch, metadata or ""))
         if commits:
             self.possible.append(TopicCommit(topic.name, topic.topic_id, commits))
         return refused
@@ -104,11 +106,6 @@ def _answered(api: Api, version: int, index: int, code: ErrorCode) -> bytes:
     encode = nested_encoder(load_response_schema(api, version), "topics", "partitions")
     encode(out, {"partition_index": index, "error_code": code}, [])
     return bytes(out)
-
-
-def _leader_epoch(wanted: Any) -> int:
-    epoch: int = getattr(wanted, "committed_leader_epoch", -1)
-    return epoch
 
 
 def _utf16_units(text: str) -> int:

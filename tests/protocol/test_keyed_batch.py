@@ -1,0 +1,18 @@
+"""Batches of coordinators' records are the bytes that the general way makes."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.protocol.keyed_batch import build_keyed_batch
+from headrace.protocol.record_body import Record, build_batch
+
+contents = st.binary(max_size=40) | st.binary(min_size=8190, max_size=8200)
+records = st.lists(st.tuples(contents, st.none() | contents), min_size=1, max_size=70)
+
+
+@settings(deadline=None)
+@given(records, st.integers(0, 2**42), st.booleans())
+def test_the_bytes_of_the_general_way(rows, now_ms, is_transactional):
+    fields = {"producer_id": 7, "producer_epoch": 3, "is_transactional": is_transactional}
+    general = build_batch([Record(at, now_ms, key, value, ()) for at, (key, value) in enumerate(rows)], **fields)
+    assert build_keyed_batch(rows, timestamp_ms=now_ms, **fields) == general
