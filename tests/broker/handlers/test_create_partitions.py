@@ -12,6 +12,8 @@ def grow(client, name, count, *, assignments=None, version=3, validate_only=Fals
     topics = [{"name": name, "count": count, "assignments": given}]
     fields = {"topics": topics, "timeout": 10_000, "validate_only": validate_only}
     (answer,) = client.ask(Api.CREATE_PARTITIONS, version, **fields).results
+    if not answer.error_code and not validate_only:
+        client.settle(name, count)
     return answer
 
 
