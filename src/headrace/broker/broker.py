@@ -184,6 +184,7 @@ class Broker:
             self.partitions,
             self.metadata,
             forget_log=self._forget_log,
+            forget_topic=lambda name: self.groups.topic_deleted(name),
         )
         self.topics = Topics(
             self.coordination,

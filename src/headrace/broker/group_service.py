@@ -9,17 +9,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator
 from functools import cached_property
+from logging import getLogger
 from time import perf_counter
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from headrace.broker.internal_topics import GROUPS
 from headrace.groups.context import GroupContext, KnownTopic
+from headrace.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
     from headrace.broker.metadata_cache import MetadataCache, TopicInfo
     from headrace.groups.coordinator import GroupCoordinator
+    from headrace.groups.shard import GroupShard
+
+logger = getLogger(__name__)
 
 #: How long loading may hold the loop before others get a turn.
 _SLICE_S = 0.005
@@ -58,6 +63,28 @@ class GroupService:
         """The partition's log is gone."""
         self.coordinator.unload(index)
 
+    async def expire_offsets(self) -> None:
+        """Forgets offsets that were kept for long enough, a shard at a time."""
+        for shard in self._shards():
+            from headrace.groups.committing import expire
+
+            try:
+                expire(shard)
+            except (KafkaError, OSError) as error:
+                logger.warning("offsets of partition %d cannot be expired now: %s", shard.index, error)
+            await asyncio.sleep(0)
+
+    def topic_deleted(self, name: str) -> None:
+        """Nobody has read anything of a topic that is not there."""
+        for shard in self._shards():
+            try:
+                shard.write(shard.offsets.topic_deleted_records(name))
+            except (KafkaError, OSError) as error:
+                logger.warning("offsets of the deleted topic %s are kept in partition %d: %s", name, shard.index, error)
+
+    def _shards(self) -> list[GroupShard]:
+        return self.coordinator.shards() if "coordinator" in self.__dict__ else []  # else there never was a group
+
     def _take_over(self) -> None:
         """Starts to load the partitions that we lead and do not have yet."""
         broker, coordinator = self._broker, self.coordinator
@@ -91,6 +118,10 @@ class _KnownTopics:
 
     def __init__(self, metadata: MetadataCache) -> None:
         self._metadata = metadata
+
+    @property
+    def version(self) -> int:
+        return self._metadata.version
 
     def topic(self, name: str) -> KnownTopic | None:
         return self._known(self._metadata.get(name))

@@ -40,6 +40,7 @@ class Maintenance:
             "checkpoint": (lambda: config.int("log.flush.offset.checkpoint.interval.ms"), self._checkpoint),
             "flush": (lambda: min(config.int("log.flush.scheduler.interval.ms"), 60_000), self._flush),
             "producer expiry": (lambda: _EXPIRE_PRODUCERS_EVERY_MS, self._expire_producers),
+            "offset expiry": (lambda: config.int("offsets.retention.check.interval.ms"), self._expire_offsets),
             "delete": (lambda: _REMOVE_DELETED_EVERY_MS, self._remove_deleted),
         }
         if config.bool("log.cleaner.enable"):
@@ -104,6 +105,9 @@ class Maintenance:
     async def _expire_producers(self) -> None:
         for log in list(self._broker.logs.all()):
             log.expire_producers()
+
+    async def _expire_offsets(self) -> None:
+        await self._broker.groups.expire_offsets()
 
     async def _remove_deleted(self) -> None:
         if self._broker.logs.has_deleted:

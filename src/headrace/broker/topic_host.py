@@ -34,14 +34,16 @@ class TopicHost:
         metadata: MetadataCache,
         *,
         forget_log: Callable[[PartitionLog], None],
+        forget_topic: Callable[[str], None],
     ) -> None:
-        """``forget_log`` is told of each log that goes for good."""
+        """``forget_log`` is told of each log that goes for good, and ``forget_topic`` of each topic."""
         self._broker_id = broker_id
         self._config = config
         self._logs = logs
         self._partitions = partitions
         self._metadata = metadata
         self._forget_log = forget_log
+        self._forget_topic = forget_topic
 
     async def topic_changed(self, topic: Topic) -> None:
         log_config = topic_log_config(topic.configs, self._config)
@@ -72,6 +74,7 @@ class TopicHost:
             if log is not None:
                 self._forget_log(log)
                 self._logs.delete(topic.name, index)
+        self._forget_topic(topic.name)
 
     def _host(self, topic: Topic, index: int, leader_epoch: int, log_config: LogConfig) -> bool:
         """Whether the partition is served here; False if its folder is on a disk that failed."""
