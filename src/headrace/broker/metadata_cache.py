@@ -49,6 +49,8 @@ class MetadataCache:
     def __init__(self, cluster_id: str) -> None:
         self.cluster_id = cluster_id
         self.controller_id = -1
+        #: Grows with every change of topics.
+        self.version = 0
         self.nodes: dict[int, Node] = {}
         self._topics: dict[str, TopicInfo] = {}
         self._names: dict[UUID, str] = {}
@@ -82,7 +84,9 @@ class MetadataCache:
     def put(self, topic: TopicInfo) -> None:
         self._topics[topic.name] = topic
         self._names[topic.topic_id] = topic.name
+        self.version += 1
 
     def remove(self, name: str) -> None:
         topic = self._topics.pop(name)
         del self._names[topic.topic_id]
+        self.version += 1
