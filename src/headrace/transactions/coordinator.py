@@ -133,8 +133,8 @@ class TransactionCoordinator:
         if current.state in COMPLETED:
             raise ConcurrentTransactions(f"a transaction of {transactional_id!r} is being ended")
         if current.state is State.ONGOING:
-            if current.producer_epoch + 2 >= LAST_EPOCH:
-                _given(fresh_producer_id)  # the abort may use up the epochs
+            if current.producer_epoch + 1 >= LAST_EPOCH:
+                _given(fresh_producer_id)  # the abort uses up the epochs
             shard.abort_over_its_head(current)
             current = shard.get(transactional_id)
             if current is None or current.state not in IDLE:

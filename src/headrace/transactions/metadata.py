@@ -25,9 +25,8 @@ from headrace.transactions.states import BY_NUMBER, COMPLETED, NEXT, State
 TopicPartition = tuple[str, int]
 
 NONE = -1
-MAX_EPOCH = 2**15 - 1
 #: The last epoch that a client sees: one more must be left, to fence it.
-LAST_EPOCH = MAX_EPOCH - 1
+LAST_EPOCH = 2**15 - 2
 #: What clients since KIP-890 speak: the epoch rises with each transaction, and a write adds its partition by itself.
 VERSION_2 = 2
 
@@ -132,13 +131,13 @@ class TxnMetadata:
     ) -> "TxnMetadata":
         """It is decided how the transaction ends. Markers carry the epoch of this value."""
         is_fenced = self.state is State.PREPARE_EPOCH_FENCE
-        rises = client_version >= VERSION_2 and self.producer_epoch < MAX_EPOCH
+        rises = client_version >= VERSION_2 and not is_fenced
         is_begun = is_fenced or self.state is State.ONGOING
         return self._to(
             State.PREPARE_COMMIT if is_commit else State.PREPARE_ABORT,
             now_ms,
             producer_epoch=self.producer_epoch + 1 if rises else self.producer_epoch,
-            last_producer_epoch=self.producer_epoch if rises and not is_fenced else self.last_producer_epoch,
+            last_producer_epoch=self.producer_epoch if rises else self.last_producer_epoch,
             next_producer_id=next_producer_id,
             partitions=self.partitions if is_begun else frozenset(),
             started_ms=self.started_ms if is_begun else now_ms,

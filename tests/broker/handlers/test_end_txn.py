@@ -89,8 +89,9 @@ def test_version_5_aborts_what_may_not_have_begun(producer):
 
 
 @pytest.mark.parametrize(
-    ("version", "code"), [(1, ErrorCode.invalid_producer_epoch), (2, ErrorCode.producer_fenced), (5, ErrorCode.producer_fenced)]
-)  # fmt: skip
+    ("version", "code"),
+    [(1, ErrorCode.invalid_producer_epoch), (2, ErrorCode.producer_fenced), (5, ErrorCode.producer_fenced)],
+)
 def test_another_epoch(topic, producer, version, code):
     producer.add((topic, 0))
     producer.epoch += 1

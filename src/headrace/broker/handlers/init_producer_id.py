@@ -51,7 +51,8 @@ async def _start(body: Any, version: int, broker: Broker) -> Identity:
         if body.keep_prepared_txn:
             raise UnsupportedVersion("prepared transactions are not kept")
     timeout_ms = round(body.transaction_timeout.total_seconds() * 1000)
-    if not 0 < timeout_ms <= (longest_ms := broker.config.int("transaction.max.timeout.ms")):
+    longest_ms = broker.config.int("transaction.max.timeout.ms")
+    if not 0 < timeout_ms <= longest_ms:
         raise InvalidTransactionTimeout(f"{timeout_ms} ms; transaction.max.timeout.ms is {longest_ms}")
     known = _known(body) if version >= _KNOWN_IDENTITY_SINCE else None
     await broker.transactions.ensure()
