@@ -9,7 +9,7 @@ def shared_broker():
     """One broker for all tests that leave its settings alone and use topics of their own."""
     if OTHER_KAFKA:
         pytest.skip("needs our own broker")
-    with Broker() as broker:
+    with Broker(config={"group.initial.rebalance.delay.ms": 0}) as broker:  # nobody waits for more members
         yield broker
 
 

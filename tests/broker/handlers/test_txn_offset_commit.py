@@ -1,0 +1,126 @@
+"""TxnOffsetCommit: offsets that count with their transaction."""
+
+import pytest
+from brokerbed import all_versions, unique
+from offsetbed import Group
+from txnbed import TxnProducer
+
+from headrace.protocol.api import Api
+from headrace.protocol.errors import ErrorCode
+
+ADDS_PARTITION = 5
+
+
+@pytest.fixture
+def group(client):
+    return Group(client)
+
+
+@pytest.fixture
+def producer(client):
+    made = TxnProducer(client)
+    assert made.start().error_code == 0
+    return made
+
+
+def commit(group, producer, topic, offset, version=ADDS_PARTITION, **fields):
+    """As clients of that version do it."""
+    if version < ADDS_PARTITION:
+        assert producer.offsets_of(group.name).error_code == 0
+    return group.commit_within(producer, topic, offset, version, **fields)
+
+
+def end(producer, version=ADDS_PARTITION, *, commit=True):
+    assert producer.end(commit=commit, version=5 if version >= ADDS_PARTITION else 3).error_code == 0
+    producer.described()
+
+
+@pytest.mark.parametrize("version", all_versions(Api.TXN_OFFSET_COMMIT))
+def test_every_version(client, group, producer, version):
+    topic = client.create_topic(partitions=3)
+    assert commit(group, producer, topic, {0: 5, 2: 7}, version, metadata="m") == {0: 0, 2: 0}
+    assert group.fetched(None) == {}
+    end(producer, version)
+    assert group.fetched(None) == {(topic, 0): (5, "m", 0), (topic, 2): (7, "m", 0)}
+
+
+@pytest.mark.parametrize("version", [3, 5])
+def test_aborted_ones_never_count(group, producer, topic, version):
+    group.commit(topic, 1)
+    assert commit(group, producer, topic, 5, version) == 0
+    end(producer, version, commit=False)
+    assert group.at(topic, require_stable=True) == 1
+
+
+def test_a_plain_commit_after_it_wins(group, producer, topic):
+    assert commit(group, producer, topic, 5) == 0
+    assert group.commit(topic, 9) == 0
+    end(producer)
+    assert group.at(topic) == 9
+
+
+def test_one_transaction_after_the_other(group, producer, topic):
+    for offset in range(1, 4):
+        assert commit(group, producer, topic, offset) == 0
+        end(producer)
+        assert group.at(topic) == offset
+
+
+def test_a_partition_that_was_not_added(group, producer, topic):
+    assert group.commit_within(producer, topic, 5, version=4) != 0
+    assert group.at(topic, require_stable=True) == -1
+
+
+def test_unknown_topics_and_partitions(group, producer, topic):
+    missing = ErrorCode.unknown_topic_or_partition
+    assert commit(group, producer, unique(), 5) == missing
+    assert commit(group, producer, topic, {0: 1, 1: 2}) == {0: 0, 1: missing}
+
+
+def test_metadata_has_a_limit(group, producer, topic):
+    assert commit(group, producer, topic, 5, metadata="x" * 4097) == ErrorCode.offset_metadata_too_large
+
+
+def test_a_group_needs_a_name(client, producer, topic):
+    assert Group(client, "").commit_within(producer, topic, 5) == ErrorCode.invalid_group_id
+
+
+def test_other_epochs(group, producer, topic):
+    producer.epoch += 1
+    assert group.commit_within(producer, topic, 5) in (ErrorCode.invalid_producer_epoch, ErrorCode.producer_fenced)
+
+
+def test_other_ids(group, producer, topic):
+    producer.becomes(producer.id + 1_000_000, 0)
+    assert group.commit_within(producer, topic, 5) == ErrorCode.invalid_producer_id_mapping
+
+
+# -- members
+
+
+def test_members_are_checked(group, producer, topic):
+    group.join(topic)
+    assert commit(group, producer, topic, 5) == 0
+    assert commit(group, producer, topic, 5, member_id="stranger") == ErrorCode.unknown_member_id
+    assert commit(group, producer, topic, 5, generation_id=99) == ErrorCode.illegal_generation
+    assert commit(group, producer, topic, 5, member_id="", generation_id=-1) == 0
+
+
+def test_old_clients_do_not_say_who_they_are(group, producer, topic):
+    group.join(topic)
+    assert commit(group, producer, topic, 5, version=2) == 0
+
+
+def test_static_members_are_fenced(group, producer, topic):
+    group.join(topic, instance_id="i")
+    assert commit(group, producer, topic, 5) == 0
+    assert commit(group, producer, topic, 5, member_id="former") == ErrorCode.fenced_instance_id
+
+
+def test_a_member_of_a_group_that_is_not_there(group, producer, topic):
+    assert commit(group, producer, topic, 5, member_id="m", generation_id=3) == ErrorCode.illegal_generation
+
+
+def test_while_partitions_are_being_assigned(group, producer, topic):
+    group.join(topic, sync=False)
+    assert commit(group, producer, topic, 5) == 0
