@@ -252,6 +252,16 @@ async def test_a_client_that_does_not_read_its_answer_has_no_second_request_unde
     wire.close()
 
 
+async def test_a_slow_reader_is_not_idle():
+    wire = Wire(send_buffer_bytes=65536)
+    await wire.send(framed(encode_request(Api.FETCH, 4, 1, None, **A_FETCH)))
+    wire.connection.answer(await wire.next_request(), fetched({"records": b"r" * 8_000_000}))
+    before_ns = wire.connection.last_active_ns
+    await wire.receive(4_000_000)
+    await until(lambda: wire.connection.last_active_ns > before_ns)
+    wire.close()
+
+
 # -- files out
 
 A_FETCH = {

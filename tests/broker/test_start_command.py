@@ -148,13 +148,13 @@ def test_a_locked_folder(tmp_path):
 @pytest.mark.parametrize(
     ("meta", "reason"),
     [
-        ("version=0\nbroker.id=7\ncluster.id=abc\n", "belongs to broker 7, this is broker 0"),
-        ("version=1\nnode.id=7\ncluster.id=abc\n", "belongs to broker 7, this is broker 0"),
+        ("version=0\nbroker.id=7\ncluster.id=abc\n", "belongs to broker 7, this is broker 3"),
+        ("version=1\nnode.id=7\ncluster.id=abc\n", "belongs to broker 7, this is broker 3"),
     ],
 )
-def test_a_folder_of_another_broker(tmp_path, refused, meta, reason):
+def test_a_folder_of_another_broker(tmp_path, meta, reason):
     (tmp_path / "meta.properties").write_text(meta)
-    assert reason in refused("--data", str(tmp_path), "--listen", "127.0.0.1:0")
+    assert reason in refusal("--data", str(tmp_path), "--listen", "127.0.0.1:0", "-o", "broker.id=3")
     assert (tmp_path / "meta.properties").read_text() == meta
 
 

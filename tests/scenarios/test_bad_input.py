@@ -178,6 +178,21 @@ def test_a_length_alone_takes_no_memory(served):
         client.close()
 
 
+def test_a_client_that_asks_and_never_reads_takes_no_memory(served):
+    resource = {"resource_type": 2, "resource_name": "plain", "configuration_keys": None}
+    request = framed(
+        encode_request(Api.DESCRIBE_CONFIGS, 4, 1, "c", include_synonyms=True, include_documentation=True,
+                       resources=[resource])
+    )  # fmt: skip
+    before_bytes = served.process.resident_bytes
+    with served.connect() as client:
+        client.socket.settimeout(0.3)  # the broker has stopped reading when a send takes that long
+        with pytest.raises(TimeoutError):
+            client.send_bytes(request * 1_000_000)
+        assert served.still_serves()
+        assert served.process.resident_bytes - before_bytes < 16 * 1024 * 1024
+
+
 def test_a_newer_api_versions_is_answered_in_v0_with_what_we_speak(served):
     with served.connect() as client:
         client.send_frame(header_of(18, 99, b"\0") + b"\x06newer\x022\0\0\0")

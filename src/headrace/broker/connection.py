@@ -189,6 +189,7 @@ class Connection:
             while out:
                 self._send_part(out[0], is_last=len(out) == 1)
         except BlockingIOError:
+            self.last_active_ns = perf_counter_ns()  # a slow reader is not an idle one
             if not self._is_writing:
                 self._is_writing = True
                 self._loop.add_writer(self._socket, self._send)
