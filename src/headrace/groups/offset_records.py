@@ -159,14 +159,18 @@ def read_value(value: bytes) -> Committed:
     """
     :raises CorruptMessage: if the bytes are no value of an offset.
     """
-    metadata_end = 14 + value[14] if len(value) > _HEAD.size and value[:2] == b"\x00\x04" and value[14] < 0x80 else 0
-    if metadata_end and len(value) == metadata_end + _TAIL_WITH_ID.size:
+    if len(value) > _HEAD.size and value[:2] == b"\x00\x04" and 0 < value[14] < 0x80:
+        tail_at = 14 + value[14]
         _, offset, leader_epoch, _ = _HEAD.unpack_from(value)
-        timestamp_ms, count, tag, size_bytes, topic_id = _TAIL_WITH_ID.unpack_from(value, metadata_end)
-        if (count, tag, size_bytes) == _ID_TAG:
-            return Committed(
-                offset, leader_epoch, _text(value[15:metadata_end]), timestamp_ms, NO_EXPIRY, _uuid(topic_id)
-            )
+        if len(value) == tail_at + _TAIL_WITH_ID.size:
+            timestamp_ms, count, tag, size_bytes, topic_id = _TAIL_WITH_ID.unpack_from(value, tail_at)
+            if (count, tag, size_bytes) == _ID_TAG:
+                text = _text(value[15:tail_at])
+                return Committed(offset, leader_epoch, text, timestamp_ms, NO_EXPIRY, _uuid(topic_id))
+        elif len(value) == tail_at + _TAIL.size:
+            timestamp_ms, count = _TAIL.unpack_from(value, tail_at)
+            if count == 0:
+                return Committed(offset, leader_epoch, _text(value[15:tail_at]), timestamp_ms)
     return _read_any(value)
 
 
@@ -178,9 +182,9 @@ def _text(data: bytes) -> str:
 
 
 @lru_cache(maxsize=10_000)
-def _uuid(data: bytes) -> UUID:
+def _uuid(data: bytes) -> UUID | None:
     """Topics are few, offsets many, and to make one takes longer than all the rest of a value."""
-    return UUID(bytes=data)
+    return UUID(bytes=data) if any(data) else None
 
 
 def _read_any(value: bytes) -> Committed:
