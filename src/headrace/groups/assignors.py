@@ -17,6 +17,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from headrace.groups.assignment import NOTHING, Assignment
+from headrace.groups.context import Settings
 
 Partition = tuple[UUID, int]
 
@@ -184,3 +185,8 @@ def assign_range(members: Mapping[str, Subscriber], partition_counts: Mapping[UU
 
 #: By the names that members ask for, and that ``group.consumer.assignors`` lists.
 ASSIGNORS: Mapping[str, Assignor] = {"uniform": assign_uniform, "range": assign_range}
+
+
+def assignors_of(settings: Settings) -> tuple[str, ...]:
+    """Those that members may ask for; the first is the default. Java classes in the setting mean nothing here."""
+    return tuple(name for name in settings.list("group.consumer.assignors") if name in ASSIGNORS) or tuple(ASSIGNORS)

@@ -12,11 +12,11 @@ UNRELEASED    it is at the target's epoch, and waits for partitions that others 
 Members are replaced, not changed: applying a record makes a new one.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any
 
-from headrace.groups.assignment import NOTHING, Assignment, of_wire, together
+from headrace.groups.assignment import Assignment, of_wire, together
 
 #: Epochs in a heartbeat that are none: the member joins, leaves, or (a static one) will be back.
 JOINS = 0
@@ -61,8 +61,8 @@ class ConsumerMember:
     epoch: int = 0
     previous_epoch: int = 0
     state: MemberState = MemberState.STABLE
-    assigned: Assignment = NOTHING
-    pending_revocation: Assignment = NOTHING
+    assigned: Assignment = field(default_factory=dict)
+    pending_revocation: Assignment = field(default_factory=dict)
 
     @property
     def holds(self) -> Assignment:
@@ -83,16 +83,18 @@ class ConsumerMember:
 
     def says_the_same(self, other: "ConsumerMember") -> bool:
         """Whether the other's description, not its place, is this one's."""
-        return (
-            replace(
-                self,
-                epoch=other.epoch,
-                previous_epoch=other.previous_epoch,
-                state=other.state,
-                assigned=other.assigned,
-                pending_revocation=other.pending_revocation,
-            )
-            == other
+        return other.described_as(self) == other
+
+    def described_as(self, other: "ConsumerMember") -> "ConsumerMember":
+        """At this place, what the other says of itself."""
+        return replace(
+            other,
+            member_id=self.member_id,
+            epoch=self.epoch,
+            previous_epoch=self.previous_epoch,
+            state=self.state,
+            assigned=self.assigned,
+            pending_revocation=self.pending_revocation,
         )
 
     def described_by(self, value: Any) -> "ConsumerMember":

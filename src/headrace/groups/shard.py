@@ -6,16 +6,23 @@ broker, as in Kafka: clients then join anew. A crash between an append and its a
 told of, which its client repeats.
 
 A classic group changes its own state and appends without applying (:meth:`GroupShard.append`): its record is a
-photograph of what it has become.
+photograph of what it has become. A group of the consumer protocol (KIP-848) has a record for each part of it, and
+changes by them.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 
 from headrace.groups.classic import ClassicGroup
+from headrace.groups.consumer import ConsumerGroup
+from headrace.groups.consumer_heartbeat import Beat, Beaten
+from headrace.groups.consumer_member import JOINS
+from headrace.groups.consumer_records import RECORD_TYPES as CONSUMER_RECORD_TYPES
 from headrace.groups.context import GroupContext
 from headrace.groups.group import UNKNOWN_MEMBER, Group, Joined, Joining
+from headrace.groups.migration import downgraded, should_downgrade, upgraded
 from headrace.groups.offsets import KEY_TYPES as OFFSET_KEY_TYPES
 from headrace.groups.offsets import Offsets
+from headrace.groups.topic_pattern import topic_pattern
 from headrace.protocol.errors import (
     CoordinatorNotAvailable,
     GroupIdNotFound,
@@ -23,6 +30,7 @@ from headrace.protocol.errors import (
     InvalidSessionTimeout,
     KafkaError,
     NonEmptyGroup,
+    RebalanceInProgress,
     UnknownMemberId,
 )
 from headrace.protocol.internal_records import InternalRecord, InternalTopic, RecordType, decode
@@ -57,6 +65,9 @@ class GroupShard:
         :raises StorageError: if they could not be appended. Then nothing has changed.
         """
         self.append(records, producer_id=producer_id, producer_epoch=producer_epoch)
+        self._apply_all(records, producer_id)
+
+    def _apply_all(self, records: Sequence[KeyValue], producer_id: int) -> None:
         for key, value in records:
             self._apply_bytes(key, value, producer_id)
 
@@ -102,6 +113,24 @@ class GroupShard:
     def _apply_group(self, record: InternalRecord) -> None:
         if record.type is RecordType.GROUP_METADATA:
             self._apply_classic(record)
+        elif record.type in CONSUMER_RECORD_TYPES:
+            self._apply_consumer(record)
+
+    def _apply_consumer(self, record: InternalRecord) -> None:
+        group_id: str = record.key.group_id
+        group = self.groups.get(group_id)
+        if not isinstance(group, ConsumerGroup):
+            if record.value is None:
+                return
+            self._forget(group_id)
+            group = self.groups[group_id] = self._new_consumer_group(group_id)
+        if record.type is RecordType.CONSUMER_GROUP_METADATA and record.value is None:
+            self._forget(group_id)
+        else:
+            group.state.apply(record)
+
+    def _new_consumer_group(self, group_id: str) -> ConsumerGroup:
+        return ConsumerGroup(group_id, self.context, self.write, self._members_went)
 
     def _apply_classic(self, record: InternalRecord) -> None:
         group_id: str = record.key.group
@@ -150,12 +179,53 @@ class GroupShard:
         least_ms, most_ms = settings.int("group.min.session.timeout.ms"), settings.int("group.max.session.timeout.ms")
         if group_id and not least_ms <= joining.session_timeout_ms <= most_ms:
             raise InvalidSessionTimeout(f"a session timeout is from {least_ms} to {most_ms} ms")
+        group = self.groups.get(group_id)
+        if isinstance(group, ConsumerGroup) and group.is_empty and joining.member_id == UNKNOWN_MEMBER:
+            self.write(group.tombstones())  # a group without members may change its protocol
+            self.classic_group(group_id)
         if group_id in self.groups or not group_id or joining.member_id != UNKNOWN_MEMBER:
             self.member_group(group_id).join(joining, respond)
             return
         group = ClassicGroup(group_id, self.context, self.append)
         group.join(joining, respond)
         self.groups[group_id] = group
+
+    def consumer_heartbeat(self, group_id: str, beat: Beat) -> Beaten:
+        """What ConsumerGroupHeartbeat asks for: the first member makes the group, or makes it one of its protocol.
+
+        :raises KafkaError: if the member may not.
+        """
+        group = self.groups.get(group_id)
+        if not isinstance(group, ConsumerGroup):
+            if beat.epoch != JOINS:
+                raise GroupIdNotFound(f"there is no consumer group {group_id!r}")
+            group = self._made_consumer_group(group_id, group, beat)
+        return group.heartbeat_of(beat)
+
+    def _made_consumer_group(self, group_id: str, former: Group | None, beat: Beat) -> ConsumerGroup:
+        if beat.topic_regex:
+            topic_pattern(beat.topic_regex)  # nothing is made for who cannot join
+        if isinstance(former, ClassicGroup):
+            records = upgraded(former, self.context)
+            self.append(records)
+            former.close(RebalanceInProgress)  # who waits for its next generation is to join the group that it becomes
+            self._apply_all(records, NO_PRODUCER_ID)
+        group = self.groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            group.loaded()
+        else:
+            group = self.groups[group_id] = self._new_consumer_group(group_id)
+        return group
+
+    def _members_went(self, group_id: str) -> None:
+        """If only members of the classic protocol are left in a consumer group, it becomes a classic one."""
+        group = self.groups.get(group_id)
+        if isinstance(group, ConsumerGroup) and should_downgrade(group, self.context.settings):
+            self.write(downgraded(group, self.context))
+            classic = self.groups[group_id]
+            assert isinstance(classic, ClassicGroup)
+            classic.loaded()
+            classic.changed()
 
     def remove_group(self, group_id: str) -> None:
         """Takes a group and all its offsets out of the log, and so out of here."""

@@ -11,17 +11,16 @@ not. Repeats go up to 1000, as in RE2; an expression that would need more than 1
 """
 
 import string
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import lru_cache
-from typing import NamedTuple
 
+from headrace.groups.topic_automaton import Automaton, Piece, asserting, either, one_after_another, one_of, repeat
 from headrace.protocol.errors import InvalidRegularExpression
 
 ALPHABET = string.ascii_letters + string.digits + "._-"
 _ALL = frozenset(ALPHABET)
 _WORD = frozenset(string.ascii_letters + string.digits + "_")
 _MAX_REPEAT = 1000
-_MAX_STATES = 10_000
 _MAX_DEPTH = 100
 #: Of the deterministic automaton, kept in memory for each expression.
 _MAX_STEPS = 10_000
@@ -46,42 +45,6 @@ _POSIX = {
 _ESCAPED = {"a": "\a", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
 
-class _Edge(NamedTuple):
-    """Out of a state: for one of these characters, or (None) for none at all, if the assertion holds there."""
-
-    to: int
-    characters: frozenset[str] | None = None
-    assertion: str = ""
-
-
-class _Fragment(NamedTuple):
-    start: int
-    end: int
-
-
-#: Makes a fresh copy of a piece; a repeat needs several.
-_Piece = Callable[["_Automaton"], _Fragment]
-
-
-class _Automaton:
-    def __init__(self) -> None:
-        self.edges: list[list[_Edge]] = []
-
-    def state(self) -> int:
-        if len(self.edges) >= _MAX_STATES:
-            raise InvalidRegularExpression("the expression is too large")
-        self.edges.append([])
-        return len(self.edges) - 1
-
-    def link(self, start: int, end: int, characters: frozenset[str] | None = None, assertion: str = "") -> None:
-        self.edges[start].append(_Edge(end, characters, assertion))
-
-    def single(self, characters: frozenset[str] | None, assertion: str = "") -> _Fragment:
-        fragment = _Fragment(self.state(), self.state())
-        self.link(*fragment, characters, assertion)
-        return fragment
-
-
 class TopicPattern:
     """A compiled expression."""
 
@@ -89,7 +52,7 @@ class TopicPattern:
         """
         :raises InvalidRegularExpression: if it is none, or has what is not understood.
         """
-        automaton = _Automaton()
+        automaton = Automaton()
         start, self._end = _Parser(text).parse()(automaton)
         self._edges = automaton.edges
         self._start = frozenset((start,))
@@ -151,7 +114,7 @@ class _Parser:
         self._depth = 0
         self._ignores_case = False
 
-    def parse(self) -> _Piece:
+    def parse(self) -> Piece:
         piece = self._alternatives()
         if self._at < len(self._text):
             raise self._error("a ')' without its '('")
@@ -181,25 +144,25 @@ class _Parser:
 
     # -- structure
 
-    def _alternatives(self) -> _Piece:
+    def _alternatives(self) -> Piece:
         branches = [self._sequence()]
         while self._take("|"):
             branches.append(self._sequence())
-        return branches[0] if len(branches) == 1 else lambda automaton: _either(automaton, branches)
+        return branches[0] if len(branches) == 1 else lambda automaton: either(automaton, branches)
 
-    def _sequence(self) -> _Piece:
-        pieces: list[_Piece] = []
+    def _sequence(self) -> Piece:
+        pieces: list[Piece] = []
         while self._at < len(self._text) and self._text[self._at] not in "|)":
             pieces.extend(self._quoted() if self._take("\\Q") else (self._repeated(self._atom()),))
-        return lambda automaton: _one_after_another(automaton, pieces)
+        return lambda automaton: one_after_another(automaton, pieces)
 
-    def _quoted(self) -> list[_Piece]:
+    def _quoted(self) -> list[Piece]:
         end = self._text.find("\\E", self._at)
         literal = self._text[self._at : end if end >= 0 else None]
         self._at = len(self._text) if end < 0 else end + 2
         return [self._characters(frozenset(character)) for character in literal]
 
-    def _repeated(self, piece: _Piece) -> _Piece:
+    def _repeated(self, piece: Piece) -> Piece:
         bounds = self._bounds()
         if bounds is None:
             return piece
@@ -207,7 +170,7 @@ class _Parser:
         if self._bounds() is not None:
             raise self._error("a repeat of a repeat")
         least, most = bounds
-        return lambda automaton: _repeat(automaton, piece, least, most)
+        return lambda automaton: repeat(automaton, piece, least, most)
 
     def _bounds(self) -> tuple[int, int | None] | None:
         for sign, bounds in (("*", (0, None)), ("+", (1, None)), ("?", (0, 1))):
@@ -226,30 +189,30 @@ class _Parser:
             raise self._error("a repeat out of bounds")
         return least, most
 
-    def _atom(self) -> _Piece:
+    def _atom(self) -> Piece:
         character = self._next()
         if character == "(":
             return self._group()
         if character == "[":
             return self._characters(self._class())
         if character == ".":
-            return _of(_ALL)
+            return one_of(_ALL)
         if character in "^$":
-            return _asserting(character)
+            return asserting(character)
         if character in "*+?":
             raise self._error("nothing to repeat")
         if character == "\\":
             return self._escape()
         return self._characters(frozenset(character))
 
-    def _group(self) -> _Piece:
+    def _group(self) -> Piece:
         self._depth += 1
         if self._depth > _MAX_DEPTH:
             raise self._error("too many groups within each other")
         ignored_case = self._ignores_case
         if self._take("?") and self._flags():
             self._depth -= 1
-            return lambda automaton: _one_after_another(automaton, [])
+            return lambda automaton: one_after_another(automaton, [])
         piece = self._alternatives()
         if not self._take(")"):
             raise self._error("a '(' without its ')'")
@@ -278,13 +241,13 @@ class _Parser:
 
     # -- characters
 
-    def _characters(self, characters: frozenset[str]) -> _Piece:
-        return _of(_both_cases(characters) if self._ignores_case else characters)
+    def _characters(self, characters: frozenset[str]) -> Piece:
+        return one_of(_both_cases(characters) if self._ignores_case else characters)
 
-    def _escape(self) -> _Piece:
+    def _escape(self) -> Piece:
         if self._text.startswith(("A", "z", "b", "B"), self._at):
             sign = self._next()
-            return _asserting({"A": "^", "z": "$"}.get(sign, sign))
+            return asserting({"A": "^", "z": "$"}.get(sign, sign))
         found = self._escaped()
         return self._characters(found if isinstance(found, frozenset) else frozenset(found))
 
@@ -346,59 +309,6 @@ class _Parser:
 
 def _both_cases(characters: Iterable[str]) -> frozenset[str]:
     return frozenset(each for character in characters for each in (character, character.lower(), character.upper()))
-
-
-# -- pieces of the automaton
-
-
-def _of(characters: frozenset[str]) -> _Piece:
-    return lambda automaton: automaton.single(characters)
-
-
-def _asserting(assertion: str) -> _Piece:
-    return lambda automaton: automaton.single(None, assertion)
-
-
-def _one_after_another(automaton: _Automaton, pieces: Iterable[_Piece]) -> _Fragment:
-    start = end = automaton.state()
-    for piece in pieces:
-        fragment = piece(automaton)
-        automaton.link(end, fragment.start)
-        end = fragment.end
-    return _Fragment(start, end)
-
-
-def _either(automaton: _Automaton, branches: Iterable[_Piece]) -> _Fragment:
-    start, end = automaton.state(), automaton.state()
-    for branch in branches:
-        fragment = branch(automaton)
-        automaton.link(start, fragment.start)
-        automaton.link(fragment.end, end)
-    return _Fragment(start, end)
-
-
-def _repeat(automaton: _Automaton, piece: _Piece, least: int, most: int | None) -> _Fragment:
-    start = end = automaton.state()
-    for _ in range(least):
-        fragment = piece(automaton)
-        automaton.link(end, fragment.start)
-        end = fragment.end
-    if most is None:
-        loop = piece(automaton)
-        automaton.link(end, loop.start)
-        automaton.link(loop.end, loop.start)
-        last = automaton.state()
-        automaton.link(end, last)
-        automaton.link(loop.end, last)
-        return _Fragment(start, last)
-    last = automaton.state()
-    automaton.link(end, last)
-    for _ in range(most - least):
-        fragment = piece(automaton)
-        automaton.link(end, fragment.start)
-        end = fragment.end
-        automaton.link(end, last)
-    return _Fragment(start, last)
 
 
 @lru_cache(maxsize=256)

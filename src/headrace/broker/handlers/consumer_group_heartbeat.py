@@ -1,0 +1,61 @@
+"""ConsumerGroupHeartbeat (key 68): a member of a group of the consumer protocol joins, lives, or leaves (KIP-848).
+
+Speaks v0 and v1. Epoch 0 joins, -1 leaves, -2 leaves for a while (static members). From v1 on members make their ids
+themselves, and may subscribe by a regular expression in RE2's syntax, without Unicode classes; one that is none is
+INVALID_REGULAR_EXPRESSION. Assignors: uniform and range; neither looks at racks.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.dispatch import Reply
+from headrace.broker.handlers._waiting import host_of, milliseconds
+from headrace.broker.request import Request
+from headrace.groups.assignment import of_wire, to_wire
+from headrace.groups.assignors import assignors_of
+from headrace.groups.consumer_heartbeat import Beat
+from headrace.protocol.errors import InvalidRequest, UnsupportedVersion, code_for_errors
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+_MAKES_ITS_ID = 1
+_PROTOCOL = "consumer"
+
+
+async def handle(request: Request, broker: Broker) -> Reply:
+    group_id = request.body.group_id
+    with code_for_errors(member_epoch=0) as answer:
+        if _PROTOCOL not in broker.config.list("group.coordinator.rebalance.protocols"):
+            raise UnsupportedVersion("the consumer protocol is switched off: group.coordinator.rebalance.protocols")
+        if not group_id:
+            raise InvalidRequest("GroupId can't be empty")
+        beat = _beat(request)
+        beat.check(assignors_of(broker.config), makes_its_id=request.version >= _MAKES_ITS_ID)
+        beaten = broker.groups.coordinator.shard_for(group_id).consumer_heartbeat(group_id, beat)
+        assigned = beaten.assignment
+        answer.update(
+            member_id=beaten.member_id,
+            member_epoch=beaten.epoch,
+            heartbeat_interval=beaten.heartbeat_interval_ms,
+            assignment=None if assigned is None else {"topic_partitions": to_wire(assigned)},
+        )
+    return answer
+
+
+def _beat(request: Request) -> Beat:
+    body = request.body
+    return Beat(
+        member_id=body.member_id,
+        epoch=body.member_epoch,
+        instance_id=body.instance_id,
+        rack_id=body.rack_id,
+        rebalance_timeout_ms=milliseconds(body.rebalance_timeout),
+        topic_names=None if body.subscribed_topic_names is None else frozenset(body.subscribed_topic_names),
+        topic_regex=getattr(body, "subscribed_topic_regex", None),
+        server_assignor=body.server_assignor,
+        owned=None if body.topic_partitions is None else of_wire(body.topic_partitions),
+        client_id=request.client_id or "",
+        client_host=host_of(request),
+    )
