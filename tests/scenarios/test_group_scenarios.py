@@ -1,0 +1,319 @@
+"""The four moments in a group's life, as its members see them: one joins, one leaves, one crashes, one commits late.
+
+Over the wire, on one broker whose clock only the test moves. The broker's own timers run when the test says so.
+"""
+
+from concurrent.futures import Future
+
+import pytest
+
+from headrace import Broker
+from headrace.protocol.api import Api
+from headrace.protocol.errors import ErrorCode
+from headrace.testing import ManualClock
+from headrace.testing.raw_client import RawClient
+
+GROUP, TOPIC = "orders-readers", "orders"
+SESSION_MS, REBALANCE_MS, DELAY_MS = 10_000, 60_000, 3_000
+NONE, REBALANCING, UNKNOWN = ErrorCode.none, ErrorCode.rebalance_in_progress, ErrorCode.unknown_member_id
+
+
+class Bed:
+    def __init__(self, folder):
+        self.clock = ManualClock()
+        self.broker = Broker(data=folder, clock=self.clock, config={"group.initial.rebalance.delay.ms": DELAY_MS})
+        self.members = []
+        self.events = []
+
+    def member(self, name):
+        member = Member(self, name)
+        self.members.append(member)
+        return member
+
+    def on_loop(self, function):
+        done = Future()
+        self.broker.core.loop.call_soon_threadsafe(lambda: done.set_result(function()))
+        return done.result(10)
+
+    def advance(self, by_ms):
+        self.clock.advance(by_ms)
+        self.on_loop(self.broker.core.timer.advance)
+
+    @property
+    def state(self):
+        return self.on_loop(lambda: self.broker.core.groups.coordinator.shard_for(GROUP).groups[GROUP].state_name)
+
+    def until(self, state):
+        """Requests are answered in turn, but those of different connections in any order."""
+        while self.state != state:
+            pass
+
+    def noted(self):
+        events, self.events = self.events, []
+        return events
+
+
+class Member:
+    """One consumer: what it asks and hears is noted as ``name what``."""
+
+    def __init__(self, bed, name):
+        self.bed = bed
+        self.name = name
+        self.client = RawClient(bed.broker.bootstrap_servers, client_id=name)
+        self.member_id, self.generation_id, self.joined = "", -1, None
+        self.client.ask(Api.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=[GROUP])
+
+    def note(self, what):
+        self.bed.events.append(f"{self.name} {what}")
+
+    def asks_to_join(self):
+        request = {
+            "group_id": GROUP,
+            "session_timeout": SESSION_MS,
+            "rebalance_timeout": REBALANCE_MS,
+            "group_instance_id": None,
+            "protocol_type": "consumer",
+            "protocols": [{"name": "range", "metadata": self.name.encode()}],
+            "reason": None,
+        }
+        if not self.member_id:
+            self.member_id = self.client.ask(Api.JOIN_GROUP, 9, member_id="", **request).member_id
+        self.client.send(Api.JOIN_GROUP, 9, member_id=self.member_id, **request)
+        self.note("asks to join")
+
+    def is_in(self):
+        self.joined = self.client.receive()
+        assert self.joined.error_code == NONE
+        self.generation_id = self.joined.generation_id
+        members = " ".join(each.metadata.decode() for each in self.joined.members)
+        self.note(f"is in generation {self.generation_id}" + (f" and leads {members}" if members else ""))
+
+    def asks_for_its_part(self):
+        assignments = [
+            {"member_id": each.member_id, "assignment": b"of " + each.metadata} for each in self.joined.members
+        ]
+        self.client.send(
+            Api.SYNC_GROUP, 5, **self._identity(), protocol_type="consumer", protocol_name="range",
+            assignments=assignments,
+        )  # fmt: skip
+
+    def gets_its_part(self):
+        synced = self.client.receive()
+        self.note(f"has the part {synced.assignment.decode()}" if not synced.error_code else synced.error_code.name)
+
+    def hears(self):
+        """What its heartbeat is answered with."""
+        code = self.client.ask(Api.HEARTBEAT, 4, **self._identity()).error_code
+        self.note(f"hears {code.name}")
+        return code
+
+    def leaves(self):
+        member = {"member_id": self.member_id, "group_instance_id": None, "reason": "done"}
+        self.client.ask(Api.LEAVE_GROUP, 5, group_id=GROUP, members=[member])
+        self.note("leaves")
+
+    def crashes(self):
+        self.client.close()
+        self.note("crashes")
+
+    def commits(self, offset):
+        partition = {
+            "partition_index": 0, "committed_offset": offset, "committed_leader_epoch": -1, "committed_metadata": "",
+        }  # fmt: skip
+        identity = self._identity()
+        identity["generation_id_or_member_epoch"] = identity.pop("generation_id")
+        topics = [{"name": TOPIC, "partitions": [partition]}]
+        answer = self.client.ask(Api.OFFSET_COMMIT, 8, topics=topics, **identity)
+        code = answer.topics[0].partitions[0].error_code
+        self.note(f"commits {offset}: {code.name}")
+        return code
+
+    def committed(self):
+        topics = [{"name": TOPIC, "partition_indexes": [0]}]
+        answer = self.client.ask(Api.OFFSET_FETCH, 7, group_id=GROUP, topics=topics, require_stable=True)
+        return answer.topics[0].partitions[0].committed_offset
+
+    def _identity(self):
+        return {
+            "group_id": GROUP, "generation_id": self.generation_id, "member_id": self.member_id,
+            "group_instance_id": None,
+        }  # fmt: skip
+
+
+def all_join(bed, *members):
+    for member in members:
+        member.asks_to_join()
+    bed.until("PreparingRebalance")
+
+
+def all_sync(bed, *members):
+    """Followers first: they wait for the leader, who is the first here."""
+    for member in reversed(members):
+        member.asks_for_its_part()
+    for member in members:
+        member.gets_its_part()
+    assert bed.state == "Stable"
+
+
+@pytest.fixture
+def bed(tmp_path):
+    made = Bed(tmp_path)
+    with made.broker:
+        with RawClient(made.broker.bootstrap_servers) as client:
+            topic = {"name": TOPIC, "num_partitions": 4, "replication_factor": 1, "assignments": (), "configs": ()}
+            client.ask(Api.CREATE_TOPICS, 7, topics=[topic], timeout=10_000, validate_only=False)
+        yield made
+        for member in made.members:
+            member.client.close()
+
+
+@pytest.fixture
+def pair(bed):
+    """Two members, settled in the first generation; the first leads."""
+    one, two = bed.member("one"), bed.member("two")
+    one.asks_to_join()
+    bed.until("PreparingRebalance")
+    two.asks_to_join()
+    while bed.on_loop(lambda: len(bed.broker.core.groups.coordinator.shard_for(GROUP).groups[GROUP].members)) < 2:
+        pass
+    bed.advance(DELAY_MS)
+    bed.advance(DELAY_MS)
+    one.is_in()
+    two.is_in()
+    all_sync(bed, one, two)
+    assert bed.noted() == [
+        "one asks to join",
+        "two asks to join",
+        "one is in generation 1 and leads one two",
+        "two is in generation 1",
+        "one has the part of one",
+        "two has the part of two",
+    ]
+    return one, two
+
+
+def test_a_member_joins(bed, pair):
+    one, two = pair
+    three = bed.member("three")
+    assert one.hears() == two.hears() == NONE
+    all_join(bed, three)
+    assert one.hears() == two.hears() == REBALANCING
+    one.asks_to_join()
+    two.asks_to_join()
+    for member in (one, two, three):
+        member.is_in()
+    assert bed.state == "CompletingRebalance"
+    all_sync(bed, one, two, three)
+    assert bed.noted() == [
+        "one hears none",
+        "two hears none",
+        "three asks to join",
+        "one hears rebalance_in_progress",
+        "two hears rebalance_in_progress",
+        "one asks to join",
+        "two asks to join",
+        "one is in generation 2 and leads one two three",
+        "two is in generation 2",
+        "three is in generation 2",
+        "one has the part of one",
+        "two has the part of two",
+        "three has the part of three",
+    ]
+
+
+def test_a_member_leaves(bed, pair):
+    one, two = pair
+    one.leaves()
+    assert bed.state == "PreparingRebalance"
+    assert two.hears() == REBALANCING
+    two.asks_to_join()
+    two.is_in()
+    all_sync(bed, two)
+    two.leaves()
+    assert bed.state == "Empty"
+    assert bed.noted() == [
+        "one leaves",
+        "two hears rebalance_in_progress",
+        "two asks to join",
+        "two is in generation 2 and leads two",
+        "two has the part of two",
+        "two leaves",
+    ]
+
+
+def test_a_member_crashes(bed, pair):
+    one, two = pair
+    two.crashes()
+    bed.advance(SESSION_MS - 1)
+    assert one.hears() == NONE
+    bed.advance(1)
+    assert one.hears() == REBALANCING
+    one.asks_to_join()
+    one.is_in()
+    all_sync(bed, one)
+    assert bed.noted() == [
+        "two crashes",
+        "one hears none",
+        "one hears rebalance_in_progress",
+        "one asks to join",
+        "one is in generation 2 and leads one",
+        "one has the part of one",
+    ]
+
+
+def test_members_commit_during_a_rebalance(bed, pair):
+    """What was read before is still committed when the rebalance begins; once parts are given anew, no more."""
+    one, two = pair
+    all_join(bed, one)
+    assert two.hears() == REBALANCING
+    assert two.commits(7) == NONE
+    two.asks_to_join()
+    one.is_in()
+    two.is_in()
+    assert two.commits(8) == REBALANCING
+    two.generation_id -= 1
+    assert two.commits(9) == ErrorCode.illegal_generation
+    two.generation_id += 1
+    all_sync(bed, one, two)
+    assert two.committed() == 7
+    assert two.commits(10) == NONE
+    assert two.committed() == 10
+    assert bed.noted() == [
+        "one asks to join",
+        "two hears rebalance_in_progress",
+        "two commits 7: none",
+        "two asks to join",
+        "one is in generation 2 and leads one two",
+        "two is in generation 2",
+        "two commits 8: rebalance_in_progress",
+        "two commits 9: illegal_generation",
+        "one has the part of one",
+        "two has the part of two",
+        "two commits 10: none",
+    ]
+
+
+def test_a_member_that_was_thrown_out_cannot_commit(bed, pair):
+    one, two = pair
+    bed.advance(SESSION_MS - 1)
+    one.hears()
+    bed.advance(1)
+    assert two.commits(7) == UNKNOWN
+    assert one.commits(8) == NONE
+    assert one.committed() == 8
+
+
+def test_members_go_on_when_the_broker_is_started_anew(bed, pair):
+    one, _ = pair
+    assert one.commits(7) == NONE
+    bed.broker.stop()
+    bed.broker.start()
+    for member in pair:
+        member.client.close()
+        member.client = RawClient(bed.broker.bootstrap_servers, client_id=member.name)
+        while (code := member.hears()) == ErrorCode.coordinator_load_in_progress:
+            pass
+        assert code == NONE
+    assert one.committed() == 7
+    bed.advance(SESSION_MS)
+    assert bed.state == "Empty"
