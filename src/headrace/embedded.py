@@ -27,7 +27,7 @@ from headrace.log.disk import Disk
 from headrace.runtime.clock import Clock
 
 #: What suits a broker that is made for one test: little waiting, one replica, files gone at once.
-_DEFAULTS = {"broker.id": "0", "group.initial.rebalance.delay.ms": "0", "log.segment.delete.delay.ms": "0"}
+_DEFAULTS = {"group.initial.rebalance.delay.ms": "0", "log.segment.delete.delay.ms": "0"}
 
 
 class Broker:

@@ -158,6 +158,12 @@ class BrokerConfig:
                 return self._state.values[own]
         return self[name]
 
+    def settle_broker_id(self, broker_id: builtins.int) -> None:
+        """Nobody has set one: the broker says which it takes."""
+        assert self.broker_id is None
+        static = {**self._state.static, "broker.id": builtins.str(broker_id)}
+        self._state = _resolve(static, self._state.dynamic_broker, self._state.dynamic_default)
+
     # Changing it.
 
     def on_change(self, name: builtins.str, callback: Callable[[Value], None]) -> None:

@@ -59,16 +59,18 @@ def claim(disk: Disk, folder: str, broker_id: int, cluster_id: str) -> None:
         raise LogDirError(f"log dir {folder} belongs to cluster {found_cluster}, this is cluster {cluster_id} ({path})")
 
 
-def known_cluster_id(disk: Disk, folders: Iterable[str]) -> str | None:
-    """The cluster that the first folder with a ``meta.properties`` belongs to."""
+def known_owner(disk: Disk, folders: Iterable[str]) -> tuple[int | None, str | None]:
+    """The broker and the cluster that the first folder with a ``meta.properties`` belongs to."""
     for folder in folders:
         try:
             data = disk.read_file(f"{folder}/{META}")
         except OSError:
-            continue  # who loads the dir will meet it again, and say so
+            continue  # found again, and said, when the folder is loaded
         if data is not None:
-            return parse_properties(data.decode(errors="replace")).get("cluster.id")
-    return None
+            found = parse_properties(data.decode(errors="replace"))
+            broker_id = found.get("node.id", found.get("broker.id", ""))
+            return (int(broker_id) if broker_id.isdecimal() else None), found.get("cluster.id")
+    return None, None
 
 
 def _encode(broker_id: int, cluster_id: str) -> str:

@@ -81,8 +81,6 @@ def _properties(options: argparse.Namespace) -> dict[str, str]:
     if options.metrics is not None:
         properties["headrace.metrics.listener"] = options.metrics
     properties.update(parse_overrides(options.overrides))
-    if not {"broker.id", "node.id"} & properties.keys():
-        properties["broker.id"] = "0"
     return properties
 
 
