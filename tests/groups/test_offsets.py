@@ -65,6 +65,19 @@ def test_one_request_commits_many_partitions(bed):
     }
 
 
+@pytest.mark.parametrize("is_new", [True, False])
+@pytest.mark.parametrize("has_pending", [True, False])
+def test_many_commits_at_once_are_as_many_one_by_one(bed, is_new, has_pending):
+    if not is_new:
+        bed.commit(1, partition=1)
+    if has_pending:
+        bed.commit(99, partition=2, producer_id=7)
+    records = bed.offsets.commit_records("g", [TopicCommit("t", None, [(index, 5, 0, "") for index in range(4)])])
+    bed.offsets.apply_commits("g", records)
+    bed.ends(7, committed=True)
+    assert [bed.at(partition=index) for index in range(4)] == [5] * 4
+
+
 def test_a_groups_first_offset_is_announced(bed):
     bed.commit(1, group="a")
     bed.commit(2, group="a", partition=1)

@@ -60,7 +60,9 @@ def commit(
         _check(shard, who, GroupIdNotFound if version >= _NEW_ERRORS else IllegalGeneration)
     except StaleMemberEpoch as error:
         raise error if version >= _NEW_ERRORS else UnsupportedVersion(str(error)) from None
-    shard.write(shard.offsets.commit_records(who.group_id, commits, expire_timestamp_ms=expire_timestamp_ms))
+    records = shard.offsets.commit_records(who.group_id, commits, expire_timestamp_ms=expire_timestamp_ms)
+    shard.append(records)
+    shard.offsets.apply_commits(who.group_id, records)
 
 
 def commit_in_transaction(

@@ -12,8 +12,8 @@ A tombstone takes back what is committed and what is pending.
 Nothing here writes. ``*_records`` say what to write; the shard writes it and applies it, as it does when it loads.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol, cast
 
 from headrace.groups.context import GroupContext
 from headrace.groups.offset_records import (
@@ -89,6 +89,15 @@ class Offsets:
             return
         self._put(key, value)
         self._supersede(key, self._next_sequence)
+
+    def apply_commits(self, group_id: str, records: Sequence[KeyValue]) -> None:
+        """The same for many records of :meth:`commit_records` at once."""
+        group = self._groups.get(group_prefix(group_id))
+        if group is None or self._open:
+            for key, value in records:
+                self.apply_bytes(key, value)
+        else:
+            group.update(cast(Sequence[tuple[bytes, bytes]], records))
 
     def apply_pending_bytes(self, producer_id: int, key: bytes, value: bytes | None) -> None:
         key = checked_key(key)
