@@ -1,7 +1,9 @@
 """Produce within a transaction: what may be written, and that a late write never lands in the next transaction."""
 
+from time import monotonic
+
 import pytest
-from brokerbed import OTHER_KAFKA, Client, all_versions, batch
+from brokerbed import OTHER_KAFKA, Client, all_versions, batch, fetch_request
 from txnbed import TxnProducer, committed
 
 from headrace import Broker
@@ -84,6 +86,21 @@ def test_ids_that_the_coordinator_does_not_know(client, topic, producer, version
 def test_a_partition_that_is_not_there_begins_nothing(topic, producer):
     assert producer.write(topic, partition=5, version=12).error_code == ErrorCode.unknown_topic_or_partition
     assert producer.state == "Empty"
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_reader_of_what_is_committed_waits_for_the_end(client, topic, address, producer, commit):
+    producer.add((topic, 0))
+    producer.write(topic)
+    with Client(address, timeout_s=20) as reader:
+        began = monotonic()
+        reader.send(Api.FETCH, 12, **fetch_request((topic, 0, 0), max_wait=15_000, isolation_level=1))
+        producer.write(topic)
+        producer.end(commit=commit)
+        (partition,) = reader.receive().responses[0].partitions
+        assert monotonic() - began < 10
+    assert partition.last_stable_offset == partition.high_watermark == 3
+    assert [each.first_offset for each in partition.aborted_transactions] == ([] if commit else [0])
 
 
 def test_without_verification(tmp_path):

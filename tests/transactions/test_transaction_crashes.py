@@ -1,0 +1,153 @@
+"""A process that dies at any moment of a transaction over two partitions with an offset commit.
+
+Each test counts the changes to the disk in a run that ends well: records of the internal topics, markers, batches,
+index entries. Then it lives through the same run once for each of them, dies in its place, starts again on what is
+left, and looks: what was answered as committed is there, and what is visible is all of it or nothing.
+"""
+
+import pytest
+from coordinatorbed import GROUP, T0, T1, TIMEOUT_MS, CoordinatorBed
+
+from headrace.testing.faulty_disk import Crash, FaultyDisk
+from headrace.transactions.states import IDLE
+
+
+class Story:
+    """Two transactions, the first always committed; what its client has heard so far."""
+
+    def __init__(self, folder, *, version, commit):
+        self.version, self.commit = version, commit
+        self.disk = FaultyDisk()
+        self.bed = CoordinatorBed(folder, self.disk).load()
+        self.heard = []
+
+    def run(self):
+        bed = self.bed
+        producer = bed.start()
+        for number, commit in enumerate([True, self.commit]):
+            sequence = number if self.version < 2 else 0
+            bed.add(producer, T0, version=self.version)
+            bed.write(producer, T0, b"%d" % number, sequence)
+            bed.add(producer, T1, GROUP, version=self.version)
+            bed.write(producer, T1, b"%d" % number, sequence)
+            bed.commit_offset(producer, number)
+            producer = bed.end(producer, commit=commit, version=self.version)
+            self.heard.append(commit)
+
+    def dies_at(self, change):
+        self.disk.crash_at(change)
+        with pytest.raises(Crash):
+            self.run()
+
+    def check(self):
+        """After a restart: what is visible now, and once the timeout has settled what was left open."""
+        bed = self.bed
+        self._check_visible()
+        bed.pass_ms(TIMEOUT_MS)
+        self._check_visible()
+        assert bed.is_all_stable()
+        assert all(each.state in IDLE for each in bed.coordinator.transactions())
+        assert not bed.groups.shard_for("g").offsets.has_pending("g")
+
+    def _check_visible(self):
+        bed = self.bed
+        seen = bed.committed(T0)
+        promised = [b"%d" % number for number, commit in enumerate(self.heard) if commit]
+        possible = [[], [b"0"]] if not self.commit else [[], [b"0"], [b"0", b"1"]]
+        assert seen in possible
+        assert seen[: len(promised)] == promised
+        assert bed.committed(T1) == seen
+        assert bed.offset() == (int(seen[-1]) if seen else None)
+
+    def goes_on(self):
+        """A producer that starts now writes as if nothing had been."""
+        bed = self.bed
+        before = bed.committed(T0)
+        producer = bed.start()
+        bed.add(producer, T0, T1, GROUP, version=self.version)
+        for partition in (T0, T1):
+            bed.write(producer, partition, b"9")
+        bed.commit_offset(producer, 9)
+        bed.end(producer, version=self.version)
+        assert bed.committed(T0) == bed.committed(T1) == [*before, b"9"]
+        assert bed.offset() == 9
+
+
+def changes_of(folder, **how):
+    story = Story(folder, **how)
+    before = len(story.disk.changes)
+    story.run()
+    story.check()
+    story.bed.kill()
+    return len(story.disk.changes) - before
+
+
+@pytest.mark.parametrize("version", [0, 2])
+@pytest.mark.parametrize("commit", [True, False])
+def test_dying_at_each_change(tmp_path, version, commit):
+    how = {"version": version, "commit": commit}
+    for change in range(1, changes_of(tmp_path / "whole", **how) + 1):
+        story = Story(tmp_path / str(change), **how)
+        story.dies_at(change)
+        story.bed.restart()
+        story.check()
+        story.goes_on()
+        story.bed.kill()
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_dying_again_while_it_recovers(tmp_path, version):
+    """From the second transaction's Prepare record on, where recovery has the most to write."""
+    how = {"version": version, "commit": True}
+    total = changes_of(tmp_path / "whole", **how)
+    for change in range(total - 8, total + 1):
+        for second in range(1, 30):
+            story = Story(tmp_path / f"{change}-{second}", **how)
+            story.dies_at(change)
+            disk = FaultyDisk()
+            story.bed.kill()
+            disk.crash_at(second)
+            try:
+                story.bed.restart(disk)
+                is_through = True
+            except Crash:
+                is_through = False
+            story.bed.restart()
+            story.check()
+            story.bed.kill()
+            if is_through:
+                break
+        else:
+            pytest.fail("recovery changes the disk more often than was tried")
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_dying_while_an_abandoned_transaction_is_aborted(tmp_path, version):
+    """By the timeout, and by a newer producer."""
+    for way in ("timeout", "newer producer"):
+        change = 0
+        is_through = False
+        while not is_through:
+            change += 1
+            story = Story(tmp_path / f"{way}-{change}", version=version, commit=False)
+            bed = story.bed
+            producer = bed.start()
+            bed.add(producer, T0, T1, GROUP, version=version)
+            for partition in (T0, T1):
+                bed.write(producer, partition, b"0")
+            bed.commit_offset(producer, 0)
+            story.disk.crash_at(change)
+            try:
+                if way == "timeout":
+                    bed.pass_ms(TIMEOUT_MS)
+                else:
+                    bed.start()
+                is_through = True
+            except Crash:
+                pass
+            bed.restart()
+            story.check()
+            assert (bed.committed(T0), bed.committed(T1), bed.offset()) == ([], [], None)
+            story.goes_on()
+            bed.kill()
+        assert change > 5
