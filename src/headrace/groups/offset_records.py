@@ -75,6 +75,11 @@ def offset_key(group_id: str, topic: str, partition: int) -> bytes:
     return topic_prefix(group_id, topic) + _PARTITION.pack(partition)
 
 
+def offset_keys(group_id: str, topic: str, partitions: Iterable[int]) -> list[bytes]:
+    start, pack_partition = topic_prefix(group_id, topic), _PARTITION.pack
+    return [start + pack_partition(partition) for partition in partitions]
+
+
 def group_prefix_of(key: bytes) -> bytes:
     return key[: 4 + (key[2] << 8 | key[3])]
 

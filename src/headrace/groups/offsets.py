@@ -28,6 +28,7 @@ from headrace.groups.offset_records import (
     group_prefix,
     group_prefix_of,
     offset_key,
+    offset_keys,
     read_value,
     topic_and_partition_of,
     write_values,
@@ -160,9 +161,14 @@ class Offsets:
     # -- questions --------------------------------------------------------------------------------------------------
 
     def committed(self, group_id: str, topic: str, partition: int) -> Committed | None:
-        group = self._groups.get(group_prefix(group_id))
-        value = None if group is None else group.get(offset_key(group_id, topic, partition))
-        return None if value is None else read_value(value)
+        return next(self.of_topic(group_id, topic, (partition,)))
+
+    def of_topic(self, group_id: str, topic: str, partitions: Iterable[int]) -> Iterator[Committed | None]:
+        """For each of the partitions what is committed."""
+        group = self._groups.get(group_prefix(group_id), {})
+        for key in offset_keys(group_id, topic, partitions):
+            value = group.get(key)
+            yield None if value is None else read_value(value)
 
     def of_group(self, group_id: str) -> Mapping[tuple[str, int], Committed]:
         prefix = group_prefix(group_id)

@@ -8,13 +8,14 @@ error stands where the version has a place for it: at each partition (v1), at th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from headrace.broker.dispatch import Reply
 from headrace.broker.request import Request
 from headrace.groups.committing import told_code
+from headrace.groups.offsets import Committed
 from headrace.groups.shard import GroupShard
 from headrace.protocol.errors import ErrorCode
 
@@ -107,17 +108,17 @@ class _Reader:
         known = [info for name in indexes if (info := self._metadata.get(name)) is not None]
         return [self._topic(info.name, info.topic_id, indexes[info.name]) for info in known]
 
-    def _topic(self, name: str, topic_id: UUID | None, indexes: Iterable[int]) -> Answer:
+    def _topic(self, name: str, topic_id: UUID | None, indexes: Sequence[int]) -> Answer:
+        found = zip(indexes, self._offsets.of_topic(self._group_id, name, indexes), strict=True)
         return {
             "name": name,
             "topic_id": topic_id,
-            "partitions": [self._partition(name, topic_id, index) for index in indexes],
+            "partitions": [self._partition(name, topic_id, index, committed) for index, committed in found],
         }
 
-    def _partition(self, topic: str, topic_id: UUID | None, index: int) -> Answer:
+    def _partition(self, topic: str, topic_id: UUID | None, index: int, committed: Committed | None) -> Answer:
         if self._require_stable and self._offsets.has_pending(self._group_id, topic, index):
             return _nothing(index, ErrorCode.unstable_offset_commit)
-        committed = self._offsets.committed(self._group_id, topic, index)
         if committed is None or _differ(committed.topic_id, topic_id):
             return _nothing(index)
         return {
