@@ -6,7 +6,9 @@ from brokerbed import Client, unique
 
 from headrace.protocol.api import Api
 
-PROTOCOLS = (("range", b"by range"),)
+#: Version 0, one topic "t", no user data. Apache Kafka never answers members whose metadata it cannot read.
+SUBSCRIPTION = bytes.fromhex("0000 00000001 0001 74 ffffffff")
+PROTOCOLS = (("range", SUBSCRIPTION),)
 
 
 def find_coordinator(client, *keys, version=4, key_type=0):
@@ -81,8 +83,8 @@ class Member(Client):
             "generation_id": self.generation_id,
             "member_id": self.member_id,
             "group_instance_id": self.instance_id,
-            "protocol_type": None,
-            "protocol_name": None,
+            "protocol_type": "consumer",
+            "protocol_name": "range",
             "assignments": self.assignments() if assignments is None else assignments,
             **fields,
         }

@@ -2,7 +2,7 @@
 
 import pytest
 from brokerbed import all_versions, unique
-from memberbed import Member, find_coordinator, members
+from memberbed import SUBSCRIPTION, Member, find_coordinator, members
 
 from headrace.protocol.api import Api
 from headrace.protocol.errors import ErrorCode
@@ -20,7 +20,7 @@ def test_every_version(client, address, version):
         assert (group.protocol_type, group.protocol_data) == ("consumer", "range")
         (only,) = group.members
         assert (only.member_id, only.client_id, only.client_host) == (member.member_id, "tester", "/127.0.0.1")
-        assert only.member_metadata == b"by range"
+        assert only.member_metadata == SUBSCRIPTION
         assert only.member_assignment == b"part of " + member.member_id.encode()
 
 

@@ -4,7 +4,7 @@ from contextlib import ExitStack
 
 import pytest
 from brokerbed import all_versions, unique
-from memberbed import Member, find_coordinator, join_request, members
+from memberbed import SUBSCRIPTION, Member, find_coordinator, join_request, members
 
 from headrace.protocol.api import Api
 from headrace.protocol.errors import ErrorCode
@@ -33,7 +33,7 @@ def test_every_version(address, group, version):
         assert joined.member_id.startswith("tester-")
         assert joined.leader == joined.member_id
         (only,) = joined.members
-        assert (only.member_id, only.metadata) == (joined.member_id, b"by range")
+        assert (only.member_id, only.metadata) == (joined.member_id, SUBSCRIPTION)
         if version >= 7:
             assert joined.protocol_type == "consumer"
 
@@ -75,7 +75,7 @@ def test_a_group_needs_a_name(client, group):
 
 def test_members_need_something_in_common(client, address):
     with members(address) as (member,):
-        other = (("sticky", b""),)
+        other = (("sticky", SUBSCRIPTION),)
         assert refusal(client, member.group, protocols=other) == ErrorCode.inconsistent_group_protocol
         assert refusal(client, member.group, protocol_type="connect") == ErrorCode.inconsistent_group_protocol
 
@@ -83,7 +83,7 @@ def test_members_need_something_in_common(client, address):
 def test_the_leader_is_told_of_all_members(address):
     with members(address, 3) as (leader, *followers):
         told = {each.member_id: each.metadata for each in leader.joined.members}
-        assert told == {each.member_id: b"by range" for each in (leader, *followers)}
+        assert told == {each.member_id: SUBSCRIPTION for each in (leader, *followers)}
         assert {each.joined.leader for each in followers} == {leader.member_id}
         assert {each.joined.members for each in followers} == {()}
 

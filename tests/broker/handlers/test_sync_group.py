@@ -12,8 +12,7 @@ from headrace.protocol.errors import ErrorCode
 def test_every_version(address, version):
     with Member(address, unique("group")) as member:
         member.join()
-        fields = {"protocol_type": "consumer", "protocol_name": "range"} if version >= 5 else {}
-        synced = member.sync(version, **fields)
+        synced = member.sync(version)
         assert (synced.error_code, synced.assignment) == (0, b"part of " + member.member_id.encode())
         if version >= 5:
             assert (synced.protocol_type, synced.protocol_name) == ("consumer", "range")
@@ -44,6 +43,8 @@ def test_followers_wait_for_the_leader(address):
         ({"generation_id": 7}, ErrorCode.illegal_generation),
         ({"protocol_type": "connect"}, ErrorCode.inconsistent_group_protocol),
         ({"protocol_name": "sticky"}, ErrorCode.inconsistent_group_protocol),
+        ({"protocol_type": None}, ErrorCode.inconsistent_group_protocol),
+        ({"protocol_name": None}, ErrorCode.inconsistent_group_protocol),
         ({"group_instance_id": "i"}, ErrorCode.unknown_member_id),
     ],
     ids=str,

@@ -1,7 +1,7 @@
 """SyncGroup (key 14): the leader says who reads what, and every member is told its part.
 
-Speaks v0 to v5. Followers wait for the leader. From v3 on members may be static; from v5 on protocol type and name are
-checked (INCONSISTENT_GROUP_PROTOCOL) and answered.
+Speaks v0 to v5. Followers wait for the leader. From v3 on members may be static; from v5 on protocol type and name must
+be given and be the group's (else INCONSISTENT_GROUP_PROTOCOL), and are answered (KIP-559).
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from headrace.broker.dispatch import Reply
 from headrace.broker.handlers._waiting import answer_of
 from headrace.broker.request import Request
 from headrace.groups.group import Synced, Syncing
-from headrace.protocol.errors import error_code_of
+from headrace.protocol.errors import InconsistentGroupProtocol, error_code_of
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
+
+_NAMES_PROTOCOL = 5
 
 
 async def handle(request: Request, broker: Broker) -> Reply:
@@ -30,6 +32,8 @@ async def handle(request: Request, broker: Broker) -> Reply:
         assignments={each.member_id: bytes(each.assignment) for each in body.assignments},
     )
     try:
+        if request.version >= _NAMES_PROTOCOL and None in (syncing.protocol_type, syncing.protocol_name):
+            raise InconsistentGroupProtocol("protocol type and name must be given")
         group = broker.groups.coordinator.shard_for(body.group_id).member_group(body.group_id)
         synced = await answer_of(partial(group.sync, syncing))
     except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
