@@ -160,7 +160,8 @@ class _Parser:
         end = self._text.find("\\E", self._at)
         literal = self._text[self._at : end if end >= 0 else None]
         self._at = len(self._text) if end < 0 else end + 2
-        return [self._characters(frozenset(character)) for character in literal]
+        pieces = [self._characters(frozenset(character)) for character in literal]
+        return [*pieces[:-1], self._repeated(pieces[-1])] if pieces else []  # a repeat is of the last character
 
     def _repeated(self, piece: Piece) -> Piece:
         bounds = self._bounds()

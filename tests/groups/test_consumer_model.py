@@ -1,0 +1,159 @@
+"""Members that come, go, crash, change their minds and miss answers, while topics change and coordinators restart:
+at no moment do two members own one partition, and when everybody behaves, everything is read by somebody."""
+
+from consumerbed import INTERVAL_MS, SESSION_MS, ConsumerBed, Topics
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from headrace.groups.assignment import each, overlaps, together
+from headrace.groups.consumer_heartbeat import Beat
+from headrace.protocol.errors import KafkaError
+
+NAMES = ("a", "b", "c", "d")
+names = st.sampled_from(NAMES)
+subscriptions = st.sampled_from([("t",), ("u",), ("t", "u"), ()])
+
+
+class Member:
+    """A client that takes its time: it is told what it is to have, and lets go of the rest when it comes to it."""
+
+    def __init__(self, name):
+        self.name = name
+        self.epoch = 0
+        self.owned = {}
+        self.told = {}
+        self.topics = ("t",)
+        #: What to say in the next heartbeat besides that it lives.
+        self.says_all = True
+
+    def say(self, bed, *, is_answered=True):
+        said = {}
+        if self.says_all:
+            said = {"rebalance_timeout_ms": 60_000, "topic_names": frozenset(self.topics), "owned": dict(self.owned)}
+        elif not self.has_more_than_told:
+            said = {"owned": dict(self.owned)}
+        beat = Beat(member_id=self.name, epoch=self.epoch, **said)
+        beat.check(("uniform", "range"), makes_its_id=True)
+        try:
+            answer = bed.shard.consumer_heartbeat("g", beat)
+        except KafkaError:
+            self.epoch, self.owned, self.told, self.says_all = 0, {}, {}, True
+            return
+        if not is_answered:
+            self.says_all = True
+            return
+        self.says_all, self.epoch = False, answer.epoch
+        if answer.assignment is not None:
+            self.told = dict(answer.assignment)
+            self.owned = together(self.owned, self.told)
+
+    @property
+    def has_more_than_told(self):
+        return self.owned != self.told
+
+    def lets_go(self):
+        self.owned = dict(self.told)
+
+
+class Groups(RuleBasedStateMachine):
+    @initialize(interval_ms=st.sampled_from([0, INTERVAL_MS]))
+    def start(self, interval_ms):
+        self.bed = ConsumerBed(topics=Topics(t=3, u=2), group_consumer_assignment_interval_ms=interval_ms)
+        self.members = {}
+
+    @rule(name=names, topics=subscriptions)
+    def joins(self, name, topics):
+        if name not in self.members:
+            self.members[name] = Member(name)
+            self.members[name].topics = topics
+            self.members[name].say(self.bed)
+
+    @precondition(lambda self: self.members)
+    @rule(name=names, is_answered=st.booleans())
+    def beats(self, name, is_answered):
+        if name in self.members:
+            self.members[name].say(self.bed, is_answered=is_answered)
+
+    @precondition(lambda self: self.members)
+    @rule(name=names)
+    def lets_go(self, name):
+        if name in self.members:
+            self.members[name].lets_go()
+
+    @precondition(lambda self: self.members)
+    @rule(name=names, topics=subscriptions)
+    def subscribes(self, name, topics):
+        if name in self.members:
+            self.members[name].topics = topics
+            self.members[name].says_all = True
+
+    @rule(name=names)
+    def leaves(self, name):
+        member = self.members.pop(name, None)
+        if member is not None and name in self.bed.group.state.members:
+            self.bed.shard.consumer_heartbeat("g", Beat(member_id=name, epoch=-1))
+
+    @rule(name=names)
+    def crashes(self, name):
+        self.members.pop(name, None)
+
+    @rule(name=st.sampled_from(["t", "u"]), partition_count=st.integers(1, 4))
+    def topics_change(self, name, partition_count):
+        known = self.bed.topics.topic(name)
+        self.bed.topics.put(name, max(partition_count, known.partition_count if known else 0))
+
+    @rule(name=st.sampled_from(["t", "u"]))
+    def a_topic_is_deleted(self, name):
+        if self.bed.topics.topic(name) is not None:
+            self.bed.topics.delete(name)
+
+    @rule(share=st.sampled_from([SESSION_MS // 2, INTERVAL_MS]))
+    def time_passes(self, share):
+        """Those that live say so, and do not sit on partitions for longer than they may."""
+        for member in self.members.values():
+            member.say(self.bed)
+            member.lets_go()
+        self.bed.advance(share)
+
+    @rule()
+    def the_coordinator_restarts(self):
+        before = vars(self.bed.group.state) if self.bed.group is not None else None
+        self.bed = self.bed.reloaded()
+        assert (vars(self.bed.group.state) if self.bed.group is not None else None) == before
+
+    @invariant()
+    def nobody_shares_a_partition(self):
+        owners = {}
+        for member in getattr(self, "members", {}).values():
+            for pair in each(member.owned):
+                assert pair not in owners, f"{owners[pair]} and {member.name} own {pair}"
+                owners[pair] = member.name
+
+    def teardown(self):
+        if not getattr(self, "members", None):
+            return
+        self.time_passes(SESSION_MS // 2)
+        self.time_passes(SESSION_MS // 2)
+        self.time_passes(SESSION_MS // 2)  # whoever crashed is out by now
+        for _ in range(12):
+            for member in self.members.values():
+                member.say(self.bed)
+                member.lets_go()
+                self.nobody_shares_a_partition()
+            self.bed.advance(INTERVAL_MS)
+        assert self.bed.state == "Stable"
+        wanted = {
+            (topic.topic_id, partition)
+            for topic in self.bed.topics.all_topics()
+            if any(topic.name in member.topics for member in self.members.values())
+            for partition in range(topic.partition_count)
+        }
+        assert {pair for member in self.members.values() for pair in each(member.owned)} == wanted
+        for member in self.members.values():
+            others = [other for other in self.members.values() if other is not member]
+            assert not any(overlaps(member.owned, other.owned) for other in others)
+
+
+TestGroups = Groups.TestCase
+TestGroups.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
