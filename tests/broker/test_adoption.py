@@ -46,3 +46,17 @@ async def test_the_log_of_apaches_quorum_becomes_no_topic_and_is_left_alone(tmp_
         with pytest.raises(InvalidRequest):
             await broker.core.topics.create(NewTopic("__cluster_metadata", 1, 1))
     assert {path.name: path.read_bytes() for path in quorum.iterdir()} == before
+
+
+async def test_a_broker_without_an_id_is_the_one_that_its_folder_belongs_to(tmp_path):
+    async with Broker(data=tmp_path, config={"broker.id": 7}):
+        pass
+    async with Broker(data=tmp_path) as broker:
+        assert broker.core.broker_id == 7
+        assert broker.core.config.int("node.id") == 7
+        assert list(broker.core.metadata.nodes) == [7]
+
+
+async def test_a_broker_of_a_new_folder_is_number_0(tmp_path):
+    async with Broker(data=tmp_path) as broker:
+        assert broker.core.broker_id == broker.core.config.int("broker.id") == 0
