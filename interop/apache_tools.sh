@@ -76,6 +76,19 @@ offsets_and_deleted_records() {
     same 'lines of one producer' "$(grep -c . "$work/producers.out")" 2
 }
 
+offsets_of_groups() {
+    local groups="consumer.group.ConsumerGroupCommand $(at)" # unquoted where it is used
+    tool TopicCommand $(at) --create --topic committed
+    seq 10 | tool ConsoleProducer $(at) --topic committed
+    tool $groups --group watched --topic committed --reset-offsets --to-offset 3 --execute
+    expect '^watched +committed +0 +3 +10 +7 ' tool $groups --describe --group watched --offsets
+    tool consumer.ConsoleConsumer $(at) --topic __consumer_offsets --from-beginning --timeout-ms 5000 \
+        --formatter org.apache.kafka.tools.consumer.OffsetsMessageFormatter >"$work/committed.out"
+    expect '"group":"watched","topic":"committed","partition":0.*"offset":3' cat "$work/committed.out"
+    tool $groups --group watched --topic committed --delete-offsets
+    lacks 'committed' tool $groups --describe --group watched --offsets
+}
+
 cluster() {
     expect 'Produce\(0\): [0-9]+ to [0-9]+ \[usable' tool BrokerApiVersionsCommand $(at)
     expect '^Cluster ID: .' tool ClusterTool cluster-id $(at)
@@ -89,6 +102,7 @@ apache_tools() {
     check 'tools: kafka-console-producer and -consumer' console
     check 'tools: kafka-producer-perf-test' producer_perf
     check 'tools: kafka-get-offsets, -delete-records, -transactions' offsets_and_deleted_records
+    check 'tools: kafka-consumer-groups, committed offsets' offsets_of_groups
     check 'tools: kafka-broker-api-versions, -cluster, -log-dirs' cluster
     report skipped 'tools: kafka-consumer-perf-test' 'it only reads as a member of a group, and there are no groups yet'
 }

@@ -43,15 +43,35 @@ counts_agree() { # FOLDER TOPIC; the offsets that the broker told are in $work/T
     done <"$work/$2.offsets"
 }
 
+commit_offsets() { # TOPIC; by a group of the same name, and what it has then is kept in $work/TOPIC.committed
+    tool consumer.group.ConsumerGroupCommand --bootstrap-server "$address" --group "$1" --topic "$1" \
+        --reset-offsets --to-offset 7 --execute
+    committed_offsets "$1" >"$work/$1.committed"
+    expect "^$1 $1 0 7\$" cat "$work/$1.committed"
+}
+
+committed_offsets() { # TOPIC; lines of group, topic, partition and offset
+    tool consumer.group.ConsumerGroupCommand --bootstrap-server "$address" --describe --group "$1" --offsets |
+        awk -v group="$1" '$1 == group { print $1, $2, $3, $4 }' | sort
+}
+
+offsets_are_readable() { # FOLDER TOPIC
+    tool DumpLogSegments --offsets-decoder \
+        --files "$(find "$1" -path "$1/__consumer_offsets-*" -name '*.log' -size +0 | sort | paste -sd,)" >"$work/offsets.dump"
+    expect "\"group\":\"$2\",\"topic\":\"$2\",\"partition\":0.*\"offset\":7," cat "$work/offsets.dump"
+}
+
 write_ours() {
     java_small interop.Main fill "$address" ours 50000 600000
     tool GetOffsetShell --bootstrap-server "$address" --topic ours >"$work/ours.offsets"
+    commit_offsets ours
 }
 
 write_apaches() {
     java_small interop.Main fill "$address" apaches 1048576 300 # smaller segments it does not allow: they roll by time
     java_small interop.Main fill-transactions "$address" apaches
     tool GetOffsetShell --bootstrap-server "$address" --topic apaches >"$work/apaches.offsets"
+    commit_offsets apaches
     java_small interop.Main digest "$address" apaches >"$work/apaches.digest"
     same 'partitions and ways of reading' "$(grep -c . "$work/apaches.digest")" 4
 }
@@ -63,6 +83,8 @@ serves_the_same() { # the Headrace at $address has the topic that Apache wrote, 
     diff "$work/apaches.offsets" "$work/adopted.offsets"
     java_small interop.Main digest "$address" apaches >"$work/adopted.digest"
     diff "$work/apaches.digest" "$work/adopted.digest"
+    committed_offsets apaches >"$work/adopted.committed"
+    diff "$work/apaches.committed" "$work/adopted.committed"
     local before after
     before=$(awk -F: '{ sum += $3 } END { print sum }' "$work/adopted.offsets")
     seq 10 | tool ConsoleProducer --bootstrap-server "$address" --topic apaches
@@ -80,6 +102,7 @@ adopts() { # NAME FOLDER
 files_of_ours() { # FOLDER of a Headrace that was stopped
     check "files of ours: Apache's dump tool and ours print the same" dumps_agree "$1"
     check "files of ours: Apache's tool and ours find the indexes right" indexes_are_sane "$1"
+    check "files of ours: Apache's dump tool reads the committed offsets" offsets_are_readable "$1" ours
     check 'files of ours: records and offsets are as many as the broker told' counts_agree "$1" ours
 }
 
