@@ -1,0 +1,148 @@
+"""Producers of one transactional id that crash, come back, time out and send late, in any order (KIP-890).
+
+Each value carries the number of the transaction that its producer meant it for. Whatever happens, a transaction's
+values are visible all or not at all, as its producer was told, and none ever lands in another transaction.
+"""
+
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from coordinatorbed import T0, T1, TIMEOUT_MS, CoordinatorBed
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.protocol.errors import KafkaError
+from headrace.transactions.metadata import VERSION_2
+
+PARTITIONS = (T0, T1)
+
+operations = st.lists(
+    st.one_of(
+        st.tuples(st.just("start")),
+        st.tuples(st.just("write"), st.integers(0, 3), st.sampled_from(PARTITIONS)),
+        st.tuples(st.just("write late"), st.integers(0, 3), st.sampled_from(PARTITIONS)),
+        st.tuples(st.just("arrive"), st.integers(0, 5)),
+        st.tuples(st.just("end"), st.integers(0, 3), st.booleans()),
+        st.tuples(st.just("time passes")),
+        st.tuples(st.just("restart")),
+    ),
+    max_size=40,
+)
+
+
+class Producer:
+    def __init__(self, identity, number):
+        self.identity, self.number = identity, number
+        self.sequences = dict.fromkeys(PARTITIONS, 0)
+        self.is_failed = False
+        self.on_the_way = 0
+
+    def next_transaction(self, identity, number):
+        self.__init__(identity, number)
+
+
+class Model:
+    def __init__(self, bed):
+        self.bed = bed
+        self.numbers = count()
+        self.values = count()
+        self.producers = []
+        #: Requests that have left their producer and not arrived.
+        self.late = []
+        self.accepted, self.committed, self.ended = [], set(), set()
+
+    def start(self):
+        self.producers.append(Producer(self.bed.start(), next(self.numbers)))
+
+    def _producer(self, index):
+        """The newest is 0; older ones do not know that they are."""
+        return self.producers[-1 - index % len(self.producers)] if self.producers else None
+
+    def _request(self, producer, partition):
+        value = b"%d/%d" % (producer.number, next(self.values))
+        request = (producer, producer.number, producer.identity, partition, value, producer.sequences[partition])
+        producer.sequences[partition] += 1
+        return request
+
+    def write(self, index, partition):
+        producer = self._producer(index)
+        if producer is not None:
+            self._arrives(*self._request(producer, partition))
+
+    def write_late(self, index, partition):
+        producer = self._producer(index)
+        if producer is not None:
+            producer.on_the_way += 1
+            self.late.append(self._request(producer, partition))
+
+    def arrive(self, index):
+        if self.late:
+            request = self.late.pop(index % len(self.late))
+            if request[0].number == request[1]:
+                request[0].on_the_way -= 1
+            self._arrives(*request)
+
+    def _arrives(self, producer, number, identity, partition, value, sequence):
+        """As Produce does it from v12 on: a partition's first write asks the coordinator."""
+        bed = self.bed
+        try:
+            if not bed.partitions.leader(*partition).log.producers.has_open_transaction(*identity):
+                bed.add(identity, partition, version=VERSION_2)
+            bed.write(identity, partition, value, sequence)
+        except KafkaError:
+            if producer.number == number:
+                producer.is_failed = True
+            return
+        assert number not in self.ended, f"{value} came after its transaction's end, and was taken"
+        self.accepted.append((number, partition, value))
+
+    def end(self, index, is_commit):
+        producer = self._producer(index)
+        if producer is None:
+            return
+        # A producer commits only what was all answered.
+        is_commit = is_commit and not producer.is_failed and not producer.on_the_way
+        try:
+            identity = self.bed.end(producer.identity, commit=is_commit, version=VERSION_2)
+        except KafkaError:
+            producer.is_failed = True
+            return
+        assert producer.number not in self.ended
+        self.ended.add(producer.number)
+        if is_commit:
+            self.committed.add(producer.number)
+        producer.next_transaction(identity, next(self.numbers))
+
+    def time_passes(self):
+        self.bed.pass_ms(TIMEOUT_MS)
+
+    def restart(self):
+        self.bed.restart()
+
+    def check(self, *, at_the_end):
+        for partition in PARTITIONS:
+            seen = self.bed.committed(partition)
+            expected = [
+                value for number, where, value in self.accepted if where == partition and number in self.committed
+            ]
+            if at_the_end:
+                assert seen == expected
+            else:  # what lies behind an open transaction is not seen yet
+                assert seen == expected[: len(seen)]
+
+
+@settings(max_examples=150, deadline=None)
+@given(operations)
+def test_a_transaction_is_what_its_producer_meant(operations):
+    with TemporaryDirectory() as folder:
+        model = Model(CoordinatorBed(Path(folder) / "data").load())
+        try:
+            for name, *arguments in operations:
+                getattr(model, name.replace(" ", "_"))(*arguments)
+                model.check(at_the_end=False)
+            model.start()  # which aborts what is open
+            model.check(at_the_end=True)
+            assert model.bed.is_all_stable()
+        finally:
+            model.bed.kill()
