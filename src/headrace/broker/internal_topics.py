@@ -5,6 +5,7 @@ A group or a transactional id belongs to one partition, by the hash of its name,
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -44,6 +45,7 @@ _KINDS = {
 class InternalTopics:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._making = asyncio.Lock()
 
     def exists(self, name: str) -> bool:
         return self._broker.metadata.get(name) is not None
@@ -57,8 +59,12 @@ class InternalTopics:
 
     async def ensure(self, name: str) -> None:
         """Makes the topic if it is not there. Of replicas it gets as many as there are brokers for."""
-        if self.exists(name):
-            return
+        if not self.exists(name):
+            async with self._making:  # who comes meanwhile is answered when it is there
+                if not self.exists(name):
+                    await self._make(name)
+
+    async def _make(self, name: str) -> None:
         kind, config = _KINDS[name], self._broker.config
         new = NewTopic(
             name,
@@ -66,7 +72,7 @@ class InternalTopics:
             min(config.int(f"{kind.prefix}.replication.factor"), len(self._broker.metadata.nodes)),
             configs={**kind.configs, "segment.bytes": str(config.int(f"{kind.prefix}.segment.bytes"))},
         )
-        with suppress(TopicAlreadyExists):  # made meanwhile by another request
+        with suppress(TopicAlreadyExists):  # somebody makes it as any other topic
             await self._broker.topics.create(new)
 
     def journal(self, name: str, index: int) -> Journal:

@@ -1,11 +1,15 @@
 """FindCoordinator: by which broker a group or a transactional id is looked after."""
 
+from contextlib import ExitStack
+
 import pytest
 from brokerbed import all_versions, unique
 from memberbed import find_coordinator
 
+from headrace import Broker
 from headrace.protocol.api import Api
 from headrace.protocol.errors import ErrorCode
+from headrace.testing.raw_client import RawClient
 
 GROUP, TRANSACTION = 0, 1
 
@@ -43,6 +47,14 @@ def test_other_types_of_keys(client, key_type):
 def test_there_are_no_share_groups(client, ours):
     answer = find_coordinator(client, "k", version=6, key_type=2)["k"]
     assert answer.error_code == ErrorCode.invalid_request
+
+
+def test_all_who_ask_while_the_topic_is_made_are_answered(ours):
+    with Broker() as broker, ExitStack() as stack:
+        clients = [stack.enter_context(RawClient(broker.bootstrap_servers)) for _ in range(10)]
+        for client in clients:
+            client.send(Api.FIND_COORDINATOR, 3, key="g", key_type=GROUP)
+        assert {client.receive().error_code for client in clients} == {0}
 
 
 def test_the_topic_is_made_as_kafka_makes_it(client):

@@ -50,7 +50,9 @@ def _answer(request: Request, broker: Broker, key_type: int, key: str, refusal: 
     with code_for_errors(key=key, **_NOBODY) as answer:
         if refusal is not None:
             raise refusal
-        topic = broker.metadata.named(GROUPS if key_type == _GROUP else TRANSACTIONS)
+        topic = broker.metadata.get(GROUPS if key_type == _GROUP else TRANSACTIONS)
+        if topic is None:
+            raise CoordinatorNotAvailable("the topic is being made")
         leader_id = topic.partitions[partition_for(key, len(topic.partitions))].leader_id
         nodes = {node.node_id: node for node in broker.nodes_seen_by(request.connection)}
         node = nodes.get(leader_id)
