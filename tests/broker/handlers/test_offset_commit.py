@@ -72,6 +72,14 @@ def test_metadata_has_a_limit_of_characters(group, topic):
     assert group.at(topic) == 5
 
 
+def test_who_may_not_commit_is_not_told_of_metadata(group, topic):
+    stranger = {"member_id": "m", "generation_id": 3}
+    assert group.commit(topic, {0: 5, 9: 5}, metadata="x" * 4097, **stranger) == {
+        0: ErrorCode.group_id_not_found,
+        9: ErrorCode.unknown_topic_or_partition,
+    }
+
+
 def test_one_partition_with_too_much_metadata_does_not_refuse_the_others(client, group):
     topic = client.create_topic(partitions=2)
     asked = {"group_id": group.name, **group.identity()}
@@ -83,6 +91,18 @@ def test_one_partition_with_too_much_metadata_does_not_refuse_the_others(client,
     codes = [each.error_code for each in answer.topics[0].partitions]
     assert codes == [ErrorCode.offset_metadata_too_large, 0]
     assert group.at(topic, 1) == 9
+
+
+def test_a_partition_that_is_named_twice(client, group, topic):
+    asked = {"group_id": group.name, **group.identity()}
+    partitions = [
+        {"partition_index": 0, "committed_offset": offset, "committed_metadata": "x" * size}
+        for offset, size in [(1, 5), (2, 5), (3, 5000)]
+    ]
+    answer = client.ask(Api.OFFSET_COMMIT, 9, topics=[{"name": topic, "partitions": partitions}], **asked)
+    codes = [each.error_code for each in answer.topics[0].partitions]
+    assert codes == [0, 0, ErrorCode.offset_metadata_too_large]
+    assert group.at(topic) == 2
 
 
 def test_a_group_may_have_an_empty_name(client, topic):

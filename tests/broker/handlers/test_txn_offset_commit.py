@@ -66,9 +66,21 @@ def test_one_transaction_after_the_other(group, producer, topic):
         assert group.at(topic) == offset
 
 
-def test_a_partition_that_was_not_added(group, producer, topic):
-    assert group.commit_within(producer, topic, 5, version=4) != 0
+@pytest.mark.parametrize(("version", "code"), [(3, ErrorCode.invalid_txn_state), (4, ErrorCode.transaction_abortable)])
+def test_a_partition_that_was_not_added(group, producer, topic, version, code):
+    assert group.commit_within(producer, topic, 5, version) == code
     assert group.at(topic, require_stable=True) == -1
+
+
+@pytest.mark.parametrize("version", [0, 5])
+def test_a_commit_that_comes_after_the_end(group, producer, topic, version):
+    assert commit(group, producer, topic, 5, version) == 0
+    former_epoch = producer.epoch
+    end(producer, version)
+    producer.epoch = former_epoch
+    code = ErrorCode.invalid_producer_epoch if version >= ADDS_PARTITION else ErrorCode.invalid_txn_state
+    assert group.commit_within(producer, topic, 6, version) == code
+    assert group.at(topic, require_stable=True) == 5
 
 
 def test_unknown_topics_and_partitions(group, producer, topic):
@@ -85,9 +97,15 @@ def test_a_group_needs_a_name(client, producer, topic):
     assert Group(client, "").commit_within(producer, topic, 5) == ErrorCode.invalid_group_id
 
 
-def test_other_epochs(group, producer, topic):
+@pytest.mark.parametrize("version", all_versions(Api.TXN_OFFSET_COMMIT))
+def test_other_epochs(group, producer, topic, version):
     producer.epoch += 1
-    assert group.commit_within(producer, topic, 5) in (ErrorCode.invalid_producer_epoch, ErrorCode.producer_fenced)
+    assert group.commit_within(producer, topic, 5, version) == ErrorCode.invalid_producer_epoch
+
+
+def test_no_transactional_id(group, producer, topic):
+    producer.name = ""
+    assert group.commit_within(producer, topic, 5) == ErrorCode.invalid_request
 
 
 def test_other_ids(group, producer, topic):

@@ -1,12 +1,13 @@
 """What OffsetCommit and TxnOffsetCommit have in common: which of the partitions asked for can be committed, and an
 answer for each partition.
 
-Unknown partitions and oversized metadata are refused alone; the rest is committed in one batch, or refused as a whole.
+Unknown partitions are refused alone; the rest is committed in one batch, or refused as a whole. Oversized metadata is
+looked at only where the group lets the commit through, as in Kafka.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -30,11 +31,12 @@ class Commits:
     """The commits of a request: those that are possible, and what is answered for the others."""
 
     def __init__(self, broker: Broker, request: Request, *, by_id: bool = False) -> None:
-        self.possible: list[TopicCommit] = []
         self._request = request
+        self._possible: list[TopicCommit] = []
+        self._is_for_group = False
         self._metadata_limit = broker.config.int("offset.metadata.max.bytes")
-        #: For each topic of the request its partitions, and the code of each where it is not the common one.
-        self._topics: list[tuple[Any, dict[int, ErrorCode]]] = []
+        #: For each topic of the request its partitions, and for each of these its own code, or None for the common one.
+        self._topics: list[tuple[Any, list[ErrorCode | None]]] = []
         for asked in request.body.topics:
             known = broker.metadata
             topic = (
@@ -44,63 +46,56 @@ class Commits:
             )
             self._topics.append((asked, self._sort_out(asked, topic, by_id=by_id)))
 
-    def _sort_out(self, asked: Any, topic: TopicInfo | None, *, by_id: bool) -> dict[int, ErrorCode]:
+    def _sort_out(self, asked: Any, topic: TopicInfo | None, *, by_id: bool) -> list[ErrorCode | None]:
         if topic is None:
             code = ErrorCode.unknown_topic_id if by_id else ErrorCode.unknown_topic_or_partition
-            return {wanted.partition_index: code for wanted in asked.partitions}
-        refused: dict[int, ErrorCode] = {}
+            return [code] * len(asked.partitions)
+        codes: list[ErrorCode | None] = [None] * len(asked.partitions)
         count, limit = len(topic.partitions), self._metadata_limit
         has_epochs = bool(asked.partitions) and hasattr(asked.partitions[0], "committed_leader_epoch")
         commits = []
-        for wanted in asked.partitions:
+        for at, wanted in enumerate(asked.partitions):
             index, metadata = wanted.partition_index, wanted.committed_metadata
             if not 0 <= index < count:
-                refused[index] = ErrorCode.unknown_topic_or_partition
+                codes[at] = ErrorCode.unknown_topic_or_partition
             elif metadata and _utf16_units(metadata) > limit:
-                refused[index] = ErrorCode.offset_metadata_too_large
+                codes[at] = ErrorCode.offset_metadata_too_large
             else:
                 epoch = wanted.committed_leader_epoch if has_epochs else NO_LEADER_EPOCH
                 commits.append((index, wanted.committed_offset, epoch, metadata or ""))
         if commits:
-            self.possible.append(TopicCommit(topic.name, topic.topic_id, commits))
-        return refused
+            self._possible.append(TopicCommit(topic.name, topic.topic_id, commits))
+        self._is_for_group |= bool(commits) or ErrorCode.offset_metadata_too_large in codes
+        return codes
 
     def answer(self, commit: Callable[[list[TopicCommit]], None]) -> list[dict[str, object]]:
         """Commits what is possible, and says of each partition how it went."""
         code = ErrorCode.none
-        if self.possible:
+        if self._is_for_group:
             try:
-                commit(self.possible)
+                commit(self._possible)
             except Exception as error:  # noqa: BLE001  whatever it is becomes a code, and is logged if it is ours
                 code = told_code(error)
-        return self.answer_all(code)
-
-    def answer_all(self, code: ErrorCode) -> list[dict[str, object]]:
-        """One code for all that was possible."""
         api, version = self._request.api, self._request.version
         return [
             {
                 "name": getattr(asked, "name", None),
                 "topic_id": getattr(asked, "topic_id", None),
-                "partitions": list(_encoded(api, version, asked.partitions, refused, code)),
+                "partitions": [
+                    _encoded(api, version, wanted.partition_index, code if own is None else _of_both(own, code))
+                    for wanted, own in zip(asked.partitions, codes, strict=True)
+                ],
             }
-            for asked, refused in self._topics
+            for asked, codes in self._topics
         ]
 
 
-def _encoded(
-    api: Api, version: int, partitions: Iterable[Any], refused: dict[int, ErrorCode], code: ErrorCode
-) -> Iterable[bytes]:
-    if not refused:
-        return [_answered(api, version, wanted.partition_index, code) for wanted in partitions]
-    return [
-        _answered(api, version, wanted.partition_index, refused.get(wanted.partition_index, code))
-        for wanted in partitions
-    ]
+def _of_both(own: ErrorCode, common: ErrorCode) -> ErrorCode:
+    return common if common and own is ErrorCode.offset_metadata_too_large else own
 
 
 @lru_cache(maxsize=_KEPT_ANSWERS)
-def _answered(api: Api, version: int, index: int, code: ErrorCode) -> bytes:
+def _encoded(api: Api, version: int, index: int, code: ErrorCode) -> bytes:
     """A partition's answer. There are few different ones, and a request has hundreds."""
     out = bytearray()
     encode = nested_encoder(load_response_schema(api, version), "topics", "partitions")

@@ -1,8 +1,10 @@
 """TxnOffsetCommit (key 28): offsets that count if and when the producer's transaction is committed.
 
 Speaks v0 to v5. From v3 on it says which member it is for, which is then checked (KIP-447). From v5 on the group's
-partition becomes part of the transaction by this request (KIP-890); before, AddOffsetsToTxn must have made it so. Until
-v1 a coordinator that is loading answers COORDINATOR_NOT_AVAILABLE, which those clients know.
+partition becomes part of the transaction by this request (KIP-890); before, AddOffsetsToTxn must have made it so.
+
+Errors are those that clients of the version know: a fenced producer is INVALID_PRODUCER_EPOCH; a coordinator that is
+loading COORDINATOR_NOT_AVAILABLE until v1; a partition that is not of the transaction INVALID_TXN_STATE until v3.
 """
 
 from __future__ import annotations
@@ -15,13 +17,23 @@ from headrace.broker.internal_topics import GROUPS
 from headrace.broker.request import Request
 from headrace.groups.committing import Committer, commit_in_transaction
 from headrace.groups.offsets import TopicCommit
-from headrace.protocol.errors import CoordinatorLoadInProgress, CoordinatorNotAvailable, InvalidGroupId
+from headrace.protocol.errors import (
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    InvalidGroupId,
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    KafkaError,
+    ProducerFenced,
+    TransactionAbortable,
+)
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
 
 _KNOWS_LOADING = 2
 _MEMBERS = 3
+_KNOWS_ABORTABLE = 4
 _ADDS_PARTITION = 5
 
 
@@ -29,10 +41,20 @@ async def handle(request: Request, broker: Broker) -> Reply:
     def commit(possible: list[TopicCommit]) -> None:
         try:
             _commit(request, broker, possible)
-        except CoordinatorLoadInProgress as error:
-            raise error if request.version >= _KNOWS_LOADING else CoordinatorNotAvailable(str(error)) from None
+        except KafkaError as error:
+            raise _as_known(error, request.version) from None
 
     return {"topics": Commits(broker, request).answer(commit)}
+
+
+def _as_known(error: KafkaError, version: int) -> KafkaError:
+    if isinstance(error, ProducerFenced):
+        return InvalidProducerEpoch(str(error))
+    if isinstance(error, CoordinatorLoadInProgress) and version < _KNOWS_LOADING:
+        return CoordinatorNotAvailable(str(error))
+    if isinstance(error, TransactionAbortable) and version < _KNOWS_ABORTABLE:
+        return InvalidTxnState(str(error))
+    return error
 
 
 def _commit(request: Request, broker: Broker, possible: list[TopicCommit]) -> None:
