@@ -45,7 +45,11 @@ class Settings:
     def int(self, name):
         return self.values[name]
 
-    str = list = bool = int
+    def str(self, name):
+        return self.values[name]
+
+    def list(self, name):
+        return self.values[name]
 
 
 class Topics:
@@ -144,6 +148,11 @@ class ConsumerBed:
     def noted(self):
         events, self.events = self.events, []
         return events
+
+    @staticmethod
+    def name_of(member_id):
+        """For clients of the classic protocol, whose names have one letter."""
+        return member_id[:1]
 
     def records(self):
         """All records that were written, by type and value or None."""

@@ -61,7 +61,8 @@ def test_what_matches(expression, matching, others):
     "expression",
     ["(", ")", "a)", "[", "[a", "*", "a**", "+a", "a{2}{3}", "a{1001}", "a{3,2}", r"\1", r"(a)\1", "(?=a)", "(?!a)",
      "(?<=a)", "(?<!a)", "(?P=x)", "(?>a)", "(?#x)", "(?P<1>a)", "(?P<x", r"\pL", r"\p{Greek}", "[[:nope:]]", "[b-a]",
-     "[\\d-z-\\w]{", "\\", r"\x", r"\xzz", r"\x{110000}", r"\e", r"\Qa\E**", "((a{1000}){1000}){1000}", "(" * 200 + ")" * 200],
+     "[\\d-z-\\w]{", "\\", r"\x", r"\xzz", r"\x{110000}", r"\e", r"\Qa\E**", "((a{1000}){1000}){1000}",
+     "(" * 200 + ")" * 200],
 )  # fmt: skip
 def test_what_is_refused(expression):
     with pytest.raises(InvalidRegularExpression):
