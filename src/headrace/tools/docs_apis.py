@@ -59,9 +59,6 @@ AREAS: dict[str, tuple[Api, ...]] = {
     "Telemetry": (Api.GET_TELEMETRY_SUBSCRIPTIONS, Api.PUSH_TELEMETRY),
 }  # fmt: skip
 
-#: These have a handler because clients want them listed, but all that it does so far is to refuse.
-_REFUSED = frozenset({Api.FIND_COORDINATOR})
-
 #: What the APIs without a handler will be for.
 _PLANNED = {
     Api.LEADER_AND_ISR: "the controller tells a broker what it leads and follows",
@@ -123,7 +120,7 @@ def _page() -> Iterator[str]:
 
 
 def _row(api: Api) -> tuple[str, ...]:
-    is_served = "refused" if api in _REFUSED else "yes" if api in served_apis() else "not yet"
+    is_served = "yes" if api in served_apis() else "not yet"
     return str(int(api)), api.label, _versions(api), is_served, purpose_of(api)
 
 
@@ -149,8 +146,8 @@ def readme_table() -> str:
     served = frozenset(served_apis())
     rows = []
     for area, apis in AREAS.items():
-        works = ", ".join(f"{api.label} ({_versions(api)})" for api in apis if api in served - _REFUSED)
-        planned = ", ".join(api.label for api in apis if api not in served - _REFUSED)
+        works = ", ".join(f"{api.label} ({_versions(api)})" for api in apis if api in served)
+        planned = ", ".join(api.label for api in apis if api not in served)
         rows.append((area, works or "–", planned or "–"))
     return "\n".join(table(("", "Works (versions)", "Not yet"), rows))
 
