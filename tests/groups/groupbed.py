@@ -155,6 +155,10 @@ class Client:
         self.answers = []
         self.assignment = None
         self.leads = False
+        #: Whether a join of it waits for its answer.
+        self.is_joining = False
+        #: The last generation in which it was told its part.
+        self.synced_generation_id = 0
 
     @property
     def is_in(self):
@@ -166,14 +170,17 @@ class Client:
 
     def joins(self, **changes):
         self.fields.update(changes)
+        self.is_joining = True
         try:
             self.bed.shard.join("g", Joining(member_id=self.member_id, **self.fields), self._joined)
         except KafkaError as error:
+            self.is_joining = False
             self._note(f"may not join: {error.code.name}")
         return self
 
     def _joined(self, joined):
         self.answers.append(joined)
+        self.is_joining = False
         if joined.error is ErrorCode.member_id_required:
             self.member_id = joined.member_id
         if joined.error is not NONE:
@@ -198,7 +205,7 @@ class Client:
 
     def _synced(self, synced):
         if synced.error is NONE:
-            self.assignment = synced.assignment
+            self.assignment, self.synced_generation_id = synced.assignment, self.generation_id
         self._note(
             f"synced {synced.assignment.decode()}" if synced.error is NONE else f"sync failed: {synced.error.name}"
         )

@@ -1,0 +1,125 @@
+"""A broker that dies before or after each record that its groups write: what was answered before it died still holds.
+
+The life of a group is played up to the crash; another coordinator then loads the log. Every commit that was answered is
+there, the last generation whose members were told their parts is there, and the clients find together again.
+"""
+
+import pytest
+from groupbed import DELAY_MS, NONE, GroupBed
+
+from headrace.groups.offsets import TopicCommit
+from headrace.groups.states import State
+from headrace.protocol.errors import ErrorCode
+from headrace.testing.faulty_disk import Crash
+
+PARTS = "before", "after"
+
+
+class Life:
+    """What clients do and what they were told."""
+
+    def __init__(self):
+        self.bed = GroupBed()
+        self.committed = None
+        self.trying = None
+        self.write = self.bed.journal.write
+        self.writes = 0
+
+    def dies(self, part, at):
+        """In place of the write with this number, or when it is done."""
+
+        def write(records, **fields):
+            self.writes += 1
+            if self.writes == at and part == "before":
+                raise Crash
+            self.write(records, **fields)
+            if self.writes == at:
+                raise Crash
+
+        self.bed.journal.write = write
+
+    def commits(self, client, offset):
+        assert client.commit() is NONE
+        self.trying = offset
+        shard = self.bed.shard
+        shard.write(shard.offsets.commit_records("g", [TopicCommit("t", None, [(0, offset, -1, "")])]))
+        self.committed = offset
+
+    def runs(self):
+        bed = self.bed
+        one, two = bed.join("one", "two")
+        bed.advance(2 * DELAY_MS)
+        bed.all_sync()
+        self.commits(one, 1)
+        three = bed.join("three")
+        self.commits(two, 2)
+        one.joins()
+        two.joins()
+        bed.all_sync()
+        self.commits(three, 3)
+        static = bed.join("four", instance_id="F")
+        for each in (one, two, three):
+            each.joins()
+        bed.all_sync()
+        static.member_id = ""
+        static.joins()
+        self.commits(static, 4)
+        for each in (one, two, three, static):
+            each.leaves()
+        bed.shard.delete_group("g")
+
+
+def writes_of_a_life():
+    life = Life()
+    life.dies("never", 0)
+    life.runs()
+    return life.writes
+
+
+COUNT = writes_of_a_life()
+
+
+def test_the_life_of_a_group_has_these_writes():
+    assert COUNT == 10  # three generations, a static member that came back, an empty group, four commits, the end
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("at", range(1, COUNT + 1))
+def test_dies(at, part):
+    life = Life()
+    life.dies(part, at)
+    with pytest.raises(Crash):
+        life.runs()
+    told = max(client.synced_generation_id for client in life.bed.clients.values())
+    again = life.bed.reloaded()
+    if at == COUNT and part == "after":
+        assert again.group is None
+        return
+
+    found = again.shard.offsets.committed("g", "t", 0)
+    assert (found and found.offset) in {life.committed, life.trying}
+    assert found is not None or life.committed is None
+    if told:
+        assert again.state in (State.STABLE, State.EMPTY)
+        assert again.group.generation_id >= told
+
+    loaded = again.group.generation_id if again.group is not None else 0
+    come_back(again)
+    assert again.state is State.STABLE
+    assert again.group.generation_id >= loaded
+    assert {each.member_id for each in again.group.members} == {each.member_id for each in again.clients.values()}
+
+
+def come_back(bed):
+    """What clients do: who is not known any more joins as a new one, and who hears of a rebalance joins again."""
+    for client in bed.clients.values():
+        client.is_joining = False  # its connection went with the broker
+    for _ in range(4):
+        for client in bed.clients.values():
+            code = client.heartbeat()
+            if code in (ErrorCode.unknown_member_id, ErrorCode.fenced_instance_id) and not client.is_joining:
+                client.member_id = ""
+            if code is not NONE and not client.is_joining:
+                client.joins()
+        bed.advance(DELAY_MS)
+        bed.all_sync()
