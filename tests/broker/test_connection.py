@@ -338,7 +338,7 @@ async def test_a_half_closed_socket_still_gets_its_answers(wire):
 
 
 async def test_a_client_that_leaves_between_requests(wire, caplog):
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.INFO, "headrace.broker"):
         wire.client.close()
         assert await wire.is_closed()
     assert not caplog.records, "that is how clients leave"
@@ -380,7 +380,7 @@ async def test_an_answer_for_a_connection_that_was_closed_goes_nowhere(wire):
 
 @pytest.mark.parametrize("length", [-1, -(2**31), 1_000_001, 2**31 - 1])
 async def test_a_frame_length_that_cannot_be_right_closes_with_one_line(wire, caplog, length):
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.INFO, "headrace.broker"):
         await wire.send(pack(">i", length))
         assert await wire.is_closed()
     (record,) = caplog.records
@@ -391,7 +391,7 @@ async def test_a_request_that_cannot_be_read_closes_with_one_line_after_the_answ
     await wire.send(init_producer_id(1) + framed(b"\x7f\xff garbage"))
     request = await wire.next_request()
     assert not wire.connection.is_closed
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.INFO, "headrace.broker"):
         wire.connection.answer(request, reply(1))
         assert answer_of(await wire.receive_frame()) == (1, 1)
         assert await wire.is_closed()

@@ -65,7 +65,7 @@ def test_one_too_many_of_an_address_is_closed(opened, caplog):
         first, second = opened(broker), opened(broker)
         assert is_answered(first)
         assert is_answered(second)
-        with caplog.at_level(logging.INFO):
+        with caplog.at_level(logging.INFO, "headrace.broker"):
             assert opened(broker).is_closed_by_peer()
         assert caplog.messages == ["refusing a connection of 127.0.0.1: max.connections.per.ip is reached"]
         assert is_answered(first)
@@ -90,7 +90,7 @@ def test_an_address_may_have_a_limit_of_its_own(opened):
 
 
 def test_an_idle_connection_is_closed_and_a_busy_one_is_not(opened, caplog):
-    with Broker(config={"connections.max.idle.ms": 300}) as broker, caplog.at_level(logging.INFO):
+    with Broker(config={"connections.max.idle.ms": 300}) as broker, caplog.at_level(logging.INFO, "headrace.broker"):
         idle, busy = opened(broker, timeout_s=0.02), opened(broker)
         assert is_answered(idle)
         while not idle.is_closed_by_peer():
@@ -107,7 +107,7 @@ def test_a_request_may_be_as_large_as_the_limit_and_no_larger(opened, caplog):
         request = pack(">hhih", Api.API_VERSIONS, 0, 1, -1)
         fits.send_frame(request + bytes(1000 - len(request)))
         assert len(fits.read_frame()) > 0
-        with caplog.at_level(logging.INFO):
+        with caplog.at_level(logging.INFO, "headrace.broker"):
             too_large.send_frame(request + bytes(1001 - len(request)))
             assert too_large.is_closed_by_peer()
         (line,) = caplog.messages
