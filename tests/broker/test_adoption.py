@@ -8,6 +8,7 @@ from headrace import Broker
 from headrace.broker.broker import COORDINATION_FOLDER
 from headrace.controller.topics import NewTopic
 from headrace.protocol.errors import InvalidRequest
+from headrace.protocol.record_body import Record, build_batch
 
 
 async def make_topics(folder, **partitions):
@@ -60,3 +61,25 @@ async def test_a_broker_without_an_id_is_the_one_that_its_folder_belongs_to(tmp_
 async def test_a_broker_of_a_new_folder_is_number_0(tmp_path):
     async with Broker(data=tmp_path) as broker:
         assert broker.core.broker_id == broker.core.config.int("broker.id") == 0
+
+
+async def test_producer_ids_that_are_in_use_are_not_given_again(tmp_path):
+    """Neither those that a partition remembers nor those of transactional ids."""
+    async with Broker(data=tmp_path) as broker:
+        core = broker.core
+        await core.topics.create(NewTopic("orders", 1, 1))
+        await core.transactions.ensure()
+        start = core.transactions.coordinator.start_producer
+        start("x", 1000, fresh_producer_id=5_432)
+        written = build_batch(
+            [Record(0, core.clock.wall_ms(), b"k", b"v", ())], producer_id=2_345, producer_epoch=0, base_sequence=0
+        )
+        core.partitions.leader("orders", 0).append(written)
+    for expected in (6_000, 7_000):
+        rmtree(tmp_path / COORDINATION_FOLDER)
+        async with Broker(data=tmp_path) as broker:
+            assert await broker.core.producer_ids.next() == expected
+            start = broker.core.transactions.coordinator.start_producer
+            await broker.core.transactions.settle()
+            assert start("x", 1000).producer_id == 5_432
+            start(f"y-{expected}", 1000, fresh_producer_id=expected)

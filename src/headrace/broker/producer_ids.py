@@ -4,6 +4,8 @@
 the version that he read. What is left of a block when a broker stops is lost, which costs nothing: there are 2**63.
 """
 
+from contextlib import suppress
+
 from headrace.coordination.interface import BadVersionError, Coordination
 from headrace.coordination.paths import PRODUCER_ID_BLOCK, ProducerIdBlock
 
@@ -23,6 +25,17 @@ class ProducerIds:
         producer_id = self._next
         self._next += 1
         return producer_id
+
+    async def begin_above(self, producer_id: int) -> None:
+        """Ids up to this one are in use, although the tree does not say so."""
+        while self._end <= producer_id:
+            data, stat = await self._coordination.get(PRODUCER_ID_BLOCK)
+            if data and ProducerIdBlock.from_json(data).last_producer_id >= producer_id:
+                return
+            first = producer_id - producer_id % BLOCK_SIZE
+            block = ProducerIdBlock(self._broker_id, first, first + BLOCK_SIZE - 1)
+            with suppress(BadVersionError):  # another broker was faster
+                await self._coordination.set(PRODUCER_ID_BLOCK, block.to_json(), version=stat.version)
 
     async def _take_block(self) -> None:
         data, stat = await self._coordination.get(PRODUCER_ID_BLOCK)

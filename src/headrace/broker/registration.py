@@ -123,13 +123,19 @@ class Registration:
         for log in list(broker.logs.all()):
             if broker.partitions.get(log.topic, log.partition) is None:
                 strangers[log.topic][log.partition] = log
+        adopted: list[PartitionLog] = []
         for name, logs in strangers.items():
             if self._is_new_tree and sorted(logs) == list(range(len(logs))):
                 await self._adopt(name, logs)
+                adopted += logs.values()
             else:
                 for index in logs:
                     logger.warning("%s-%d belongs to no topic; its folder is put aside as -stray", name, index)
                     broker.logs.put_aside(name, index)
+        if adopted:
+            from headrace.broker.adopted_producers import largest_producer_id
+
+            await broker.producer_ids.begin_above(largest_producer_id(broker, adopted))
 
     async def _adopt(self, name: str, logs: Mapping[int, PartitionLog]) -> None:
         logger.info("adopting topic %s with %d partitions from its folders", name, len(logs))

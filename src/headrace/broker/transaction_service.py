@@ -66,6 +66,11 @@ class TransactionService:
             self._expiry.cancel()
             self.coordinator.close()
 
+    async def settle(self) -> None:
+        """Waits until all that is being loaded is."""
+        if self._loader is not None:
+            await asyncio.wait([self._loader])
+
     async def ensure(self) -> None:
         """Somebody looks for a coordinator: the topic is made if it is not there."""
         await self._broker.internal_topics.ensure(TRANSACTIONS)
