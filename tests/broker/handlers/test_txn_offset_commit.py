@@ -1,10 +1,11 @@
 """TxnOffsetCommit: offsets that count with their transaction."""
 
 import pytest
-from brokerbed import all_versions, unique
+from brokerbed import Client, all_versions, on_loop, unique
 from offsetbed import Group
 from txnbed import TxnProducer
 
+from headrace import Broker
 from headrace.protocol.api import Api
 from headrace.protocol.errors import ErrorCode
 
@@ -142,3 +143,37 @@ def test_a_member_of_a_group_that_is_not_there(group, producer, topic):
 def test_while_partitions_are_being_assigned(group, producer, topic):
     group.join(topic, sync=False)
     assert commit(group, producer, topic, 5) == 0
+
+
+# -- coordinators
+
+
+@pytest.mark.parametrize(
+    ("version", "code"), [(1, ErrorCode.coordinator_not_available), (2, ErrorCode.coordinator_load_in_progress)]
+)
+def test_while_the_coordinator_is_loading(ours, version, code):
+    with Broker() as broker, Client(broker.bootstrap_servers) as client:
+        topic, group = client.create_topic(), Group(client)
+        on_loop(broker, load_again, broker.core.groups.coordinator, group.name)
+        partitions = [{"partition_index": 0, "committed_offset": 1, "committed_metadata": ""}]
+        topics = [{"name": topic, "partitions": partitions}]
+        asked = {"group_id": group.name, "transactional_id": "t", "producer_id": 1, "producer_epoch": 0}
+        answer = client.ask(Api.TXN_OFFSET_COMMIT, version, topics=topics, **asked)
+        assert answer.topics[0].partitions[0].error_code == code
+        member = {"generation_id_or_member_epoch": -1, "member_id": ""}
+        answer = client.ask(Api.OFFSET_COMMIT, 8, group_id=group.name, topics=topics, **member)
+        assert answer.topics[0].partitions[0].error_code == ErrorCode.coordinator_load_in_progress
+
+
+def load_again(coordinator, group_id):
+    """Loading begins, and never ends."""
+    index = coordinator.index_of(group_id)
+    coordinator.unload(index)
+    coordinator.load(NeverEnding(index))
+
+
+class NeverEnding:
+    """A journal that has not been read yet."""
+
+    def __init__(self, index):
+        self.index = index
