@@ -8,6 +8,7 @@ generation. A commit of a transaction goes by the same rules, but is let through
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from headrace.groups.consumer import ConsumerGroup
 from headrace.groups.group import NO_GENERATION, UNKNOWN_MEMBER
 from headrace.groups.offsets import NO_EXPIRY, TopicCommit
 from headrace.groups.shard import GroupShard
@@ -60,6 +61,9 @@ def commit(
         _check(shard, who, GroupIdNotFound if version >= _NEW_ERRORS else IllegalGeneration)
     except StaleMemberEpoch as error:
         raise error if version >= _NEW_ERRORS else UnsupportedVersion(str(error)) from None
+    group = shard.group(who.group_id)
+    if version < _NEW_ERRORS and isinstance(group, ConsumerGroup) and group.speaks_consumer_protocol(who.member_id):
+        raise UnsupportedVersion("a client of that version cannot understand the errors of the consumer protocol")
     records = shard.offsets.commit_records(who.group_id, commits, expire_timestamp_ms=expire_timestamp_ms)
     shard.append(records)
     shard.offsets.apply_commits(who.group_id, records)

@@ -166,6 +166,10 @@ class ConsumerGroup(ClassicSideOfConsumerGroup):
             raise IllegalGeneration(f"the generation is {member.epoch}, not {epoch}")
         raise StaleMemberEpoch(f"the member's epoch is {member.epoch}, not {epoch}")
 
+    def speaks_consumer_protocol(self, member_id: str) -> bool:
+        member = self.state.members.get(member_id)
+        return member is not None and member.classic is None
+
     def check_offset_delete(self) -> None:
         self.check_alive()
 
