@@ -48,12 +48,14 @@ _ESCAPED = {"a": "\a", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 class TopicPattern:
     """A compiled expression."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, more_characters: Iterable[str] = ()) -> None:
         """
+        :param more_characters: for names that may have others than topics have: those that they have. Named classes
+            do not hold them; ``.`` and what is negated does.
         :raises InvalidRegularExpression: if it is none, or has what is not understood.
         """
         automaton = Automaton()
-        start, self._end = _Parser(text).parse()(automaton)
+        start, self._end = _Parser(text, _ALL.union(more_characters)).parse()(automaton)
         self._edges = automaton.edges
         self._start = frozenset((start,))
         self._steps: dict[tuple[frozenset[int], str, str], frozenset[int]] = {}
@@ -108,8 +110,9 @@ def _holds(assertion: str, before: str, after: str) -> bool:
 class _Parser:
     """Recursive descent over the expression; what it gives is how to build the automaton."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, alphabet: frozenset[str]) -> None:
         self._text = text
+        self._alphabet = alphabet
         self._at = 0
         self._depth = 0
         self._ignores_case = False
@@ -197,7 +200,7 @@ class _Parser:
         if character == "[":
             return self._characters(self._class())
         if character == ".":
-            return one_of(_ALL)
+            return one_of(self._alphabet)
         if character in "^$":
             return asserting(character)
         if character in "*+?":
@@ -256,7 +259,7 @@ class _Parser:
         """After a backslash: a class, or one character."""
         sign = self._next()
         if sign.lower() in _CLASSES:
-            return _CLASSES[sign] if sign.islower() else _ALL - _CLASSES[sign.lower()]
+            return _CLASSES[sign] if sign.islower() else self._alphabet - _CLASSES[sign.lower()]
         if sign in _ESCAPED:
             return _ESCAPED[sign]
         if sign == "x":
@@ -290,7 +293,7 @@ class _Parser:
                 characters.add(low)
         if self._ignores_case:
             characters = set(_both_cases(characters))
-        return frozenset(_ALL - characters if is_negated else characters)
+        return frozenset(self._alphabet - characters if is_negated else characters)
 
     def _class_character(self) -> frozenset[str] | str:
         character = self._next()
@@ -299,13 +302,13 @@ class _Parser:
     def _range(self, low: str, high: frozenset[str] | str) -> set[str]:
         if isinstance(high, frozenset) or high < low:
             raise self._error("a bad range")
-        return {character for character in ALPHABET if low <= character <= high}
+        return {character for character in self._alphabet if low <= character <= high}
 
     def _posix(self, name: str) -> frozenset[str]:
         known = _POSIX.get(name.removeprefix("^"))
         if known is None:
             raise self._error("an unknown class")
-        return _ALL - known if name.startswith("^") else known
+        return self._alphabet - known if name.startswith("^") else known
 
 
 def _both_cases(characters: Iterable[str]) -> frozenset[str]:

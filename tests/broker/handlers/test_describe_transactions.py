@@ -78,3 +78,16 @@ def test_listed_by_pattern(client, idle, ongoing):
     assert listed(client, transactional_id_pattern="ngoin") == {}
     filters = {"state_filters": (), "producer_id_filters": (), "transactional_id_pattern": "(("}
     assert client.ask(Api.LIST_TRANSACTIONS, 2, **filters).error_code == ErrorCode.invalid_regular_expression
+
+
+def test_a_pattern_over_ids_that_are_no_names_of_topics(client):
+    made = TxnProducer(client, unique("ä/b c:"))
+    made.start()
+    for pattern in (f".*{made.name[6:]}", f"ä/b c:.*{made.name[-4:]}", rf"[^x]+{made.name[-4:]}"):
+        assert made.name in listed(client, transactional_id_pattern=pattern)
+
+
+def test_a_pattern_that_would_take_others_for_ever(client):
+    made = TxnProducer(client, "a" * 50 + unique("b"))
+    made.start()
+    assert made.name not in listed(client, transactional_id_pattern="(a+)+c")

@@ -1,18 +1,17 @@
 """ListTransactions (key 66): the transactional ids that this broker coordinates.
 
 Speaks v0 to v2 (KIP-664). Filters: states (unknown ones are named in the answer), producer ids, from v1 on how long a
-transaction has run (KIP-994), from v2 on a pattern that the whole id must match (KIP-1152; Python's syntax, which knows
-what RE2 knows).
+transaction has run (KIP-994), from v2 on an expression that the whole id must match (KIP-1152).
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.dispatch import Reply
 from headrace.broker.request import Request
+from headrace.groups.topic_pattern import TopicPattern
 from headrace.protocol.errors import ErrorCode, error_code_of
 from headrace.transactions.metadata import TxnMetadata
 from headrace.transactions.states import BY_LABEL
@@ -27,10 +26,10 @@ async def handle(request: Request, broker: Broker) -> Reply:
     body = request.body
     unknown = [label for label in body.state_filters if label not in BY_LABEL]
     try:
-        is_wanted = _filter(body, request.version, broker.clock.wall_ms())
-        found = [each for each in broker.transactions.coordinator.transactions() if is_wanted(each)]
-    except re.error:
-        return _answer([], [], ErrorCode.invalid_regular_expression)
+        found = list(broker.transactions.coordinator.transactions())
+        found = list(filter(_filter(body, request.version, broker.clock.wall_ms()), found))
+        if request.version >= _PATTERN_SINCE and body.transactional_id_pattern:
+            found = _matching(body.transactional_id_pattern, found)
     except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
         return _answer([], [], error_code_of(error))
     return _answer(found, unknown, ErrorCode.none)
@@ -39,18 +38,23 @@ async def handle(request: Request, broker: Broker) -> Reply:
 def _filter(body: Any, version: int, now_ms: int) -> Callable[[TxnMetadata], bool]:
     states, producer_ids = frozenset(body.state_filters), frozenset(body.producer_id_filters)
     at_least_ms = body.duration_filter if version >= _DURATION_SINCE else -1
-    pattern = body.transactional_id_pattern if version >= _PATTERN_SINCE else None
-    matches = re.compile(pattern).fullmatch if pattern else None
 
     def is_wanted(each: TxnMetadata) -> bool:
         return (
             (not states or each.state.label in states)
             and (not producer_ids or each.producer_id in producer_ids)
             and (at_least_ms < 0 or now_ms - each.started_ms > at_least_ms)
-            and (matches is None or matches(each.transactional_id) is not None)
         )
 
     return is_wanted
+
+
+def _matching(pattern: str, found: list[TxnMetadata]) -> list[TxnMetadata]:
+    """
+    :raises InvalidRegularExpression: if the pattern is none.
+    """
+    compiled = TopicPattern(pattern, {character for each in found for character in each.transactional_id})
+    return [each for each in found if compiled.matches(each.transactional_id)]
 
 
 def _answer(found: list[TxnMetadata], unknown: list[str], code: ErrorCode) -> Reply:
