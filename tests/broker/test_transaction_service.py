@@ -7,7 +7,7 @@ from txnbed import TxnProducer, committed
 from headrace import Broker
 from headrace.broker.internal_topics import TRANSACTIONS
 from headrace.protocol.api import Api
-from headrace.protocol.errors import ErrorCode
+from headrace.protocol.errors import ErrorCode, StorageError
 from headrace.testing import ManualClock
 
 EXPIRATION_MS = 604_800_000
@@ -138,3 +138,27 @@ def test_a_topic_that_goes_takes_its_ids_along(broker, client):
     asked = {"transactional_id": producer.name, "producer_id": producer.id, "producer_epoch": producer.epoch}
     assert client.ask(Api.END_TXN, 3, committed=True, **asked).error_code == ErrorCode.not_coordinator
     assert TxnProducer(client, producer.name).start().producer_epoch == 0
+
+
+def test_a_coordinator_that_cannot_write_is_not_the_coordinator(broker, client):
+    """Clients look for another one then, and come back until the disk works."""
+    topic = client.create_topic()
+    producer = TxnProducer(client)
+    producer.start()
+    journal = broker.core.transactions.coordinator.shard_for(producer.name)._journal
+
+    def fail(records):
+        raise StorageError("full")
+
+    asked = {"transactional_id": producer.name, "producer_id": producer.id, "producer_epoch": producer.epoch}
+    on_loop(broker, setattr, journal, "write", fail)
+    group = client.ask(Api.ADD_OFFSETS_TO_TXN, 3, group_id="g", **asked)
+    assert group.error_code == ErrorCode.not_coordinator
+    assert client.ask(Api.END_TXN, 5, committed=False, **asked).error_code == ErrorCode.not_coordinator
+    fields = {"transactional_id": producer.name, "transaction_timeout": 1000}
+    assert client.ask(Api.INIT_PRODUCER_ID, 4, **fields).error_code == ErrorCode.not_coordinator
+    assert producer.write(topic, version=12).error_code == ErrorCode.not_enough_replicas
+    on_loop(broker, delattr, journal, "write")
+    assert producer.write(topic, version=12).error_code == 0
+    assert producer.end(version=5).error_code == 0
+    assert committed(client, topic) == [b"v"]

@@ -31,6 +31,7 @@ from headrace.protocol.errors import (
     NotCoordinator,
     NotEnoughReplicas,
     ProducerFenced,
+    StorageError,
     TransactionAbortable,
 )
 from headrace.protocol.records import HEADER_BYTES, Buffer
@@ -107,6 +108,6 @@ def _as_produce_says_it(error: KafkaError, version: int) -> KafkaError:
         return InvalidProducerEpoch(str(error))
     if isinstance(error, ConcurrentTransactions) and version >= _ADDS_SINCE:
         return error
-    if isinstance(error, ConcurrentTransactions | CoordinatorLoadInProgress | NotCoordinator):
+    if isinstance(error, ConcurrentTransactions | CoordinatorLoadInProgress | NotCoordinator | StorageError):
         return NotEnoughReplicas(f"its transaction's coordinator is not ready: {error}")  # which is tried again
     return error

@@ -12,4 +12,6 @@ def code_of(error: Exception, *, knows_fenced: bool) -> ErrorCode:
     code = error_code_of(error)
     if code is ErrorCode.producer_fenced and not knows_fenced:
         return ErrorCode.invalid_producer_epoch
+    if code is ErrorCode.kafka_storage_error:
+        return ErrorCode.not_coordinator  # its state cannot be written: a client looks for the coordinator anew
     return code
