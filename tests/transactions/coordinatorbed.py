@@ -29,8 +29,9 @@ ABORT_KEY = b"\x00\x00\x00\x00"
 
 
 class CoordinatorBed:
-    def __init__(self, folder, disk=None):
+    def __init__(self, folder, disk=None, config=None):
         self.folder = folder
+        self.config = config or LogConfig()
         self.clock = ManualClock()
         self.next_producer_id = 1000
         self.logs = None
@@ -39,7 +40,7 @@ class CoordinatorBed:
     # -- life
 
     def open(self, disk=None):
-        config = LogConfig()
+        config = self.config
         self.disk = disk
         self.logs = LogManager(
             [self.folder],
