@@ -9,50 +9,17 @@ measured too.
 from __future__ import annotations
 
 import argparse
-import datetime
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import loads
+import report
 import servers
 import timers
-
-PERFORMANCE = servers.ROOT / "docs" / "performance.md"
-BEGIN, END = "<!-- broker:begin -->", "<!-- broker:end -->"
-
-
-@dataclass
-class Row:
-    what: str
-    unit: str
-    #: The ratio ours / Apache's that is to be reached; "<=" or ">=".
-    relation: str
-    bar: float
-    apache: float = float("nan")
-    headrace: float = float("nan")
-
-    @property
-    def ratio(self) -> float:
-        return self.headrace / self.apache
-
-    @property
-    def reached(self) -> bool:
-        return self.ratio <= self.bar if self.relation == "<=" else self.ratio >= self.bar
-
-
-@dataclass
-class Table:
-    rows: dict[str, Row] = field(default_factory=dict)
-
-    def put(self, side: str, key: str, value: float) -> None:
-        row = self.rows[key]
-        setattr(row, side, value)
-        print(f"  {side:<9} {row.what}: {value:,.4g} {row.unit}", flush=True)
+from report import Row, Table
 
 
 def rows() -> dict[str, Row]:
@@ -121,22 +88,6 @@ def many_partitions(table: Table, side: str, start: Start, folder: Path, count: 
     shutil.rmtree(data)
 
 
-def markdown(table: Table, timer_lines: list[str]) -> str:
-    lines = [
-        f"Measured on {datetime.date.today()}, {servers.machine()}; Python {sys.version.split()[0]}.",
-        "",
-        "| | Apache Kafka 4.3.0 | Headrace | ratio | to reach | |",
-        "|---|---|---|---|---|---|",
-    ]
-    for row in table.rows.values():
-        bar = f"{row.relation.replace('<=', '≤').replace('>=', '≥')} {row.bar:.3g} ×"
-        lines.append(
-            f"| {row.what} | {row.apache:,.4g} {row.unit} | {row.headrace:,.4g} {row.unit} | {row.ratio:.3g} × "
-            f"| {bar} | {'reached' if row.reached else '**not reached**'} |"
-        )
-    return "\n".join([*lines, "", *timer_lines])
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a tenth of everything, to try the script")
@@ -155,12 +106,10 @@ def main() -> None:
             if options.only in (None, "partitions"):
                 many_partitions(table, side, start, Path(name), int(10_000 * scale))
     timer_lines = timers.markdown() if options.only in (None, "timers") else []
-    result = markdown(table, timer_lines)
+    result = table.markdown(*timer_lines)
     print("\n" + result)
     if options.write:
-        page = PERFORMANCE.read_text()
-        before, rest = page.split(BEGIN)
-        PERFORMANCE.write_text(f"{before}{BEGIN}\n{result}\n{END}{rest.split(END)[1]}")
+        report.write("broker", result)
 
 
 if __name__ == "__main__":

@@ -15,9 +15,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import psutil
 from confluent_kafka.admin import AdminClient
@@ -30,6 +31,8 @@ _JVM_OPTIONS = [
     "-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent", "-Djava.awt.headless=true",
 ]  # fmt: skip
 _START_SECONDS = 180.0
+#: No settings but those that a broker needs to start.
+NOTHING: Mapping[str, str] = MappingProxyType({})
 _POM = """<project><modelVersion>4.0.0</modelVersion><groupId>bench</groupId><artifactId>bench</artifactId>
 <version>1</version><dependencies>
 <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{0}</version></dependency>
@@ -42,7 +45,9 @@ class Server:
     name: str
     port: int
     process: psutil.Process
-    #: From the start of the process to its first answer to a Metadata request.
+    #: When the process was started, by ``time.perf_counter``.
+    started: float
+    #: From then to its first answer to a Metadata request.
     start_seconds: float
 
     @property
@@ -81,7 +86,7 @@ def java(main_class: str, *arguments: str, options: tuple[str, ...] = ()) -> lis
 
 
 @contextlib.contextmanager
-def apache(data: Path) -> Iterator[Server]:
+def apache(data: Path, settings: Mapping[str, str] = NOTHING) -> Iterator[Server]:
     """Apache Kafka on that folder, which is formatted if it is empty."""
     port, controller_port = free_port(), free_port()
     data.mkdir(parents=True, exist_ok=True)
@@ -100,6 +105,7 @@ def apache(data: Path) -> Iterator[Server]:
                 "offsets.topic.replication.factor=1",
                 "transaction.state.log.replication.factor=1",
                 "transaction.state.log.min.isr=1",
+                *(f"{name}={value}" for name, value in settings.items()),
             ]
         )
     )
@@ -112,11 +118,13 @@ def apache(data: Path) -> Iterator[Server]:
 
 
 @contextlib.contextmanager
-def headrace(data: Path) -> Iterator[Server]:
+def headrace(data: Path, settings: Mapping[str, str] = NOTHING) -> Iterator[Server]:
     compileall.compile_dir(ROOT / "src", quiet=1)  # as an installed package is, whatever PYTHONDONTWRITEBYTECODE says
     port = free_port()
     command = [str(Path(sys.executable).parent / "headrace"), "start", "--data", str(data)]
     command += ["--listen", f"127.0.0.1:{port}", "--log-level", "warning"]
+    for name, value in settings.items():
+        command += ["-o", f"{name}={value}"]
     with _running("Headrace", command, port) as server:
         yield server
 
@@ -127,7 +135,7 @@ def _running(name: str, command: list[str], port: int) -> Iterator[Server]:
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         seconds = _until_metadata(port, process, started)
-        yield Server(name, port, psutil.Process(process.pid), seconds)
+        yield Server(name, port, psutil.Process(process.pid), started, seconds)
     finally:
         process.terminate()
         try:

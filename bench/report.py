@@ -1,0 +1,71 @@
+"""The table that a benchmark makes: a row for each thing measured, on both brokers, with the ratio to be reached."""
+
+from __future__ import annotations
+
+import datetime
+import sys
+from dataclasses import dataclass, field
+
+import servers
+
+PERFORMANCE = servers.ROOT / "docs" / "performance.md"
+
+
+@dataclass
+class Row:
+    what: str
+    unit: str
+    #: The ratio ours / Apache's that is to be reached; "<=" or ">=".
+    relation: str
+    #: Infinite where the number is there to be read and has no bar.
+    bar: float = float("inf")
+    apache: float = float("nan")
+    headrace: float = float("nan")
+
+    @property
+    def ratio(self) -> float:
+        return self.headrace / self.apache
+
+    @property
+    def verdict(self) -> str:
+        if self.bar == float("inf"):
+            return ""
+        is_reached = self.ratio <= self.bar if self.relation == "<=" else self.ratio >= self.bar
+        return "reached" if is_reached else "**not reached**"
+
+    @property
+    def line(self) -> str:
+        sign = self.relation.replace("<=", "≤").replace(">=", "≥")
+        bar = "" if self.bar == float("inf") else f"{sign} {self.bar:.3g} ×"
+        return (
+            f"| {self.what} | {self.apache:,.4g} {self.unit} | {self.headrace:,.4g} {self.unit} | {self.ratio:.3g} × "
+            f"| {bar} | {self.verdict} |"
+        )
+
+
+@dataclass
+class Table:
+    rows: dict[str, Row] = field(default_factory=dict)
+
+    def put(self, side: str, key: str, value: float) -> None:
+        row = self.rows[key]
+        setattr(row, side, value)
+        print(f"  {side:<9} {row.what}: {value:,.4g} {row.unit}", flush=True)
+
+    def markdown(self, *more: str) -> str:
+        lines = [
+            f"Measured on {datetime.date.today()}, {servers.machine()}; Python {sys.version.split()[0]}.",
+            "",
+            "| | Apache Kafka 4.3.0 | Headrace | ratio | to reach | |",
+            "|---|---|---|---|---|---|",
+            *(row.line for row in self.rows.values()),
+        ]
+        return "\n".join([*lines, "", *more])
+
+
+def write(name: str, text: str) -> None:
+    """Puts it into docs/performance.md, between the two marks of that name."""
+    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+    page = PERFORMANCE.read_text()
+    before, rest = page.split(begin)
+    PERFORMANCE.write_text(f"{before}{begin}\n{text}\n{end}{rest.split(end)[1]}")
