@@ -191,3 +191,18 @@ def test_damage_is_refused_or_read_but_never_anything_else(golden, data):
 def test_groups_are_in_the_partition_where_kafka_looks_for_them(text, hashed, partition):
     assert java_hash(text) == hashed
     assert partition_for(text, 50) == partition
+
+
+def test_a_member_without_a_classic_side_is_written_as_kafka_writes_it():
+    """Bytes out of an Apache Kafka 4.3: the tagged field is there, and null."""
+    kind = RecordType.CONSUMER_GROUP_MEMBER_METADATA
+    key = bytes.fromhex("0005 000f 67726f75702d6131363739362d3333 0001 61")
+    value = bytes.fromhex(
+        "0000 00 00 0b7261772d636c69656e74 0b2f3132372e302e302e31 0210746f7069632d6131363739362d3334 01 0000ea60 00"
+        "01000100"
+    )
+    record = decode(InternalTopic.CONSUMER_OFFSETS, key, value)
+    assert record.value.classic_member_metadata is None
+    assert record.value.subscribed_topic_names == ("topic-a16796-34",)
+    fields = {name: getattr(record.value, name) for name in record.value.__dataclass_fields__}
+    assert encode_value(kind, **fields) == value

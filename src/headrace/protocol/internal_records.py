@@ -30,6 +30,14 @@ __all__ = [
     "partition_for",
 ]
 
+_MEMBER = RecordType.CONSUMER_GROUP_MEMBER_METADATA
+#: How Kafka ends the metadata of a member that does not speak the classic protocol: one tagged field, number 0, one
+#: byte long, null. It must be said, because to Kafka a field that is not there is an empty one and no null; our schemas
+#: have null for that, and kio knows no tagged field that is null. A value with something in the field does not end so,
+#: but with the counts of tags, 0 and 0, of its last protocol and of the field itself.
+_NULL_TAG = b"\x01\x00\x01\x00"
+_NO_TAGS = b"\x00"
+
 _INT16 = Struct(">h")
 _PREFIX_BYTES = _INT16.size
 
@@ -66,7 +74,10 @@ def encode_value(record_type: RecordType, version: int | None = None, /, **field
     Type and version are given by position, because a record has a field named ``version``.
     """
     codec = _VALUE_CODECS.get((record_type, version)) or _value_codec(record_type, version)
-    return _encode(codec, fields)
+    value = _encode(codec, fields)
+    if record_type is _MEMBER and fields.get("classic_member_metadata") is None:
+        return value[: -len(_NO_TAGS)] + _NULL_TAG
+    return value
 
 
 def decode(topic: InternalTopic, key: bytes, value: bytes | None) -> InternalRecord | None:
@@ -84,6 +95,8 @@ def decode(topic: InternalTopic, key: bytes, value: bytes | None) -> InternalRec
         read_key = codec.read(key, _PREFIX_BYTES)[0]
         if value is None:
             return InternalRecord(record_type, read_key, None)
+        if record_type is _MEMBER and value.endswith(_NULL_TAG):
+            value = value[: -len(_NULL_TAG)] + _NO_TAGS
         (version,) = _INT16.unpack_from(value)
         codec = _VALUE_CODECS.get((record_type, version)) or _value_codec(record_type, version)
         return InternalRecord(record_type, read_key, _read(codec, value))
