@@ -3,6 +3,8 @@
 import pytest
 from consumerbed import INTERVAL_MS, NONE, REBALANCE_MS, SESSION_MS, ConsumerBed, Topics
 
+from headrace.groups.committing import Committer, commit
+from headrace.groups.offsets import TopicCommit
 from headrace.protocol.errors import (
     ErrorCode,
     FencedMemberEpoch,
@@ -10,8 +12,10 @@ from headrace.protocol.errors import (
     GroupMaxSizeReached,
     InvalidRegularExpression,
     InvalidRequest,
+    StaleMemberEpoch,
     UnknownMemberId,
     UnsupportedAssignor,
+    UnsupportedVersion,
 )
 
 
@@ -403,3 +407,38 @@ def test_records_in_the_order_that_compaction_leaves(bed):
             last[key] = value
     compacted = ConsumerBed(topics=bed.topics, batches=[(-1, list(last.items()))])
     assert vars(compacted.group.state) == vars(bed.group.state)
+
+
+def commit_of(bed, *partitions, topic="t"):
+    return [TopicCommit(topic, bed.topics.topic(topic).topic_id, [(number, 5, -1, "") for number in partitions])]
+
+
+def test_a_commit_of_an_older_epoch_counts_for_what_was_kept_since(bed):
+    a, b = bed.join("a", "b")
+    bed.settles()
+    assert (a.epoch, a.shown, b.shown) == (2, ["t0", "t1"], ["t2", "t3"])
+    may = bed.group.may_still_commit
+    for who in (bed, bed.reloaded()):
+        assert who.group.may_still_commit("a", 1, commit_of(bed, 0, 1))
+    assert not may("a", 1, commit_of(bed, 0, 2)), "b has it now"
+    assert not may("b", 1, commit_of(bed, 2)), "it came with the present epoch"
+    assert not may("a", 3, commit_of(bed, 0))
+    assert not may("a", -1, commit_of(bed, 0))
+    assert not may("c", 1, commit_of(bed, 0))
+    commit(bed.shard, Committer("g", "a", 1), commit_of(bed, 0, 1), version=9)
+    assert bed.shard.offsets.committed("g", "t", 1).offset == 5
+    with pytest.raises(StaleMemberEpoch):
+        commit(bed.shard, Committer("g", "b", 1), commit_of(bed, 2), version=9)
+    with pytest.raises(UnsupportedVersion):
+        commit(bed.shard, Committer("g", "a", 1), commit_of(bed, 0), version=8)
+
+
+def test_what_is_being_let_go_of_can_still_be_committed(bed):
+    a = bed.join("a")
+    bed.topics.put("t", 5)
+    a.beats()
+    bed.join("b")
+    a.beat()
+    assert (a.member.epoch, bed.show(a.member.pending_revocation)) == (2, ["t3", "t4"])
+    assert bed.group.may_still_commit("a", 1, commit_of(bed, 0, 3))
+    assert not bed.group.may_still_commit("a", 1, commit_of(bed, 4))

@@ -5,7 +5,7 @@ is not there: then it is made with the commit, and keeps offsets only. Members m
 generation. A commit of a transaction goes by the same rules, but is let through while partitions are being assigned.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from headrace.groups.consumer import ConsumerGroup
@@ -49,7 +49,7 @@ class Committer(NamedTuple):
 def commit(
     shard: GroupShard,
     who: Committer,
-    commits: Iterable[TopicCommit],
+    commits: Sequence[TopicCommit],
     *,
     version: int,
     expire_timestamp_ms: int = NO_EXPIRY,
@@ -57,11 +57,16 @@ def commit(
     """
     :raises KafkaError: if he may not, or it could not be written. Then nothing is committed.
     """
+    group = shard.group(who.group_id)
     try:
         _check(shard, who, GroupIdNotFound if version >= _NEW_ERRORS else IllegalGeneration)
     except StaleMemberEpoch as error:
-        raise error if version >= _NEW_ERRORS else UnsupportedVersion(str(error)) from None
-    group = shard.group(who.group_id)
+        if version < _NEW_ERRORS:
+            raise UnsupportedVersion(str(error)) from None
+        if not isinstance(group, ConsumerGroup):
+            raise
+        if not group.may_still_commit(who.member_id, who.generation_or_epoch, commits):
+            raise
     if version < _NEW_ERRORS and isinstance(group, ConsumerGroup) and group.speaks_consumer_protocol(who.member_id):
         raise UnsupportedVersion("a client of that version cannot understand the errors of the consumer protocol")
     records = shard.offsets.commit_records(who.group_id, commits, expire_timestamp_ms=expire_timestamp_ms)

@@ -8,7 +8,7 @@ session is over; whoever comes back under its instance id takes its place, with 
 assignment. While it has not left, nobody else may have its instance id.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from headrace.coordination.paths import encode_uuid, random_uuid
@@ -18,6 +18,7 @@ from headrace.groups.consumer_heartbeat import Beat, Beaten
 from headrace.groups.consumer_member import JOINS, LEAVES, NO_REBALANCE_TIMEOUT, ConsumerMember
 from headrace.groups.consumer_records import without_group
 from headrace.groups.context import GroupContext
+from headrace.groups.offset_records import TopicCommit
 from headrace.protocol.errors import (
     CoordinatorNotAvailable,
     FencedInstanceId,
@@ -165,6 +166,21 @@ class ConsumerGroup(ClassicSideOfConsumerGroup):
         if member.classic is not None:
             raise IllegalGeneration(f"the generation is {member.epoch}, not {epoch}")
         raise StaleMemberEpoch(f"the member's epoch is {member.epoch}, not {epoch}")
+
+    def may_still_commit(self, member_id: str, epoch: int, commits: Iterable[TopicCommit]) -> bool:
+        """Whether a commit of an older epoch is as good as one of the member's: it has had the partitions since then,
+        without a break, and so nobody else can have read on (KIP-1251)."""
+        member = self.state.members.get(member_id)
+        if member is None or member.classic is not None or not 0 <= epoch < member.epoch:
+            return False
+        holds = member.holds
+        return all(
+            commit.topic_id is not None
+            and partition in holds.get(commit.topic_id, ())
+            and member.assigned_at(commit.topic_id, partition) <= epoch
+            for commit in commits
+            for partition, *_ in commit.partitions
+        )
 
     def speaks_consumer_protocol(self, member_id: str) -> bool:
         member = self.state.members.get(member_id)

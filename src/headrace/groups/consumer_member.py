@@ -12,9 +12,11 @@ UNRELEASED    it is at the target's epoch, and waits for partitions that others 
 Members are replaced, not changed: applying a record makes a new one.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any
+from uuid import UUID
 
 from headrace.groups.assignment import Assignment, of_wire, together
 
@@ -63,6 +65,8 @@ class ConsumerMember:
     state: MemberState = MemberState.STABLE
     assigned: Assignment = field(default_factory=dict)
     pending_revocation: Assignment = field(default_factory=dict)
+    #: By topic and partition, at which epoch it was assigned what it holds; what is missing, at its present one.
+    since: Mapping[UUID, Mapping[int, int]] = field(default_factory=dict)
 
     @property
     def holds(self) -> Assignment:
@@ -95,7 +99,12 @@ class ConsumerMember:
             state=self.state,
             assigned=self.assigned,
             pending_revocation=self.pending_revocation,
+            since=self.since,
         )
+
+    def assigned_at(self, topic_id: UUID, partition: int) -> int:
+        """The epoch at which it was assigned a partition that it holds."""
+        return self.since.get(topic_id, {}).get(partition, self.epoch)
 
     def described_by(self, value: Any) -> "ConsumerMember":
         """With what a ConsumerGroupMemberMetadataValue says."""
@@ -126,7 +135,17 @@ class ConsumerMember:
             state=_state_of(value.state),
             assigned=of_wire(value.assigned_partitions),
             pending_revocation=of_wire(value.partitions_pending_revocation),
+            since=_epochs_of([*value.assigned_partitions, *value.partitions_pending_revocation], value.member_epoch),
         )
+
+
+def _epochs_of(topics: Iterable[Any], member_epoch: int) -> Mapping[UUID, Mapping[int, int]]:
+    """Before KIP-1251 no epochs were recorded."""
+    epochs: dict[UUID, dict[int, int]] = {}
+    for topic in topics:
+        recorded = topic.assignment_epochs or (member_epoch,) * len(topic.partitions)
+        epochs.setdefault(topic.topic_id, {}).update(zip(topic.partitions, recorded, strict=False))
+    return epochs
 
 
 def _state_of(number: int) -> MemberState:

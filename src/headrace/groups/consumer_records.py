@@ -77,10 +77,21 @@ def current_record(group_id: str, member: ConsumerMember) -> KeyValue:
         member_epoch=member.epoch,
         previous_member_epoch=member.previous_epoch,
         state=int(member.state),
-        assigned_partitions=to_wire(member.assigned),
-        partitions_pending_revocation=to_wire(member.pending_revocation),
+        assigned_partitions=_with_epochs(member, member.assigned),
+        partitions_pending_revocation=_with_epochs(member, member.pending_revocation),
     )
     return encode_key(_CURRENT, group_id=group_id, member_id=member.member_id), value
+
+
+def _with_epochs(member: ConsumerMember, assignment: Assignment) -> list[dict[str, object]]:
+    return [
+        {
+            "topic_id": topic,
+            "partitions": (partitions := sorted(assignment[topic])),
+            "assignment_epochs": [member.assigned_at(topic, partition) for partition in partitions],
+        }
+        for topic in sorted(assignment)
+    ]
 
 
 def regex_record(group_id: str, regex: str, topics: Iterable[str], version: int, now_ms: int) -> KeyValue:

@@ -57,11 +57,19 @@ def _next(
         return replace(member, state=MemberState.UNREVOKED, assigned=kept, pending_revocation=to_revoke)
     wanted = without(target, kept)
     free = of_pairs(pair for pair in each(wanted) if is_free(*pair))
+    assigned = together(kept, free)
     return replace(
         member,
         epoch=target_epoch,
         previous_epoch=member.epoch if member.epoch != target_epoch else member.previous_epoch,
         state=MemberState.STABLE if free == wanted else MemberState.UNRELEASED,
-        assigned=together(kept, free),
+        assigned=assigned,
         pending_revocation={},
+        since={
+            topic: {
+                partition: member.assigned_at(topic, partition) if partition in kept.get(topic, ()) else target_epoch
+                for partition in partitions
+            }
+            for topic, partitions in assigned.items()
+        },
     )
