@@ -44,6 +44,8 @@ from headrace.protocol.errors import InvalidRegularExpression
         (r"a\B.*", ["ab"], ["a", "a-b"]),
         (r"a.*?b+?", ["ab", "axbb"], ["a"]),
         (r"\x61\x{62}", ["ab"], ["a"]),
+        (r"\pL\p{Nd}\PL\p{^L}", ["a1-_"], ["11-_", "aa-_", "a1x_"]),
+        (r"[\p{Lu}\d]+", ["A1"], ["a"]),
         ("a||b", ["", "a", "b"], ["ab"]),
         ("(|a)+", ["", "aaa"], ["b"]),
         ("(a*)*", ["", "aaa"], ["b"]),
@@ -60,7 +62,7 @@ def test_what_matches(expression, matching, others):
 @pytest.mark.parametrize(
     "expression",
     ["(", ")", "a)", "[", "[a", "*", "a**", "+a", "a{2}{3}", "a{1001}", "a{3,2}", r"\1", r"(a)\1", "(?=a)", "(?!a)",
-     "(?<=a)", "(?<!a)", "(?P=x)", "(?>a)", "(?#x)", "(?P<1>a)", "(?P<x", r"\pL", r"\p{Greek}", "[[:nope:]]", "[b-a]",
+     "(?<=a)", "(?<!a)", "(?P=x)", "(?>a)", "(?#x)", "(?P<1>a)", "(?P<x", r"\p{L", r"\p{Greek}", "[[:nope:]]", "[b-a]",
      "[\\d-z-\\w]{", "\\", r"\x", r"\xzz", r"\x{110000}", r"\e", r"\Qa\E**", "((a{1000}){1000}){1000}",
      "(" * 200 + ")" * 200],
 )  # fmt: skip

@@ -6,13 +6,15 @@ first met. Names of topics have 65 different characters; to the automaton a clas
 
 An expression matches a topic if it matches the whole name. Understood: literals and escapes, ``.``, classes (POSIX
 names and ``\\d \\s \\w`` and their opposites too), groups of all kinds, ``|``, ``* + ? {n,m}`` (lazy ones match the
-same), the anchors ``^ $ \\A \\z \\b \\B``, ``\\Q..\\E`` and the flags ``i m s U``. Unicode classes (``\\pL``) are
-not. Repeats go up to 1000, as in RE2; an expression that would need more than 10,000 states is refused.
+same), the anchors ``^ $ \\A \\z \\b \\B``, ``\\Q..\\E``, the flags ``i m s U``, and of Unicode's classes the general
+categories (``\\pL``, ``\\p{Nd}``), not the scripts. Repeats go up to 1000, as in RE2; an expression that would need more
+than 10,000 states is refused.
 """
 
 import string
 from collections.abc import Iterable
 from functools import lru_cache
+from unicodedata import category
 
 from headrace.groups.topic_automaton import Automaton, Piece, asserting, either, one_after_another, one_of, repeat
 from headrace.protocol.errors import InvalidRegularExpression
@@ -42,6 +44,9 @@ _POSIX = {
     "word": _WORD,
     "xdigit": frozenset(string.hexdigits),
 }
+#: Of Unicode: major classes, and in which subclasses each falls.
+_MAJORS = {"C": "cfos", "L": "lmotu", "M": "cen", "N": "dlo", "P": "cdefios", "S": "ckmo", "Z": "lps"}
+_CATEGORIES = frozenset(major + minor for major, minors in _MAJORS.items() for minor in ("", *minors))
 _ESCAPED = {"a": "\a", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
 
@@ -264,9 +269,20 @@ class _Parser:
             return _ESCAPED[sign]
         if sign == "x":
             return self._hexadecimal()
+        if sign in "pP":
+            return self._category(is_negated=sign == "P")
         if not sign.isalnum() and sign.isascii():
             return sign
         raise self._error(f"the escape \\{sign}")
+
+    def _category(self, *, is_negated: bool) -> frozenset[str]:
+        name = self._until("}", "an open \\p{") if self._take("{") else self._next()
+        is_negated ^= name.startswith("^")
+        name = name.removeprefix("^")
+        if name not in _CATEGORIES:
+            raise self._error("an unknown class of Unicode")
+        found = frozenset(each for each in self._alphabet if category(each).startswith(name))
+        return self._alphabet - found if is_negated else found
 
     def _hexadecimal(self) -> str:
         digits = self._until("}", "an open \\x{") if self._take("{") else self._next() + self._next()

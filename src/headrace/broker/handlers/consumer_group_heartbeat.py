@@ -1,8 +1,9 @@
 """ConsumerGroupHeartbeat (key 68): a member of a group of the consumer protocol joins, lives, or leaves (KIP-848).
 
 Speaks v0 and v1. Epoch 0 joins, -1 leaves, -2 leaves for a while (static members). From v1 on members make their ids
-themselves, and may subscribe by a regular expression in RE2's syntax, without Unicode classes; one that is none is
-INVALID_REGULAR_EXPRESSION. Assignors: uniform and range; neither looks at racks.
+themselves, and may subscribe by a regular expression in RE2's syntax, without Unicode's scripts (``\\p{Greek}``); one
+that is none is INVALID_REGULAR_EXPRESSION. Assignors: uniform and range; neither looks at racks. Groups have no
+settings of their own: heartbeat interval and session timeout are the broker's.
 """
 
 from __future__ import annotations
