@@ -7,8 +7,8 @@ first met. Names of topics have 65 different characters; to the automaton a clas
 An expression matches a topic if it matches the whole name. Understood: literals and escapes, ``.``, classes (POSIX
 names and ``\\d \\s \\w`` and their opposites too), groups of all kinds, ``|``, ``* + ? {n,m}`` (lazy ones match the
 same), the anchors ``^ $ \\A \\z \\b \\B``, ``\\Q..\\E``, the flags ``i m s U``, and of Unicode's classes the general
-categories (``\\pL``, ``\\p{Nd}``), not the scripts. Repeats go up to 1000, as in RE2; an expression that would need more
-than 10,000 states is refused.
+categories (``\\pL``, ``\\p{Nd}``), not the scripts. Repeats go up to 1000, as in RE2; an expression that would need
+more than 10,000 states is refused.
 """
 
 import string
