@@ -265,6 +265,17 @@ def test_the_last_of_the_consumer_protocol_leaves_a_classic_group(bed):
     assert bed.reloaded().group.kind == "classic"
 
 
+def test_a_group_that_was_downgraded_leaves_no_timer_behind(bed, caplog):
+    (a,) = classic_group(bed, "a")
+    new = bed.join("n")
+    steps(bed, (a,))
+    new.leaves()
+    assert bed.group.kind == "classic"
+    bed.advance(10 * REBALANCE_MS)
+    assert (bed.group.kind, bed.group.state_name) == ("classic", "Empty")
+    assert not caplog.records, "a timer of the consumer group had nobody to act on"
+
+
 def test_without_the_policy_classic_members_stay_where_they_are():
     bed = ConsumerBed(group_consumer_migration_policy="upgrade")
     (a,) = classic_group(bed, "a")

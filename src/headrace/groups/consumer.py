@@ -199,7 +199,8 @@ class ConsumerGroup(ClassicSideOfConsumerGroup):
 
     def close(self, error: type[KafkaError]) -> None:  # noqa: ARG002  nobody waits
         self._is_closed = True
-        for member_id in self.state.members:
+        # Not by the members: when a group changes its protocol, their tombstones have been applied before.
+        for member_id in {*self._sessions, *self._revocations, *self._answers}:
             self._stop_timers(member_id)
         if self._assigning is not None:
             self._assigning.cancel()
