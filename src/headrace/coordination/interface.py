@@ -9,9 +9,8 @@ happened. Errors carry ZooKeeper's names. Access control lists are not part of t
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 #: As an expected version: whatever it is.
 ANY_VERSION = -1
@@ -42,8 +41,7 @@ class SessionExpiredError(CoordinationError): ...
 class BadArgumentsError(CoordinationError): ...
 
 
-@dataclass(frozen=True, slots=True)
-class Stat:
+class Stat(NamedTuple):
     """A znode's numbers, under ZooKeeper's names: who made and changed it, when, how often."""
 
     czxid: int
@@ -66,8 +64,7 @@ class EventType(Enum):
     CHILD = "NodeChildrenChanged"
 
 
-@dataclass(frozen=True, slots=True)
-class WatchEvent:
+class WatchEvent(NamedTuple):
     type: EventType
     path: str
 
@@ -75,8 +72,7 @@ class WatchEvent:
 Watcher: TypeAlias = Callable[[WatchEvent], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Create:
+class Create(NamedTuple):
     """With ``sequence`` the name is completed by a number of ten digits that the parent has never given before."""
 
     path: str
@@ -85,21 +81,18 @@ class Create:
     sequence: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Delete:
+class Delete(NamedTuple):
     path: str
     version: int = ANY_VERSION
 
 
-@dataclass(frozen=True, slots=True)
-class SetData:
+class SetData(NamedTuple):
     path: str
     data: bytes
     version: int = ANY_VERSION
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(NamedTuple):
     """Changes nothing; makes the whole ``multi`` depend on a version."""
 
     path: str

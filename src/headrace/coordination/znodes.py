@@ -9,8 +9,7 @@ import binascii
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import TypeAlias, cast
+from typing import NamedTuple, TypeAlias, cast
 from uuid import UUID, uuid4
 
 Json: TypeAlias = "bool | int | str | list[Json] | dict[str, Json] | None"
@@ -87,8 +86,7 @@ def _topic_partition(value: Json) -> TopicPartition:
     return str(entry["topic"]), _int(entry["partition"])
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(NamedTuple):
     listener: str
     security_protocol: str
     host: str
@@ -106,14 +104,13 @@ class Endpoint:
         return cls(listener, protocols.get(listener, listener), host.removeprefix("[").removesuffix("]"), int(port))
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerRegistration:
+class BrokerRegistration(NamedTuple):
     endpoints: tuple[Endpoint, ...]
     timestamp_ms: int
     rack: str | None = None
     jmx_port: int = -1
     #: By feature: min_version, max_version (KIP-584).
-    features: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    features: Mapping[str, Mapping[str, int]] = {}
 
     def to_json(self) -> bytes:
         # Old clients know one address only, and that without encryption.
@@ -147,15 +144,14 @@ class BrokerRegistration:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class TopicAssignment:
+class TopicAssignment(NamedTuple):
     """Which brokers hold which partition; while partitions move, also which are coming and going."""
 
     #: None where a Kafka before 2.8 made the topic.
     topic_id: UUID | None
     partitions: Mapping[int, tuple[int, ...]]
-    adding_replicas: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
-    removing_replicas: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    adding_replicas: Mapping[int, tuple[int, ...]] = {}
+    removing_replicas: Mapping[int, tuple[int, ...]] = {}
 
     def to_json(self) -> bytes:
         topic_id = {} if self.topic_id is None else {"topic_id": encode_uuid(self.topic_id)}
@@ -182,8 +178,7 @@ class TopicAssignment:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionState:
+class PartitionState(NamedTuple):
     leader: int
     leader_epoch: int
     isr: tuple[int, ...]
@@ -217,8 +212,7 @@ class PartitionState:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class ControllerRegistration:
+class ControllerRegistration(NamedTuple):
     broker_id: int
     timestamp_ms: int
 
@@ -240,8 +234,7 @@ class ControllerRegistration:
             return cls(_int(value["brokerid"]), _int(value["timestamp"]))
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterId:
+class ClusterId(NamedTuple):
     cluster_id: str
 
     def to_json(self) -> bytes:
@@ -253,8 +246,7 @@ class ClusterId:
             return cls(str(_object(data)["id"]))
 
 
-@dataclass(frozen=True, slots=True)
-class EntityConfig:
+class EntityConfig(NamedTuple):
     config: Mapping[str, str]
 
     def to_json(self) -> bytes:
@@ -268,8 +260,7 @@ class EntityConfig:
             return cls({name: str(value) for name, value in config.items()})
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigChange:
+class ConfigChange(NamedTuple):
     #: As in the path: ``topics/T``, ``brokers/N``, ``users/U/clients/C``.
     entity_path: str
 
@@ -282,8 +273,7 @@ class ConfigChange:
             return cls(str(_object(data)["entity_path"]))
 
 
-@dataclass(frozen=True, slots=True)
-class Reassignment:
+class Reassignment(NamedTuple):
     """Where partitions are to move: the replicas that each is to have."""
 
     replicas: Mapping[TopicPartition, tuple[int, ...]]
@@ -302,8 +292,7 @@ class Reassignment:
             return cls({_topic_partition(cast(Json, entry)): _ints(entry["replicas"]) for entry in entries})
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionSet:
+class PartitionSet(NamedTuple):
     partitions: frozenset[TopicPartition]
 
     @classmethod
@@ -320,8 +309,7 @@ class PartitionSet:
             return cls.of(_topic_partition(entry) for entry in cast(list[Json], _object(data)["partitions"]))
 
 
-@dataclass(frozen=True, slots=True)
-class LogDirFailure:
+class LogDirFailure(NamedTuple):
     broker_id: int
 
     def to_json(self) -> bytes:
@@ -333,8 +321,7 @@ class LogDirFailure:
             return cls(_int(_object(data)["broker"]))
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerIdBlock:
+class ProducerIdBlock(NamedTuple):
     """The producer ids last given to a broker to hand out, both ends included."""
 
     broker_id: int
@@ -358,12 +345,11 @@ class ProducerIdBlock:
             return cls(_int(value["broker"]), _int(value["block_start"]), _int(value["block_end"]))
 
 
-@dataclass(frozen=True, slots=True)
-class FinalizedFeatures:
+class FinalizedFeatures(NamedTuple):
     """Features that all brokers use, by name: min_version_level, max_version_level (KIP-584)."""
 
     is_enabled: bool = True
-    features: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    features: Mapping[str, Mapping[str, int]] = {}
 
     def to_json(self) -> bytes:
         return _encode({"version": 1, "status": int(self.is_enabled), "features": self.features})

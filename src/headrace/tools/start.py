@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import logging
 import signal
 import sys
@@ -91,6 +92,7 @@ async def _serve(config: BrokerConfig) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _ask_to_stop, stopping)
     await broker.start()
+    gc.freeze()  # what is there now stays: the collector need not look at it again
     for host, port in broker.endpoints.values():
         sys.stdout.write(f"ready {host}:{port}\n")
     sys.stdout.flush()
