@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from headrace.groups.group import Joining, Leaving, Syncing
 from headrace.groups.states import State
-from headrace.protocol.errors import KafkaError, NotCoordinator
+from headrace.protocol.errors import KafkaError
 
 NAMES = st.sampled_from("abcdef")
 PROTOCOLS = st.sampled_from([("range",), ("sticky", "range"), ("range", "sticky")])
@@ -129,7 +129,7 @@ class Groups(RuleBasedStateMachine):
     def the_coordinator_moves(self):
         settled = self.bed.group is not None and self.bed.state in (State.STABLE, State.EMPTY)
         before = self.bed.group
-        self.bed.shard.close(NotCoordinator)
+        self.bed.shard.close()
         assert all(waiting.count == 1 for waiting in self.waiting)
         assert len(self.bed.timer) == 0
         self.bed = GroupBed(batches=self.bed.journal.written)

@@ -5,7 +5,7 @@ from groupbed import DELAY_MS, NONE, SESSION_MS, GroupBed
 
 from headrace.groups.group import Leaving
 from headrace.groups.states import State
-from headrace.protocol.errors import CoordinatorNotAvailable, ErrorCode, NotCoordinator
+from headrace.protocol.errors import CoordinatorNotAvailable, ErrorCode
 
 
 @pytest.fixture
@@ -195,7 +195,7 @@ def test_strangers_commit_to_empty_groups_only(bed):
 
 def test_whoever_waits_is_told_when_the_group_moves_to_another_broker(bed):
     bed.clients["a"].joins()
-    bed.shard.close(NotCoordinator)
+    bed.shard.close()
     assert bed.noted() == ["a join failed: not_coordinator"]
     assert len(bed.timer) == 0
 

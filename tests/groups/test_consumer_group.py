@@ -380,7 +380,7 @@ def test_who_must_let_go_has_its_timeout_from_the_load_on(bed):
 
 def test_a_closed_group_does_nothing_any_more(bed):
     bed.join("a", "b")
-    bed.shard.close(GroupIdNotFound)
+    bed.shard.close()
     assert len(bed.timer) == 0
 
 

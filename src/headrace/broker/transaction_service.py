@@ -1,18 +1,13 @@
-"""Transaction coordination, wired into a broker: which partitions of ``__transaction_state`` it loads, and when.
-
-Those that are there at the start are loaded while requests are served already; ids of a partition that is not through
-are answered with COORDINATOR_LOAD_IN_PROGRESS. The topic is made when a client first needs it.
-"""
+"""Transaction coordination, wired into a broker; beside what all coordinators need, markers and expiry."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cached_property
 from logging import getLogger
-from time import perf_counter
 from typing import TYPE_CHECKING
 
+from headrace.broker.coordinator_service import CoordinatorService
 from headrace.broker.internal_topics import GROUPS, TRANSACTIONS
 from headrace.protocol.errors import KafkaError, TransactionAbortable
 from headrace.runtime.timer import TimerTask
@@ -24,15 +19,12 @@ if TYPE_CHECKING:
 
 logger = getLogger(__name__)
 
-#: How long loading may hold the loop before others get a turn.
-_SLICE_S = 0.005
 
+class TransactionService(CoordinatorService["TransactionCoordinator"]):
+    topic = TRANSACTIONS
 
-class TransactionService:
     def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._to_load: list[Iterator[int]] = []
-        self._loader: asyncio.Task[None] | None = None
+        super().__init__(broker)
         self._expiry: TimerTask | None = None
 
     @cached_property
@@ -43,7 +35,6 @@ class TransactionService:
 
     @cached_property
     def coordinator(self) -> TransactionCoordinator:
-        """Made, and imported, when the first transactional id comes: a start does not pay for it."""
         from headrace.transactions.coordinator import TransactionCoordinator
         from headrace.transactions.shard import TransactionContext
 
@@ -52,61 +43,11 @@ class TransactionService:
         self._schedule_expiry()
         return TransactionCoordinator(context, lambda: broker.internal_topics.partition_count(TRANSACTIONS))
 
-    # -- start and stop ---------------------------------------------------------------------------------------------
-
-    def start(self) -> None:
-        if self._broker.internal_topics.exists(TRANSACTIONS):
-            self._take_over()
-
     async def stop(self) -> None:
-        if self._loader is not None:
-            self._loader.cancel()
-            await asyncio.wait([self._loader])
+        await super().stop()
         if self._expiry is not None:
             self._expiry.cancel()
             self.coordinator.close()
-
-    async def settle(self) -> None:
-        """Waits until all that is being loaded is."""
-        if self._loader is not None:
-            await asyncio.wait([self._loader])
-
-    async def ensure(self) -> None:
-        """Somebody looks for a coordinator: the topic is made if it is not there."""
-        await self._broker.internal_topics.ensure(TRANSACTIONS)
-        self._take_over()
-
-    def unload(self, index: int) -> None:
-        """The partition's log is gone."""
-        self.coordinator.unload(index)
-
-    def _take_over(self) -> None:
-        """Starts to load the partitions that we lead and do not have yet."""
-        broker, coordinator = self._broker, self.coordinator
-        for index in range(broker.internal_topics.partition_count(TRANSACTIONS)):
-            partition = broker.partitions.get(TRANSACTIONS, index)
-            if partition is None or coordinator.has(index):
-                continue
-            loading = coordinator.load(broker.internal_topics.journal(TRANSACTIONS, index))
-            if partition.log.log_start_offset == partition.log.next_offset:
-                for _ in loading:
-                    pass
-            else:
-                self._to_load.append(loading)
-        if self._to_load and self._loader is None:
-            self._loader = broker.loop.create_task(self._load())
-            self._loader.add_done_callback(self._loaded)
-
-    async def _load(self) -> None:
-        slice_ends_at = perf_counter() + _SLICE_S
-        while self._to_load:
-            for _ in self._to_load.pop():
-                if perf_counter() >= slice_ends_at:
-                    await asyncio.sleep(0)
-                    slice_ends_at = perf_counter() + _SLICE_S
-
-    def _loaded(self, _: object) -> None:
-        self._loader = None
 
     def _schedule_expiry(self) -> None:
         interval_ms = self._broker.config.int("transaction.remove.expired.transaction.cleanup.interval.ms")

@@ -28,8 +28,8 @@ from headrace.protocol.errors import (
     GroupIdNotFound,
     InvalidGroupId,
     InvalidSessionTimeout,
-    KafkaError,
     NonEmptyGroup,
+    NotCoordinator,
     RebalanceInProgress,
     UnknownMemberId,
 )
@@ -246,8 +246,8 @@ class GroupShard:
             raise NonEmptyGroup(f"the group {group_id!r} has members")
         self.remove_group(group_id)
 
-    def close(self, error: type[KafkaError]) -> None:
+    def close(self) -> None:
         """Another broker coordinates these groups from now on, or none."""
         for group in self.groups.values():
-            group.close(error)
+            group.close(NotCoordinator)
         self.groups.clear()

@@ -1,8 +1,5 @@
 """What producers ask a transaction coordinator: to start, to add partitions, to end; and what others ask about them.
 
-A transactional id's name decides its partition of ``__transaction_state`` (a shard); the leader of the partition
-coordinates the id. A partition that we have come to lead is *loading* until its log was taken in, and then *active*.
-
 Nothing here waits. Where a new producer id is needed, which takes a round to the znode tree, :class:`ProducerIdNeeded`
 is raised before anything has changed, and the caller comes again with one.
 """
@@ -17,13 +14,10 @@ from headrace.protocol.errors import (
     InvalidProducerIdMapping,
     InvalidRequest,
     InvalidTxnState,
-    KafkaError,
-    NotCoordinator,
     ProducerFenced,
     TransactionalIdNotFound,
 )
-from headrace.protocol.internal_records import partition_for
-from headrace.replication.journal import Journal
+from headrace.replication.coordinator import ShardedCoordinator
 from headrace.transactions.metadata import LAST_EPOCH, NONE, VERSION_2, TopicPartition, TxnMetadata
 from headrace.transactions.shard import TransactionContext, TransactionShard
 from headrace.transactions.states import COMPLETED, IDLE, State
@@ -42,68 +36,20 @@ class Identity(NamedTuple):
     producer_epoch: int
 
 
-class TransactionCoordinator:
+class TransactionCoordinator(ShardedCoordinator[TransactionShard]):
     def __init__(self, context: TransactionContext, partition_count: Callable[[], int]) -> None:
         """``partition_count`` is that of ``__transaction_state``, or what it will have."""
+        super().__init__("transactions", partition_count, lambda journal: TransactionShard(context, journal))
         self._context = context
-        self._partition_count = partition_count
-        self._active: dict[int, TransactionShard] = {}
-        self._loading: dict[int, TransactionShard] = {}
 
-    # -- which partitions are ours ----------------------------------------------------------------------------------
-
-    def has(self, index: int) -> bool:
-        return index in self._active or index in self._loading
-
-    @property
-    def is_loading(self) -> bool:
-        return bool(self._loading)
-
-    def load(self, journal: Journal) -> Iterator[int]:
-        """We lead the partition now. Its ids are answered once the iterator has been run to its end."""
-        assert not self.has(journal.index), f"partition {journal.index} is ours already"
-        shard = self._loading[journal.index] = TransactionShard(self._context, journal)
-        return self._load(shard)
-
-    def _load(self, shard: TransactionShard) -> Iterator[int]:
-        index = shard.index
-        try:
-            for count in shard.load():
-                yield count
-                if self._loading.get(index) is not shard:
-                    return  # unloaded meanwhile
-        except (KafkaError, OSError) as error:
-            logger.error("the transactions of partition %d cannot be loaded, and are not served: %s", index, error)
-            self._loading.pop(index, None)
-            return
-        self._active[index] = self._loading.pop(index)
-
-    def unload(self, index: int) -> None:
-        """We do not lead the partition any more."""
-        for shards in (self._active, self._loading):
-            shard = shards.pop(index, None)
-            if shard is not None:
-                shard.close()
-
-    def close(self) -> None:
-        for index in (*self._active, *self._loading):
-            self.unload(index)
-
-    def shard_for(self, transactional_id: str) -> TransactionShard:
+    def shard_for(self, name: str) -> TransactionShard:
         """
-        :raises CoordinatorLoadInProgress: if it will answer soon.
-        :raises NotCoordinator: if another broker coordinates the id, or nobody does yet.
-        :raises InvalidRequest: if the id is empty.
+        :raises InvalidRequest: if the transactional id is empty.
+        :raises KafkaError: if it is not coordinated here, or not yet.
         """
-        if not transactional_id:
+        if not name:
             raise InvalidRequest("a transactional id may not be empty")
-        index = partition_for(transactional_id, self._partition_count())
-        shard = self._active.get(index)
-        if shard is not None:
-            return shard
-        if index in self._loading:
-            raise CoordinatorLoadInProgress(f"the transactions of partition {index} are being loaded")
-        raise NotCoordinator(f"this broker does not coordinate the transactional id {transactional_id!r}")
+        return super().shard_for(name)
 
     # -- a producer starts ------------------------------------------------------------------------------------------
 
@@ -228,14 +174,14 @@ class TransactionCoordinator:
 
         :raises CoordinatorLoadInProgress: if some are not known yet.
         """
-        if self._loading:
+        if self.is_loading:
             raise CoordinatorLoadInProgress("some transactions are being loaded")
-        for shard in list(self._active.values()):
+        for shard in self.shards():
             yield from shard
 
     def expire(self, expiration_ms: int) -> int:
         """Forgets the ids that had no transaction for so long; how many."""
-        return sum(shard.expire(expiration_ms) for shard in list(self._active.values()))
+        return sum(shard.expire(expiration_ms) for shard in self.shards())
 
 
 def _given(producer_id: int | None) -> int:
