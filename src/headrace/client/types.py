@@ -1,0 +1,57 @@
+"""Values that the clients take and give."""
+
+from typing import NamedTuple
+from uuid import UUID
+
+from headrace.protocol.kio import ErrorCode
+
+
+class TopicPartition(NamedTuple):
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class OffsetAndMetadata(NamedTuple):
+    """A position to commit, with a text of the user's own and the epoch of the leader that it was read from."""
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = -1
+
+
+class Node(NamedTuple):
+    """A broker. Ids below 0 are bootstrap servers of which only the address is known."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+    def __str__(self) -> str:
+        name = f"{self.host}:{self.port}"
+        return name if self.id < 0 else f"{name} (broker {self.id})"
+
+
+class PartitionInfo(NamedTuple):
+    """A partition as the cluster's metadata has it; replicas are broker ids, ``leader_id`` -1 is none."""
+
+    topic: str
+    partition: int
+    leader_id: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    in_sync_replicas: tuple[int, ...]
+    offline_replicas: tuple[int, ...] = ()
+    error: ErrorCode = ErrorCode.none
+
+
+class TopicInfo(NamedTuple):
+    name: str
+    #: None from brokers that give topics no id.
+    id: UUID | None
+    partitions: tuple[PartitionInfo, ...]
+    is_internal: bool = False
+    error: ErrorCode = ErrorCode.none
