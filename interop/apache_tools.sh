@@ -104,5 +104,4 @@ apache_tools() {
     check 'tools: kafka-get-offsets, -delete-records, -transactions' offsets_and_deleted_records
     check 'tools: kafka-consumer-groups, committed offsets' offsets_of_groups
     check 'tools: kafka-broker-api-versions, -cluster, -log-dirs' cluster
-    report skipped 'tools: kafka-consumer-perf-test' 'it only reads as a member of a group, and there are no groups yet'
 }

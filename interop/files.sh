@@ -61,10 +61,26 @@ offsets_are_readable() { # FOLDER TOPIC
     expect "\"group\":\"$2\",\"topic\":\"$2\",\"partition\":0.*\"offset\":7," cat "$work/offsets.dump"
 }
 
+transactions_are_readable() { # FOLDER ID; there is one of it that was aborted, and an open one
+    tool DumpLogSegments --transaction-log-decoder \
+        --files "$(find "$1" -path "$1/__transaction_state-*" -name '*.log' -size +0 | sort | paste -sd,)" >"$work/transactions.dump"
+    expect "\"transactionalId\":\"$2\"" cat "$work/transactions.dump"
+    local state
+    for state in 1 4 5; do # Ongoing, CompleteCommit, CompleteAbort
+        expect "\"transactionalId\":\"$2\".*\"transactionStatus\":$state," cat "$work/transactions.dump"
+    done
+}
+
+transaction_of_apache() { # the transactional id of its topic, which the folder has as it was
+    tool TransactionsCommand --bootstrap-server "$address" describe --transactional-id interop >"$work/transaction.out"
+    expect 'CompleteCommit' cat "$work/transaction.out"
+}
+
 write_ours() {
     java_small interop.Main fill "$address" ours 50000 600000
     tool GetOffsetShell --bootstrap-server "$address" --topic ours >"$work/ours.offsets"
     commit_offsets ours
+    java_small interop.Main leave-open "$address" ours-transacted
 }
 
 write_apaches() {
@@ -85,6 +101,7 @@ serves_the_same() { # the Headrace at $address has the topic that Apache wrote, 
     diff "$work/apaches.digest" "$work/adopted.digest"
     committed_offsets apaches >"$work/adopted.committed"
     diff "$work/apaches.committed" "$work/adopted.committed"
+    transaction_of_apache
     local before after
     before=$(awk -F: '{ sum += $3 } END { print sum }' "$work/adopted.offsets")
     seq 10 | tool ConsoleProducer --bootstrap-server "$address" --topic apaches
@@ -103,6 +120,7 @@ files_of_ours() { # FOLDER of a Headrace that was stopped
     check "files of ours: Apache's dump tool and ours print the same" dumps_agree "$1"
     check "files of ours: Apache's tool and ours find the indexes right" indexes_are_sane "$1"
     check "files of ours: Apache's dump tool reads the committed offsets" offsets_are_readable "$1" ours
+    check "files of ours: Apache's dump tool reads the states of transactions" transactions_are_readable "$1" ours-transacted
     check 'files of ours: records and offsets are as many as the broker told' counts_agree "$1" ours
 }
 

@@ -1,4 +1,4 @@
-// The checks of franz-go: kgo produces and consumes by partition (there are no groups yet), kadm administers.
+// The checks of franz-go: kgo produces, consumes by partition and in groups, and transacts; kadm administers.
 // Prints a line for each check and `done` at the end, as interop/lib.sh wants it.
 package main
 
@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,7 +27,7 @@ func main() {
 		os.Exit(2)
 	}
 	address := os.Args[1]
-	for _, each := range append(codecChecks(), adminChecks...) {
+	for _, each := range slices.Concat(codecChecks(), groupChecks, adminChecks) {
 		ctx, cancel := context.WithTimeout(context.Background(), checkLimit)
 		if err := each.run(ctx, address); err != nil {
 			fmt.Printf("FAILED %s: %s\n", each.name, strings.Join(strings.Fields(err.Error()), " "))

@@ -128,8 +128,8 @@ final class AdminChecks {
         fails(InvalidConfigurationException.class, () -> alter(topic, "retention.ms", "soon", OpType.SET));
         ConfigResource node = new ConfigResource(ConfigResource.Type.BROKER, "0");
         same("read only", describe(node).get("broker.id").isReadOnly(), true);
-        alter(node, "log.cleaner.threads", "3", OpType.SET);
-        same("broker's", describe(node).get("log.cleaner.threads").value(), "3");
+        alter(node, "log.cleaner.threads", "2", OpType.SET);
+        same("broker's", describe(node).get("log.cleaner.threads").value(), "2");
         alter(node, "log.cleaner.threads", null, OpType.DELETE);
     }
 

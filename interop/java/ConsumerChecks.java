@@ -18,7 +18,7 @@ import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.TopicPartition;
 
-/** The consumer with partitions that it is given by hand: there are no groups yet. */
+/** The consumer with partitions that it is given by hand. */
 final class ConsumerChecks {
     private static final long FIRST_MS = System.currentTimeMillis() - 1_000_000;
     private final Broker broker;

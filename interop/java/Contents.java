@@ -53,6 +53,23 @@ final class Contents {
         }
     }
 
+    /** A new topic with a transaction that is committed, one that is aborted and one that stays open; prints where. */
+    static void leaveOpen(Broker broker, String topic) throws Exception {
+        broker.topic(topic, 1, Map.of());
+        Map<String, Object> settings = Map.of("transactional.id", topic, "transaction.timeout.ms", 300_000);
+        KafkaProducer<String, String> producer = broker.producer(settings);
+        producer.initTransactions();
+        producer.beginTransaction();
+        producer.send(new ProducerRecord<>(topic, 0, "k", "committed"));
+        producer.commitTransaction();
+        producer.beginTransaction();
+        producer.send(new ProducerRecord<>(topic, 0, "k", "aborted")).get(); // else it would not be sent at all
+        producer.abortTransaction();
+        producer.beginTransaction();
+        System.out.println(producer.send(new ProducerRecord<>(topic, 0, "k", "open")).get().offset());
+        // Not closed: that would abort it.
+    }
+
     /** A line for each partition and isolation level: where it begins and ends, how many records, a hash of them. */
     static void digest(Broker broker, String topic) throws Exception {
         for (int index = 0; index < 2; index++) {

@@ -12,9 +12,11 @@ public final class Main {
             case "check" -> check(broker);
             case "fill" -> Contents.fill(broker, arguments[2], arguments[3], arguments[4]);
             case "fill-transactions" -> Contents.fillTransactions(broker, arguments[2]);
+            case "leave-open" -> Contents.leaveOpen(broker, arguments[2]);
             case "digest" -> Contents.digest(broker, arguments[2]);
             default -> {
-                System.err.println("usage: interop.Main check|fill|fill-transactions|digest ADDRESS [TOPIC [SEGMENT_BYTES SEGMENT_MS]]");
+                System.err.println("usage: interop.Main check|fill|fill-transactions|leave-open|digest ADDRESS"
+                        + " [TOPIC [SEGMENT_BYTES SEGMENT_MS]]");
                 System.exit(2);
             }
         }
@@ -25,6 +27,8 @@ public final class Main {
         Checks checks = new Checks();
         new ProducerChecks(broker).runAll(checks);
         new ConsumerChecks(broker).runAll(checks);
+        new GroupChecks(broker).runAll(checks);
+        new TransactionChecks(broker).runAll(checks);
         new AdminChecks(broker).runAll(checks);
         System.out.println("done");
     }
