@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import socket
 from collections import deque
+from functools import cache
 from struct import Struct
 from typing import Any, Self
 
@@ -28,6 +29,9 @@ from headrace.protocol.kio import entity_reader, load_request_schema, load_respo
 _LENGTH = Struct(">i")
 _HEADER = Struct(">hhi")
 _CORRELATION_ID = Struct(">i")
+# kio looks its schemas up by importing, which takes longer than all the rest.
+_request_schema = cache(load_request_schema)
+_response_schema = cache(load_response_schema)
 
 
 class ClosedByPeer(Exception):
@@ -125,7 +129,7 @@ class RawClient:
 
 def encode_request(api: Api, version: int, correlation_id: int, client_id: str | None, /, **fields: Any) -> bytes:
     """A request as it goes into a frame: header and body."""
-    schema = load_request_schema(api, version)
+    schema = _request_schema(api, version)
     out = bytearray(_HEADER.pack(api, version, correlation_id))
     put_string(out, client_id)
     if int(schema.__header_schema__.__version__) >= 2:
@@ -136,7 +140,7 @@ def encode_request(api: Api, version: int, correlation_id: int, client_id: str |
 
 def decode_response(api: Api, version: int, frame: bytes) -> Any:
     """The answer in a frame, as kio's dataclass; every byte of the frame must belong to it."""
-    schema = load_response_schema(api, version)
+    schema = _response_schema(api, version)
     at = _CORRELATION_ID.size
     if int(schema.__header_schema__.__version__) >= 1:
         assert frame[at] == 0, "the response header has tagged fields"
