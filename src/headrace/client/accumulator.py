@@ -1,0 +1,387 @@
+"""Where records wait to be sent: a queue of batches for each partition (the seeds' RecordAccumulator).
+
+A record goes into the last batch of its partition's queue; where it does not fit, a new batch is opened with memory
+from the pool. The sender asks ``ready`` which brokers there is something for, and ``drain`` for the batches that one
+request to a broker takes: the first batch of each of its partitions, as far as they fit.
+
+A batch at the head of its queue is ready when any of these holds:
+
+    full         no more goes in, or another batch waits behind it
+    lingered     it has waited for linger.ms
+    exhausted    somebody waits for memory, which only sending frees
+    closed       the producer is closing
+    flushing     somebody waits in flush()
+    completing   a transaction is being committed or aborted
+
+unless it is backing off (it failed, and its time to try again has not come) or its partition is muted (one batch in
+flight at most, so that a retry reorders nothing).
+
+Sequences of an idempotent producer are given when a batch is first drained, and kept for its retries: the broker
+knows by them what it has already. A batch that comes back goes to the front again, before those with higher
+sequences; and while some are in flight, the only one that may be sent again is the first of them, since the broker
+would refuse those after it anyway.
+
+No I/O and no clock in here: ``now_ms`` is monotonic and comes with each call. Nothing is thread safe.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from headrace.client.buffer_pool import BufferPool
+from headrace.client.partitioners import LoadTable
+from headrace.client.producer_batch import ProducerBatch, record_bound_bytes
+from headrace.protocol.record_body import Headers
+from headrace.protocol.records import NO_PRODUCER_ID, NO_SEQUENCE, Codec
+
+LeaderOf = Callable[[str, int], int | None]
+
+
+class PartitionQueue:
+    """The batches of one partition that wait, and those that are with the broker."""
+
+    __slots__ = ("batches", "in_flight", "is_muted", "is_unresolved", "next_sequence", "partition", "topic")
+
+    def __init__(self, topic: str, partition: int) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.batches: deque[ProducerBatch] = deque()
+        #: Drained and not done, oldest first; with sequences, also those that wait here to be sent again.
+        self.in_flight: list[ProducerBatch] = []
+        self.is_muted = False
+        self.next_sequence = 0
+        #: A batch was given up that the broker may have or not: its sequences are in doubt, so no new ones are given.
+        self.is_unresolved = False
+
+
+@dataclass(slots=True)
+class Ready:
+    nodes: set[int] = field(default_factory=set)
+    #: How long until something may become ready that is not now; None: nothing waits for time alone.
+    next_check_delay_ms: int | None = None
+    unknown_leader_topics: set[str] = field(default_factory=set)
+
+    def check_within(self, delay_ms: int) -> None:
+        if self.next_check_delay_ms is None or delay_ms < self.next_check_delay_ms:
+            self.next_check_delay_ms = max(0, delay_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class AccumulatorOptions:
+    batch_size_bytes: int = 16384
+    linger_ms: int = 5
+    delivery_timeout_ms: int = 120_000
+    codec: Codec = Codec.none
+    compression_level: int | None = None
+    is_idempotent: bool = False
+    is_transactional: bool = False
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 1000
+
+    def backoff_ms(self, attempts: int) -> int:
+        """How long a batch waits after so many failures, one at least: twice as long each time, up to the most."""
+        return min(self.retry_backoff_ms << min(attempts - 1, 30), self.retry_backoff_max_ms)
+
+
+class Accumulator:
+    def __init__(self, options: AccumulatorOptions, pool: BufferPool) -> None:
+        self.options = options
+        self.pool = pool
+        self.queues: dict[tuple[str, int], PartitionQueue] = {}
+        self.is_closed = False
+        self.is_transaction_completing = False
+        self.producer_id = NO_PRODUCER_ID
+        self.producer_epoch = -1
+        self.last_number = 0
+        self._flushes = 0
+        self._incomplete: dict[ProducerBatch, None] = {}
+        #: Where the last drain of a node stopped, so that a full request does not starve its last partitions.
+        self._drain_from: dict[int, int] = {}
+
+    # ------------------------------------------------------------------------------------------------------ filling
+
+    def append(
+        self,
+        topic: str,
+        partition: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        timestamp_ms: int,
+        now_ms: int,
+        slot: object = None,
+        reserved_bytes: int = 0,
+    ) -> ProducerBatch | None:
+        """The batch that the record went into, as its last; or None: it needs a new one, and there is no memory.
+
+        Then reserve ``memory_for`` the record from the pool and call again with ``reserved_bytes``: they are the
+        batch's from then on, or go back to the pool if the record has found room after all.
+
+        :raises LargerThanPool: if the record is larger than the whole of buffer.memory.
+        """
+        assert not self.is_closed, "the producer refuses records once it is closed"
+        queue = self.queues.get((topic, partition))
+        if queue is None:
+            queue = self.queues[topic, partition] = PartitionQueue(topic, partition)
+        if queue.batches:
+            batch = queue.batches[-1]
+            if batch.is_open and batch.append(timestamp_ms, key, value, headers, slot):
+                if reserved_bytes:
+                    self.pool.release(reserved_bytes)
+                return batch
+        if not reserved_bytes:
+            reserved_bytes = self.memory_for(key, value, headers)
+            if not self.pool.try_reserve(reserved_bytes):
+                return None
+        batch = self._new_batch(queue, reserved_bytes, now_ms)
+        try:
+            batch.append(timestamp_ms, key, value, headers, slot)
+        finally:
+            if not batch.record_count:  # A value that is not bytes: no trace of it stays.
+                self.pool.release(reserved_bytes)
+        if queue.batches:
+            queue.batches[-1].is_open = False
+        queue.batches.append(batch)
+        self._incomplete[batch] = None
+        return batch
+
+    def memory_for(self, key: bytes | None, value: bytes | None, headers: Headers) -> int:
+        """What a new batch for this record takes from the pool."""
+        return max(self.options.batch_size_bytes, record_bound_bytes(key, value, headers))
+
+    def _new_batch(self, queue: PartitionQueue, reserved_bytes: int, now_ms: int) -> ProducerBatch:
+        self.last_number += 1
+        return ProducerBatch(
+            queue.topic,
+            queue.partition,
+            limit_bytes=self.options.batch_size_bytes,
+            reserved_bytes=reserved_bytes,
+            created_ms=now_ms,
+            number=self.last_number,
+        )
+
+    # ------------------------------------------------------------------------------------------------------- sending
+
+    def ready(self, now_ms: int, leader_of: LeaderOf) -> Ready:
+        """The brokers that there is something for."""
+        answer = Ready()
+        send_all = self._sends_all()
+        for queue in self.queues.values():
+            if not queue.batches or self._is_held(queue):
+                continue
+            leader = leader_of(queue.topic, queue.partition)
+            if leader is None:
+                answer.unknown_leader_topics.add(queue.topic)
+            elif leader not in answer.nodes:
+                delay_ms = self._delay_ms(queue, now_ms, send_all)
+                if delay_ms > 0:
+                    answer.check_within(delay_ms)
+                else:
+                    answer.nodes.add(leader)
+        return answer
+
+    def _sends_all(self) -> bool:
+        """Whether batches go without regard to linger.ms."""
+        return self.pool.waiting > 0 or self.is_closed or self._flushes > 0 or self.is_transaction_completing
+
+    def _delay_ms(self, queue: PartitionQueue, now_ms: int, send_all: bool) -> int:
+        """How long until the head of a queue may go; 0 or less: now."""
+        batch = queue.batches[0]
+        if batch.attempts:  # It was ready once; only its backoff holds it.
+            return self._backoff_left_ms(batch, now_ms)
+        if send_all or len(queue.batches) > 1 or batch.is_full:
+            return 0
+        return batch.created_ms + self.options.linger_ms - now_ms
+
+    def _backoff_left_ms(self, batch: ProducerBatch, now_ms: int) -> int:
+        if not batch.attempts:
+            return 0
+        return batch.last_attempt_ms + self.options.backoff_ms(batch.attempts) - now_ms
+
+    def drain(
+        self, node_id: int, partitions: Sequence[tuple[str, int]], now_ms: int, max_request_bytes: int
+    ) -> list[ProducerBatch]:
+        """The batches for one request to a node that leads these partitions: sealed, in flight, one a partition.
+
+        A node that is ready takes what its other partitions have too, lingered or not: the request goes anyway. One
+        batch goes even if it is larger than the request may be; the broker is to say what it thinks of it.
+        """
+        drained: list[ProducerBatch] = []
+        size_bytes = 0
+        start = self._drain_from.get(node_id, 0) % max(1, len(partitions))
+        for step in range(len(partitions)):
+            at = (start + step) % len(partitions)
+            queue = self.queues.get(partitions[at])
+            if queue is None or not queue.batches or self._is_held(queue):
+                continue
+            batch = queue.batches[0]
+            if self._backoff_left_ms(batch, now_ms) > 0:
+                continue
+            if drained and size_bytes + batch.size_bytes > max_request_bytes:
+                self._drain_from[node_id] = at
+                return drained
+            queue.batches.popleft()
+            self._seal(queue, batch)
+            if batch not in queue.in_flight:
+                queue.in_flight.append(batch)
+            size_bytes += batch.size_bytes
+            drained.append(batch)
+        self._drain_from[node_id] = start + 1
+        return drained
+
+    def _is_held(self, queue: PartitionQueue) -> bool:
+        """Whether a queue waits for an answer of a broker, and not for time."""
+        if queue.is_muted:
+            return True
+        if not self.options.is_idempotent:
+            return False
+        if self.producer_id == NO_PRODUCER_ID:
+            return True
+        batch = queue.batches[0]
+        return queue.in_flight[0] is not batch if batch.has_sequence else queue.is_unresolved
+
+    def _seal(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        if batch.data:
+            return  # A retry: the same bytes, so that the broker knows them again.
+        is_numbered = self.options.is_idempotent and not batch.has_sequence
+        batch.seal(
+            self.options.codec,
+            self.options.compression_level,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            base_sequence=queue.next_sequence if is_numbered else batch.base_sequence,
+            is_transactional=self.options.is_transactional,
+        )
+        if is_numbered:
+            queue.next_sequence = batch.next_sequence
+
+    # -------------------------------------------------------------------------------------------------------- ending
+
+    def complete(self, batch: ProducerBatch) -> None:
+        """The batch is done with, well or not: its memory is free. Its slots are for the caller to answer."""
+        queue = self.queues[batch.topic, batch.partition]
+        if batch in queue.in_flight:
+            queue.in_flight.remove(batch)
+        self._finish(batch)
+
+    def _finish(self, batch: ProducerBatch) -> None:
+        batch.is_done, batch.is_open = True, False
+        self._incomplete.pop(batch, None)
+        reserved_bytes, batch.reserved_bytes = batch.reserved_bytes, 0
+        self.pool.release(reserved_bytes)
+
+    def retry(self, batch: ProducerBatch, now_ms: int) -> None:
+        """Put a batch that failed back to the front, to be sent again once it has backed off."""
+        assert not batch.is_done, "an expired batch is completed, not sent again"
+        batch.attempts += 1
+        batch.last_attempt_ms = now_ms
+        self._requeue(self.queues[batch.topic, batch.partition], batch)
+
+    def _requeue(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        if not batch.has_sequence:
+            queue.in_flight = [other for other in queue.in_flight if other is not batch]
+            queue.batches.appendleft(batch)
+            return
+        # By place in flight, not by number: sequences wrap around.
+        place = {other: at for at, other in enumerate(queue.in_flight)}
+        before = 0
+        while before < len(queue.batches) and place.get(queue.batches[before], len(place)) < place[batch]:
+            before += 1
+        queue.batches.insert(before, batch)
+
+    def split(self, batch: ProducerBatch) -> list[ProducerBatch]:
+        """Put the records of a batch that the broker found too large back to the front, in smaller batches.
+
+        The caller has seen to it that there is more than one record; one that is too large by itself has failed.
+        """
+        queue = self.queues[batch.topic, batch.partition]
+        parts = batch.split()
+        at = queue.in_flight.index(batch)
+        queue.in_flight[at : at + 1] = parts if batch.has_sequence else []
+        del self._incomplete[batch]
+        for part in reversed(parts):
+            self._incomplete[part] = None
+            self._requeue(queue, part)
+        return parts
+
+    def expire(self, now_ms: int) -> list[ProducerBatch]:
+        """Give up batches older than delivery.timeout.ms; the caller answers their slots.
+
+        Those that wait are gone at once. One that is with the broker keeps its memory until ``complete``, since its
+        bytes may still be on their way out; it is reported once, with ``is_done`` set.
+        """
+        born_before_ms = now_ms - self.options.delivery_timeout_ms
+        expired: list[ProducerBatch] = []
+        for queue in self.queues.values():
+            while queue.batches and queue.batches[0].created_ms <= born_before_ms:
+                batch = queue.batches.popleft()
+                if batch.has_sequence:
+                    queue.is_unresolved = True
+                self.complete(batch)
+                expired.append(batch)
+            for batch in queue.in_flight:
+                if batch.created_ms <= born_before_ms and not batch.is_done:
+                    batch.is_done = True
+                    queue.is_unresolved = queue.is_unresolved or batch.has_sequence
+                    expired.append(batch)
+        return expired
+
+    def next_expiry_ms(self) -> int | None:
+        born_ms = min((batch.created_ms for batch in self._incomplete if not batch.is_done), default=None)
+        return None if born_ms is None else born_ms + self.options.delivery_timeout_ms
+
+    def abort(self, *, only_unsent: bool = False) -> list[ProducerBatch]:
+        """Drop what waits: all of it, or only what the broker has never seen. The caller answers the slots."""
+        aborted: list[ProducerBatch] = []
+        for queue in self.queues.values():
+            kept = [batch for batch in queue.batches if only_unsent and (batch.attempts or batch.has_sequence)]
+            dropped = [batch for batch in queue.batches if batch not in kept]
+            queue.batches = deque(kept)
+            for batch in dropped:
+                self.complete(batch)
+            aborted += dropped
+        return aborted
+
+    # --------------------------------------------------------------------------------- what the sender and others set
+
+    def begin_flush(self) -> int:
+        """Send all without delay until ``end_flush``. The mark is for ``is_flushed``."""
+        self._flushes += 1
+        return self.last_number
+
+    def end_flush(self) -> None:
+        assert self._flushes, "a flush ends that never began"
+        self._flushes -= 1
+
+    def is_flushed(self, mark: int) -> bool:
+        return not any(batch.number <= mark for batch in self._incomplete)
+
+    @property
+    def has_incomplete(self) -> bool:
+        return bool(self._incomplete)
+
+    def mute(self, topic: str, partition: int) -> None:
+        self.queues[topic, partition].is_muted = True
+
+    def unmute(self, topic: str, partition: int) -> None:
+        self.queues[topic, partition].is_muted = False
+
+    def set_producer(self, producer_id: int, producer_epoch: int) -> None:
+        """A new id or epoch: sequences begin at 0 again, and what is to be sent again is numbered and sealed anew.
+
+        Only while nothing is with a broker, so that all in flight also wait in their queues.
+        """
+        self.producer_id, self.producer_epoch = producer_id, producer_epoch
+        for queue in self.queues.values():
+            queue.next_sequence, queue.is_unresolved = 0, False
+            queue.in_flight = [batch for batch in queue.in_flight if not batch.is_done]
+            for batch in queue.in_flight:
+                assert batch in queue.batches, "a batch is with the broker under the old epoch"
+                batch.base_sequence, batch.data = NO_SEQUENCE, b""
+            queue.in_flight = []
+
+    def load_of(self, topic: str, partitions: Iterable[int]) -> LoadTable | None:
+        """How long the queues are, for the adaptive partitioner. Leave out partitions of slow leaders."""
+        indexes = tuple(partitions)
+        queues = (self.queues.get((topic, index)) for index in indexes)
+        return LoadTable.of_queues(indexes, [len(queue.batches) if queue is not None else 0 for queue in queues])
