@@ -76,6 +76,10 @@ class FrameReader:
         (size_bytes,) = _LENGTH.unpack_from(self._buffer, self._start)
         return bool(size_bytes < available_bytes)
 
+    def give_away(self) -> None:
+        """Goes on with a new buffer: the frames taken so far stay good for as long as someone holds them."""
+        self._replace_buffer(len(self._buffer))
+
     @property
     def capacity_bytes(self) -> int:
         return len(self._buffer)

@@ -1,0 +1,439 @@
+"""A cluster as a client sees it: who leads what, over which socket, and again if it fails.
+
+Connections are kept by broker and purpose: a coordinator has one of its own, so that heartbeats do not wait behind a
+long fetch. A broker that cannot be reached is left alone for a while (``reconnect.backoff.ms``, doubling). Metadata is
+refreshed by whoever needs it and finds it old or known to be wrong; there is no task in the background.
+
+The ``ask_*`` helpers send one request to where it belongs and try again, after a growing pause, while the failure may
+pass (no connection, a timeout, a retriable code) and there is time. A code that is not retriable comes back in the
+answer: its meaning is the caller's. What is asked twice may be done twice, as with Kafka's own clients.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from random import shuffle
+from typing import Any, Literal, Self, TypeVar
+from uuid import UUID
+
+from headrace.client.config import ClientConfig, parse_address
+from headrace.client.connection import Connection, close_all
+from headrace.client.errors import (
+    BrokerError,
+    BrokerUnreachable,
+    ClientClosed,
+    ErrorCode,
+    HeadraceError,
+    KafkaTimeout,
+    UnknownTopic,
+    error_for,
+    is_retriable,
+)
+from headrace.client.metadata import Metadata
+from headrace.client.retry import Backoff, Deadline
+from headrace.client.types import Node, PartitionInfo
+from headrace.protocol.api import Api
+from headrace.runtime.clock import Clock, SystemClock
+
+_T = TypeVar("_T")
+CoordinatorKind = Literal["group", "transaction"]
+#: Takes out of an answer the codes that decide whether to ask again.
+Codes = Callable[[Any], Iterable[ErrorCode]]
+
+_KEY_TYPES = {"group": 0, "transaction": 1}
+_WRONG_COORDINATOR = frozenset({ErrorCode.not_coordinator, ErrorCode.coordinator_not_available})
+
+
+class Cluster:
+    def __init__(
+        self,
+        config: ClientConfig,
+        *,
+        clock: Clock | None = None,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        """
+        :param sleep: waits for so many seconds; tests pass one that moves their clock.
+        """
+        self.config = config
+        self.metadata = Metadata()
+        self.clock: Clock = clock or SystemClock()
+        self._sleep = sleep
+        self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
+        self._reconnect_backoff = Backoff(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms)
+        self._bootstrap = {-1 - at: Node(-1 - at, *parse_address(s)) for at, s in enumerate(config.bootstrap_servers)}
+        self._connections: dict[tuple[int, str], Connection] = {}
+        self._locks: dict[tuple[int, str], asyncio.Lock] = {}
+        #: Of each address that failed: how often in a row, and until when it is left alone.
+        self._failures: dict[tuple[str, int], tuple[int, float]] = {}
+        self._coordinators: dict[tuple[CoordinatorKind, str], Node] = {}
+        self._refreshing = asyncio.Lock()
+        self._is_closed = False
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def start(self, *, timeout_ms: float | None = None) -> None:
+        """Finds a broker and learns of the others.
+
+        :raises BrokerUnreachable: if none answers in time.
+        """
+        await self.refresh(timeout_ms=timeout_ms)
+
+    async def close(self) -> None:
+        self._is_closed = True
+        connections, self._connections = self._connections, {}
+        await close_all(connections.values())
+
+    # -- metadata
+
+    @property
+    def nodes(self) -> list[Node]:
+        return list(self.metadata.nodes.values())
+
+    def partitions(self, topic: str) -> list[PartitionInfo]:
+        """What is known now; see :meth:`partitions_of`."""
+        return self.metadata.partitions(topic)
+
+    def leader(self, topic: str, index: int) -> Node | None:
+        return self.metadata.leader(topic, index)
+
+    def topic_id(self, topic: str) -> UUID | None:
+        return self.metadata.topic_id(topic)
+
+    def invalidate(self) -> None:
+        """Says that the metadata turned out wrong."""
+        self.metadata.invalidate()
+
+    def is_stale(self) -> bool:
+        return self.metadata.is_stale(self.clock.monotonic_ms(), self.config.metadata_max_age_ms)
+
+    async def ensure_fresh(self) -> None:
+        """Refreshes metadata that is old, or known to be wrong."""
+        if self.is_stale():
+            await self.refresh()
+
+    async def refresh(
+        self,
+        topics: Iterable[str] | None = None,
+        *,
+        create: bool = True,
+        all_topics: bool = False,
+        timeout_ms: float | None = None,
+    ) -> None:
+        """Asks for the brokers and for topics: those given, which are followed from now on, or those followed so far.
+
+        :param create: a topic that is not there may be made, if the broker does that.
+        :param all_topics: asks for every topic, without following them.
+        """
+        if topics is not None:
+            topics = set(topics)
+            self.metadata.followed |= topics
+        async with self._refreshing:
+            names = sorted(self.metadata.followed if topics is None else topics)
+            answer = await self.ask_any(
+                Api.METADATA,
+                timeout_ms=timeout_ms,
+                topics=None if all_topics else [{"name": name, "topic_id": None} for name in names],
+                allow_auto_topic_creation=create,
+                include_cluster_authorized_operations=False,
+                include_topic_authorized_operations=False,
+            )
+            self.metadata.update(answer, self.clock.monotonic_ms(), is_of_all_topics=all_topics)
+
+    async def partitions_of(
+        self, topic: str, *, create: bool = True, timeout_ms: float | None = None
+    ) -> list[PartitionInfo]:
+        """The partitions of a topic, asked for until they are known.
+
+        :raises UnknownTopic: if it is not there and does not come in time.
+        """
+        deadline = self._deadline(timeout_ms)
+        attempts = 0
+        while not (found := self.partitions(topic)) or (attempts == 0 and self.is_stale()):
+            await self.refresh([topic], create=create, timeout_ms=deadline.left_ms())
+            info = self.metadata.topics.get(topic)
+            code = ErrorCode.unknown_topic_or_partition if info is None else info.error
+            if code is ErrorCode.none:
+                continue
+            is_hopeless = not create and code is ErrorCode.unknown_topic_or_partition
+            attempts += 1
+            if is_hopeless or not is_retriable(code):
+                raise error_for(code, f"the topic {topic!r}")
+            if deadline.has_passed():
+                raise UnknownTopic(
+                    code,
+                    f"there is no topic {topic!r} after {deadline.timeout_ms:.0f} ms; create it, or let the broker "
+                    "do so (auto.create.topics.enable)",
+                )
+            await self._pause(self._backoff.delay_ms(attempts), deadline)
+        return found
+
+    # -- connections
+
+    async def connection(
+        self, node_id: int | None = None, *, purpose: str = "", timeout_ms: float | None = None
+    ) -> Connection:
+        """An open connection to a broker; without an id, to the one with the least to do.
+
+        :raises BrokerUnreachable: if it cannot be opened; one attempt is made, after the pause that is due.
+        """
+        node = self._least_loaded() if node_id is None else self._node(node_id)
+        return await self._connect(node, purpose, self._deadline(timeout_ms))
+
+    def _node(self, node_id: int) -> Node:
+        node = self.metadata.nodes.get(node_id) or self._bootstrap.get(node_id)
+        if node is None:
+            self.invalidate()
+            raise BrokerUnreachable(f"broker {node_id} is not in the cluster's metadata")
+        return node
+
+    def _least_loaded(self) -> Node:
+        """A broker that is connected and has the fewest requests waiting, or else one not known to be down."""
+        open_ones = [
+            (connection.in_flight, node_id)
+            for (node_id, purpose), connection in self._connections.items()
+            if not purpose and not connection.is_closed and node_id in self.metadata.nodes
+        ]
+        if open_ones:
+            return self._node(min(open_ones)[1])
+        known, bootstrap = list(self.metadata.nodes.values()), list(self._bootstrap.values())
+        shuffle(known)
+        candidates = [*known, *bootstrap]
+        untried = [node for node in candidates if (node.host, node.port) not in self._failures]
+        if untried:
+            return untried[0]
+        return min(candidates, key=lambda node: self._failures[node.host, node.port][1])
+
+    async def _connect(self, node: Node, purpose: str, deadline: Deadline) -> Connection:
+        key = (node.id, purpose)
+        async with self._locks.setdefault(key, asyncio.Lock()):
+            self._raise_if_closed()
+            connection = self._connections.get(key)
+            if connection is not None and not connection.is_closed:
+                if (connection.host, connection.port) == (node.host, node.port):
+                    return connection
+                await connection.close()  # the broker has moved
+            failures, not_before_ms = self._failures.get((node.host, node.port), (0, 0.0))
+            await self._pause(not_before_ms - self.clock.monotonic_ms(), deadline)
+            try:
+                connection = await Connection.open(
+                    node.host,
+                    node.port,
+                    client_id=self.config.client_id,
+                    timeout_ms=self.config.request_timeout_ms,
+                    connect_timeout_ms=min(self.config.socket_connection_setup_timeout_ms, max(1, deadline.left_ms())),
+                )
+            except BrokerUnreachable:
+                pause_ms = self._reconnect_backoff.delay_ms(failures + 1)
+                self._failures[node.host, node.port] = (failures + 1, self.clock.monotonic_ms() + pause_ms)
+                self._connections.pop(key, None)
+                self.invalidate()
+                raise
+            self._failures.pop((node.host, node.port), None)
+            if self._is_closed:
+                await connection.close()
+                self._raise_if_closed()
+            self._connections[key] = connection
+            return connection
+
+    # -- coordinators
+
+    async def coordinator(self, kind: CoordinatorKind, key: str, *, timeout_ms: float | None = None) -> Connection:
+        """A connection to the coordinator of a group or of a transactional id, for nothing but coordination."""
+        deadline = self._deadline(timeout_ms)
+
+        async def find() -> Connection:
+            return await self._coordinator_once(kind, key, deadline)
+
+        return await self._until(find, f"finding the coordinator of the {kind} {key!r}", deadline)
+
+    def forget_coordinator(self, kind: CoordinatorKind, key: str) -> None:
+        """Says that it is another broker by now."""
+        self._coordinators.pop((kind, key), None)
+
+    async def _coordinator_once(self, kind: CoordinatorKind, key: str, deadline: Deadline) -> Connection:
+        node = self._coordinators.get((kind, key))
+        if node is None:
+            node = self._coordinators[kind, key] = await self._find_coordinator(kind, key, deadline)
+        try:
+            return await self._connect(node, f"{kind} coordinator", deadline)
+        except BrokerUnreachable:
+            self.forget_coordinator(kind, key)
+            raise
+
+    async def _find_coordinator(self, kind: CoordinatorKind, key: str, deadline: Deadline) -> Node:
+        connection = await self._connect(self._least_loaded(), "", deadline)
+        answer = await connection.ask(
+            Api.FIND_COORDINATOR,
+            timeout_ms=self._request_timeout_ms(deadline),
+            key_type=_KEY_TYPES[kind],
+            key=key,
+            coordinator_keys=[key],
+        )
+        found = answer.coordinators[0] if hasattr(answer, "coordinators") else answer  # many keys since v4
+        if found.error_code is not ErrorCode.none:
+            raise error_for(found.error_code, f"the coordinator of the {kind} {key!r}")
+        return Node(int(found.node_id), found.host, int(found.port))
+
+    # -- requests that find their way
+
+    async def ask_any(
+        self, api: Api, /, *, version: int | None = None, timeout_ms: float | None = None, codes: Codes | None = None,
+        **fields: Any,
+    ) -> Any:  # fmt: skip
+        """Asks whichever broker has the least to do."""
+
+        async def connect(deadline: Deadline) -> Connection:
+            return await self._connect(self._least_loaded(), "", deadline)
+
+        return await self._ask(connect, api, version, timeout_ms, codes, fields)
+
+    async def ask_node(
+        self, api: Api, node_id: int, /, *, version: int | None = None, timeout_ms: float | None = None,
+        codes: Codes | None = None, **fields: Any,
+    ) -> Any:  # fmt: skip
+        """Asks one broker."""
+
+        async def connect(deadline: Deadline) -> Connection:
+            await self.ensure_fresh()
+            return await self._connect(self._node(node_id), "", deadline)
+
+        return await self._ask(connect, api, version, timeout_ms, codes, fields)
+
+    async def ask_leader(
+        self, api: Api, topic: str, partition: int, /, *, version: int | None = None, timeout_ms: float | None = None,
+        codes: Codes | None = None, **fields: Any,
+    ) -> Any:  # fmt: skip
+        """Asks the leader of a partition."""
+
+        async def connect(deadline: Deadline) -> Connection:
+            if self.is_stale() or self.leader(topic, partition) is None:
+                await self.refresh([topic], timeout_ms=deadline.left_ms())
+            leader = self.leader(topic, partition)
+            if leader is None:
+                raise self._no_leader(topic, partition)
+            return await self._connect(leader, "", deadline)
+
+        return await self._ask(connect, api, version, timeout_ms, codes, fields)
+
+    async def ask_controller(
+        self, api: Api, /, *, version: int | None = None, timeout_ms: float | None = None, codes: Codes | None = None,
+        **fields: Any,
+    ) -> Any:  # fmt: skip
+        """Asks the broker that metadata names as the controller."""
+
+        async def connect(deadline: Deadline) -> Connection:
+            if self.is_stale():
+                await self.refresh(timeout_ms=deadline.left_ms())
+            controller = self.metadata.nodes.get(self.metadata.controller_id)
+            return await self._connect(controller or self._least_loaded(), "", deadline)
+
+        return await self._ask(connect, api, version, timeout_ms, codes, fields)
+
+    async def ask_coordinator(
+        self, api: Api, kind: CoordinatorKind, key: str, /, *, version: int | None = None,
+        timeout_ms: float | None = None, codes: Codes | None = None, **fields: Any,
+    ) -> Any:  # fmt: skip
+        """Asks the coordinator of a group or of a transactional id."""
+
+        async def connect(deadline: Deadline) -> Connection:
+            return await self._coordinator_once(kind, key, deadline)
+
+        def and_forget(answer: Any) -> Iterable[ErrorCode]:
+            found = list((codes or top_code)(answer))
+            if not _WRONG_COORDINATOR.isdisjoint(found):
+                self.forget_coordinator(kind, key)
+            return found
+
+        return await self._ask(connect, api, version, timeout_ms, and_forget, fields)
+
+    async def _ask(
+        self,
+        connect: Callable[[Deadline], Awaitable[Connection]],
+        api: Api,
+        version: int | None,
+        timeout_ms: float | None,
+        codes: Codes | None,
+        fields: dict[str, Any],
+    ) -> Any:
+        deadline = self._deadline(timeout_ms)
+
+        async def attempt() -> Any:
+            connection = await connect(deadline)
+            answer = await connection.ask(api, version=version, timeout_ms=self._request_timeout_ms(deadline), **fields)
+            for code in (codes or top_code)(answer):
+                if code is not ErrorCode.none and is_retriable(code):
+                    raise error_for(code, f"{api.label} at {connection.address}")
+            return answer
+
+        return await self._until(attempt, api.label, deadline)
+
+    async def _until(self, attempt: Callable[[], Awaitable[_T]], what: str, deadline: Deadline) -> _T:
+        """Tries until it works, cannot work, or the time is up."""
+        failures: list[HeadraceError] = []
+        while True:
+            self._raise_if_closed()
+            try:
+                return await attempt()
+            except HeadraceError as error:
+                if not _may_pass(error):
+                    raise
+                failures.append(error)
+                self.invalidate()
+            delay_ms = self._backoff.delay_ms(len(failures))
+            if delay_ms >= deadline.left_ms():
+                raise self._gave_up(what, failures, deadline) from failures[-1]
+            await self._pause(delay_ms, deadline)
+
+    def _gave_up(self, what: str, failures: list[HeadraceError], deadline: Deadline) -> HeadraceError:
+        reasons = "; ".join(dict.fromkeys(str(error) for error in failures))
+        times = "once" if len(failures) == 1 else f"{len(failures)} times"
+        message = f"{what} failed {times} within {deadline.timeout_ms:.0f} ms: {reasons}"
+        if isinstance(failures[-1], BrokerUnreachable):
+            servers = ", ".join(self.config.bootstrap_servers)
+            return BrokerUnreachable(f"{message}. Is there a broker at {servers} (bootstrap_servers)?")
+        return KafkaTimeout(message)
+
+    def _no_leader(self, topic: str, partition: int) -> HeadraceError:
+        info = self.metadata.topics.get(topic)
+        if info is None or info.error is not ErrorCode.none:
+            code = ErrorCode.unknown_topic_or_partition if info is None else info.error
+            return error_for(code, f"the topic {topic!r}")
+        if self.metadata.partition(topic, partition) is None:
+            return UnknownTopic(message=f"the topic {topic!r} has no partition {partition}")
+        return error_for(ErrorCode.leader_not_available, f"the partition {topic}-{partition} has no leader")
+
+    # -- time
+
+    def _deadline(self, timeout_ms: float | None) -> Deadline:
+        return Deadline(self.clock, self.config.api_timeout_ms if timeout_ms is None else timeout_ms)
+
+    def _request_timeout_ms(self, deadline: Deadline) -> float:
+        return max(1, min(self.config.request_timeout_ms, deadline.left_ms()))
+
+    async def _pause(self, delay_ms: float, deadline: Deadline) -> None:
+        delay_ms = min(delay_ms, deadline.left_ms())
+        if delay_ms > 0:
+            await self._sleep(delay_ms / 1000)
+
+    def _raise_if_closed(self) -> None:
+        if self._is_closed:
+            raise ClientClosed("the client is closed")
+
+
+def top_code(answer: Any) -> Iterable[ErrorCode]:
+    """The code of an answer as a whole, where it has one."""
+    code = getattr(answer, "error_code", None)
+    return () if code is None else (code,)
+
+
+def _may_pass(error: HeadraceError) -> bool:
+    if isinstance(error, BrokerError):
+        return error.is_retriable
+    return isinstance(error, BrokerUnreachable | KafkaTimeout)

@@ -1,0 +1,412 @@
+"""One socket to one broker: requests go out one behind the other, answers come back in the same order.
+
+Every request has a correlation id and, unless told otherwise, a timeout. A broker answers a connection's requests in
+order, so one that is not answered in time holds up all behind it: the connection is closed then, as Java's client does.
+A connection that ends, for whatever reason, fails all that wait with :class:`BrokerUnreachable`.
+
+An answer is decoded as it comes, out of a copy of its frame. A raw answer (:meth:`Connection.ask_raw`) is not decoded
+and, if large, not copied: its owner gets the very buffer that it was received into.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from functools import cache
+from logging import getLogger
+from struct import Struct
+from typing import Any, NamedTuple, cast
+
+from headrace.client.errors import BadResponse, BrokerUnreachable, ErrorCode, KafkaTimeout, UnsupportedByBroker
+from headrace.protocol.api import Api, versions_of
+from headrace.protocol.encoder import Encode, encoder_of, put_string
+from headrace.protocol.frames import BadFrame, FrameReader
+from headrace.protocol.kio import (
+    Reader,
+    UnknownTag,
+    decode_failures,
+    entity_reader,
+    load_request_schema,
+    load_response_schema,
+)
+from headrace.protocol.unknown_tags import without_unknown_tags
+
+logger = getLogger(__name__)
+
+_PREFIX = Struct(">ihhi")  # length, API, version, correlation id
+_LENGTH = Struct(">i")
+_CORRELATION_ID = Struct(">i")
+_ERROR_CODE = Struct(">h")
+_MAX_CORRELATION_ID = 2**31 - 1
+
+#: Brokers since Kafka 2.4 know it; an older one answers in version 0 that it does not (KIP-511).
+_API_VERSIONS_VERSION = 3
+#: A limit against nonsense, not against large answers.
+MAX_RESPONSE_BYTES = 2**31 - 1
+#: A raw answer up to here is copied, so that a small one does not keep a whole buffer.
+_COPIED_BYTES = 4096
+
+
+class Codec(NamedTuple):
+    """What is needed to write one version of a request and to read its answer."""
+
+    encode: Encode
+    read: Reader
+    response_schema: type
+    has_tagged_request_header: bool
+    has_tagged_response_header: bool
+
+
+@cache
+def codec(api: Api, version: int) -> Codec:
+    request, response = load_request_schema(api, version), load_response_schema(api, version)
+    return Codec(
+        encode=encoder_of(request),
+        read=entity_reader(response),
+        response_schema=response,
+        has_tagged_request_header=int(request.__header_schema__.__version__) >= 2,
+        has_tagged_response_header=int(response.__header_schema__.__version__) >= 1,
+    )
+
+
+def encode_request(
+    api: Api, version: int, correlation_id: int, client_id: str | None, fields: Mapping[str, Any]
+) -> bytearray:
+    """A request with its length before it."""
+    how = codec(api, version)
+    out = bytearray(_PREFIX.pack(0, api, version, correlation_id))
+    put_string(out, client_id)
+    if how.has_tagged_request_header:
+        out.append(0)
+    how.encode(out, fields, [])
+    _LENGTH.pack_into(out, 0, len(out) - _LENGTH.size)
+    return out
+
+
+def body_at(api: Api, version: int, frame: bytes | memoryview) -> int:
+    """Where the body of an answer begins in its frame."""
+    at = _CORRELATION_ID.size
+    if codec(api, version).has_tagged_response_header:
+        tags, at = _uvarint(frame, at)
+        for _ in range(tags):
+            _, at = _uvarint(frame, at)
+            size_bytes, at = _uvarint(frame, at)
+            at += size_bytes
+    return at
+
+
+def decode_response(api: Api, version: int, frame: bytes) -> Any:
+    """The answer in a frame, as kio's dataclass.
+
+    :raises BadResponse: if it is none of that API and version.
+    """
+    how = codec(api, version)
+    try:
+        at = body_at(api, version, frame)
+        try:
+            return how.read(frame, at)[0]
+        except UnknownTag:
+            return how.read(without_unknown_tags(how.response_schema, memoryview(frame)[at:]), 0)[0]
+    except _unreadable() as error:
+        raise BadResponse(f"an answer to {api.label} v{version} that cannot be read: {error}") from error
+
+
+def _unreadable() -> tuple[type[Exception], ...]:
+    return (*decode_failures(), IndexError, KeyError)
+
+
+def _uvarint(data: bytes | memoryview, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+
+
+class _Waiting(NamedTuple):
+    api: Api
+    version: int
+    is_raw: bool
+    answer: asyncio.Future[Any]
+    timer: asyncio.TimerHandle | None
+
+
+class Connection(asyncio.BufferedProtocol):
+    """Made by :meth:`open`. The methods of asyncio's protocol are the event loop's to call."""
+
+    def __init__(self, host: str, port: int, *, client_id: str | None, timeout_ms: float) -> None:
+        self.host, self.port = host, port
+        self.client_id = client_id
+        self._timeout_ms = timeout_ms
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._frames = FrameReader(MAX_RESPONSE_BYTES)
+        self._waiting: dict[int, _Waiting] = {}
+        self._last_correlation_id = 0
+        self._versions: dict[int, tuple[int, int]] = {}
+        self._ended: asyncio.Future[None] = self._loop.create_future()
+        self._why: Exception | None = None
+        self._max_in_flight: int | None = None
+        self._slot_waiters: list[asyncio.Future[None]] = []
+
+    def __repr__(self) -> str:
+        return f"<connection to {self.address}, {'closed' if self.is_closed else f'{self.in_flight} in flight'}>"
+
+    @classmethod
+    async def open(
+        cls,
+        host: str,
+        port: int,
+        *,
+        client_id: str | None = None,
+        timeout_ms: float = 30_000,
+        connect_timeout_ms: float | None = None,
+        max_in_flight: int | None = None,
+    ) -> Connection:
+        """Connects and asks what the broker speaks.
+
+        :param timeout_ms: of each request that says nothing else; of the connecting too, unless
+            ``connect_timeout_ms`` is given.
+        :param max_in_flight: how many requests may be unanswered before :meth:`ask` waits.
+        :raises BrokerUnreachable: if there is no broker, or none in time.
+        """
+        connect_timeout_ms = timeout_ms if connect_timeout_ms is None else connect_timeout_ms
+        connection = cls(host, port, client_id=client_id, timeout_ms=timeout_ms)
+        try:
+            async with asyncio.timeout(connect_timeout_ms / 1000):
+                await connection._loop.create_connection(lambda: connection, host, port)
+                await connection._learn_versions(connect_timeout_ms)
+        except (TimeoutError, KafkaTimeout) as error:
+            connection._abort(error)
+            raise BrokerUnreachable(f"{host}:{port} did not answer within {connect_timeout_ms:.0f} ms") from error
+        except BrokerUnreachable:
+            raise
+        except OSError as error:
+            raise BrokerUnreachable(f"{host}:{port}: {error.strerror or error}") from error
+        except BaseException as error:
+            connection._abort(error)
+            raise
+        connection._max_in_flight = max_in_flight
+        return connection
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    @property
+    def is_closed(self) -> bool:
+        return self._why is not None
+
+    @property
+    def in_flight(self) -> int:
+        """How many requests wait for their answer."""
+        return len(self._waiting)
+
+    # -- versions
+
+    @property
+    def versions(self) -> Mapping[int, tuple[int, int]]:
+        """The lowest and highest version of each API key that the broker speaks, ours or not."""
+        return self._versions
+
+    def speaks(self, api: Api, version: int) -> bool:
+        lowest, highest = self._versions.get(api, (0, -1))
+        return lowest <= version <= highest and version in versions_of(api)
+
+    def version_of(self, api: Api, most: int | None = None) -> int:
+        """The highest version that both sides speak, and not above ``most``.
+
+        :raises UnsupportedByBroker: if there is none.
+        """
+        ours = versions_of(api)
+        lowest, highest = self._versions.get(api, (0, -1))
+        version = min(highest, ours[-1]) if most is None else min(highest, ours[-1], most)
+        if version < max(lowest, ours[0]):
+            theirs = f"speaks v{lowest} to v{highest}" if highest >= 0 else "does not have it"
+            wanted = f"v{ours[0]} to v{ours[-1] if most is None else most}"
+            raise UnsupportedByBroker(message=f"{api.label} is wanted in {wanted}, but {self.address} {theirs}")
+        return version
+
+    async def _learn_versions(self, timeout_ms: float) -> None:
+        fields = {"client_software_name": "headrace", "client_software_version": "0.1.0"}
+        version = _API_VERSIONS_VERSION
+        frame = await self._send(Api.API_VERSIONS, version, fields, timeout_ms=timeout_ms, is_raw=True)
+        if _ERROR_CODE.unpack_from(frame, _CORRELATION_ID.size)[0] == ErrorCode.unsupported_version.value:
+            version = 0
+            frame = await self._send(Api.API_VERSIONS, version, {}, timeout_ms=timeout_ms, is_raw=True)
+        answer = decode_response(Api.API_VERSIONS, version, bytes(frame))
+        self._versions = {int(key.api_key): (int(key.min_version), int(key.max_version)) for key in answer.api_keys}
+
+    # -- requests
+
+    async def ask(self, api: Api, *, version: int | None = None, timeout_ms: float | None = None, **fields: Any) -> Any:
+        """Sends a request and waits for its answer, a dataclass of kio's.
+
+        :raises KafkaTimeout: if it does not come in time; the connection is closed then.
+        :raises BrokerUnreachable: if the connection ends first.
+        """
+        await self._slot()
+        version = self.version_of(api) if version is None else version
+        return await self._send(api, version, fields, timeout_ms=timeout_ms)
+
+    async def ask_raw(
+        self, api: Api, *, version: int | None = None, timeout_ms: float | None = None, **fields: Any
+    ) -> memoryview:
+        """As :meth:`ask`, but the answer is its frame, from the correlation id on; see :func:`body_at`."""
+        await self._slot()
+        version = self.version_of(api) if version is None else version
+        return cast(memoryview, await self._send(api, version, fields, timeout_ms=timeout_ms, is_raw=True))
+
+    def send(
+        self,
+        api: Api,
+        version: int,
+        fields: Mapping[str, Any],
+        *,
+        timeout_ms: float | None = None,
+        is_raw: bool = False,
+        expects_answer: bool = True,
+    ) -> asyncio.Future[Any]:
+        """Sends a request now, however many are in flight; its answer comes in the future.
+
+        :param expects_answer: False for a Produce with acks=0: the future is done at once, with None.
+        """
+        return self._send(api, version, fields, timeout_ms=timeout_ms, is_raw=is_raw, expects_answer=expects_answer)
+
+    def _send(
+        self,
+        api: Api,
+        version: int,
+        fields: Mapping[str, Any],
+        *,
+        timeout_ms: float | None = None,
+        is_raw: bool = False,
+        expects_answer: bool = True,
+    ) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = self._loop.create_future()
+        if self._transport is None or self._why is not None:
+            future.set_exception(BrokerUnreachable(f"the connection to {self.address} is closed"))
+            return future
+        self._last_correlation_id = correlation_id = self._last_correlation_id % _MAX_CORRELATION_ID + 1
+        data = encode_request(api, version, correlation_id, self.client_id, fields)
+        if expects_answer:
+            timeout_ms = self._timeout_ms if timeout_ms is None else timeout_ms
+            timer = self._loop.call_later(timeout_ms / 1000, self._timed_out, correlation_id, timeout_ms)
+            self._waiting[correlation_id] = _Waiting(api, version, is_raw, future, timer)
+        else:
+            future.set_result(None)
+        self._transport.write(data)
+        return future
+
+    async def _slot(self) -> None:
+        """Waits until there may be one request more in flight."""
+        while self._max_in_flight is not None and self.in_flight >= self._max_in_flight and not self.is_closed:
+            waiter: asyncio.Future[None] = self._loop.create_future()
+            self._slot_waiters.append(waiter)
+            await waiter
+
+    def _wake_slot_waiters(self) -> None:
+        waiters, self._slot_waiters = self._slot_waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _timed_out(self, correlation_id: int, timeout_ms: float) -> None:
+        waiting = self._waiting.pop(correlation_id)
+        error = KafkaTimeout(f"{self.address} did not answer {waiting.api.label} within {timeout_ms:.0f} ms")
+        if not waiting.answer.done():
+            waiting.answer.set_exception(error)
+        self._abort(error)
+
+    # -- the end
+
+    async def close(self) -> None:
+        """Closes the socket; whatever is unanswered fails. Returns when it is closed."""
+        self._end(None)
+        if self._transport is not None:
+            self._transport.close()
+            await asyncio.shield(self._ended)
+
+    def _abort(self, error: BaseException) -> None:
+        self._end(error)
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _end(self, cause: BaseException | None) -> None:
+        """Fails all that wait; only the first reason counts."""
+        if self._why is not None:
+            return
+        detail = f": {cause}" if cause is not None and str(cause) else ""
+        self._why = BrokerUnreachable(f"the connection to {self.address} was closed{detail}")
+        waiting, self._waiting = self._waiting, {}
+        for request in waiting.values():
+            if request.timer is not None:
+                request.timer.cancel()
+            if not request.answer.done():
+                error = BrokerUnreachable(
+                    f"the connection to {self.address} ended before {request.api.label} was answered{detail}"
+                )
+                error.__cause__ = cause
+                request.answer.set_exception(error)
+        self._wake_slot_waiters()
+
+    # -- asyncio.BufferedProtocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        if self._why is not None:
+            self._transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end(exc)
+        if not self._ended.done():
+            self._ended.set_result(None)
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002  the frames know better
+        return self._frames.room()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._frames.received(nbytes)
+        try:
+            while (frame := self._frames.next_frame()) is not None:
+                self._answered(frame)
+        except (BadFrame, BadResponse) as error:
+            logger.error("%s: %s", self.address, error)
+            self._abort(error)
+
+    def _answered(self, frame: memoryview) -> None:
+        if len(frame) < _CORRELATION_ID.size:
+            raise BadResponse(f"an answer of {len(frame)} bytes")
+        (correlation_id,) = _CORRELATION_ID.unpack_from(frame)
+        waiting = self._waiting.pop(correlation_id, None)
+        if waiting is None:
+            raise BadResponse(f"an answer with the correlation id {correlation_id}, which nobody waits for")
+        if waiting.timer is not None:
+            waiting.timer.cancel()
+        if self._slot_waiters:
+            self._wake_slot_waiters()
+        if waiting.answer.done():
+            return  # whoever asked was cancelled
+        if waiting.is_raw:
+            waiting.answer.set_result(self._own(frame))
+            return
+        try:
+            waiting.answer.set_result(decode_response(waiting.api, waiting.version, bytes(frame)))
+        except BadResponse as error:
+            waiting.answer.set_exception(error)
+            raise
+
+    def _own(self, frame: memoryview) -> memoryview:
+        """A frame that stays as it is when more is received."""
+        if len(frame) <= _COPIED_BYTES:
+            return memoryview(bytes(frame))
+        self._frames.give_away()
+        return frame
+
+
+async def close_all(connections: Iterable[Connection]) -> None:
+    for connection in list(connections):
+        await connection.close()
