@@ -27,10 +27,13 @@ No I/O and no clock in here: ``now_ms`` is monotonic and comes with each call. N
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from math import ceil
+from random import random
 
 from headrace.client.buffer_pool import BufferPool
 from headrace.client.partitioners import LoadTable
 from headrace.client.producer_batch import ProducerBatch, record_bound_bytes
+from headrace.client.retry import Backoff
 from headrace.protocol.record_body import Headers
 from headrace.protocol.records import NO_PRODUCER_ID, NO_SEQUENCE, Codec
 
@@ -78,14 +81,11 @@ class AccumulatorOptions:
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 1000
 
-    def backoff_ms(self, attempts: int) -> int:
-        """How long a batch waits after so many failures, one at least: twice as long each time, up to the most."""
-        return min(self.retry_backoff_ms << min(attempts - 1, 30), self.retry_backoff_max_ms)
-
 
 class Accumulator:
-    def __init__(self, options: AccumulatorOptions, pool: BufferPool) -> None:
+    def __init__(self, options: AccumulatorOptions, pool: BufferPool, *, random: Callable[[], float] = random) -> None:
         self.options = options
+        self._backoff = Backoff(options.retry_backoff_ms, options.retry_backoff_max_ms, random=random)
         self.pool = pool
         self.queues: dict[tuple[str, int], PartitionQueue] = {}
         self.is_closed = False
@@ -188,15 +188,10 @@ class Accumulator:
         """How long until the head of a queue may go; 0 or less: now."""
         batch = queue.batches[0]
         if batch.attempts:  # It was ready once; only its backoff holds it.
-            return self._backoff_left_ms(batch, now_ms)
+            return batch.retry_at_ms - now_ms
         if send_all or len(queue.batches) > 1 or batch.is_full:
             return 0
         return batch.created_ms + self.options.linger_ms - now_ms
-
-    def _backoff_left_ms(self, batch: ProducerBatch, now_ms: int) -> int:
-        if not batch.attempts:
-            return 0
-        return batch.last_attempt_ms + self.options.backoff_ms(batch.attempts) - now_ms
 
     def drain(
         self, node_id: int, partitions: Sequence[tuple[str, int]], now_ms: int, max_request_bytes: int
@@ -215,7 +210,7 @@ class Accumulator:
             if queue is None or not queue.batches or self._is_held(queue):
                 continue
             batch = queue.batches[0]
-            if self._backoff_left_ms(batch, now_ms) > 0:
+            if batch.attempts and batch.retry_at_ms > now_ms:
                 continue
             if drained and size_bytes + batch.size_bytes > max_request_bytes:
                 self._drain_from[node_id] = at
@@ -274,7 +269,7 @@ class Accumulator:
         """Put a batch that failed back to the front, to be sent again once it has backed off."""
         assert not batch.is_done, "an expired batch is completed, not sent again"
         batch.attempts += 1
-        batch.last_attempt_ms = now_ms
+        batch.retry_at_ms = now_ms + ceil(self._backoff.delay_ms(batch.attempts))
         self._requeue(self.queues[batch.topic, batch.partition], batch)
 
     def _requeue(self, queue: PartitionQueue, batch: ProducerBatch) -> None:

@@ -42,8 +42,8 @@ _LISTED = len(_VARINTS)
 class ProducerBatch:
     __slots__ = (
         "attempts", "base_sequence", "base_timestamp_ms", "body", "created_ms", "data", "is_done", "is_open",
-        "last_attempt_ms", "limit_bytes", "max_timestamp_ms", "number", "packed", "partition", "record_count",
-        "reserved_bytes", "slots", "topic",
+        "limit_bytes", "max_timestamp_ms", "number", "packed", "partition", "record_count",
+        "reserved_bytes", "retry_at_ms", "slots", "topic",
     )  # fmt: skip
 
     def __init__(
@@ -64,7 +64,8 @@ class ProducerBatch:
         self.is_open = True
         self.is_done = False
         self.attempts = 0
-        self.last_attempt_ms = created_ms
+        #: Until then it backs off; of meaning only after a failed attempt.
+        self.retry_at_ms = created_ms
         self.base_sequence = NO_SEQUENCE
         #: The records in their codec, once sealed in one that is not ``none``.
         self.packed: bytes | None = None
