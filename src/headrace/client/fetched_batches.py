@@ -1,0 +1,48 @@
+"""What of a fetched run of batches a reader may see, told batch by batch from the headers.
+
+Control batches are for nobody. With ``read_committed`` neither are those of aborted transactions: the broker lists for
+each its producer and first offset; from there on, that producer's transactional batches are hidden up to its next abort
+marker. Hidden batches still move the position on. Nothing is decompressed but the one record of a control batch.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from headrace.protocol.record_body import ControlKind, decode_records, read_control_kind
+from headrace.protocol.records import BatchHeader, iter_headers
+
+
+class AbortedTransaction(NamedTuple):
+    producer_id: int
+    first_offset: int
+
+
+class FetchedBatch(NamedTuple):
+    header: BatchHeader
+    #: The whole batch with its header, a view of the answer.
+    data: memoryview
+    is_visible: bool
+
+
+def read_batches(
+    data: memoryview, aborted: Iterable[AbortedTransaction] | None, from_offset: int
+) -> Iterator[FetchedBatch]:
+    """The whole batches that end at or behind an offset.
+
+    :param aborted: as the broker listed them; none for ``read_uncommitted``.
+    """
+    to_come = sorted(aborted or (), key=lambda one: one.first_offset, reverse=True)
+    aborting: set[int] = set()
+    for at, header in iter_headers(data):
+        batch = data[at : at + header.size_bytes]
+        while to_come and to_come[-1].first_offset <= header.last_offset:
+            aborting.add(to_come.pop().producer_id)
+        is_visible = not header.is_control and not (header.is_transactional and header.producer_id in aborting)
+        if header.is_control and header.producer_id in aborting and _is_abort(batch):
+            aborting.discard(header.producer_id)
+        if header.last_offset >= from_offset:
+            yield FetchedBatch(header, batch, is_visible)
+
+
+def _is_abort(batch: memoryview) -> bool:
+    return read_control_kind(decode_records(batch)[0].key) == ControlKind.abort
