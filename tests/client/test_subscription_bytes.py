@@ -136,3 +136,14 @@ def test_any_bytes_are_read_or_refused(data):
 def test_cut_bytes_are_refused(data):
     with pytest.raises(Unreadable):
         decode_subscription(data)
+
+
+def test_the_bytes_of_apache_kafka_4_3():
+    owned = (TopicPartition("a", 0), TopicPartition("a", 2))
+    subscription = Subscription(("b", "a"), None, owned[1:], 9, "r")
+    assert encode_subscription(subscription).hex() == (
+        "000300000002000161000162ffffffff00000001000161000000010000000200000009000172"
+    )
+    assert encode_assignment(Assignment(owned)).hex() == "000300000001000161000000020000000000000002ffffffff"
+    assert encode_sticky_user_data(StickyUserData(owned, 7)).hex() == "0000000100016100000002000000000000000200000007"
+    assert encode_cooperative_user_data(-1).hex() == "ffffffff"
