@@ -23,6 +23,12 @@ def test_round_robin_takes_turns_among_those_with_a_leader():
     assert [robin.partition("u", 3, []) for _ in range(4)] == [0, 1, 2, 0]
 
 
+def test_only_uniform_sticky_chooses_again_for_a_new_batch():
+    assert not RoundRobin().on_batch_done("t", 0, 3, [0, 1, 2])
+    assert not Adaptive(100).on_batch_done("t", 0, 3, [0, 1, 2])
+    assert UniformSticky().on_batch_done("t", 0, 3, [0, 1, 2])
+
+
 def test_uniform_sticky_stays_until_a_batch_is_done_and_then_takes_another():
     sticky = UniformSticky(fixed(1, 0, 1))
     assert [sticky.partition("t", 3, [0, 1, 2]) for _ in range(3)] == [1, 1, 1]

@@ -145,6 +145,14 @@ class Accumulator:
         self._incomplete[batch] = None
         return batch
 
+    def has_room(self, topic: str, partition: int, size_bytes: int) -> bool:
+        """Whether a record of about this size needs no new batch: what KIP-480 asks before it stays."""
+        queue = self.queues.get((topic, partition))
+        if queue is None or not queue.batches:
+            return False
+        batch = queue.batches[-1]
+        return batch.is_open and len(batch.body) + size_bytes <= batch.limit_bytes
+
     def memory_for(self, key: bytes | None, value: bytes | None, headers: Headers) -> int:
         """What a new batch for this record takes from the pool."""
         return max(self.options.batch_size_bytes, record_bound_bytes(key, value, headers))

@@ -47,8 +47,18 @@ class Partitioner:
     def partition(self, topic: str, partition_count: int, available: Sequence[int]) -> int:
         raise NotImplementedError
 
-    def on_batch_done(self, topic: str, partition: int, partition_count: int, available: Sequence[int]) -> None:
-        """A record did not fit into the partition's batch: the next one would open a new batch."""
+    def on_batch_done(
+        self,
+        topic: str,  # noqa: ARG002
+        partition: int,  # noqa: ARG002
+        partition_count: int,  # noqa: ARG002
+        available: Sequence[int],  # noqa: ARG002
+    ) -> bool:
+        """The record would open a new batch in the partition. True: ask again, the choice may be another now.
+
+        Only who says so is asked twice for a record; a round robin that were would skip every other partition.
+        """
+        return False
 
     def on_appended(self, topic: str, size_bytes: int, *, is_batch_done: bool) -> None:
         """A record went where ``partition`` said."""
@@ -78,12 +88,13 @@ class UniformSticky(Partitioner):
             current = self._current[topic] = _drawn(self._draw, partition_count, available)
         return current
 
-    def on_batch_done(self, topic: str, partition: int, partition_count: int, available: Sequence[int]) -> None:
+    def on_batch_done(self, topic: str, partition: int, partition_count: int, available: Sequence[int]) -> bool:
         if self._current.get(topic) != partition:
-            return  # Another batch of the same partition was done already, and the choice made.
+            return True  # Another batch of the same partition was done already, and the choice made.
         others = [index for index in (available or range(partition_count)) if index != partition]
         if others:
             self._current[topic] = others[self._draw(len(others))]
+        return bool(others)
 
 
 class _Sticky:
