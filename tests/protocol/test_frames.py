@@ -62,3 +62,15 @@ def test_the_buffer_shrinks_when_small_frames_follow_a_big_one() -> None:
     receive(reader, framed(b"small"))
     reader.room()
     assert reader.capacity_bytes == INITIAL_BYTES
+
+
+def test_a_buffer_given_away_is_not_written_to_again() -> None:
+    reader = FrameReader(10**6)
+    stream = framed(b"first", b"second")
+    reader.room()[: len(stream) - 1] = stream[:-1]
+    reader.received(len(stream) - 1)
+    first = reader.next_frame()
+    assert first is not None
+    reader.give_away()
+    assert receive(reader, stream[-1:] + framed(b"third" * INITIAL_BYTES)) == [b"second", b"third" * INITIAL_BYTES]
+    assert first == b"first"

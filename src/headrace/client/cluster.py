@@ -111,12 +111,13 @@ class Cluster:
         self.metadata.invalidate()
 
     def is_stale(self) -> bool:
-        return self.metadata.is_stale(self.clock.monotonic_ms(), self.config.metadata_max_age_ms)
+        config = self.config
+        return self.metadata.is_stale(self.clock.monotonic_ms(), config.metadata_max_age_ms, config.retry_backoff_ms)
 
-    async def ensure_fresh(self) -> None:
+    async def ensure_fresh(self, *, timeout_ms: float | None = None) -> None:
         """Refreshes metadata that is old, or known to be wrong."""
         if self.is_stale():
-            await self.refresh()
+            await self.refresh(timeout_ms=timeout_ms)
 
     async def refresh(
         self,
@@ -153,26 +154,27 @@ class Cluster:
 
         :raises UnknownTopic: if it is not there and does not come in time.
         """
+        if (found := self.partitions(topic)) and not self.is_stale():
+            return found
         deadline = self._deadline(timeout_ms)
         attempts = 0
-        while not (found := self.partitions(topic)) or (attempts == 0 and self.is_stale()):
+        while True:
             await self.refresh([topic], create=create, timeout_ms=deadline.left_ms())
+            if found := self.partitions(topic):
+                return found
             info = self.metadata.topics.get(topic)
             code = ErrorCode.unknown_topic_or_partition if info is None else info.error
-            if code is ErrorCode.none:
-                continue
-            is_hopeless = not create and code is ErrorCode.unknown_topic_or_partition
             attempts += 1
-            if is_hopeless or not is_retriable(code):
+            if not is_retriable(code) or (not create and code is ErrorCode.unknown_topic_or_partition):
                 raise error_for(code, f"the topic {topic!r}")
-            if deadline.has_passed():
+            delay_ms = self._backoff.delay_ms(attempts)
+            if delay_ms >= deadline.left_ms():
                 raise UnknownTopic(
                     code,
-                    f"there is no topic {topic!r} after {deadline.timeout_ms:.0f} ms; create it, or let the broker "
+                    f"there is no topic {topic!r} within {deadline.timeout_ms:.0f} ms; create it, or let the broker "
                     "do so (auto.create.topics.enable)",
                 )
-            await self._pause(self._backoff.delay_ms(attempts), deadline)
-        return found
+            await self._pause(delay_ms, deadline)
 
     # -- connections
 
@@ -301,7 +303,7 @@ class Cluster:
         """Asks one broker."""
 
         async def connect(deadline: Deadline) -> Connection:
-            await self.ensure_fresh()
+            await self.ensure_fresh(timeout_ms=deadline.left_ms())
             return await self._connect(self._node(node_id), "", deadline)
 
         return await self._ask(connect, api, version, timeout_ms, codes, fields)
@@ -329,8 +331,7 @@ class Cluster:
         """Asks the broker that metadata names as the controller."""
 
         async def connect(deadline: Deadline) -> Connection:
-            if self.is_stale():
-                await self.refresh(timeout_ms=deadline.left_ms())
+            await self.ensure_fresh(timeout_ms=deadline.left_ms())
             controller = self.metadata.nodes.get(self.metadata.controller_id)
             return await self._connect(controller or self._least_loaded(), "", deadline)
 

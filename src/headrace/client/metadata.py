@@ -22,11 +22,17 @@ class Metadata:
         self.followed: set[str] = set()
         self._updated_at_ms: int | None = None
         self._is_wanted = True
+        self._is_of_passage = False
 
     # -- age
 
-    def is_stale(self, now_ms: int, max_age_ms: int) -> bool:
-        return self._is_wanted or self._updated_at_ms is None or now_ms - self._updated_at_ms >= max_age_ms
+    def is_stale(self, now_ms: int, max_age_ms: int, retry_ms: int) -> bool:
+        """
+        :param retry_ms: how soon to look again at a topic that had no leader yet.
+        """
+        if self._is_wanted or self._updated_at_ms is None:
+            return True
+        return now_ms - self._updated_at_ms >= (min(retry_ms, max_age_ms) if self._is_of_passage else max_age_ms)
 
     def invalidate(self) -> None:
         """Says that something turned out wrong; the next who needs metadata refreshes it."""
@@ -44,7 +50,8 @@ class Metadata:
         found = {topic.name: self._topic(topic) for topic in answer.topics}
         self.topics = found if is_of_all_topics else {**self.topics, **found}
         self._updated_at_ms = now_ms
-        self._is_wanted = any(_needs_another_look(topic) for topic in found.values() if topic.name in self.followed)
+        self._is_wanted = False
+        self._is_of_passage = any(_is_of_passage(found[name]) for name in self.followed & found.keys())
 
     def forget(self, topics: Iterable[str]) -> None:
         for topic in topics:
@@ -111,7 +118,7 @@ def _newer(before: PartitionInfo | None, now: PartitionInfo) -> PartitionInfo:
     return before if before is not None and before.leader_epoch > now.leader_epoch >= 0 else now
 
 
-def _needs_another_look(topic: TopicInfo) -> bool:
+def _is_of_passage(topic: TopicInfo) -> bool:
     """Whether the answer was one of passage: a topic just made, a partition without a leader."""
     return topic.error in (ErrorCode.leader_not_available, ErrorCode.unknown_topic_or_partition) or any(
         partition.leader_id < 0 for partition in topic.partitions

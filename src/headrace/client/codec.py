@@ -1,0 +1,107 @@
+"""Requests into frames and answers out of frames, without I/O: the mirror image of ``protocol.api``.
+
+A request is ``length int32, api_key int16, api_version int16, correlation_id int32, client_id nullable string``, in
+flexible versions an empty tag section, then the body, written by the same compiled encoders that the broker answers
+with. An answer is the correlation id, in flexible versions tagged fields, then the body, read by kio.
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from struct import Struct
+from typing import Any, NamedTuple
+
+from headrace.client.errors import BadResponse
+from headrace.protocol.api import Api
+from headrace.protocol.encoder import Encode, encoder_of, put_string
+from headrace.protocol.kio import (
+    Reader,
+    UnknownTag,
+    decode_failures,
+    entity_reader,
+    load_request_schema,
+    load_response_schema,
+)
+from headrace.protocol.unknown_tags import without_unknown_tags
+
+_PREFIX = Struct(">ihhi")  # length, API, version, correlation id
+_LENGTH = Struct(">i")
+_CORRELATION_ID_BYTES = 4
+
+
+class Codec(NamedTuple):
+    """What is needed to write one version of a request and to read its answer."""
+
+    encode: Encode
+    read: Reader
+    response_schema: type
+    has_tagged_request_header: bool
+    has_tagged_response_header: bool
+
+
+@cache
+def codec(api: Api, version: int) -> Codec:
+    request, response = load_request_schema(api, version), load_response_schema(api, version)
+    return Codec(
+        encode=encoder_of(request),
+        read=entity_reader(response),
+        response_schema=response,
+        has_tagged_request_header=int(request.__header_schema__.__version__) >= 2,
+        has_tagged_response_header=int(response.__header_schema__.__version__) >= 1,
+    )
+
+
+def encode_request(
+    api: Api, version: int, correlation_id: int, client_id: str | None, fields: Mapping[str, Any]
+) -> bytearray:
+    """A request with its length before it."""
+    how = codec(api, version)
+    out = bytearray(_PREFIX.pack(0, api, version, correlation_id))
+    put_string(out, client_id)
+    if how.has_tagged_request_header:
+        out.append(0)
+    how.encode(out, fields, [])
+    _LENGTH.pack_into(out, 0, len(out) - _LENGTH.size)
+    return out
+
+
+def body_at(api: Api, version: int, frame: bytes | memoryview) -> int:
+    """Where the body of an answer begins in its frame."""
+    at = _CORRELATION_ID_BYTES
+    if codec(api, version).has_tagged_response_header:
+        tags, at = _uvarint(frame, at)
+        for _ in range(tags):
+            _, at = _uvarint(frame, at)
+            size_bytes, at = _uvarint(frame, at)
+            at += size_bytes
+    return at
+
+
+def decode_response(api: Api, version: int, frame: bytes) -> Any:
+    """The answer in a frame, as kio's dataclass.
+
+    :raises BadResponse: if it is none of that API and version.
+    """
+    how = codec(api, version)
+    try:
+        at = body_at(api, version, frame)
+        try:
+            return how.read(frame, at)[0]
+        except UnknownTag:
+            return how.read(without_unknown_tags(how.response_schema, memoryview(frame)[at:]), 0)[0]
+    except _unreadable() as error:
+        raise BadResponse(f"an answer to {api.label} v{version} that cannot be read: {error}") from error
+
+
+def _unreadable() -> tuple[type[Exception], ...]:
+    return (*decode_failures(), IndexError, KeyError)
+
+
+def _uvarint(data: bytes | memoryview, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
