@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import sys
 from dataclasses import dataclass, field
+from math import isnan
 
 import servers
 
@@ -28,7 +29,7 @@ class Row:
 
     @property
     def verdict(self) -> str:
-        if self.bar == float("inf"):
+        if self.bar == float("inf") or isnan(self.ratio):
             return ""
         is_reached = self.ratio <= self.bar if self.relation == "<=" else self.ratio >= self.bar
         return "reached" if is_reached else "**not reached**"
@@ -58,7 +59,7 @@ class Table:
             "",
             "| | Apache Kafka 4.3.0 | Headrace | ratio | to reach | |",
             "|---|---|---|---|---|---|",
-            *(row.line for row in self.rows.values()),
+            *(row.line for row in self.rows.values() if not (isnan(row.apache) and isnan(row.headrace))),
         ]
         return "\n".join([*lines, "", *more])
 
