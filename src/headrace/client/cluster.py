@@ -1,8 +1,6 @@
 """A cluster as a client sees it: who leads what, over which socket, and again if it fails.
 
-Connections are kept by broker and purpose: a coordinator has one of its own, so that heartbeats do not wait behind a
-long fetch. A broker that cannot be reached is left alone for a while (``reconnect.backoff.ms``, doubling). Metadata is
-refreshed by whoever needs it and finds it old or known to be wrong; there is no task in the background.
+Metadata is refreshed by whoever needs it and finds it old or known to be wrong; there is no task in the background.
 
 The ``ask_*`` helpers send one request to where it belongs and try again, after a growing pause, while the failure may
 pass (no connection, a timeout, a retriable code) and there is time. A code that is not retriable comes back in the
@@ -18,11 +16,10 @@ from typing import Any, Literal, Self, TypeVar
 from uuid import UUID
 
 from headrace.client.config import ClientConfig, parse_address
-from headrace.client.connection import Connection, close_all
+from headrace.client.connection import Connection
 from headrace.client.errors import (
     BrokerError,
     BrokerUnreachable,
-    ClientClosed,
     ErrorCode,
     HeadraceError,
     KafkaTimeout,
@@ -31,6 +28,7 @@ from headrace.client.errors import (
     is_retriable,
 )
 from headrace.client.metadata import Metadata
+from headrace.client.pool import ConnectionPool
 from headrace.client.retry import Backoff, Deadline
 from headrace.client.types import Node, PartitionInfo
 from headrace.protocol.api import Api
@@ -61,15 +59,10 @@ class Cluster:
         self.clock: Clock = clock or SystemClock()
         self._sleep = sleep
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
-        self._reconnect_backoff = Backoff(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms)
         self._bootstrap = {-1 - at: Node(-1 - at, *parse_address(s)) for at, s in enumerate(config.bootstrap_servers)}
-        self._connections: dict[tuple[int, str], Connection] = {}
-        self._locks: dict[tuple[int, str], asyncio.Lock] = {}
-        #: Of each address that failed: how often in a row, and until when it is left alone.
-        self._failures: dict[tuple[str, int], tuple[int, float]] = {}
+        self._pool = ConnectionPool(config, self.clock, self._pause)
         self._coordinators: dict[tuple[CoordinatorKind, str], Node] = {}
         self._refreshing = asyncio.Lock()
-        self._is_closed = False
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -86,9 +79,7 @@ class Cluster:
         await self.refresh(timeout_ms=timeout_ms)
 
     async def close(self) -> None:
-        self._is_closed = True
-        connections, self._connections = self._connections, {}
-        await close_all(connections.values())
+        await self._pool.close()
 
     # -- metadata
 
@@ -196,53 +187,16 @@ class Cluster:
         return node
 
     def _least_loaded(self) -> Node:
-        """A broker that is connected and has the fewest requests waiting, or else one not known to be down."""
-        open_ones = [
-            (connection.in_flight, node_id)
-            for (node_id, purpose), connection in self._connections.items()
-            if not purpose and not connection.is_closed and node_id in self.metadata.nodes
-        ]
-        if open_ones:
-            return self._node(min(open_ones)[1])
-        known, bootstrap = list(self.metadata.nodes.values()), list(self._bootstrap.values())
+        known = self.nodes
         shuffle(known)
-        candidates = [*known, *bootstrap]
-        untried = [node for node in candidates if (node.host, node.port) not in self._failures]
-        if untried:
-            return untried[0]
-        return min(candidates, key=lambda node: self._failures[node.host, node.port][1])
+        return self._pool.least_loaded([*known, *self._bootstrap.values()])
 
     async def _connect(self, node: Node, purpose: str, deadline: Deadline) -> Connection:
-        key = (node.id, purpose)
-        async with self._locks.setdefault(key, asyncio.Lock()):
-            self._raise_if_closed()
-            connection = self._connections.get(key)
-            if connection is not None and not connection.is_closed:
-                if (connection.host, connection.port) == (node.host, node.port):
-                    return connection
-                await connection.close()  # the broker has moved
-            failures, not_before_ms = self._failures.get((node.host, node.port), (0, 0.0))
-            await self._pause(not_before_ms - self.clock.monotonic_ms(), deadline)
-            try:
-                connection = await Connection.open(
-                    node.host,
-                    node.port,
-                    client_id=self.config.client_id,
-                    timeout_ms=self.config.request_timeout_ms,
-                    connect_timeout_ms=min(self.config.socket_connection_setup_timeout_ms, max(1, deadline.left_ms())),
-                )
-            except BrokerUnreachable:
-                pause_ms = self._reconnect_backoff.delay_ms(failures + 1)
-                self._failures[node.host, node.port] = (failures + 1, self.clock.monotonic_ms() + pause_ms)
-                self._connections.pop(key, None)
-                self.invalidate()
-                raise
-            self._failures.pop((node.host, node.port), None)
-            if self._is_closed:
-                await connection.close()
-                self._raise_if_closed()
-            self._connections[key] = connection
-            return connection
+        try:
+            return await self._pool.connect(node, purpose, deadline)
+        except BrokerUnreachable:
+            self.invalidate()  # it may have moved
+            raise
 
     # -- coordinators
 
@@ -379,7 +333,7 @@ class Cluster:
         """Tries until it works, cannot work, or the time is up."""
         failures: list[HeadraceError] = []
         while True:
-            self._raise_if_closed()
+            self._pool.raise_if_closed()
             try:
                 return await attempt()
             except HeadraceError as error:
@@ -393,12 +347,13 @@ class Cluster:
             await self._pause(delay_ms, deadline)
 
     def _gave_up(self, what: str, failures: list[HeadraceError], deadline: Deadline) -> HeadraceError:
-        reasons = "; ".join(dict.fromkeys(str(error) for error in failures))
+        hint = f". Is there a broker at {', '.join(self.config.bootstrap_servers)} (bootstrap_servers)?"
+        # A request that first needed metadata failed by a failure that says the same already.
+        reasons = "; ".join(dict.fromkeys(str(error).removesuffix(hint) for error in failures))
         times = "once" if len(failures) == 1 else f"{len(failures)} times"
         message = f"{what} failed {times} within {deadline.timeout_ms:.0f} ms: {reasons}"
         if isinstance(failures[-1], BrokerUnreachable):
-            servers = ", ".join(self.config.bootstrap_servers)
-            return BrokerUnreachable(f"{message}. Is there a broker at {servers} (bootstrap_servers)?")
+            return BrokerUnreachable(message + hint)
         return KafkaTimeout(message)
 
     def _no_leader(self, topic: str, partition: int) -> HeadraceError:
@@ -422,10 +377,6 @@ class Cluster:
         delay_ms = min(delay_ms, deadline.left_ms())
         if delay_ms > 0:
             await self._sleep(delay_ms / 1000)
-
-    def _raise_if_closed(self) -> None:
-        if self._is_closed:
-            raise ClientClosed("the client is closed")
 
 
 def top_code(answer: Any) -> Iterable[ErrorCode]:

@@ -11,7 +11,7 @@ and, if large, not copied: its owner gets the very buffer that it was received i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from logging import getLogger
 from struct import Struct
 from typing import Any, NamedTuple, cast
@@ -21,7 +21,7 @@ from headrace.client.errors import BadResponse, BrokerUnreachable, ErrorCode, Ka
 from headrace.protocol.api import Api, versions_of
 from headrace.protocol.frames import BadFrame, FrameReader
 
-__all__ = ["Connection", "body_at", "close_all"]
+__all__ = ["Connection", "body_at"]
 
 logger = getLogger(__name__)
 
@@ -316,8 +316,3 @@ class Connection(asyncio.BufferedProtocol):
             return memoryview(bytes(frame))
         self._frames.give_away()
         return frame
-
-
-async def close_all(connections: Iterable[Connection]) -> None:
-    for connection in list(connections):
-        await connection.close()

@@ -1,0 +1,98 @@
+"""The open connections of a client, one a broker and purpose.
+
+A purpose keeps apart what must not wait for each other: a coordinator's heartbeats, and a fetch that the broker holds.
+An address that failed is left alone for a while: ``reconnect.backoff.ms``, doubling up to ``reconnect.backoff.max.ms``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from headrace.client.config import ClientConfig
+from headrace.client.connection import Connection
+from headrace.client.errors import BrokerUnreachable, ClientClosed
+from headrace.client.retry import Backoff, Deadline
+from headrace.client.types import Node
+from headrace.runtime.clock import Clock
+
+
+class ConnectionPool:
+    def __init__(self, config: ClientConfig, clock: Clock, pause: Callable[[float, Deadline], Awaitable[None]]) -> None:
+        """
+        :param pause: waits for so many milliseconds, or until the deadline.
+        """
+        self._config = config
+        self._clock = clock
+        self._pause = pause
+        self._backoff = Backoff(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms)
+        self._connections: dict[tuple[int, str], Connection] = {}
+        self._locks: dict[tuple[int, str], asyncio.Lock] = {}
+        #: Of each address that failed: how often in a row, and until when it is left alone.
+        self._failures: dict[tuple[str, int], tuple[int, float]] = {}
+        self.is_closed = False
+
+    async def close(self) -> None:
+        self.is_closed = True
+        connections, self._connections = self._connections, {}
+        for connection in connections.values():
+            await connection.close()
+
+    def raise_if_closed(self) -> None:
+        if self.is_closed:
+            raise ClientClosed("the client is closed")
+
+    def least_loaded(self, nodes: Sequence[Node]) -> Node:
+        """The broker that is connected and has the fewest requests waiting; else the first that is not known to be
+        down; else the one that may be tried again the soonest."""
+        loads = [(c.in_flight, at) for at, node in enumerate(nodes) if (c := self._open_to(node, "")) is not None]
+        if loads:
+            return nodes[min(loads)[1]]
+        return min(nodes, key=lambda node: self._failures.get((node.host, node.port), (0, 0.0))[1])
+
+    async def connect(self, node: Node, purpose: str, deadline: Deadline) -> Connection:
+        """An open connection to a broker. If there is none, one attempt is made, after the pause that is due.
+
+        :raises BrokerUnreachable: if it fails.
+        """
+        key = (node.id, purpose)
+        async with self._locks.setdefault(key, asyncio.Lock()):
+            self.raise_if_closed()
+            connection = self._open_to(node, purpose)
+            if connection is not None:
+                return connection
+            stale = self._connections.pop(key, None)
+            if stale is not None:
+                await stale.close()
+            connection = await self._open(node, deadline)
+            if self.is_closed:
+                await connection.close()
+                self.raise_if_closed()
+            self._connections[key] = connection
+            return connection
+
+    def _open_to(self, node: Node, purpose: str) -> Connection | None:
+        """None too if the broker has moved to another address since."""
+        connection = self._connections.get((node.id, purpose))
+        if connection is None or connection.is_closed or (connection.host, connection.port) != (node.host, node.port):
+            return None
+        return connection
+
+    async def _open(self, node: Node, deadline: Deadline) -> Connection:
+        address = (node.host, node.port)
+        failures, not_before_ms = self._failures.get(address, (0, 0.0))
+        await self._pause(not_before_ms - self._clock.monotonic_ms(), deadline)
+        try:
+            connection = await Connection.open(
+                node.host,
+                node.port,
+                client_id=self._config.client_id,
+                timeout_ms=self._config.request_timeout_ms,
+                connect_timeout_ms=min(self._config.socket_connection_setup_timeout_ms, max(1, deadline.left_ms())),
+            )
+        except BrokerUnreachable:
+            pause_ms = self._backoff.delay_ms(failures + 1)
+            self._failures[address] = (failures + 1, self._clock.monotonic_ms() + pause_ms)
+            raise
+        self._failures.pop(address, None)
+        return connection
