@@ -51,10 +51,10 @@ class ClientConfig:
 
     bootstrap_servers: tuple[str, ...] = option((), "host:port of some brokers; the others are learned from them")
     client_id: str = option("", "a name for logs and quotas")
-    connections_max_idle_ms: int = option(540_000, "close a connection not used for so long", least=-1)
+    connections_max_idle_ms: int = option(540_000, "taken, without effect: the broker closes idle ones", least=-1)
     metadata_max_age_ms: int = option(300_000, "ask again who leads what after so long, even without an error")
-    receive_buffer_bytes: int = option(65_536, "SO_RCVBUF; -1 leaves it to the system", least=-1)
-    send_buffer_bytes: int = option(131_072, "SO_SNDBUF; -1 leaves it to the system", least=-1)
+    receive_buffer_bytes: int = option(65_536, "taken, without effect: the system sizes buffers better", least=-1)
+    send_buffer_bytes: int = option(131_072, "taken, without effect: the system sizes buffers better", least=-1)
     reconnect_backoff_ms: int = option(50, "wait before connecting again to a broker that failed; doubles")
     reconnect_backoff_max_ms: int = option(1_000, "the longest such wait")
     request_timeout_ms: int = option(30_000, "how long a request may stay unanswered")
@@ -147,7 +147,7 @@ class ProducerConfig(ClientConfig):
     partitioner_availability_timeout_ms: int = option(0, "leave out partitions that block for so long; 0 never does")
     partitioner_class: Any = option(None, "a partitioner of your own, or the name of one of ours")
     partitioner_ignore_keys: bool = option(False, "do not choose the partition by the key")
-    receive_buffer_bytes: int = option(32_768, "SO_RCVBUF; -1 leaves it to the system", least=-1)
+    receive_buffer_bytes: int = option(32_768, "taken, without effect: the system sizes buffers better", least=-1)
     retries: int = option(
         _INT32_MAX, "how often a failed batch is sent again; the delivery timeout is the better bound"
     )
@@ -250,7 +250,7 @@ _JAVA_ASSIGNORS = {
 
 @dataclass(frozen=True, kw_only=True)
 class AdminConfig(ClientConfig):
-    connections_max_idle_ms: int = option(300_000, "close a connection not used for so long", least=-1)
+    connections_max_idle_ms: int = option(300_000, "taken, without effect: the broker closes idle ones", least=-1)
     default_api_timeout_ms: int = option(60_000, "how long a call may take that says nothing else")
     retries: int = option(_INT32_MAX, "how often a failed request is sent again; the timeout is the better bound")
 
