@@ -121,16 +121,27 @@ def write_values(
             for partition, offset, _, metadata in commit.partitions
         ]  # fmt: skip
     tail = _tail(now_ms, commit.topic_id)
-    pack_head = _HEAD.pack
+    pack_key, pack_value = _whole_key(len(key_start)).pack, _whole_value(len(tail)).pack
     return [
         (
-            key_start + pack_partition(partition),
-            pack_head(_VERSION, offset, leader_epoch, 1) + tail
+            pack_key(key_start, partition),
+            pack_value(_VERSION, offset, leader_epoch, 1, tail)
             if not metadata
             else _with_metadata(offset, leader_epoch, metadata, tail, now_ms, commit.topic_id),
         )
         for partition, offset, leader_epoch, metadata in commit.partitions
     ]
+
+
+@lru_cache(maxsize=1000)
+def _whole_key(start_bytes: int) -> Struct:
+    return Struct(f">{start_bytes}si")
+
+
+@lru_cache(maxsize=2)
+def _whole_value(tail_bytes: int) -> Struct:
+    """A value with no metadata."""
+    return Struct(f">hqiB{tail_bytes}s")
 
 
 def _tail(now_ms: int, topic_id: UUID | None) -> bytes:

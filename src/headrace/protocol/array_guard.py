@@ -129,6 +129,19 @@ class _Source:
         self._flush()
         return self._function()
 
+    def _steps(self) -> list[str]:
+        """Past one entity without arrays."""
+        for field in fields(self._schema):
+            if "tag" not in field.metadata:
+                self._skip(FieldKind(field))
+        self._flush()
+        if self._flexible:
+            self._lines += [
+                "tag_count = frame[at]; at += 1",
+                "if tag_count: at = skip_tags(frame, at, end, tag_count, {})",
+            ]
+        return self._lines
+
     def _function(self) -> Guard:
         body = "\n".join(f"    {line}" for line in self._lines)
         exec(f"def guard(frame, at, end):\n{body}\n    return at\n", self._namespace)
@@ -187,7 +200,9 @@ class _Source:
             return
         self._lines.append("if count > end - at: raise too_large(count, end - at)")
         self._lines.append("for _ in range(count):")
-        if kind.entity is not None:
+        if kind.entity is not None and not _has_arrays(kind.entity):
+            step = _Source(kind.entity)._steps()  # in place: there may be hundreds, and a call costs more than they do
+        elif kind.entity is not None:
             step = [f"at = {self._entity_name(kind.entity)}(frame, at, end)"]
         else:
             step = self._skip_length(_LENGTH_BYTES[kind.kafka_type])

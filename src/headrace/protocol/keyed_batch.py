@@ -14,7 +14,8 @@ from headrace.protocol.records import MAGIC, NO_SEQUENCE, BatchHeader, Codec
 
 _TRANSACTIONAL = 0x10
 _NONE = -1
-_KEPT = 50_000
+_UNLIKE_ANY = -2
+_KEPT_LENGTHS, _KEPT_DELTAS = 256, 1000
 
 
 def build_keyed_batch(
@@ -27,13 +28,14 @@ def build_keyed_batch(
 ) -> bytes:
     """One batch of at least one record, from offset 0 on."""
     parts: list[bytes] = []
+    key_bytes = value_bytes = _UNLIKE_ANY
     for delta, (key, value) in enumerate(records):
-        if value is None:
-            head, between = _framing(delta, len(key), _NONE)
-            parts += (head, key, between, b"\x00")
-        else:
-            head, between = _framing(delta, len(key), len(value))
-            parts += (head, key, between, value, b"\x00")
+        size_bytes = _NONE if value is None else len(value)
+        if size_bytes != value_bytes or len(key) != key_bytes:
+            key_bytes, value_bytes = len(key), size_bytes
+            heads = _heads(key_bytes, value_bytes)
+            between = heads.between
+        parts += (heads[delta], key, between, value or b"", b"\x00")
     header = BatchHeader(
         base_offset=0, batch_length=0, leader_epoch=-1, magic=MAGIC, crc=0,
         attributes=_TRANSACTIONAL if is_transactional else 0, last_offset_delta=len(records) - 1,
@@ -43,10 +45,22 @@ def build_keyed_batch(
     return assemble_batch(header, b"".join(parts), codec=Codec.none)
 
 
-@lru_cache(maxsize=_KEPT)
-def _framing(delta: int, key_bytes: int, value_bytes: int) -> tuple[bytes, bytes]:
-    """What stands before a record's key, and what between key and value."""
-    before = b"\x00\x00" + write_varint(delta) + write_varint(key_bytes)
-    between = write_varint(value_bytes)
-    size_bytes = len(before) + key_bytes + len(between) + max(value_bytes, 0) + 1
-    return write_varint(size_bytes) + before, between
+class _Heads(dict[int, bytes]):
+    """What stands before the key of a record with a key and a value of these lengths, by its offset delta."""
+
+    def __init__(self, key_bytes: int, value_bytes: int) -> None:
+        self.between = write_varint(value_bytes)
+        self._key_length = write_varint(key_bytes)
+        self._others_bytes = key_bytes + len(self.between) + max(value_bytes, 0) + 1
+
+    def __missing__(self, delta: int) -> bytes:
+        before = b"\x00\x00" + write_varint(delta) + self._key_length
+        head = write_varint(len(before) + self._others_bytes) + before
+        if len(self) < _KEPT_DELTAS:
+            self[delta] = head
+        return head
+
+
+@lru_cache(maxsize=_KEPT_LENGTHS)
+def _heads(key_bytes: int, value_bytes: int) -> _Heads:
+    return _Heads(key_bytes, value_bytes)

@@ -7,7 +7,7 @@ looked at only where the group lets the commit through, as in Kafka.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -81,10 +81,7 @@ class Commits:
             {
                 "name": getattr(asked, "name", None),
                 "topic_id": getattr(asked, "topic_id", None),
-                "partitions": [
-                    _encoded(api, version, wanted.partition_index, code if own is None else _of_both(own, code))
-                    for wanted, own in zip(asked.partitions, codes, strict=True)
-                ],
+                "partitions": _encoded_all(api, version, asked.partitions, codes, code),
             }
             for asked, codes in self._topics
         ]
@@ -94,13 +91,37 @@ def _of_both(own: ErrorCode, common: ErrorCode) -> ErrorCode:
     return common if common and own is ErrorCode.offset_metadata_too_large else own
 
 
-@lru_cache(maxsize=_KEPT_ANSWERS)
-def _encoded(api: Api, version: int, index: int, code: ErrorCode) -> bytes:
-    """A partition's answer. There are few different ones, and a request has hundreds."""
-    out = bytearray()
-    encode = nested_encoder(load_response_schema(api, version), "topics", "partitions")
-    encode(out, {"partition_index": index, "error_code": code}, [])
-    return bytes(out)
+def _encoded_all(
+    api: Api, version: int, asked: Sequence[Any], codes: Sequence[ErrorCode | None], common: ErrorCode
+) -> list[bytes]:
+    """The answers of a topic's partitions."""
+    good = _answers_of(api, version, common)
+    return [
+        good[wanted.partition_index]
+        if own is None
+        else _answers_of(api, version, _of_both(own, common))[wanted.partition_index]
+        for wanted, own in zip(asked, codes, strict=True)
+    ]
+
+
+class _Answers(dict[int, bytes]):
+    """Encoded answers with one code, by partition. There are few different ones, and a request has hundreds."""
+
+    def __init__(self, api: Api, version: int, code: ErrorCode) -> None:
+        self._encode = nested_encoder(load_response_schema(api, version), "topics", "partitions")
+        self._code = code
+
+    def __missing__(self, index: int) -> bytes:
+        out = bytearray()
+        self._encode(out, {"partition_index": index, "error_code": self._code}, [])
+        if len(self) < _KEPT_ANSWERS:
+            self[index] = bytes(out)
+        return bytes(out)
+
+
+@lru_cache(maxsize=64)
+def _answers_of(api: Api, version: int, code: ErrorCode) -> _Answers:
+    return _Answers(api, version, code)
 
 
 def _utf16_units(text: str) -> int:
