@@ -3,16 +3,17 @@
     .venv/bin/python bench/broker.py [--quick] [--write]
 
 ``--write`` puts the table into docs/performance.md. Close other programs: with two cores, whatever else runs is
-measured too.
+measured too. The two take turns (``turns.py``).
 """
 
 from __future__ import annotations
 
 import argparse
 import shutil
+import statistics
 import tempfile
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 import loads
@@ -20,6 +21,7 @@ import report
 import servers
 import timers
 from report import Row, Table
+from turns import alternate, put_best_rates, warm
 
 
 def rows() -> dict[str, Row]:
@@ -42,39 +44,42 @@ def rows() -> dict[str, Row]:
 Start = Callable[[Path], AbstractContextManager[servers.Server]]
 
 
-def measure(table: Table, side: str, start: Start, folder: Path, scale: float) -> None:
-    records = int(2_000_000 * scale)
-    data = folder / side
-    with start(data) as server:
-        table.put(side, "start", server.start_seconds)
+def starts(table: Table, sides: Mapping[str, Start], folder: Path, rounds: int) -> None:
+    """From nothing to the first answer, on a new folder each time; the median of some, in turns."""
+    seconds: dict[str, list[float]] = {side: [] for side in sides}
+    for number in range(rounds):
+        for side, start in sides.items():
+            data = folder / f"{side}-start-{number}"
+            with start(data) as server:
+                seconds[side].append(server.start_seconds)
+            shutil.rmtree(data)
+    for side, each in seconds.items():
+        table.put(side, "start", statistics.median(each))
+
+
+def measure(table: Table, running: Mapping[str, servers.Server], scale: float) -> None:
+    records, requests, acks = int(2_000_000 * scale), int(40_000 * scale), int(2_000 * scale)
+    for side, server in running.items():
         table.put(side, "idle", server.memory_mb)
-        loads.create_topic(server, "warm")
-        loads.create_topic(server, "bulk")
-        loads.create_topic(server, "single", 1)
-        loads.create_topic(server, "ack", 1)
-        if side == "apache":
-            warm_up(server, records)
-        best = max((loads.produce(server, "bulk", records) for _ in range(2)), key=lambda rate: rate.per_second)
-        table.put(side, "produce", best.per_second)
-        table.put(side, "produce cpu", best.broker_cpu_seconds)
+        for topic, partitions in (("warm", loads.PARTITIONS), ("bulk", loads.PARTITIONS), ("single", 1), ("ack", 1)):
+            loads.create_topic(server, topic, partitions)
+    warm(running, lambda server: loads.produce(server, "warm", records), rounds=2)
+    produced = alternate(running, lambda server: loads.produce(server, "bulk", records), rounds=3)
+    put_best_rates(table, "produce", "produce cpu", produced)
+    for side, server in running.items():
         table.put(side, "loaded", server.memory_mb)
-        loads.consume(server, "bulk", records)
-        table.put(side, "consume cpu", loads.consume(server, "bulk", records).broker_cpu_seconds)
-        single = loads.one_record_a_request(server, "single", int(100_000 * scale))
-        table.put(side, "single", single.per_second)
-        table.put(side, "single cpu", single.broker_cpu_seconds)
-        latency = loads.one_record_acked(server, "ack", int(20_000 * scale))
-        table.put(side, "ack p50", latency.p50_ms)
-        table.put(side, "ack p99", latency.p99_ms)
-    shutil.rmtree(data)
-
-
-def warm_up(server: servers.Server, records: int) -> None:
-    """Until the JVM has compiled what it will: it is measured warm."""
-    loads.produce(server, "warm", records)
-    loads.consume(server, "warm", records)
-    loads.one_record_a_request(server, "warm", 50_000)
-    loads.one_record_acked(server, "warm", 20_000)
+    warm(running, lambda server: loads.consume(server, "warm", records), rounds=2)
+    consumed = alternate(running, lambda server: loads.consume(server, "bulk", records), rounds=3)
+    for side, rates in consumed.items():
+        table.put(side, "consume cpu", min(rate.broker_cpu_seconds for rate in rates))
+    warm(running, lambda server: loads.one_record_a_request(server, "warm", requests), rounds=2)
+    singles = alternate(running, lambda server: loads.one_record_a_request(server, "single", requests), rounds=3)
+    put_best_rates(table, "single", "single cpu", singles)
+    warm(running, lambda server: loads.one_record_acked(server, "warm", acks), rounds=10)
+    acked = alternate(running, lambda server: loads.one_record_acked(server, "ack", acks), rounds=11)
+    for side, latencies in acked.items():
+        table.put(side, "ack p50", statistics.median(latency.p50_ms for latency in latencies))
+        table.put(side, "ack p99", statistics.median(latency.p99_ms for latency in latencies))
 
 
 def many_partitions(table: Table, side: str, start: Start, folder: Path, count: int) -> None:
@@ -97,14 +102,17 @@ def main() -> None:
     scale = 0.1 if options.quick else 1.0
     table = Table(rows())
     servers.fetch_apache()
-    sides: list[tuple[str, Start]] = [("apache", servers.apache), ("headrace", servers.headrace)]
+    sides: dict[str, Start] = {"apache": servers.apache, "headrace": servers.headrace}
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as name:
-        for side, start in sides:
-            print(f"{side}:", flush=True)
-            if options.only in (None, "load"):
-                measure(table, side, start, Path(name), scale)
-            if options.only in (None, "partitions"):
-                many_partitions(table, side, start, Path(name), int(10_000 * scale))
+        folder = Path(name)
+        if options.only in (None, "load"):
+            starts(table, sides, folder, 5)
+            with ExitStack() as stack:
+                running = {side: stack.enter_context(start(folder / side)) for side, start in sides.items()}
+                measure(table, running, scale)
+        if options.only in (None, "partitions"):
+            for side, start in sides.items():
+                many_partitions(table, side, start, folder, int(10_000 * scale))
     timer_lines = timers.markdown() if options.only in (None, "timers") else []
     result = table.markdown(*timer_lines)
     print("\n" + result)

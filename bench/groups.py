@@ -16,13 +16,13 @@ import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from typing import TypeVar
 
 import group_loads
 import loads
 import report
 import servers
 from report import Row, Table
+from turns import alternate, put_best_rates, warm
 
 SETTINGS = {"group.initial.rebalance.delay.ms": "0"}
 NOTE = (
@@ -31,9 +31,6 @@ NOTE = (
 )
 
 Start = Callable[[Path, Mapping[str, str]], AbstractContextManager[servers.Server]]
-T = TypeVar("T")
-#: On a machine with neighbours a round takes up to twice as long as the same round a minute later. So both brokers run
-#: at once, the sides take turns, and of each side the best round counts.
 ROUNDS = 8
 
 
@@ -48,52 +45,35 @@ def rows() -> dict[str, Row]:
     }
 
 
-def alternate(running: Mapping[str, servers.Server], load: Callable[[servers.Server], T]) -> dict[str, list[T]]:
-    """What each side does in several rounds, in turns: whatever else happens on the machine happens to both."""
-    results: dict[str, list[T]] = {side: [] for side in running}
-    for _ in range(ROUNDS):
-        for side, server in running.items():
-            results[side].append(load(server))
-    return results
-
-
-def put_best_rates(table: Table, key: str, cpu_key: str, results: Mapping[str, list[loads.Rate]]) -> None:
-    for side, rates in results.items():
-        best = max(rates, key=lambda rate: rate.per_second)
-        table.put(side, key, best.per_second)
-        table.put(side, cpu_key, best.broker_cpu_seconds)
-
-
 def measure(table: Table, running: Mapping[str, servers.Server], scale: float, only: str | None) -> None:
     if only in (None, "group"):
         for server in running.values():
             loads.create_topic(server, "shared", group_loads.GROUP_PARTITIONS)
-        warm(running, lambda server: group_loads.group_to_stable(server, "warm", "shared", 5))
+        warm(running, lambda server: group_loads.group_to_stable(server, "warm", "shared", 5), rounds=ROUNDS)
         rounds = max(1, int(3 * scale))
-        formed = alternate(running, lambda server: group_loads.group_to_stable(server, "bench", "shared", rounds))
+        formed = alternate(
+            running, lambda server: group_loads.group_to_stable(server, "bench", "shared", rounds), rounds=ROUNDS
+        )
         for side, seconds in formed.items():
             table.put(side, "stable", min(seconds))
     if only in (None, "commits"):
         for server in running.values():
             loads.create_topic(server, "committed", group_loads.COMMIT_PARTITIONS)
         count = int(2_000 * scale)
-        warm(running, lambda server: group_loads.offset_commits(server, "warm", "committed", count))
-        committed = alternate(running, lambda server: group_loads.offset_commits(server, "bench", "committed", count))
+        warm(running, lambda server: group_loads.offset_commits(server, "warm", "committed", count), rounds=ROUNDS)
+        committed = alternate(
+            running, lambda server: group_loads.offset_commits(server, "bench", "committed", count), rounds=ROUNDS
+        )
         put_best_rates(table, "commits", "commit cpu", committed)
     if only in (None, "transactions"):
         for server in running.values():
             loads.create_topic(server, "written", 2)
         count = int(500 * scale)
-        warm(running, lambda server: group_loads.transactions(server, "warm", "written", count))
-        written = alternate(running, lambda server: group_loads.transactions(server, "bench", "written", count))
+        warm(running, lambda server: group_loads.transactions(server, "warm", "written", count), rounds=ROUNDS)
+        written = alternate(
+            running, lambda server: group_loads.transactions(server, "bench", "written", count), rounds=ROUNDS
+        )
         put_best_rates(table, "transactions", "transaction cpu", written)
-
-
-def warm(running: Mapping[str, servers.Server], load: Callable[[servers.Server], object]) -> None:
-    """The JVM compiles what it will; Headrace has nothing to warm."""
-    if "apache" in running:
-        for _ in range(ROUNDS):
-            load(running["apache"])
 
 
 def restart(table: Table, side: str, start: Start, folder: Path, groups: int) -> None:

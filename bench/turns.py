@@ -1,0 +1,42 @@
+"""Taking turns: how two brokers are compared on a machine that has neighbours.
+
+The same round takes up to twice as long as a minute before or after. So both brokers run at once, the sides take turns,
+and of each side the best round counts, or the median where a best one would flatter. Whatever happens on the machine
+happens to both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import servers
+from loads import Rate
+from report import Table
+
+T = TypeVar("T")
+
+
+def alternate(
+    running: Mapping[str, servers.Server], load: Callable[[servers.Server], T], *, rounds: int
+) -> dict[str, list[T]]:
+    """What each side did, round by round."""
+    results: dict[str, list[T]] = {side: [] for side in running}
+    for _ in range(rounds):
+        for side, server in running.items():
+            results[side].append(load(server))
+    return results
+
+
+def warm(running: Mapping[str, servers.Server], load: Callable[[servers.Server], object], *, rounds: int) -> None:
+    """The JVM compiles what it will; Headrace has nothing to warm."""
+    if "apache" in running:
+        for _ in range(rounds):
+            load(running["apache"])
+
+
+def put_best_rates(table: Table, key: str, cpu_key: str, results: Mapping[str, list[Rate]]) -> None:
+    for side, rates in results.items():
+        best = max(rates, key=lambda rate: rate.per_second)
+        table.put(side, key, best.per_second)
+        table.put(side, cpu_key, best.broker_cpu_seconds)
