@@ -13,7 +13,9 @@ from kafka.admin import KafkaAdminClient, NewTopic
 from headrace import Broker
 
 PARTITIONS = 4
-WITHIN_S = 20.0
+WITHIN_S = 40.0
+#: On a busy machine kafka-python gets stuck in the middle of a join if it is polled for much less, with Apache too.
+POLL_MS = 500
 
 
 @pytest.fixture
@@ -59,7 +61,7 @@ def poll_until(condition: Callable[[list[bytes]], bool], *consumers: KafkaConsum
     while not condition(found):
         assert monotonic() < ends_at, [consumer.assignment() for consumer in consumers]
         for consumer in consumers:
-            found += [record.value for records in consumer.poll(20).values() for record in records]
+            found += [record.value for records in consumer.poll(POLL_MS).values() for record in records]
     return found
 
 
