@@ -166,7 +166,7 @@ def test_cooperative_never_gives_what_only_another_one_still_owns(members, count
 
 
 @pytest.mark.xfail(
-    reason="a fault that Hypothesis finds now and then: with mixed subscriptions a third round may still move something",
+    reason="a fault that Hypothesis finds: at times the second round still withholds a partition",
     strict=False,
 )
 @given(members=MEMBERS, counts=COUNTS)
