@@ -1,9 +1,11 @@
 """Values that the clients take and give."""
 
+from enum import IntEnum
 from typing import NamedTuple
 from uuid import UUID
 
 from headrace.protocol.kio import ErrorCode
+from headrace.protocol.record_body import Headers
 
 
 class TopicPartition(NamedTuple):
@@ -55,3 +57,24 @@ class TopicInfo(NamedTuple):
     partitions: tuple[PartitionInfo, ...]
     is_internal: bool = False
     error: ErrorCode = ErrorCode.none
+
+
+class TimestampType(IntEnum):
+    """Whose clock a record's timestamp is of: its producer's or the broker's (``message.timestamp.type``)."""
+
+    create_time = 0
+    log_append_time = 1
+
+
+class ConsumedRecord(NamedTuple):
+    """A record as a consumer hands it out. Made in bulk by ``record_decoding.py``, which knows the order of fields."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    timestamp_type: TimestampType
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+    leader_epoch: int = -1
