@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from logbed import Bed, append, base_offsets, batch, headers
 
 from headrace.log.config import LogConfig
+from headrace.protocol.errors import OutOfOrderSequence
 from headrace.testing.faulty_disk import FaultyDisk
 
 SIZE = len(batch(2))
@@ -166,3 +167,40 @@ def test_recovery_on_several_threads(bed):
     bed.open(threads=4)
     assert bed.report.recovered == bed.report.logs == 8
     assert {log.next_offset for log in bed.manager.all()} == {3}
+
+
+def _five_in_flight(log, producer_id, *, first=0):
+    """Five batches of two records, as a producer has them under way; their base offsets by sequence."""
+    return {
+        sequence: append(log, 2, producer_id=producer_id, producer_epoch=0, base_sequence=sequence).base_offset
+        for sequence in range(first, first + 10, 2)
+    }
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+@pytest.mark.parametrize("others", [0, 3])
+def test_all_five_batches_in_flight_are_known_again_although_a_snapshot_has_one(bed, end, others):
+    batch_bytes = len(batch(2))
+    bed.config = LogConfig(segment_bytes=(1 + others) * 2 * batch_bytes)  # Rolls, and snapshots, between the five.
+    log = bed.fresh()
+    for number in range(others):
+        append(log, producer_id=100 + number, producer_epoch=0, base_sequence=0)
+    _five_in_flight(log, 7)
+    offsets = _five_in_flight(log, 7, first=10)
+    log = bed.restarted() if end == "stop" else bed.reborn()
+
+    for sequence, offset in offsets.items():
+        again = append(log, 2, producer_id=7, producer_epoch=0, base_sequence=sequence)
+        assert (again.is_duplicate, again.base_offset) == (True, offset)
+    with pytest.raises(OutOfOrderSequence, match="sequence 8 where 20 was expected"):  # Older than five is not kept.
+        append(log, 2, producer_id=7, producer_epoch=0, base_sequence=8)
+    assert not append(log, producer_id=7, producer_epoch=0, base_sequence=20).is_duplicate
+
+
+def test_batches_of_an_older_epoch_are_not_known_again(bed):
+    log = bed.fresh()
+    _five_in_flight(log, 7)
+    append(log, producer_id=7, producer_epoch=1, base_sequence=0)
+    log = bed.restarted()
+    with pytest.raises(OutOfOrderSequence):
+        append(log, 2, producer_id=7, producer_epoch=1, base_sequence=8)

@@ -10,11 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.crc import crc32c
+from headrace.log import lookups
 from headrace.log.control_marker import end_transaction, read_marker
 from headrace.log.producer_state import MAX_SEQUENCE, KeptBatch, ProducerStates
 from headrace.log.txn_index import AbortedTxn
 from headrace.log.validation import Origin, refuse, rewrite
-from headrace.protocol.errors import CorruptMessage, OffsetOutOfRange
+from headrace.protocol.errors import CorruptMessage, OffsetOutOfRange, OutOfOrderSequence
 from headrace.protocol.records import HEAD, HEADER, HEADER_BYTES, BatchHeader, Buffer, check_batch, read_header
 
 if TYPE_CHECKING:
@@ -76,7 +77,12 @@ def append_client(log: PartitionLog, records: Buffer, leader_epoch: int) -> Appe
     if producer_id >= 0:
         last_sequence = (sequence + last_delta) & MAX_SEQUENCE
         is_transactional = attributes & _TRANSACTIONAL != 0
-        kept = log.producers.check(producer_id, epoch, sequence, last_sequence, is_transactional)
+        try:
+            kept = log.producers.check(producer_id, epoch, sequence, last_sequence, is_transactional)
+        except OutOfOrderSequence:
+            if not lookups.recall_batches(log, producer_id):
+                raise
+            kept = log.producers.check(producer_id, epoch, sequence, last_sequence, is_transactional)
         if kept is not None:
             return _duplicate(log, kept)
         batch = KeptBatch(sequence, last_sequence, base_offset, base_offset + last_delta, max_timestamp)

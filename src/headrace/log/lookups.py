@@ -6,13 +6,16 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.log.control_marker import end_transaction
-from headrace.log.producer_state import KeptBatch, ProducerStates
+from headrace.log.producer_state import BATCHES_KEPT, KeptBatch, Producer, ProducerStates
 from headrace.log.txn_index import AbortedTxn
 from headrace.protocol.records import BatchHeader
 
 if TYPE_CHECKING:
     from headrace.log.partition_log import PartitionLog
     from headrace.log.segment import Segment
+
+#: How far back a producer's batches are looked for. Those in flight at once were written close together.
+_RECALL_BYTES = 4 << 20
 
 
 class Found(NamedTuple):
@@ -119,3 +122,49 @@ def replay_producers(log: PartitionLog, states: ProducerStates, from_offset: int
             end_transaction(states, header, segment.read_bytes(position, header.size_bytes))
         else:
             states.data(header.producer_id, header.producer_epoch, KeptBatch.of(header), header.is_transactional)
+
+
+def recall_batches(log: PartitionLog, producer_id: int) -> bool:
+    """Give producers that come from a snapshot their other batches again; whether this one has gained any.
+
+    A snapshot has the last batch of a producer, but one that had five in flight when the broker died sends all five
+    again. Apache Kafka refuses those that the snapshot left out; here they are looked for when one is missed, once
+    after a start and for all producers at a time, in the last few MiB before what the snapshot had.
+    """
+    producers = log.producers.producers
+    wanted = {key: producer for key, producer in producers.items() if producer.is_abridged and producer.batches}
+    if producer_id not in wanted:
+        return False
+    kept_before = len(wanted[producer_id].batches)
+    found: dict[int, list[KeptBatch]] = {key: [] for key in wanted}
+    for header in _headers_before(log, max(producer.batches[0].base_offset for producer in wanted.values())):
+        producer = wanted.get(header.producer_id)
+        if producer is not None and _is_missing(producer, header):
+            found[header.producer_id].append(KeptBatch.of(header))
+    for key, producer in wanted.items():
+        producer.is_abridged = False
+        producer.batches = (found[key] + producer.batches)[-BATCHES_KEPT:]
+    return len(wanted[producer_id].batches) > kept_before
+
+
+def _is_missing(producer: Producer, header: BatchHeader) -> bool:
+    is_data = header.producer_epoch == producer.epoch and not header.is_control
+    return is_data and header.base_offset < producer.batches[0].base_offset
+
+
+def _headers_before(log: PartitionLog, offset: int) -> Iterator[BatchHeader]:
+    """The headers in the last few MiB before an offset, in order."""
+    number = log.segment_at(offset)
+    end = log.segments[number].position_of(offset)
+    left_bytes = _RECALL_BYTES
+    while end < left_bytes and number > 0:
+        left_bytes -= end
+        number -= 1
+        end = log.segments[number].size_bytes
+    start = log.segments[number].loaded().last_position_within(max(0, end - left_bytes))
+    for segment in log.segments[number:]:
+        for _, header in segment.headers(start):
+            if header.base_offset >= offset:
+                return
+            yield header
+        start = 0

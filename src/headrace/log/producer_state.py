@@ -66,7 +66,7 @@ class CompletedTxn(NamedTuple):
 
 
 class Producer:
-    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp_ms", "txn_first_offset")
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "is_abridged", "last_timestamp_ms", "txn_first_offset")
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
@@ -74,6 +74,8 @@ class Producer:
         self.last_timestamp_ms = NONE
         self.coordinator_epoch = NONE
         self.txn_first_offset = NONE
+        #: It comes from a snapshot, which has the last batch only: the log may have more that are to be known again.
+        self.is_abridged = False
 
     @property
     def last_sequence(self) -> int:
@@ -100,6 +102,7 @@ class Producer:
         if epoch != self.epoch:
             self.epoch = epoch
             self.batches = []
+            self.is_abridged = False
 
 
 class ProducerStates:
