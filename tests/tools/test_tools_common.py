@@ -1,0 +1,164 @@
+"""What all commands share: exit codes, one line for a failure, output in three forms."""
+
+import io
+import json
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from headrace.client.config import AdminConfig
+from headrace.client.errors import BrokerUnreachable
+from headrace.tools import common
+from headrace.tools.common import (
+    CommandError,
+    Output,
+    Table,
+    UsageError,
+    client_options,
+    columns,
+    new_parser,
+    run,
+    the_action,
+)
+
+
+def parser():
+    made = new_parser("try", "Tries.", "headrace try --once")
+    made.add_argument("--once", action="store_true", help="one time")
+    made.add_argument("--delete-all", action="store_true", help="everything")
+    return made
+
+
+def fail_with(error):
+    def work(options, out):
+        raise error
+
+    return work
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (CommandError("it is\nbroken"), 1, "headrace try: it is broken\n"),
+        (BrokerUnreachable("nobody there"), 1, "headrace try: nobody there\n"),
+        (UsageError("not so"), 2, "headrace try: not so (see headrace try --help)\n"),
+        (KeyboardInterrupt(), 130, ""),
+    ],
+)
+def test_a_failure_is_one_line_and_an_exit_code(capsys, error, code, line):
+    assert run(parser(), [], fail_with(error)) == code
+    assert capsys.readouterr().err == line
+
+
+def test_a_reader_that_has_enough_is_no_failure(capsys):
+    assert run(parser(), [], fail_with(BrokenPipeError())) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_done_is_0_and_a_command_may_say_otherwise(capsys):
+    assert run(parser(), [], lambda options, out: None) == 0
+    assert run(parser(), [], lambda options, out: 1) == 1
+
+
+def test_what_argparse_refuses_is_2_and_help_is_0(capsys):
+    assert run(parser(), ["--twice"], fail_with(AssertionError())) == 2
+    assert run(parser(), ["--help"], fail_with(AssertionError())) == 0
+    captured = capsys.readouterr()
+    assert "unrecognized arguments: --twice" in captured.err
+    assert "examples:\n  headrace try --once\n" in captured.out
+
+
+def test_exactly_one_action_is_wanted():
+    names = ["once", "delete-all"]
+    assert the_action(parser().parse_args(["--delete-all"]), names) == "delete-all"
+    for arguments in ([], ["--once", "--delete-all"]):
+        with pytest.raises(UsageError, match="exactly one action: --once, --delete-all"):
+            the_action(parser().parse_args(arguments), names)
+
+
+def test_a_config_file_may_have_names_that_this_client_does_not_know(tmp_path):
+    file = tmp_path / "client.properties"
+    file.write_text("client.id=me\nlinger.ms=5\nbootstrap.servers=elsewhere:1\n")
+    options = parser().parse_args(["--command-config", str(file), "--timeout", "700"])
+    assert client_options(options, AdminConfig) == {
+        "client.id": "me",
+        "bootstrap.servers": "127.0.0.1:9092",
+        "default.api.timeout.ms": 700,
+        "request.timeout.ms": 700,
+    }
+
+
+@pytest.mark.parametrize("text", ["security.protocol=SSL\n", None])
+def test_a_config_file_that_cannot_be_used_is_wrong_use(tmp_path, text):
+    file = tmp_path / "client.properties"
+    if text:
+        file.write_text(text)
+    with pytest.raises(UsageError, match=r"security.protocol|Cannot read"):
+        client_options(parser().parse_args(["--command-config", str(file)]), AdminConfig)
+
+
+def test_a_broker_that_is_not_there_is_one_line_within_the_timeout(capsys):
+    with socket.socket() as listener:  # bound and not listening: refused
+        listener.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+
+        def work(options, out):
+            with common.connect(options) as admin:
+                admin.describe_cluster()
+
+        began = time.monotonic()
+        assert run(parser(), ["--bootstrap-server", address, "--timeout", "300"], work) == 1
+        assert time.monotonic() - began < 3
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    assert address in captured.err
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def shown(stream, *, as_json=False):
+    out = Output("try", stream, io.StringIO(), as_json=as_json)
+    out.show([{"a": 1}], ["A", "1"], Table(["A", "NAME"], [[1, "[x]"]]))
+    return stream.getvalue()
+
+
+def test_a_result_has_three_forms():
+    assert shown(io.StringIO()) == "A\n1\n"
+    assert json.loads(shown(Terminal(), as_json=True)) == [{"a": 1}]
+    drawn = shown(Terminal())
+    assert "NAME" in drawn
+    assert "[x]" in drawn
+    assert "─" in drawn
+
+
+def test_columns_are_as_wide_as_their_widest_cell():
+    assert list(columns(["A", "LONG"], [["word", None]])) == ["A    LONG", "word -   "]
+
+
+@pytest.mark.parametrize("content", [b"{", b"\xff", None])
+def test_a_file_that_is_no_json_is_wrong_use(tmp_path, content):
+    path = Path(tmp_path, "file.json")
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UsageError, match=r"file\.json"):
+        common.read_json(path)
+
+
+def test_progress_is_silent_where_nobody_looks(capsys):
+    with common.progress("waiting", 3) as move_to:
+        move_to(2)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_progress_is_a_bar_on_a_terminal(monkeypatch):
+    stream = Terminal()
+    monkeypatch.setattr(common.sys, "stderr", stream)
+    with common.progress("waiting", 3, unit="partitions") as move_to:
+        move_to(2)
+    assert "waiting" in stream.getvalue()
