@@ -21,7 +21,6 @@ from headrace.broker.fetch_sessions import FetchSessions
 from headrace.broker.group_service import GroupService
 from headrace.broker.internal_topics import GROUPS, TRANSACTIONS, InternalTopics
 from headrace.broker.listener import Connections, Listener
-from headrace.broker.loop_timer import LoopTimer
 from headrace.broker.maintenance import Maintenance
 from headrace.broker.metadata_cache import MetadataCache, Node
 from headrace.broker.metrics import Metrics
@@ -41,6 +40,7 @@ from headrace.log.meta_properties import known_owner
 from headrace.protocol.errors import UnknownTopicOrPartition
 from headrace.replication.partitions import Partitions
 from headrace.runtime.clock import Clock, SystemClock
+from headrace.runtime.loop_timer import LoopTimer
 from headrace.runtime.purgatory import Purgatory
 
 if TYPE_CHECKING:

@@ -19,6 +19,9 @@ ANY_VERSION = -1
 class CoordinationError(Exception):
     """The tree refused; nothing has changed."""
 
+    #: Which operation of a ``multi`` it was that could not be done.
+    operation_index: int = 0
+
 
 class NoNodeError(CoordinationError): ...
 

@@ -24,6 +24,7 @@ from headrace.coordination.interface import (
     BadArgumentsError,
     BadVersionError,
     Check,
+    CoordinationError,
     Create,
     Delete,
     NoChildrenForEphemeralsError,
@@ -200,9 +201,14 @@ class ZnodeTree:
         """The transaction that does all of this, or the error of the first operation that cannot be done."""
         self.check_session(session_id)
         draft = _Draft(self.nodes)
-        return Transaction(
-            self.last_zxid + 1, session_id, time_ms, tuple(draft.settle(operation) for operation in operations)
-        )
+        changes: list[Operation] = []
+        try:
+            for operation in operations:
+                changes.append(draft.settle(operation))  # noqa: PERF401  how many there are says which one failed
+        except CoordinationError as error:
+            error.operation_index = len(changes)
+            raise
+        return Transaction(self.last_zxid + 1, session_id, time_ms, tuple(changes))
 
     # Changing, second step
 

@@ -1,16 +1,27 @@
-"""Drives the timing wheel from the event loop: one loop timer, armed for the next bucket that is due."""
+"""Drives the timing wheel from an event loop: one loop timer, armed for the next bucket that is due."""
 
-import asyncio
+from collections.abc import Callable
+from typing import Protocol
 
 from headrace.runtime.clock import Clock
 from headrace.runtime.timer import Timer
 
 
+class _Handle(Protocol):
+    def cancel(self) -> None: ...
+
+
+class _Loop(Protocol):
+    """As much of an asyncio loop as is needed here, where no loop may be imported."""
+
+    def call_later(self, delay: float, callback: Callable[[], None], /) -> _Handle: ...
+
+
 class LoopTimer:
-    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
+    def __init__(self, loop: _Loop, clock: Clock) -> None:
         self._loop = loop
         self._clock = clock
-        self._armed: asyncio.TimerHandle | None = None
+        self._armed: _Handle | None = None
         self.timer = Timer(clock, on_earlier=self._arm)
 
     def stop(self) -> None:
