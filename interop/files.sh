@@ -55,15 +55,20 @@ committed_offsets() { # TOPIC; lines of group, topic, partition and offset
         awk -v group="$1" '$1 == group { print $1, $2, $3, $4 }' | sort
 }
 
+decoders_agree() { # FOLDER TOPIC DECODER FILE; what Apache's tool prints is left in FILE
+    local files
+    files=$(find "$1" -path "$1/$2-*" -name '*.log' -size +0 | sort | paste -sd,)
+    tool DumpLogSegments "$3" --files "$files" >"$4"
+    headrace dump-log "$3" --files "$files" | diff --text "$4" -
+}
+
 offsets_are_readable() { # FOLDER TOPIC
-    tool DumpLogSegments --offsets-decoder \
-        --files "$(find "$1" -path "$1/__consumer_offsets-*" -name '*.log' -size +0 | sort | paste -sd,)" >"$work/offsets.dump"
+    decoders_agree "$1" __consumer_offsets --offsets-decoder "$work/offsets.dump"
     expect "\"group\":\"$2\",\"topic\":\"$2\",\"partition\":0.*\"offset\":7," cat "$work/offsets.dump"
 }
 
 transactions_are_readable() { # FOLDER ID; there is one of it that was aborted, and an open one
-    tool DumpLogSegments --transaction-log-decoder \
-        --files "$(find "$1" -path "$1/__transaction_state-*" -name '*.log' -size +0 | sort | paste -sd,)" >"$work/transactions.dump"
+    decoders_agree "$1" __transaction_state --transaction-log-decoder "$work/transactions.dump"
     expect "\"transactionalId\":\"$2\"" cat "$work/transactions.dump"
     local state
     for state in 1 4 5; do # Ongoing, CompleteCommit, CompleteAbort
@@ -119,8 +124,8 @@ adopts() { # NAME FOLDER
 files_of_ours() { # FOLDER of a Headrace that was stopped
     check "files of ours: Apache's dump tool and ours print the same" dumps_agree "$1"
     check "files of ours: Apache's tool and ours find the indexes right" indexes_are_sane "$1"
-    check "files of ours: Apache's dump tool reads the committed offsets" offsets_are_readable "$1" ours
-    check "files of ours: Apache's dump tool reads the states of transactions" transactions_are_readable "$1" ours-transacted
+    check "files of ours: Apache's dump tool and ours read the committed offsets" offsets_are_readable "$1" ours
+    check "files of ours: Apache's dump tool and ours read the states of transactions" transactions_are_readable "$1" ours-transacted
     check 'files of ours: records and offsets are as many as the broker told' counts_agree "$1" ours
 }
 

@@ -21,6 +21,16 @@ class OptionalLong:
         return "OptionalLong.empty" if self.number is None else f"OptionalLong[{self.number}]"
 
 
+class Json:
+    """An object that is JSON for people too."""
+
+    def __init__(self, content: object) -> None:
+        self.content = content
+
+    def __str__(self) -> str:
+        return json.dumps(self.content, separators=(",", ":"), ensure_ascii=False)
+
+
 class DumpOutput:
     """Where lines go. Names and values are those of Kafka's tool; only their form differs for machines."""
 
@@ -73,6 +83,8 @@ def _json_value(value: object) -> object:
     match value:
         case OptionalLong():
             return value.number
+        case Json():
+            return value.content
         case bytes():
             try:
                 return value.decode()
