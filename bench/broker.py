@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
+import echo
 import loads
 import report
 import servers
@@ -75,11 +76,23 @@ def measure(table: Table, running: Mapping[str, servers.Server], scale: float) -
     warm(running, lambda server: loads.one_record_a_request(server, "warm", requests), rounds=2)
     singles = alternate(running, lambda server: loads.one_record_a_request(server, "single", requests), rounds=3)
     put_best_rates(table, "single", "single cpu", singles)
+    latency(table, running, acks)
+
+
+def latency(table: Table, running: Mapping[str, servers.Server], acks: int) -> None:
+    """Of one request at a time; an empty server takes its turns too, to show what of it is the machine's."""
     warm(running, lambda server: loads.one_record_acked(server, "warm", acks), rounds=10)
-    acked = alternate(running, lambda server: loads.one_record_acked(server, "ack", acks), rounds=11)
+    with echo.running() as floor:
+        sides = {**running, "an empty server": floor}
+        acked = alternate(sides, lambda server: loads.one_record_acked(server, "ack", acks), rounds=11)
     for side, latencies in acked.items():
-        table.put(side, "ack p50", statistics.median(latency.p50_ms for latency in latencies))
-        table.put(side, "ack p99", statistics.median(latency.p99_ms for latency in latencies))
+        p50_ms = statistics.median(latency.p50_ms for latency in latencies)
+        p99_ms = statistics.median(latency.p99_ms for latency in latencies)
+        if side in running:
+            table.put(side, "ack p50", p50_ms)
+            table.put(side, "ack p99", p99_ms)
+        else:
+            table.remark(f"One request to {side} (`bench/echo.py`), p50 {p50_ms:.3g} ms, p99 {p99_ms:.3g} ms.")
 
 
 def many_partitions(table: Table, side: str, start: Start, folder: Path, count: int) -> None:

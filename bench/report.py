@@ -47,11 +47,17 @@ class Row:
 @dataclass
 class Table:
     rows: dict[str, Row] = field(default_factory=dict)
+    remarks: list[str] = field(default_factory=list)
 
     def put(self, side: str, key: str, value: float) -> None:
         row = self.rows[key]
         setattr(row, side, value)
         print(f"  {side:<9} {row.what}: {value:,.4g} {row.unit}", flush=True)
+
+    def remark(self, text: str) -> None:
+        """A sentence that goes under the table."""
+        self.remarks.append(text)
+        print(f"  {text}", flush=True)
 
     def markdown(self, *more: str) -> str:
         lines = [
@@ -61,7 +67,7 @@ class Table:
             "|---|---|---|---|---|---|",
             *(row.line for row in self.rows.values() if not (isnan(row.apache) and isnan(row.headrace))),
         ]
-        return "\n".join([*lines, "", *more])
+        return "\n".join([*lines, "", *self.remarks, *([""] if self.remarks else []), *more])
 
 
 def write(name: str, text: str) -> None:

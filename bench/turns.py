@@ -14,12 +14,11 @@ import servers
 from loads import Rate
 from report import Table
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 
-def alternate(
-    running: Mapping[str, servers.Server], load: Callable[[servers.Server], T], *, rounds: int
-) -> dict[str, list[T]]:
+def alternate(running: Mapping[str, S], load: Callable[[S], T], *, rounds: int) -> dict[str, list[T]]:
     """What each side did, round by round."""
     results: dict[str, list[T]] = {side: [] for side in running}
     for _ in range(rounds):
