@@ -154,7 +154,7 @@ def _decoded(body: bytes, slices: Iterable[RecordSlice]) -> Iterator[Record]:
         headers_at = value_at + value_bytes if value_bytes > 0 else value_at
         value = body[value_at:headers_at] if value_bytes >= 0 else None
         is_bare = body[headers_at] == 0 and headers_at + 1 == end
-        headers = () if is_bare else _read_headers(body, headers_at, end)
+        headers = () if is_bare else read_record_headers(body, headers_at, end)
         yield new(Record, (offset, timestamp_ms, key, value, headers))
 
 
@@ -174,7 +174,7 @@ def iter_slices(header: BatchHeader, body: bytes) -> Iterator[RecordSlice]:
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
     fixed_time = header.max_timestamp if header.is_log_append_time else None
     # Straight to the tuple: a call of the class goes through one more Python function for every record.
-    varint, new = _read_varint, tuple.__new__
+    varint, new = read_varint, tuple.__new__
     position = 0
     try:
         for _ in range(count):
@@ -227,18 +227,18 @@ def check_every_record(batch: Buffer, *, limit_bytes: int = DEFAULT_LIMIT_BYTES)
     return records
 
 
-def _read_headers(body: bytes, position: int, end: int) -> Headers:
+def read_record_headers(body: bytes, position: int, end: int) -> Headers:
     headers: list[tuple[str, bytes | None]] = []
     try:
-        count, position = _read_varint(body, position)
+        count, position = read_varint(body, position)
         if not 0 <= count <= end - position:
             _invalid(f"{count} headers cannot be in {end - position} bytes")
         for _ in range(count):
-            key_bytes, position = _read_varint(body, position)
+            key_bytes, position = read_varint(body, position)
             if not 0 <= key_bytes <= end - position:
                 _invalid(f"header key of {key_bytes} bytes, {end - position} are there")
             key = body[position : position + key_bytes].decode("utf-8", "surrogateescape")
-            value_bytes, position = _read_varint(body, position + key_bytes)
+            value_bytes, position = read_varint(body, position + key_bytes)
             value = None
             if value_bytes >= 0:
                 value = body[position : position + value_bytes]
@@ -253,7 +253,7 @@ def _read_headers(body: bytes, position: int, end: int) -> Headers:
     return tuple(headers)
 
 
-def _read_varint(data: bytes, position: int) -> tuple[int, int]:
+def read_varint(data: bytes, position: int) -> tuple[int, int]:
     byte = data[position]
     if byte < 0x80:
         return (byte >> 1) ^ -(byte & 1), position + 1
