@@ -259,6 +259,7 @@ async def test_a_slow_reader_is_not_idle():
     before_ns = wire.connection.last_active_ns
     await wire.receive(4_000_000)
     await until(lambda: wire.connection.last_active_ns > before_ns)
+    assert not wire.connection.is_closed
     wire.close()
 
 

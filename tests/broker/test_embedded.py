@@ -56,6 +56,7 @@ def test_stopping_twice_and_stopping_what_never_started():
     broker.start()
     broker.stop()
     broker.stop()
+    assert repr(broker) == "<headrace broker, stopped>"
 
 
 def test_it_can_be_started_again(tmp_path):

@@ -260,6 +260,7 @@ def test_a_stopped_broker_serves_no_metrics():
     with socket.socket() as free:
         free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         free.bind((host, port))
+        assert free.getsockname()[1] == port
 
 
 def test_counts_of_a_topic_that_is_gone_move_to_the_others():

@@ -194,7 +194,10 @@ def test_a_config_file_that_is_not_there(tmp_path):
 
 @pytest.mark.parametrize("listen", ["127.0.0.1", "127.0.0.1:port", "127.0.0.1:70000", ""])
 def test_an_address_that_is_none(tmp_path, refused, listen):
-    refused("--data", str(tmp_path), "--listen", listen)
+    line = refused("--data", str(tmp_path), "--listen", listen)
+    assert (
+        line == f"headrace: Invalid value 'PLAINTEXT://{listen}' for configuration listeners: must be NAME://HOST:PORT"
+    )
 
 
 @pytest.mark.parametrize("arguments", [["--bogus"], ["--listen"], ["surplus"], ["--log-level", "loud"]])

@@ -124,12 +124,13 @@ def test_a_forgotten_member_gets_nothing():
 
 @given(st.binary(max_size=40))
 def test_any_bytes_are_read_or_refused(data):
-    for decode in (decode_subscription, decode_assignment):
+    for decode, kind in ((decode_subscription, Subscription), (decode_assignment, Assignment)):
         try:
-            decode(data)
+            decoded = decode(data)
         except Unreadable:
             continue
-    decode_sticky_user_data(data)
+        assert isinstance(decoded, kind)
+    assert decode_sticky_user_data(data) is not None
 
 
 @pytest.mark.parametrize("data", [b"", b"\0", b"\xff\xff\0\0\0\0", b"\0\0\0\0\0\1\0\5ab", b"\0\0\0\0\0\1\0\1\xff"])

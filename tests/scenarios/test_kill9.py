@@ -38,6 +38,7 @@ class Producer:
         self._random = random
         self._next_number = 0
         self._producer_id = None
+        self._client = None
         #: (the first number, the batch) of what is not acknowledged, oldest first.
         self._unacknowledged = deque()
         self.acknowledged = 0
@@ -58,7 +59,8 @@ class Producer:
             self._receive()
 
     def close(self):
-        self._client.close()
+        if self._client is not None:
+            self._client.close()
 
     def run(self):
         """Until the broker is gone."""
@@ -145,9 +147,10 @@ def killed_while_it_starts(folder, after_s):
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_nothing_that_was_acknowledged_is_lost_or_doubled_by_kills_under_load(tmp_path, seed):
+def test_nothing_that_was_acknowledged_is_lost_or_doubled_by_kills_under_load(tmp_path, seed, request):
     random = Random(seed)
     producer = Producer(0, random)
+    request.addfinalizer(producer.close)
     with BrokerProcess(tmp_path, *SETTINGS) as broker, RawClient(broker.address) as client:
         create_topic(client, 1)
         broker.terminate()

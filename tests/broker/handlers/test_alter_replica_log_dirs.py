@@ -149,8 +149,9 @@ def test_a_topic_that_is_deleted_while_it_moves(client, ours):
     assert all(home.error is None for home in client.broker.core.logs.homes)
 
 
-def test_stopping_the_broker_ends_a_move(client, topic, ours):
+def test_stopping_the_broker_ends_a_move(client, topic, ours, tmp_path):
     for _ in range(3):
         client.produce(topic, batch(value=b"v" * 900_000))
-    alter(client, other_dir(client, topic), topic)
+    assert alter(client, other_dir(client, topic), topic) == 0
     client.broker.stop()
+    assert len(list(tmp_path.glob(f"?/{topic}-0"))) == 1  # there or here, never in both
