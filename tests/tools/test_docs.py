@@ -1,6 +1,7 @@
 """Pages made from registries are up to date, and leave nothing out."""
 
-from importlib import import_module
+import shlex
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ from headrace.broker.metrics_families import FAMILIES
 from headrace.protocol.api import Api
 from headrace.tools import docs_apis, docs_commands, docs_metrics
 from headrace.tools.docs import PAGES, README, wanted
-from headrace.tools.main import COMMANDS
+from headrace.tools.main import COMMANDS, main
+from headrace.tools.parser_facts import options_of, parser_of, subcommands_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -34,12 +36,56 @@ def test_every_metric_is_documented():
     assert all(f"`{family.name}`" in page for family in FAMILIES)
 
 
-def test_every_command_and_option_is_documented():
-    page = docs_commands.render()
-    for name, (module, _) in COMMANDS.items():
-        assert f"## headrace {name}\n" in page
-        for action in import_module(module).parser()._actions:
-            assert action.dest == "help" or all(option in page for option in action.option_strings)
+def test_every_command_has_a_page_and_no_page_is_left_of_a_command_that_is_gone():
+    pages = sorted(path.stem for path in (ROOT / docs_commands.FOLDER).iterdir())
+    assert pages == sorted(COMMANDS), "run script/generate-docs"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_of_a_command_is_on_its_page(name):
+    page = docs_commands.render_command(name)
+    parser = parser_of(name)
+    assert page.startswith(f"# headrace {name}\n")
+    for each in (parser, *subcommands_of(parser).values()):
+        for action in options_of(each):
+            assert all(option in page for option in action.option_strings)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_examples_that_it_takes(name):
+    epilog = parser_of(name).epilog
+    assert epilog is not None
+    heading, *examples = epilog.strip().splitlines()
+    assert heading == "examples:"
+    assert examples
+    for example in examples:
+        assert f"headrace {name}" in example
+        parser_of(name).parse_args(_words(example.split(f"headrace {name}", 1)[1]))
+
+
+def _words(line):
+    """What a shell would make of it, up to the end of the command."""
+    words = shlex.shlex(line, posix=True, punctuation_chars=True)
+    words.whitespace_split = True
+    return list(takewhile(lambda word: not set(word) <= set("|<>();&"), words))
+
+
+def test_the_list_of_commands_needs_no_command(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["headrace", "--help"])
+    monkeypatch.setattr("headrace.tools.main.import_module", None)
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 0
+    shown = capsys.readouterr().out
+    assert all(f"  {name} " in shown for name in COMMANDS)
+
+
+def test_a_command_that_is_not_there_is_told_with_the_nearest(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["headrace", "dumplog"])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 2
+    assert capsys.readouterr().err.startswith("headrace: there is no command 'dumplog'; did you mean dump-log?\n")
 
 
 def test_only_what_is_between_the_marks_changes():

@@ -5,14 +5,17 @@ A test compares what is there with what would be written.
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from headrace.tools import docs_apis, docs_commands, docs_configs, docs_metrics
+from headrace.tools.main import COMMANDS
 
 #: Below the project's folder.
 PAGES: dict[str, Callable[[], str]] = {
     "docs/apis.md": docs_apis.render,
-    "docs/commands.md": docs_commands.render,
+    "docs/commands.md": docs_commands.render_index,
+    **{f"{docs_commands.FOLDER}/{name}.md": partial(docs_commands.render_command, name) for name in COMMANDS},
     "docs/configs.md": docs_configs.render,
     "docs/metrics.md": docs_metrics.render,
 }
@@ -29,6 +32,7 @@ def wanted(root: Path) -> dict[Path, str]:
 
 def main(root: Path) -> None:
     for path, text in wanted(root).items():
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
 
 

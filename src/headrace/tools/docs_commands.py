@@ -1,56 +1,64 @@
-"""Makes ``docs/commands.md`` from the commands and their parsers; ``script/generate-docs`` calls it.
+"""Makes ``docs/commands.md`` and a page for each command from their parsers; ``script/generate-docs`` calls it.
 
 From the parsers' facts and not from ``--help``: how argparse lays that out changes from one Python to the next.
 """
 
 from argparse import Action, ArgumentParser
 from collections.abc import Iterator
-from importlib import import_module
 
 from headrace.tools.main import COMMANDS
 from headrace.tools.markdown import table
+from headrace.tools.parser_facts import options_of, parser_of, spelling, subcommands_of
 
-_INTRODUCTION = """\
+FOLDER = "docs/commands"
+
+_MADE_BY = "<!-- Made by script/generate-docs from src/headrace/tools. Do not edit. -->"
+_INTRODUCTION = f"""\
 # Commands
 
-<!-- Made by script/generate-docs from src/headrace/tools. Do not edit. -->
+{_MADE_BY}
 
-`headrace COMMAND --help` says the same. Exit codes: 0 done, 1 failed, 2 wrong use or cannot start.
+`headrace COMMAND --help` says the same as these pages. Flags and results are in the words of Kafka's own tools.
+
+Results go to standard output, complaints to standard error. Colour, tables and progress bars are for terminals: what is
+piped is plain. Exit codes: 0 done, 1 failed, 2 wrong use or cannot start, 130 stopped by Ctrl-C.
 """
 
 
-def render() -> str:
-    """The page."""
-    return "\n".join(_lines())
+def render_index() -> str:
+    commands = ((f"[`headrace {name}`](commands/{name}.md)", purpose) for name, (_, purpose) in COMMANDS.items())
+    return "\n".join((_INTRODUCTION, *table(("Command", "What it is for"), commands)))
 
 
-def _lines() -> Iterator[str]:
-    yield _INTRODUCTION
-    commands = ((f"[`headrace {name}`](#headrace-{name})", purpose) for name, (_, purpose) in COMMANDS.items())
-    yield from table(("Command", "What it is for"), commands)
-    for name, (module, _) in COMMANDS.items():
-        parser: ArgumentParser = import_module(module).parser()
-        yield f"## headrace {name}\n"
-        yield f"{parser.description}\n"
-        rows = [_row(parser, action) for action in parser._actions if action.dest != "help"]
+def render_command(name: str) -> str:
+    return "\n".join(_page(name, parser_of(name)))
+
+
+def _page(name: str, parser: ArgumentParser) -> Iterator[str]:
+    yield f"# headrace {name}\n\n{_MADE_BY}\n"
+    yield f"{parser.description}\n"
+    yield from _options(parser)
+    for subcommand, subparser in subcommands_of(parser).items():
+        yield f"## headrace {name} {subcommand}\n"
+        if subparser.description:
+            yield f"{subparser.description}\n"
+        yield from _options(subparser)
+    if parser.epilog:
+        heading, _, examples = parser.epilog.strip().partition("\n")
+        assert heading == "examples:", f"{parser.prog}: the epilog begins with {heading!r}"
+        lines = (line.strip() for line in examples.splitlines())
+        yield "## Examples\n\n```\n" + "\n".join(lines) + "\n```\n"
+    yield "[All commands](../commands.md)\n"
+
+
+def _options(parser: ArgumentParser) -> Iterator[str]:
+    rows = [_row(parser, action) for action in options_of(parser)]
+    if rows:
         yield from table(("Option", "What it does"), rows)
-        if parser.epilog:
-            yield f"```\n{parser.epilog.strip()}\n```\n"
 
 
 def _row(parser: ArgumentParser, action: Action) -> tuple[str, str]:
     assert action.help, f"{parser.prog}: {action.dest} has no help"
-    text = action.help % {**vars(action), "prog": parser.prog}
+    text = (action.help % {**vars(action), "prog": parser.prog}).replace("__", "\\_\\_").replace("<", "&lt;")
     needed = " (required)" if action.required and action.option_strings else ""
-    return _spelling(action), f"{text}{needed}"
-
-
-def _spelling(action: Action) -> str:
-    names = ", ".join(action.option_strings) or action.dest.upper()
-    if action.nargs == 0 or not action.option_strings:
-        return f"`{names}`"
-    if action.choices is not None:
-        value = "{" + ",".join(map(str, action.choices)) + "}"
-    else:
-        value = action.metavar if isinstance(action.metavar, str) else action.dest.upper()
-    return f"`{names} {value}`"
+    return f"`{spelling(action)}`", f"{text}{needed}"

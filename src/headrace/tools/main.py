@@ -13,6 +13,7 @@ from headrace import __version__
 COMMANDS = {
     "start": ("headrace.tools.start", "start a broker"),
     "dump-log": ("headrace.tools.dump_log", "show what is in the files of a partition"),
+    "completion": ("headrace.tools.completion", "make a shell complete commands and options"),
 }
 
 
@@ -27,9 +28,16 @@ def main() -> None:
     wants_help = not arguments or arguments[0] in ("--help", "-h", "help")
     stream = sys.stdout if wants_help else sys.stderr
     if not wants_help:
-        stream.write(f"headrace: there is no command {arguments[0]!r}\n\n")
+        stream.write(f"headrace: there is no command {arguments[0]!r}{_nearest(arguments[0])}\n\n")
     stream.write("usage: headrace COMMAND [OPTIONS]\n\ncommands:\n")
     for name, (_, purpose) in COMMANDS.items():
         stream.write(f"  {name:<24}{purpose}\n")
     stream.write("\n'headrace COMMAND --help' says more of each.\n")
     sys.exit(0 if wants_help and arguments else 2)
+
+
+def _nearest(name: str) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, COMMANDS, n=1)
+    return f"; did you mean {near[0]}?" if near else ""
