@@ -71,6 +71,11 @@ class TreeHost:
         self.touch(transaction.session_id)
         return transaction.session_id
 
+    def adopt_session(self, session_id: int, *, call_soon: CallSoon = call_directly) -> None:
+        """A session that was open when the store was: its client may come back, and then hears of changes again."""
+        self.tree.check_session(session_id)
+        self._call_soon[session_id] = call_soon
+
     def touch(self, session_id: int) -> None:
         self.tree.touch(session_id, self._clock.monotonic_ms())
 

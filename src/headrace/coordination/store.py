@@ -181,6 +181,23 @@ def _decode_znode(value: list[Json]) -> tuple[str, Znode]:
 # The folder
 
 
+def session_secret(folder: Path) -> bytes:
+    """What the passwords of sessions are made from: random, made once a folder, in a file that only we may read."""
+    path = folder / "session.secret"
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        pass
+    secret = os.urandom(32)
+    new_path = path.with_suffix(".secret.new")
+    with open(os.open(new_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(secret)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(new_path, path)
+    return secret
+
+
 class TreeStore:
     """A tree that is on disk as soon as it has changed. One process a folder."""
 

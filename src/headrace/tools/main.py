@@ -12,6 +12,7 @@ from headrace import __version__
 #: Each command, the module that has its ``main(arguments) -> exit code`` and its ``parser()``, and what it is for.
 COMMANDS = {
     "start": ("headrace.tools.start", "start a broker"),
+    "zookeeper": ("headrace.tools.zookeeper", "serve a znode tree on ZooKeeper's protocol"),
     "dump-log": ("headrace.tools.dump_log", "show what is in the files of a partition"),
     "completion": ("headrace.tools.completion", "make a shell complete commands and options"),
 }

@@ -1,0 +1,102 @@
+"""Jute: how ZooKeeper writes values as bytes. No I/O.
+
+Everything is big endian and has no tags: both sides know what comes next.
+
+=========  ====================================================================
+boolean    one byte, 0 or 1
+int, long  4 or 8 bytes, signed
+buffer     int length, then that many bytes; length -1 is null
+ustring    a buffer that holds UTF-8
+vector     int count, then that many values; count -1 is null
+=========  ====================================================================
+
+A reader never takes a length for granted: what is not there, or cannot be, is :class:`Malformed`.
+"""
+
+from collections.abc import Callable, Iterable
+from struct import Struct, error
+from typing import TypeVar
+
+T = TypeVar("T")
+
+_INT = Struct(">i")
+_LONG = Struct(">q")
+_NULL = _INT.pack(-1)
+
+
+class Malformed(Exception):
+    """These bytes are not what they should be; what follows them cannot be understood either."""
+
+
+class Reader:
+    __slots__ = ("_data", "_position")
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._position = 0
+
+    @property
+    def remaining_bytes(self) -> int:
+        return len(self._data) - self._position
+
+    def boolean(self) -> bool:
+        return self._take(1) != b"\0"
+
+    def int32(self) -> int:
+        return self._number(_INT)
+
+    def int64(self) -> int:
+        return self._number(_LONG)
+
+    def buffer(self) -> bytes | None:
+        length = self.int32()
+        if length < -1:
+            raise Malformed(f"a buffer of {length} bytes")
+        return None if length == -1 else self._take(length)
+
+    def string(self) -> str | None:
+        data = self.buffer()
+        try:
+            return None if data is None else data.decode()
+        except UnicodeDecodeError:
+            raise Malformed("a string that is not UTF-8") from None
+
+    def vector(self, read_one: Callable[["Reader"], T]) -> list[T]:
+        """Null is read as empty. No value takes less than one byte, so a count that is too big is noticed at once."""
+        count = self.int32()
+        if count > self.remaining_bytes or count < -1:
+            raise Malformed(f"a vector of {count} in {self.remaining_bytes} bytes")
+        return [read_one(self) for _ in range(count)]
+
+    def _number(self, layout: Struct) -> int:
+        try:
+            (value,) = layout.unpack_from(self._data, self._position)
+        except error:
+            raise Malformed("it ends within a number") from None
+        self._position += layout.size
+        return int(value)
+
+    def _take(self, length: int) -> bytes:
+        end = self._position + length
+        if end > len(self._data):
+            raise Malformed(f"{length} bytes are announced and {self.remaining_bytes} are there")
+        taken = self._data[self._position : end]
+        self._position = end
+        return taken
+
+
+def buffer(data: bytes | None) -> bytes:
+    return _NULL if data is None else _INT.pack(len(data)) + data
+
+
+def string(text: str | None) -> bytes:
+    return _NULL if text is None else buffer(text.encode())
+
+
+def vector(encoded: Iterable[bytes]) -> bytes:
+    values = list(encoded)
+    return _INT.pack(len(values)) + b"".join(values)
+
+
+def integer(value: int) -> bytes:
+    return _INT.pack(value)

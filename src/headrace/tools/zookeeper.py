@@ -1,0 +1,145 @@
+"""``headrace zookeeper``: the znode tree served on ZooKeeper's protocol, in the foreground, until it is told to stop.
+
+Prints one line, ``ready HOST:PORT``, on standard output when it serves; everything else goes to standard error. SIGTERM
+and Ctrl-C end it cleanly with exit 0; sessions stay open, so that clients come back to them when it starts again. What
+was answered survives ``kill -9``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from headrace.broker.event_loop import new_event_loop
+from headrace.coordination.interface import CoordinationError
+from headrace.coordination.local import TreeHost
+from headrace.coordination.server import TreeServer
+from headrace.coordination.service import DEFAULT_TICK_TIME_MS, TreeService
+from headrace.coordination.store import TreeStore, session_secret
+from headrace.runtime.clock import SystemClock
+from headrace.runtime.loop_timer import LoopTimer
+
+logger = logging.getLogger("headrace")
+
+_EPILOG = """examples:
+  headrace zookeeper
+  headrace zookeeper --data /var/lib/headrace-zookeeper --listen 0.0.0.0:2181
+  headrace zookeeper --listen 127.0.0.1:0 --tick-time 500
+"""
+
+
+class StartError(Exception):
+    """It cannot start; the message is one line for the user."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    options = parser().parse_args(arguments)
+    logging.basicConfig(
+        level=options.log_level.upper(),
+        format="%(asctime)s %(levelname)s %(message)s (%(name)s)",
+        stream=sys.stderr,
+    )
+    try:
+        host, port = _address(options.listen)
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            runner.run(_serve(options.data, host, port, options.tick_time))
+    except StartError as error:
+        sys.stderr.write(f"headrace: {error}\n")
+        return 2
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="headrace zookeeper",
+        description="Serve a znode tree on ZooKeeper's protocol. It prints 'ready HOST:PORT' when it serves.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--data",
+        metavar="DIR",
+        type=Path,
+        default=Path("headrace-zookeeper"),
+        help="where the tree is kept (default ./%(default)s)",
+    )
+    parser.add_argument(
+        "--listen", metavar="HOST:PORT", default="127.0.0.1:2181", help="default %(default)s; port 0 picks a free one"
+    )
+    parser.add_argument(
+        "--tick-time",
+        metavar="MS",
+        type=_positive,
+        default=DEFAULT_TICK_TIME_MS,
+        help="sessions time out after 2 to 20 of these, as their clients wish (default %(default)s)",
+    )
+    parser.add_argument(
+        "--log-level", choices=["debug", "info", "warning", "error"], default="info", help="default %(default)s"
+    )
+    return parser
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value <= 0:
+        raise argparse.ArgumentTypeError(f"{value} ms is no time")
+    return value
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon or not (port.isascii() and port.isdecimal()) or int(port) > 65535:
+        raise StartError(f"{text!r} is no HOST:PORT to listen on")
+    return host.strip("[]"), int(port)
+
+
+async def _serve(folder: Path, host: str, port: int, tick_time_ms: int) -> None:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _ask_to_stop, stopping)
+    clock = SystemClock()
+    tree_host, secret = _open(folder, clock)
+    loop_timer = LoopTimer(loop, clock)
+    try:
+        service = TreeService.of(tree_host, clock, loop_timer.timer, secret=secret, tick_time_ms=tick_time_ms)
+        server = TreeServer(service)
+        try:
+            bound_host, bound_port = await server.start(host, port)
+        except OSError as error:
+            reason = (error.strerror or str(error)).rpartition(": ")[2]
+            raise StartError(f"cannot listen on {host}:{port}: {reason}") from None
+        shown_host = f"[{bound_host}]" if ":" in bound_host else bound_host
+        sys.stdout.write(f"ready {shown_host}:{bound_port}\n")
+        sys.stdout.flush()
+        await stopping.wait()
+        logger.info("stopping")
+        await server.stop()
+    finally:
+        loop_timer.stop()
+        tree_host.close()
+
+
+def _open(folder: Path, clock: SystemClock) -> tuple[TreeHost, bytes]:
+    try:
+        store = TreeStore.open(folder)
+    except BlockingIOError:
+        raise StartError(f"{folder} is in use by another process") from None
+    except (OSError, CoordinationError) as error:
+        raise StartError(f"cannot open the znode tree in {folder}: {error}") from None
+    try:
+        return TreeHost(clock, store=store), session_secret(folder)
+    except OSError as error:
+        store.close()
+        raise StartError(f"cannot open the znode tree in {folder}: {error}") from None
+
+
+def _ask_to_stop(stopping: asyncio.Event) -> None:
+    if stopping.is_set():
+        raise SystemExit(1)
+    stopping.set()
