@@ -7,7 +7,8 @@ partition. Two brokers answer after 1 ms, one after 20 ms. Run: ``python bench/p
 from collections import Counter
 from random import Random
 
-from headrace.client.accumulator import Accumulator, AccumulatorOptions
+from headrace.client.accumulator import Accumulator
+from headrace.client.accumulator_types import AccumulatorOptions
 from headrace.client.buffer_pool import BufferPool
 from headrace.client.partitioners import Adaptive, Partitioner, RoundRobin, UniformSticky
 from headrace.client.producer_batch import ProducerBatch

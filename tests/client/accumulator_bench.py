@@ -1,6 +1,7 @@
 """What the tests of the accumulator share: one on a bench, with a clock and a leader of its own."""
 
-from headrace.client.accumulator import Accumulator, AccumulatorOptions
+from headrace.client.accumulator import Accumulator
+from headrace.client.accumulator_types import AccumulatorOptions
 from headrace.client.buffer_pool import BufferPool
 from headrace.protocol.record_body import decode_records
 from headrace.testing import ManualClock
@@ -23,6 +24,10 @@ class Bench:
     def append(self, value=b"v", partition=0, *, slot=None, key=None):
         wall_ms, now_ms = self.clock.wall_ms(), self.clock.monotonic_ms()
         return self.accumulator.append("t", partition, key, value, (), wall_ms, now_ms, slot)
+
+    def number_from(self, sequence):
+        queue = self.accumulator.queues["t", 0]
+        queue.producer, queue.next_sequence = self.accumulator.producer, sequence
 
     def ready(self):
         return self.accumulator.ready(self.clock.monotonic_ms(), lambda topic, partition: self.leader)

@@ -52,7 +52,7 @@ def test_a_retry_waits_for_the_batches_before_it():
 def test_sequences_wrap():
     bench = Bench(is_idempotent=True)
     bench.append()
-    bench.accumulator.queues["t", 0].next_sequence = 2**31 - 1
+    bench.number_from(2**31 - 1)
     first = bench.drain_one()
     bench.append()
     second = bench.drain_one()
@@ -147,16 +147,60 @@ def test_a_batch_with_the_broker_expires_once_and_keeps_its_memory_until_it_is_a
     assert bench.pool.available_bytes == bench.pool.total_bytes
 
 
-def test_no_new_sequences_after_a_numbered_batch_was_given_up_until_the_epoch_is_new():
+def test_a_numbered_batch_that_was_given_up_begins_a_new_epoch():
     bench = Bench(is_idempotent=True, linger_ms=0)
     (batch,) = filled(bench, 1)
     bench.retry(batch)
     bench.clock.advance(1000)
     assert bench.expire() == [batch]
     bench.append()
+    header = check_batch(bench.drain_one().data)
+    assert (header.producer_epoch, header.base_sequence) == (1, 0)
+
+
+def test_while_one_given_up_may_still_be_answered_nothing_new_is_numbered():
+    bench = Bench(is_idempotent=True, linger_ms=0)
+    (late,) = filled(bench, 1)
+    bench.clock.advance(1000)
+    assert bench.expire() == [late]
+    bench.append()
     assert not bench.is_ready
-    bench.accumulator.set_producer(5, 1)
-    assert check_batch(bench.drain_one().data).base_sequence == 0
+    bench.accumulator.complete(late)
+    assert bench.is_ready
+    header = check_batch(bench.drain_one().data)
+    assert (header.producer_epoch, header.base_sequence) == (0, 1)
+
+
+def test_what_the_broker_refused_for_its_number_is_numbered_anew_and_no_other_partition_is():
+    bench = Bench(is_idempotent=True, linger_ms=0)
+    bench.append(b"0", 0)
+    bench.append(b"1", 1)
+    refused, unknown = bench.drain(partitions=(0, 1))
+    bench.retry(unknown)
+    assert bench.accumulator.is_first_in_flight(refused)
+    bench.accumulator.bump_epoch("t", 0)
+    assert not bench.is_ready
+    bench.retry(refused)
+    bench.clock.advance(100)
+    bench.append(b"2", 1)
+    found = {batch.partition: check_batch(batch.data) for batch in bench.drain(partitions=(0, 1))}
+    assert (found[0].producer_epoch, found[0].base_sequence) == (1, 0)
+    assert (found[1].producer_epoch, found[1].base_sequence) == (0, 0)
+    assert bench.drain(partitions=(0, 1)) == []
+    bench.accumulator.complete(unknown)
+    header = check_batch(bench.drain(partitions=(0, 1))[0].data)
+    assert (header.producer_epoch, header.base_sequence) == (1, 0)
+
+
+def test_after_the_last_epoch_another_producer_id_is_needed():
+    bench = Bench(is_idempotent=True, linger_ms=0)
+    bench.accumulator.set_producer(5, 2**15 - 1)
+    (batch,) = filled(bench, 1)
+    bench.accumulator.bump_epoch("t", 0)
+    assert not bench.accumulator.needs_producer
+    bench.retry(batch)
+    assert bench.accumulator.needs_producer
+    assert not bench.is_ready
 
 
 def test_abort_drops_what_the_broker_never_saw_or_all():

@@ -17,69 +17,31 @@ unless it is backing off (it failed, and its time to try again has not come) or 
 flight at most, so that a retry reorders nothing).
 
 Sequences of an idempotent producer are given when a batch is first drained, and kept for its retries: the broker
-knows by them what it has already. A batch that comes back goes to the front again, before those with higher
-sequences; and while some are in flight, the only one that may be sent again is the first of them, since the broker
-would refuse those after it anyway.
+knows by them what it has already (``partition_queue.py``). A batch that comes back goes to the front again, before
+those with higher sequences; and while some are in flight, the only one that may be sent again is the first of them,
+since the broker would refuse those after it anyway.
 
-No I/O and no clock in here: ``now_ms`` is monotonic and comes with each call. Nothing is thread safe.
+No I/O and no clock in here: ``now_ms`` is monotonic and comes with each call. No method takes ``lock``: where several
+threads are about, as with the blocking producer, whose ``send`` appends on the caller's thread while the sender drains
+on another, each of them holds it around its calls.
 """
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from math import ceil
 from random import random
+from threading import Lock
 
+from headrace.client.accumulator_types import AccumulatorOptions, LeaderOf, Ready
 from headrace.client.buffer_pool import BufferPool
+from headrace.client.partition_queue import NO_PRODUCER, PartitionQueue, Producer
 from headrace.client.partitioners import LoadTable
 from headrace.client.producer_batch import ProducerBatch, record_bound_bytes
 from headrace.client.retry import Backoff
 from headrace.protocol.record_body import Headers
-from headrace.protocol.records import NO_PRODUCER_ID, NO_SEQUENCE, Codec
+from headrace.protocol.records import HEADER_BYTES, NO_PRODUCER_ID, NO_SEQUENCE
 
-LeaderOf = Callable[[str, int], int | None]
-
-
-class PartitionQueue:
-    """The batches of one partition that wait, and those that are with the broker."""
-
-    __slots__ = ("batches", "in_flight", "is_muted", "is_unresolved", "next_sequence", "partition", "topic")
-
-    def __init__(self, topic: str, partition: int) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.batches: deque[ProducerBatch] = deque()
-        #: Drained and not done, oldest first; with sequences, also those that wait here to be sent again.
-        self.in_flight: list[ProducerBatch] = []
-        self.is_muted = False
-        self.next_sequence = 0
-        #: A batch was given up that the broker may have or not: its sequences are in doubt, so no new ones are given.
-        self.is_unresolved = False
-
-
-@dataclass(slots=True)
-class Ready:
-    nodes: set[int] = field(default_factory=set)
-    #: How long until something may become ready that is not now; None: nothing waits for time alone.
-    next_check_delay_ms: int | None = None
-    unknown_leader_topics: set[str] = field(default_factory=set)
-
-    def check_within(self, delay_ms: int) -> None:
-        if self.next_check_delay_ms is None or delay_ms < self.next_check_delay_ms:
-            self.next_check_delay_ms = max(0, delay_ms)
-
-
-@dataclass(frozen=True, slots=True)
-class AccumulatorOptions:
-    batch_size_bytes: int = 16384
-    linger_ms: int = 5
-    delivery_timeout_ms: int = 120_000
-    codec: Codec = Codec.none
-    compression_level: int | None = None
-    is_idempotent: bool = False
-    is_transactional: bool = False
-    retry_backoff_ms: int = 100
-    retry_backoff_max_ms: int = 1000
+_MAX_EPOCH = 2**15 - 1
 
 
 class Accumulator:
@@ -87,11 +49,11 @@ class Accumulator:
         self.options = options
         self._backoff = Backoff(options.retry_backoff_ms, options.retry_backoff_max_ms, random=random)
         self.pool = pool
+        self.lock = Lock()
         self.queues: dict[tuple[str, int], PartitionQueue] = {}
         self.is_closed = False
         self.is_transaction_completing = False
-        self.producer_id = NO_PRODUCER_ID
-        self.producer_epoch = -1
+        self.producer: Producer = NO_PRODUCER
         self.last_number = 0
         self._flushes = 0
         self._incomplete: dict[ProducerBatch, None] = {}
@@ -120,9 +82,8 @@ class Accumulator:
         :raises LargerThanPool: if the record is larger than the whole of buffer.memory.
         """
         assert not self.is_closed, "the producer refuses records once it is closed"
-        queue = self.queues.get((topic, partition))
-        if queue is None:
-            queue = self.queues[topic, partition] = PartitionQueue(topic, partition)
+        assert value is None or type(value) is bytes, "the producer makes bytes of what is none"
+        queue = self.queue_of(topic, partition)
         if queue.batches:
             batch = queue.batches[-1]
             if batch.is_open and batch.append(timestamp_ms, key, value, headers, slot):
@@ -133,17 +94,67 @@ class Accumulator:
             reserved_bytes = self.memory_for(key, value, headers)
             if not self.pool.try_reserve(reserved_bytes):
                 return None
-        batch = self._new_batch(queue, reserved_bytes, now_ms)
-        try:
-            batch.append(timestamp_ms, key, value, headers, slot)
-        finally:
-            if not batch.record_count:  # A value that is not bytes: no trace of it stays.
-                self.pool.release(reserved_bytes)
-        if queue.batches:
-            queue.batches[-1].is_open = False
+        self.last_number += 1
+        batch = ProducerBatch(
+            topic, partition, limit_bytes=self.options.batch_size_bytes, reserved_bytes=reserved_bytes,
+            created_ms=now_ms, number=self.last_number,
+        )  # fmt: skip
+        batch.append(timestamp_ms, key, value, headers, slot)
+        self._enqueue(queue, batch)
+        return batch
+
+    def append_encoded(
+        self,
+        topic: str,
+        partition: int,
+        body: bytes | bytearray | memoryview,
+        record_count: int,
+        base_timestamp_ms: int,
+        max_timestamp_ms: int,
+        now_ms: int,
+        *,
+        slot: object = None,
+        reserved_bytes: int = 0,
+    ) -> ProducerBatch | None:
+        """Queue a whole batch that is encoded already; None: there is no memory, as with :meth:`append`.
+
+        Then reserve ``len(body)`` bytes from the pool and call again with ``reserved_bytes``.
+
+        :param body: 61 bytes that do not matter (the header is written when the batch is sent) and then the records,
+            not compressed, as ``protocol/record_body.py`` has them, with offset deltas 0, 1, 2, ... It is not copied:
+            leave it alone from now on.
+        :param base_timestamp_ms: what the records' timestamp deltas count from.
+        :param slot: told of the batch's first record; see :meth:`append`.
+        :raises LargerThanPool: if it is larger than the whole of buffer.memory.
+        """
+        assert not self.is_closed, "the producer refuses records once it is closed"
+        assert len(body) > HEADER_BYTES, "an empty batch is never sent"
+        if not reserved_bytes:
+            reserved_bytes = len(body)
+            if not self.pool.try_reserve(reserved_bytes):
+                return None
+        self.last_number += 1
+        batch = ProducerBatch.of_encoded(
+            topic, partition, body, record_count=record_count, base_timestamp_ms=base_timestamp_ms,
+            max_timestamp_ms=max_timestamp_ms, reserved_bytes=reserved_bytes, created_ms=now_ms,
+            number=self.last_number,
+        )  # fmt: skip
+        if slot is not None:
+            batch.slots.append((0, slot))
+        self._enqueue(self.queue_of(topic, partition), batch)
+        return batch
+
+    def queue_of(self, topic: str, partition: int) -> PartitionQueue:
+        queue = self.queues.get((topic, partition))
+        if queue is None:
+            queue = self.queues[topic, partition] = PartitionQueue(topic, partition)
+        return queue
+
+    def _enqueue(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        if queue.batches and queue.batches[-1].is_open:
+            queue.batches[-1].close()
         queue.batches.append(batch)
         self._incomplete[batch] = None
-        return batch
 
     def has_room(self, topic: str, partition: int, size_bytes: int) -> bool:
         """Whether a record of about this size needs no new batch: what KIP-480 asks before it stays."""
@@ -151,22 +162,11 @@ class Accumulator:
         if queue is None or not queue.batches:
             return False
         batch = queue.batches[-1]
-        return batch.is_open and len(batch.body) + size_bytes <= batch.limit_bytes
+        return batch.is_open and batch.used_bytes + size_bytes <= batch.limit_bytes
 
     def memory_for(self, key: bytes | None, value: bytes | None, headers: Headers) -> int:
         """What a new batch for this record takes from the pool."""
         return max(self.options.batch_size_bytes, record_bound_bytes(key, value, headers))
-
-    def _new_batch(self, queue: PartitionQueue, reserved_bytes: int, now_ms: int) -> ProducerBatch:
-        self.last_number += 1
-        return ProducerBatch(
-            queue.topic,
-            queue.partition,
-            limit_bytes=self.options.batch_size_bytes,
-            reserved_bytes=reserved_bytes,
-            created_ms=now_ms,
-            number=self.last_number,
-        )
 
     # ------------------------------------------------------------------------------------------------------- sending
 
@@ -234,25 +234,22 @@ class Accumulator:
 
     def _is_held(self, queue: PartitionQueue) -> bool:
         """Whether a queue waits for an answer of a broker, and not for time."""
-        if queue.is_muted:
-            return True
-        if not self.options.is_idempotent:
-            return False
-        if self.producer_id == NO_PRODUCER_ID:
-            return True
-        batch = queue.batches[0]
-        return queue.in_flight[0] is not batch if batch.has_sequence else queue.is_unresolved
+        return queue.is_muted or (self.options.is_idempotent and queue.is_held(self.producer))
 
     def _seal(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
-        if batch.data:
+        if batch.is_sealed:
             return  # A retry: the same bytes, so that the broker knows them again.
+        producer, sequence = NO_PRODUCER, NO_SEQUENCE
         is_numbered = self.options.is_idempotent and not batch.has_sequence
+        if self.options.is_idempotent:
+            sequence = queue.sequence_for(batch, self.producer)
+            producer = queue.producer
         batch.seal(
             self.options.codec,
             self.options.compression_level,
-            producer_id=self.producer_id,
-            producer_epoch=self.producer_epoch,
-            base_sequence=queue.next_sequence if is_numbered else batch.base_sequence,
+            producer_id=producer[0],
+            producer_epoch=producer[1],
+            base_sequence=sequence,
             is_transactional=self.options.is_transactional,
         )
         if is_numbered:
@@ -261,36 +258,48 @@ class Accumulator:
     # -------------------------------------------------------------------------------------------------------- ending
 
     def complete(self, batch: ProducerBatch) -> None:
-        """The batch is done with, well or not: its memory is free. Its slots are for the caller to answer."""
+        """The broker has the batch: its memory is free. Its slots are for the caller to answer."""
         queue = self.queues[batch.topic, batch.partition]
         if batch in queue.in_flight:
             queue.in_flight.remove(batch)
+        if batch.is_done and batch.has_sequence:
+            queue.doubtful_count = max(0, queue.doubtful_count - 1)  # Given up too early: it is there.
         self._finish(batch)
+        self._settle(queue)
+
+    def fail(self, batch: ProducerBatch) -> None:
+        """The batch is given up. For its slots see :meth:`complete`."""
+        queue = self.queues[batch.topic, batch.partition]
+        if batch in queue.in_flight:
+            queue.in_flight.remove(batch)
+        if batch.has_sequence and not batch.is_done:
+            queue.doubtful_count += 1
+        self._finish(batch)
+        self._settle(queue)
 
     def _finish(self, batch: ProducerBatch) -> None:
         batch.is_done, batch.is_open = True, False
+        batch.values, batch.records, batch.packed = [], b"", None
         self._incomplete.pop(batch, None)
         reserved_bytes, batch.reserved_bytes = batch.reserved_bytes, 0
         self.pool.release(reserved_bytes)
 
+    def _settle(self, queue: PartitionQueue) -> None:
+        """Begins a new epoch for a partition once its doubtful batches cannot be settled by an answer any more."""
+        if queue.must_renumber:
+            if not queue.has_any_with_broker:
+                queue.renumber()
+        elif queue.doubtful_count and not queue.in_flight and not self.options.is_transactional:
+            self.bump_epoch(queue.topic, queue.partition)
+
     def retry(self, batch: ProducerBatch, now_ms: int) -> None:
         """Put a batch that failed back to the front, to be sent again once it has backed off."""
-        assert not batch.is_done, "an expired batch is completed, not sent again"
+        assert not batch.is_done, "an expired batch is failed, not sent again"
         batch.attempts += 1
         batch.retry_at_ms = now_ms + ceil(self._backoff.delay_ms(batch.attempts))
-        self._requeue(self.queues[batch.topic, batch.partition], batch)
-
-    def _requeue(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
-        if not batch.has_sequence:
-            queue.in_flight = [other for other in queue.in_flight if other is not batch]
-            queue.batches.appendleft(batch)
-            return
-        # By place in flight, not by number: sequences wrap around.
-        place = {other: at for at, other in enumerate(queue.in_flight)}
-        before = 0
-        while before < len(queue.batches) and place.get(queue.batches[before], len(place)) < place[batch]:
-            before += 1
-        queue.batches.insert(before, batch)
+        queue = self.queues[batch.topic, batch.partition]
+        queue.requeue(batch)
+        self._settle(queue)
 
     def split(self, batch: ProducerBatch) -> list[ProducerBatch]:
         """Put the records of a batch that the broker found too large back to the front, in smaller batches.
@@ -304,34 +313,34 @@ class Accumulator:
         del self._incomplete[batch]
         for part in reversed(parts):
             self._incomplete[part] = None
-            self._requeue(queue, part)
+            queue.requeue(part)
         return parts
 
     def expire(self, now_ms: int) -> list[ProducerBatch]:
         """Give up batches older than delivery.timeout.ms; the caller answers their slots.
 
-        Those that wait are gone at once. One that is with the broker keeps its memory until ``complete``, since its
-        bytes may still be on their way out; it is reported once, with ``is_done`` set.
+        Those that wait are gone at once. One that is with the broker keeps its memory until ``complete`` or ``fail``,
+        since its bytes may still be on their way out; it is reported once, with ``is_done`` set.
         """
         born_before_ms = now_ms - self.options.delivery_timeout_ms
         expired: list[ProducerBatch] = []
         for queue in self.queues.values():
             while queue.batches and queue.batches[0].created_ms <= born_before_ms:
                 batch = queue.batches.popleft()
-                if batch.has_sequence:
-                    queue.is_unresolved = True
-                self.complete(batch)
+                self.fail(batch)
                 expired.append(batch)
             for batch in queue.in_flight:
                 if batch.created_ms <= born_before_ms and not batch.is_done:
                     batch.is_done = True
-                    queue.is_unresolved = queue.is_unresolved or batch.has_sequence
+                    queue.doubtful_count += batch.has_sequence
                     expired.append(batch)
         return expired
 
     def next_expiry_ms(self) -> int | None:
-        born_ms = min((batch.created_ms for batch in self._incomplete if not batch.is_done), default=None)
-        return None if born_ms is None else born_ms + self.options.delivery_timeout_ms
+        """The soonest that a batch may expire; None: there is none."""
+        born_ms = [batch.created_ms for queue in self.queues.values() for batch in queue.in_flight if not batch.is_done]
+        born_ms += [queue.batches[0].created_ms for queue in self.queues.values() if queue.batches]
+        return min(born_ms) + self.options.delivery_timeout_ms if born_ms else None
 
     def abort(self, *, only_unsent: bool = False) -> list[ProducerBatch]:
         """Drop what waits: all of it, or only what the broker has never seen. The caller answers the slots."""
@@ -341,7 +350,7 @@ class Accumulator:
             dropped = [batch for batch in queue.batches if batch not in kept]
             queue.batches = deque(kept)
             for batch in dropped:
-                self.complete(batch)
+                self.fail(batch)
             aborted += dropped
         return aborted
 
@@ -374,14 +383,35 @@ class Accumulator:
 
         Only while nothing is with a broker, so that all in flight also wait in their queues.
         """
-        self.producer_id, self.producer_epoch = producer_id, producer_epoch
+        self.producer = (producer_id, producer_epoch)
         for queue in self.queues.values():
-            queue.next_sequence, queue.is_unresolved = 0, False
-            queue.in_flight = [batch for batch in queue.in_flight if not batch.is_done]
-            for batch in queue.in_flight:
-                assert batch in queue.batches, "a batch is with the broker under the old epoch"
-                batch.base_sequence, batch.data = NO_SEQUENCE, b""
-            queue.in_flight = []
+            queue.renumber()
+
+    def bump_epoch(self, topic: str, partition: int) -> None:
+        """The numbers of a partition went wrong: it begins anew under the next epoch (KIP-360).
+
+        Other partitions follow when what they have in flight is done. After the last epoch the producer needs another
+        id: ``needs_producer`` says so.
+        """
+        assert not self.options.is_transactional, "the coordinator gives a transactional producer its epochs"
+        queue = self.queues[topic, partition]
+        queue.must_renumber = True
+        producer_id, epoch = self.producer
+        if producer_id != NO_PRODUCER_ID and queue.producer in (self.producer, NO_PRODUCER):
+            self.producer = (producer_id, epoch + 1) if epoch < _MAX_EPOCH else NO_PRODUCER
+        self._settle(queue)
+
+    @property
+    def needs_producer(self) -> bool:
+        """Whether :meth:`set_producer` is to be called, and may be."""
+        if not self.options.is_idempotent or self.producer[0] != NO_PRODUCER_ID:
+            return False
+        return not any(queue.has_any_with_broker for queue in self.queues.values())
+
+    def is_first_in_flight(self, batch: ProducerBatch) -> bool:
+        """Whether a broker that refuses its number cannot have done so for one before it."""
+        in_flight = self.queues[batch.topic, batch.partition].in_flight
+        return bool(in_flight) and in_flight[0] is batch
 
     def load_of(self, topic: str, partitions: Iterable[int]) -> LoadTable | None:
         """How long the queues are, for the adaptive partitioner. Leave out partitions of slow leaders."""

@@ -1,22 +1,30 @@
 """A batch of records that is being filled, and then sent as often as it takes.
 
-Records are encoded as they come, into one bytearray that begins with 61 empty bytes; sealing the batch writes the
-header there, so that an uncompressed batch is never copied. The layouts are in ``protocol/records.py`` and
-``protocol/record_body.py``. A record costs no Python object of its own: who wants to hear of one record leaves a slot
-(a future, a callback: the batch does not care), kept with the record's index in the batch.
+Records are kept as columns while the batch is open and encoded together when it closes (``record_encoding.py``), which
+lets go of the columns; a batch that waits to be sent is bytes. Its size while open is a bound, a few percent above
+what it will be. ``batch.size`` counts the bytes before compression: they are what is held in memory until then.
 
-``batch.size`` counts the bytes before compression: they are what is held in memory until the batch is sealed.
+What the broker gets is ``head`` and ``records``: the 61 bytes of the batch's header, which sealing writes, and what
+follows them. A record costs no Python object of its own: who wants to hear of it has the batch and its place in the
+batch (``delivery.py``), or leaves a slot, kept with that place.
 
-A batch is open, then closed (the first time it is drained), then done. It may be sealed more than once: a producer
-that was given a new epoch numbers its batches anew.
+A batch is open, then closed, then done: once ``is_done`` is set, ``base_offset`` or ``error`` say how it ended, or
+``parts`` where else its records are. It may be sealed more than once: a producer that was given a new epoch numbers
+its batches anew.
 """
 
+from bisect import bisect_right
+from collections.abc import Callable
 from struct import Struct
+from typing import TYPE_CHECKING
 
+from headrace.client.record_encoding import LISTED, bound_bytes, encode_headers, encode_records
+from headrace.crc import crc32c
 from headrace.protocol.compression import compress
-from headrace.protocol.record_body import Headers, decode_records, write_varint
+from headrace.protocol.record_body import Headers, decode_records
 from headrace.protocol.records import (
     CRC_FIELD_AT,
+    CRC_STARTS_AT,
     HEADER,
     HEADER_BYTES,
     LENGTH_PREFIX_BYTES,
@@ -24,26 +32,25 @@ from headrace.protocol.records import (
     NO_PRODUCER_ID,
     NO_SEQUENCE,
     Codec,
-    compute_crc,
 )
 
+if TYPE_CHECKING:
+    from asyncio import Future
+
 _CRC = Struct(">I")
-_EMPTY_HEADER = bytes(HEADER_BYTES)
 _TRANSACTIONAL = 0x10
 _SEQUENCES = 2**31
-
-#: The numbers 0 to 8191 as varints: all that are not negative and take one byte or two.
-_VARINTS = [bytes((number << 1,)) for number in range(64)] + [
-    bytes((number << 1 & 0x7F | 0x80, number >> 6)) for number in range(64, 8192)
-]
-_LISTED = len(_VARINTS)
+#: What a timestamp may take more than those that are near the batch's first.
+_FAR_TIME_BYTES = 8
+NO_OFFSET = -1
 
 
 class ProducerBatch:
     __slots__ = (
-        "attempts", "base_sequence", "base_timestamp_ms", "body", "created_ms", "data", "is_done", "is_open",
-        "limit_bytes", "max_timestamp_ms", "number", "packed", "partition", "record_count",
-        "reserved_bytes", "retry_at_ms", "slots", "topic",
+        "attempts", "base_offset", "base_sequence", "base_timestamp_ms", "created_ms", "done_future", "encoded_count",
+        "error", "head", "headers", "is_done", "is_open", "keys", "last_timestamp_ms", "limit_bytes", "listeners",
+        "log_append_time_ms", "max_timestamp_ms", "number", "packed", "partition", "parts", "records",
+        "reserved_bytes", "retry_at_ms", "sent_bytes", "slots", "times", "topic", "used_bytes", "values",
     )  # fmt: skip
 
     def __init__(
@@ -56,29 +63,86 @@ class ProducerBatch:
         self.created_ms = created_ms
         #: Grows with each new batch; the parts of a split one keep it. A flush waits for all up to some number.
         self.number = number
-        self.body = bytearray(_EMPTY_HEADER)
-        self.record_count = 0
-        self.base_timestamp_ms = 0
-        self.max_timestamp_ms = 0
-        self.slots: list[tuple[int, object]] = []
         self.is_open = True
         self.is_done = False
+        # -- while it is open
+        self.used_bytes = HEADER_BYTES
+        self.values: list[bytes | None] = []
+        self.keys: list[bytes | None] | None = None
+        self.headers: dict[int, Headers] = {}
+        #: Runs of timestamps: from which record on, and what.
+        self.times: list[tuple[int, int]] = []
+        self.last_timestamp_ms: int | None = None
+        # -- once it is closed
+        self.encoded_count = 0
+        self.base_timestamp_ms = 0
+        self.max_timestamp_ms = 0
+        self.records: bytes | memoryview = b""
+        #: The records in their codec, once sealed in one that is not ``none``.
+        self.packed: bytes | None = None
+        self.head = b""
+        self.sent_bytes = 0
+        self.base_sequence = NO_SEQUENCE
         self.attempts = 0
         #: Until then it backs off; of meaning only after a failed attempt.
         self.retry_at_ms = created_ms
-        self.base_sequence = NO_SEQUENCE
-        #: The records in their codec, once sealed in one that is not ``none``.
-        self.packed: bytes | None = None
-        #: The whole batch as it goes to the broker, once sealed.
-        self.data: bytes | bytearray = b""
+        # -- who waits, and for what
+        self.slots: list[tuple[int, object]] = []
+        #: Called once, when the batch is done; who adds one holds the accumulator's lock.
+        self.listeners: list[Callable[[ProducerBatch], None]] = []
+        self.done_future: Future[None] | None = None
+        self.base_offset = NO_OFFSET
+        self.log_append_time_ms = -1
+        self.error: Exception | None = None
+        #: The first record of each part, and the part.
+        self.parts: list[tuple[int, ProducerBatch]] = []
+
+    @classmethod
+    def of_encoded(
+        cls,
+        topic: str,
+        partition: int,
+        body: bytes | bytearray | memoryview,
+        *,
+        record_count: int,
+        base_timestamp_ms: int,
+        max_timestamp_ms: int,
+        reserved_bytes: int,
+        created_ms: int,
+        number: int,
+    ) -> "ProducerBatch":
+        """A closed batch of records that somebody else has encoded, behind 61 bytes that do not matter."""
+        assert record_count, "an empty batch is never sent"
+        size_bytes = len(body)
+        batch = cls(
+            topic, partition, limit_bytes=size_bytes, reserved_bytes=reserved_bytes, created_ms=created_ms,
+            number=number,
+        )  # fmt: skip
+        batch.records = memoryview(body)[HEADER_BYTES:]
+        batch.used_bytes = size_bytes
+        batch.encoded_count = record_count
+        batch.base_timestamp_ms, batch.max_timestamp_ms = base_timestamp_ms, max_timestamp_ms
+        batch.is_open = False
+        return batch
+
+    # ---------------------------------------------------------------------------------------------------- what it is
+
+    @property
+    def record_count(self) -> int:
+        return self.encoded_count or len(self.values)
 
     @property
     def size_bytes(self) -> int:
-        return len(self.data) or len(self.body)
+        """What it takes in a request; while open, at most."""
+        return self.sent_bytes or self.used_bytes
 
     @property
     def is_full(self) -> bool:
-        return not self.is_open or len(self.body) >= self.limit_bytes
+        return not self.is_open or self.used_bytes >= self.limit_bytes
+
+    @property
+    def is_sealed(self) -> bool:
+        return bool(self.head)
 
     @property
     def has_sequence(self) -> bool:
@@ -88,41 +152,61 @@ class ProducerBatch:
     def next_sequence(self) -> int:
         return (self.base_sequence + self.record_count) % _SEQUENCES
 
+    @property
+    def data(self) -> bytes:
+        """The whole batch as it goes to the broker, once sealed."""
+        return b"".join((self.head, self.records if self.packed is None else self.packed)) if self.head else b""
+
+    def timestamp_ms_of(self, index: int) -> int:
+        """Of a record of its own; -1 where the batch came encoded and does not know."""
+        if not self.times:
+            return self.base_timestamp_ms if self.base_timestamp_ms == self.max_timestamp_ms else -1
+        return self.times[bisect_right(self.times, index, key=lambda run: run[0]) - 1][1]
+
+    # ------------------------------------------------------------------------------------------------------- filling
+
     def append(self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Headers, slot: object) -> bool:
-        """False: there is no room left, and nothing was changed. A batch without records has room for any one."""
-        count = self.record_count
-        if count:
-            delta_ms = timestamp_ms - self.base_timestamp_ms
-        else:
-            delta_ms, self.base_timestamp_ms = 0, timestamp_ms
-        # This runs for every record: a listed varint is a fifth of the price of a call.
-        time = _VARINTS[delta_ms] if 0 <= delta_ms < _LISTED else write_varint(delta_ms)
-        index = _VARINTS[count] if count < _LISTED else write_varint(count)
-        if key is None:
-            key_size, key = b"\x01", b""
-        else:
-            size = len(key)
-            key_size = _VARINTS[size] if size < _LISTED else write_varint(size)
-        if value is None:
-            value_size, value = b"\x01", b""
-        else:
-            size = len(value)
-            value_size = _VARINTS[size] if size < _LISTED else write_varint(size)
-        tail = b"\x00" if not headers else _encode_headers(headers)
-        record = b"".join((b"\x00", time, index, key_size, key, value_size, value, tail))
-        size = len(record)
-        length = _VARINTS[size] if size < _LISTED else write_varint(size)
-        body = self.body
-        if count and len(body) + size + len(length) > self.limit_bytes:
+        """False: there is no room left, and nothing was changed. A batch without records has room for any one.
+
+        Bytes are kept as they are, not copied; the producer has seen to it that they are bytes.
+        """
+        values = self.values
+        index = len(values)
+        used_bytes = self.used_bytes + bound_bytes(len(value or b""), len(key or b""))
+        if headers:
+            used_bytes += len(encode_headers(headers))
+        if index and not 0 <= timestamp_ms - self.times[0][1] < LISTED:
+            used_bytes += _FAR_TIME_BYTES
+        if index and used_bytes > self.limit_bytes:
             return False
-        body += length
-        body += record
-        self.record_count = count + 1
-        if timestamp_ms > self.max_timestamp_ms or not count:
-            self.max_timestamp_ms = timestamp_ms
+        self.used_bytes = used_bytes
+        values.append(value)
+        if self.keys is not None:
+            self.keys.append(key)
+        elif key is not None:
+            self.keys = [None] * index
+            self.keys.append(key)
+        if headers:
+            self.headers[index] = headers
+        if timestamp_ms != self.last_timestamp_ms:
+            self.times.append((index, timestamp_ms))
+            self.last_timestamp_ms = timestamp_ms
         if slot is not None:
-            self.slots.append((count, slot))
+            self.slots.append((index, slot))
         return True
+
+    def close(self) -> None:
+        """Takes no more records; those that it has become bytes."""
+        self.is_open = False
+        if self.encoded_count:
+            return
+        assert self.values, "an empty batch is never sent"
+        self.records = encode_records(self.values, self.keys, self.headers, self.times)
+        self.used_bytes = HEADER_BYTES + len(self.records)
+        self.encoded_count = len(self.values)
+        self.base_timestamp_ms = self.times[0][1]
+        self.max_timestamp_ms = max(ms for _, ms in self.times)
+        self.values, self.keys, self.headers = [], None, {}
 
     def seal(
         self,
@@ -135,23 +219,34 @@ class ProducerBatch:
         is_transactional: bool = False,
     ) -> None:
         """Close the batch and make ``data`` what the broker is to have."""
-        assert self.record_count, "an empty batch is never sent"
-        self.is_open = False
+        if self.is_open:
+            self.close()
         self.base_sequence = base_sequence
-        data = self.body
+        records = self.records
         if codec is not Codec.none:
             if self.packed is None:
-                self.packed = compress(codec, memoryview(self.body)[HEADER_BYTES:], level)
-            data = bytearray(_EMPTY_HEADER)
-            data += self.packed
-        size_bytes = len(data)
-        HEADER.pack_into(
-            data, 0, 0, size_bytes - LENGTH_PREFIX_BYTES, -1, MAGIC, 0, codec | (_TRANSACTIONAL * is_transactional),
-            self.record_count - 1, self.base_timestamp_ms, self.max_timestamp_ms, producer_id, producer_epoch,
-            base_sequence, self.record_count,
+                self.packed = compress(codec, memoryview(self.records), level)
+            records = self.packed
+        count = self.encoded_count
+        self.sent_bytes = HEADER_BYTES + len(records)
+        head = bytearray(
+            HEADER.pack(
+                0, self.sent_bytes - LENGTH_PREFIX_BYTES, -1, MAGIC, 0, codec | (_TRANSACTIONAL * is_transactional),
+                count - 1, self.base_timestamp_ms, self.max_timestamp_ms, producer_id, producer_epoch, base_sequence,
+                count,
+            )
         )  # fmt: skip
-        _CRC.pack_into(data, CRC_FIELD_AT, compute_crc(data, 0, size_bytes))
-        self.data = data
+        _CRC.pack_into(head, CRC_FIELD_AT, crc32c(records, crc32c(memoryview(head)[CRC_STARTS_AT:])))
+        self.head = bytes(head)
+
+    def unseal(self) -> None:
+        """Takes back the number that it was given, so that it gets another."""
+        self.base_sequence, self.head = NO_SEQUENCE, b""
+
+    # -------------------------------------------------------------------------------------------------------- ending
+
+    def succeed(self, base_offset: int, log_append_time_ms: int = -1) -> None:
+        self.base_offset, self.log_append_time_ms = base_offset, log_append_time_ms
 
     def split(self) -> list["ProducerBatch"]:
         """The same records in batches of at most half the size, for a broker that found this one too large.
@@ -159,26 +254,35 @@ class ProducerBatch:
         The memory and the sequences of this batch are shared out among the parts; their slots move along.
         """
         assert self.record_count > 1, "one record cannot be split"
-        limit_bytes = HEADER_BYTES + (len(self.body) - HEADER_BYTES + 1) // 2
-        slots: dict[int, object] = dict(self.slots)
+        limit_bytes = HEADER_BYTES + (self.used_bytes - HEADER_BYTES + 1) // 2
+        slots = self._slots_by_place()
         parts: list[ProducerBatch] = []
         sequence = self.base_sequence
         for index, record in enumerate(decode_records(self.data)):
-            fields = record.timestamp_ms, record.key, record.value, record.headers, slots.get(index)
-            if parts and parts[-1].append(*fields):
-                continue
-            parts.append(self._part(limit_bytes))
-            parts[-1].append(*fields)
+            fields = record.timestamp_ms, record.key, record.value, record.headers
+            if not parts or not parts[-1].append(*fields, None):
+                parts.append(self._part(limit_bytes))
+                parts[-1].append(*fields, None)
+                self.parts.append((index, parts[-1]))
+            parts[-1].slots += [(parts[-1].record_count - 1, slot) for slot in slots.get(index, ())]
         for part in parts:
-            part.is_open = False
+            part.close()
             part.reserved_bytes = self.reserved_bytes // len(parts)
             if self.has_sequence:
                 part.base_sequence = sequence
                 sequence = part.next_sequence
         parts[0].reserved_bytes += self.reserved_bytes % len(parts)
         self.reserved_bytes = 0
+        self.slots = []
         self.is_done = True
+        self.records, self.packed = b"", None
         return parts
+
+    def _slots_by_place(self) -> dict[int, list[object]]:
+        slots: dict[int, list[object]] = {}
+        for index, slot in self.slots:
+            slots.setdefault(index, []).append(slot)
+        return slots
 
     def _part(self, limit_bytes: int) -> "ProducerBatch":
         return ProducerBatch(
@@ -193,19 +297,5 @@ class ProducerBatch:
 
 def record_bound_bytes(key: bytes | None, value: bytes | None, headers: Headers) -> int:
     """The most that a record can take in a batch of its own, header of the batch included."""
-    size_bytes = HEADER_BYTES + 36 + len(key or b"") + len(value or b"")
-    return size_bytes + len(_encode_headers(headers)) if headers else size_bytes
-
-
-def _encode_headers(headers: Headers) -> bytes:
-    encoded = bytearray(write_varint(len(headers)))
-    for name, content in headers:
-        raw = name.encode("utf-8", "surrogateescape")
-        encoded += write_varint(len(raw))
-        encoded += raw
-        if content is None:
-            encoded.append(1)
-        else:
-            encoded += write_varint(len(content))
-            encoded += content
-    return bytes(encoded)
+    size_bytes = HEADER_BYTES + bound_bytes(len(value or b""), len(key or b""))
+    return size_bytes + len(encode_headers(headers)) if headers else size_bytes
