@@ -58,6 +58,8 @@ class Connection(asyncio.BufferedProtocol):
         self._waiting: dict[int, _Waiting] = {}
         self._last_correlation_id = 0
         self._versions: dict[int, tuple[int, int]] = {}
+        #: The cluster's features, by name, with the level that is in force (KIP-584).
+        self.features: dict[str, int] = {}
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._why: Exception | None = None
         self._max_in_flight: int | None = None
@@ -150,6 +152,8 @@ class Connection(asyncio.BufferedProtocol):
             frame = await self._send(Api.API_VERSIONS, version, {}, timeout_ms=timeout_ms, is_raw=True)
         answer = decode_response(Api.API_VERSIONS, version, bytes(frame))
         self._versions = {int(key.api_key): (int(key.min_version), int(key.max_version)) for key in answer.api_keys}
+        features = getattr(answer, "finalized_features", ())
+        self.features = {feature.name: int(feature.max_version_level) for feature in features}
 
     # -- requests
 

@@ -24,6 +24,27 @@ class OffsetAndMetadata(NamedTuple):
     leader_epoch: int = -1
 
 
+class RecordMetadata(NamedTuple):
+    """Where a record went. The offset is -1 if the broker did not say: with acks=0, or for a record it had already.
+
+    ``timestamp_ms`` is the record's own, or the broker's where the topic has LogAppendTime; -1 where it is not known.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+
+
+class ConsumerGroupMetadata(NamedTuple):
+    """A consumer's place in its group, for a transaction that commits its offsets: ``consumer.group_metadata()``."""
+
+    group_id: str
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+
 class Node(NamedTuple):
     """A broker. Ids below 0 are bootstrap servers of which only the address is known."""
 
