@@ -4,7 +4,8 @@ Metadata is refreshed by whoever needs it and finds it old or known to be wrong;
 
 The ``ask_*`` helpers send one request to where it belongs and try again, after a growing pause, while the failure may
 pass (no connection, a timeout, a retriable code) and there is time. A code that is not retriable comes back in the
-answer: its meaning is the caller's. What is asked twice may be done twice, as with Kafka's own clients.
+answer: its meaning is the caller's. What is asked twice may be done twice, as with Kafka's own clients. They speak the
+highest version that the broker does, up to ``version``.
 """
 
 from __future__ import annotations
@@ -273,7 +274,7 @@ class Cluster:
                 await self.refresh([topic], timeout_ms=deadline.left_ms())
             leader = self.leader(topic, partition)
             if leader is None:
-                raise self._no_leader(topic, partition)
+                raise self.why_no_leader(topic, partition)
             return await self._connect(leader, "", deadline)
 
         return await self._ask(connect, api, version, timeout_ms, codes, fields)
@@ -321,7 +322,8 @@ class Cluster:
 
         async def attempt() -> Any:
             connection = await connect(deadline)
-            answer = await connection.ask(api, version=version, timeout_ms=self._request_timeout_ms(deadline), **fields)
+            spoken, timeout_ms = connection.version_of(api, version), self._request_timeout_ms(deadline)
+            answer = await connection.ask(api, version=spoken, timeout_ms=timeout_ms, **fields)
             for code in (codes or top_code)(answer):
                 if code is not ErrorCode.none and is_retriable(code):
                     raise error_for(code, f"{api.label} at {connection.address}")
@@ -356,7 +358,8 @@ class Cluster:
             return BrokerUnreachable(message + hint)
         return KafkaTimeout(message)
 
-    def _no_leader(self, topic: str, partition: int) -> HeadraceError:
+    def why_no_leader(self, topic: str, partition: int) -> HeadraceError:
+        """The error of a partition that :meth:`leader` has none for."""
         info = self.metadata.topics.get(topic)
         if info is None or info.error is not ErrorCode.none:
             code = ErrorCode.unknown_topic_or_partition if info is None else info.error
