@@ -52,7 +52,7 @@ class DumpOutput:
 
     def entry(self, kind: str, fields: Fields) -> None:
         if self._as_json:
-            content = {"file": self._file, "type": kind} | {name: _json_value(value) for name, value in fields.items()}
+            content = {"file": self._file, "type": kind} | {name: json_value(value) for name, value in fields.items()}
             self._lines.write(f"{json.dumps(content)}\n")
         else:
             indent = "| " if kind == "record" else ""
@@ -79,7 +79,7 @@ def _text(value: object) -> str:
     return str(value)
 
 
-def _json_value(value: object) -> object:
+def json_value(value: object) -> object:
     match value:
         case OptionalLong():
             return value.number
@@ -94,5 +94,5 @@ def _json_value(value: object) -> object:
             # Header keys that are not utf-8 are kept as lone surrogates, which no other JSON reader takes.
             return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
         case list():
-            return [_json_value(item) for item in value]
+            return [json_value(item) for item in value]
     return value
