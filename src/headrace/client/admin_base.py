@@ -54,6 +54,11 @@ class Target(NamedTuple):
         spoken = self.connection.version_of(api, version)
         return await self.connection.ask(api, version=spoken, timeout_ms=self.timeout_ms, **fields)
 
+    async def ask_raw(self, api: Api, version: int, **fields: Any) -> memoryview:
+        """The answer's frame, for what is read in another way."""
+        spoken = self.connection.version_of(api, version)
+        return await self.connection.ask_raw(api, version=spoken, timeout_ms=self.timeout_ms, **fields)
+
 
 #: Where each item belongs: a broker's id, or why that cannot be told.
 Places = Mapping[K, int | HeadraceError]

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from headrace.client.admin_base import AdminBase, Target, outcome
 from headrace.client.admin_types import ProducerIdAndEpoch, Results, TransactionDescription, TransactionListing
+from headrace.client.codec import body_at
 from headrace.client.errors import HeadraceError
+from headrace.client.transaction_states import TransactionState, read_transaction_states
 from headrace.client.types import TopicPartition
 from headrace.protocol.api import Api
 
-_MS = timedelta(milliseconds=1)
-_EPOCH = datetime.fromtimestamp(0, UTC)
+_DESCRIBE_VERSION = 0
 
 
 class TransactionsAdmin(AdminBase):
@@ -55,14 +55,15 @@ class TransactionsAdmin(AdminBase):
         self, transactional_ids: Iterable[str], *, timeout_ms: float | None = None
     ) -> Results[str, TransactionDescription]:
         async def ask(target: Target, its: list[str]) -> Mapping[str, TransactionDescription | HeadraceError]:
-            answer = await target.ask(Api.DESCRIBE_TRANSACTIONS, transactional_ids=its)
+            frame = await target.ask_raw(Api.DESCRIBE_TRANSACTIONS, _DESCRIBE_VERSION, transactional_ids=its)
+            states = read_transaction_states(frame[body_at(Api.DESCRIBE_TRANSACTIONS, _DESCRIBE_VERSION, frame) :])
             return {
                 found.transactional_id: outcome(
                     found.error_code,
                     _description(found, target.node.id),
                     f"the transactional id {found.transactional_id!r}",
                 )
-                for found in answer.transaction_states
+                for found in states
             }
 
         return await self._fan_out(transactional_ids, self._transaction_coordinators, ask, timeout_ms)
@@ -121,15 +122,14 @@ class TransactionsAdmin(AdminBase):
         return await self._fan_out(transactional_ids, self._transaction_coordinators, ask, timeout_ms)
 
 
-def _description(found: Any, coordinator_id: int) -> TransactionDescription:
-    start_time_ms = (found.transaction_start_time - _EPOCH) // _MS
+def _description(found: TransactionState, coordinator_id: int) -> TransactionDescription:
     return TransactionDescription(
         found.transactional_id,
         coordinator_id,
-        found.transaction_state,
-        int(found.producer_id),
-        int(found.producer_epoch),
-        found.transaction_timeout // _MS,
-        None if start_time_ms < 0 else start_time_ms,
-        tuple(TopicPartition(topic.topic, int(index)) for topic in found.topics for index in topic.partitions),
+        found.state,
+        found.producer_id,
+        found.producer_epoch,
+        found.timeout_ms,
+        None if found.start_time_ms < 0 else found.start_time_ms,
+        found.partitions,
     )
