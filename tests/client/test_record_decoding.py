@@ -3,7 +3,7 @@
 from contextlib import suppress
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.client import record_decoding
@@ -54,6 +54,7 @@ def with_body(batch: bytes, body: bytes, record_count: int | None = None) -> byt
     return assemble_batch(header, body, codec=Codec.none)
 
 
+@settings(deadline=None)
 @given(record_lists(), st.sampled_from(Codec))
 def test_what_was_written_is_read(records: list[Record], codec: Codec) -> None:
     base_offset = records[0].offset if records else 0
@@ -96,6 +97,7 @@ def test_every_cut_is_refused() -> None:
             decoded(with_body(batch, body[:size]))
 
 
+@settings(deadline=None)
 @given(record_lists().filter(bool), st.data())
 def test_hostile_bytes_are_refused_or_mean_the_same_everywhere(records: list[Record], data: st.DataObject) -> None:
     batch = build_batch(records, base_offset=records[0].offset)
@@ -112,6 +114,7 @@ def test_hostile_bytes_are_refused_or_mean_the_same_everywhere(records: list[Rec
         assert [(one.offset, one.timestamp_ms, one.key, one.value, one.headers) for one in decoded(hostile)] == expected
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=60), st.integers(0, 9))
 def test_any_bytes_at_all_do_no_harm(body: bytes, count: int) -> None:
     batch = with_body(build_batch([Record(0, NOW_MS, None, b"")]), body, count)

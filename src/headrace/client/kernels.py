@@ -7,7 +7,7 @@ of the ``FAULTS``.
 
 ``slice_body``      where the fields of each record of one body lie: for who wants Python objects of some of them.
 ``decode_columns``  the columns of many batches, as Arrow lays them out: 32-bit offsets, data, validity bit by bit.
-``count_headers``, ``decode_headers``  the same for the headers, whose raw places ``decode_columns`` noted.
+                    Headers are left raw: ``header_kernels.py`` reads them, if somebody asks.
 
 Offsets and timestamps outside a range are left out while decoding, which is how filters reach the log.
 """
@@ -33,7 +33,7 @@ FAULTS = {
     -7: "bytes follow the headers of a record",
     -8: "columns are full",
 }
-_VARINT, _TOO_LONG, _TOO_SHORT, _TRAILING, _HEADER, _TIMESTAMP, _AFTER_HEADERS, _FULL = range(-1, -9, -1)
+_VARINT, _TOO_LONG, _TOO_SHORT, _TRAILING, HEADER_FAULT, _TIMESTAMP, AFTER_HEADERS_FAULT, _FULL = range(-1, -9, -1)
 
 #: Rows of the table that ``slice_body`` fills; lengths of -1 are nulls.
 SLICE_FIELDS = ("offset", "timestamp", "key_at", "key_end", "value_at", "value_end", "headers_at", "headers_end")
@@ -50,7 +50,7 @@ _INT32_MAX = 2**31 - 1
 
 
 @inlined
-def _varint(position: int, end: int) -> tuple[int, int]:
+def read_varint(position: int, end: int) -> tuple[int, int]:
     """Value and position behind it; a position of -1 if it does not end before the end, or has more than 64 bits."""
     if position >= end:
         return 0, -1
@@ -72,9 +72,9 @@ def _varint(position: int, end: int) -> tuple[int, int]:
 
 
 @inlined
-def _field(position: int, end: int) -> tuple[int, int, int]:
+def read_field(position: int, end: int) -> tuple[int, int, int]:
     """Where a field with its length before it begins and ends, and the position behind; begin > end: null; -1: cut."""
-    size, position = _varint(position, end)
+    size, position = read_varint(position, end)
     if position < 0:
         return 0, 0, -1
     if size < 0:
@@ -87,22 +87,22 @@ def _field(position: int, end: int) -> tuple[int, int, int]:
 @inlined
 def _record(position: int, end: int) -> tuple[int, int, int, int, int, int, int, int, int]:
     """(fault, end of record, timestamp delta, offset delta, key at, key end, value at, value end, headers at)."""
-    size, position = _varint(position, end)
+    size, position = read_varint(position, end)
     if position < 0:
         return _VARINT, 0, 0, 0, 0, 0, 0, 0, 0
     if size < 0 or size > end - position:
         return _TOO_LONG, 0, 0, 0, 0, 0, 0, 0, 0
     record_end = position + size
-    timestamp_delta, position = _varint(position + 1, record_end)
+    timestamp_delta, position = read_varint(position + 1, record_end)
     if position < 0:
         return _VARINT, 0, 0, 0, 0, 0, 0, 0, 0
-    offset_delta, position = _varint(position, record_end)
+    offset_delta, position = read_varint(position, record_end)
     if position < 0:
         return _VARINT, 0, 0, 0, 0, 0, 0, 0, 0
-    key_at, key_end, position = _field(position, record_end)
+    key_at, key_end, position = read_field(position, record_end)
     if position < 0:
         return _TOO_SHORT, 0, 0, 0, 0, 0, 0, 0, 0
-    value_at, value_end, position = _field(position, record_end)
+    value_at, value_end, position = read_field(position, record_end)
     # At least the count of headers is to follow.
     if position < 0 or position >= record_end:
         return _TOO_SHORT, 0, 0, 0, 0, 0, 0, 0, 0
