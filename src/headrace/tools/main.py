@@ -13,6 +13,7 @@ from headrace import __version__
 COMMANDS = {
     "start": ("headrace.tools.start", "start a broker"),
     "zookeeper": ("headrace.tools.zookeeper", "serve a znode tree on ZooKeeper's protocol"),
+    "zookeeper-shell": ("headrace.tools.zookeeper_shell", "look at and change the znodes of a ZooKeeper"),
     "dump-log": ("headrace.tools.dump_log", "show what is in the files of a partition"),
     "completion": ("headrace.tools.completion", "make a shell complete commands and options"),
 }
