@@ -74,7 +74,7 @@ class AdminBase:
         :param options: options by Python's names, ``bootstrap_servers="127.0.0.1:9092"``.
         """
         self.config = AdminConfig.load(config, **options)
-        self._cluster = Cluster(self.config)
+        self._cluster = Cluster(self.config, may_create_topics=False)
         self._backoff = Backoff(self.config.retry_backoff_ms, self.config.retry_backoff_max_ms)
 
     async def start(self, *, timeout_ms: float | None = None) -> None:
@@ -149,12 +149,15 @@ class AdminBase:
         cluster = self._cluster
         if cluster.is_stale() or any(cluster.leader(*partition) is None for partition in partitions):
             topics = {partition.topic for partition in partitions}
-            await cluster.refresh(topics, create=False, timeout_ms=deadline.left_ms())
+            await cluster.refresh(topics, timeout_ms=deadline.left_ms())
         leaders = {partition: cluster.leader(*partition) for partition in partitions}
-        return {
+        places = {
             partition: cluster.why_no_leader(*partition) if leader is None else leader.id
             for partition, leader in leaders.items()
         }
+        # A topic that is not there would make every later answer one to be asked for again.
+        cluster.metadata.forget({at.topic for at, place in places.items() if isinstance(place, UnknownTopic)})
+        return places
 
     async def _brokers(self, broker_ids: list[int], deadline: Deadline) -> Places[int]:
         await self._cluster.ensure_fresh(timeout_ms=deadline.left_ms())
@@ -210,13 +213,18 @@ class AdminBase:
 
 
 def outcome(code: ErrorCode, value: V, what: str, said: str | None = None) -> V | HeadraceError:
-    """The value if the code is none, else the error: what the broker said of it, or what it was asked about."""
-    return value if code is ErrorCode.none else error_for(code, said or what)
+    """The value if the code is none, else the error: what the broker said of it, and what it was asked about."""
+    return value if code is ErrorCode.none else error_for(code, _message(what, said))
 
 
 def raise_for(code: ErrorCode, what: str, said: str | None = None) -> None:
     if code is not ErrorCode.none:
-        raise error_for(code, said or what)
+        raise error_for(code, _message(what, said))
+
+
+def _message(what: str, said: str | None) -> str:
+    name = what.rpartition(" ")[2].strip("'")
+    return what if not said else said if name in said else f"{what}: {said}"
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:

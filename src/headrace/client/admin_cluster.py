@@ -100,7 +100,7 @@ class ClusterAdmin(AdminBase):
         wanted = None
         if topics is not None:
             names = list(topics)
-            await self._cluster.refresh(names, create=False, timeout_ms=deadline.left_ms())
+            await self._cluster.refresh(names, timeout_ms=deadline.left_ms())
             counts = {name: len(self._cluster.partitions(name)) for name in names}
             wanted = [{"topic": name, "partitions": list(range(count))} for name, count in counts.items()]
 

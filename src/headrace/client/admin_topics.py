@@ -137,7 +137,7 @@ class TopicsAdmin(AdminBase):
             found = await self._metadata_of(names, deadline.left_ms())
         else:
             found = await self._pages_of(names, deadline.left_ms())
-        return Results((name, found.get(name) or UnknownTopic(message=f"the topic {name!r}")) for name in names)
+        return Results((name, found.get(name) or UnknownTopic(message=f"there is no topic {name!r}")) for name in names)
 
     async def describe_topic(self, topic: str, *, timeout_ms: float | None = None) -> TopicDescription:
         """
@@ -182,9 +182,9 @@ class TopicsAdmin(AdminBase):
         """Waits until the metadata has what the controller has done. When the time is up, that is no failure: it is
         done, and will be seen."""
         deadline = self._deadline(timeout_ms)
-        attempts = 0
+        attempts, names = 0, topics
         while topics and not deadline.has_passed():
-            await self._cluster.refresh(topics, create=False, timeout_ms=deadline.left_ms())
+            await self._cluster.refresh(topics, timeout_ms=deadline.left_ms())
             metadata = self._cluster.metadata
             if not are_there:
                 gone = ErrorCode.unknown_topic_or_partition
@@ -195,7 +195,7 @@ class TopicsAdmin(AdminBase):
             if topics:
                 await asyncio.sleep(min(self._backoff.delay_ms(attempts), 5 * attempts) / 1000)
         if not are_there:
-            self._cluster.metadata.forget(topics)
+            self._cluster.metadata.forget(names)
 
     async def _metadata_of(self, names: list[str], timeout_ms: float) -> dict[str, TopicDescription | HeadraceError]:
         answer = await self._cluster.ask_any(
@@ -278,6 +278,8 @@ def _description(topic: Any, partitions: Iterable[Any]) -> TopicDescription | He
         bool(getattr(topic, "is_internal", False)),
         tuple(sorted(map(_partition, partitions))),
     )
+    if topic.error_code is ErrorCode.unknown_topic_or_partition:
+        return UnknownTopic(message=f"there is no topic {topic.name!r}")
     return outcome(topic.error_code, description, f"the topic {topic.name!r}")
 
 

@@ -51,14 +51,17 @@ class Cluster:
         *,
         clock: Clock | None = None,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        may_create_topics: bool = True,
     ) -> None:
         """
+        :param may_create_topics: False if asking for a topic must never make the broker create it.
         :param sleep: waits for so many seconds; tests pass one that moves their clock.
         """
         self.config = config
         self.metadata = Metadata()
         self.clock: Clock = clock or SystemClock()
         self._sleep = sleep
+        self._may_create_topics = may_create_topics
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
         self._bootstrap = {-1 - at: Node(-1 - at, *parse_address(s)) for at, s in enumerate(config.bootstrap_servers)}
         self._pool = ConnectionPool(config, self.clock, self._pause)
@@ -133,7 +136,7 @@ class Cluster:
                 Api.METADATA,
                 timeout_ms=timeout_ms,
                 topics=None if all_topics else [{"name": name, "topic_id": None} for name in names],
-                allow_auto_topic_creation=create,
+                allow_auto_topic_creation=create and self._may_create_topics,
                 include_cluster_authorized_operations=False,
                 include_topic_authorized_operations=False,
             )
@@ -363,7 +366,8 @@ class Cluster:
         info = self.metadata.topics.get(topic)
         if info is None or info.error is not ErrorCode.none:
             code = ErrorCode.unknown_topic_or_partition if info is None else info.error
-            return error_for(code, f"the topic {topic!r}")
+            is_unknown = code is ErrorCode.unknown_topic_or_partition
+            return error_for(code, f"there is no topic {topic!r}" if is_unknown else f"the topic {topic!r}")
         if self.metadata.partition(topic, partition) is None:
             return UnknownTopic(message=f"the topic {topic!r} has no partition {partition}")
         return error_for(ErrorCode.leader_not_available, f"the partition {topic}-{partition} has no leader")
