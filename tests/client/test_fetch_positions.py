@@ -307,14 +307,33 @@ def test_each_leader_is_asked_for_its_own():
     assert positions.requests(leaders.get, busy={1})[0].keys() == {2}
 
 
-def test_paused_and_buffered_partitions_are_not_asked_for():
+def test_paused_partitions_are_not_asked_for():
     positions = at(0, A0, A1, B0)
     positions.pause([A1])
-    positions.answered(A0, wanted(0), answer(batch(0)))
-    assert asks(positions) == {B0: 0}
+    assert asks(positions) == {A0: 0, B0: 0}
     positions.resume([A1])
+    assert asks(positions) == {A0: 0, A1: 0, B0: 0}
+
+
+def test_a_full_buffer_holds_up_its_node_and_no_other():
+    # The broker may hold a request that leaves it out, long after the buffer is empty again.
+    positions = at(0, A0, A1, B0)
+    positions.answered(A0, wanted(0), answer(batch(0)))
+    leaders = {A0: Leader(1), A1: Leader(1), B0: Leader(2)}
+    assert positions.requests(leaders.get)[0].keys() == {2}
+    positions.pause([A0])
+    assert set(positions.requests(leaders.get, busy={2})[0][1].asked) == {A1}
+    positions.resume([A0])
     positions.take(1, decode)
     assert asks(positions) == {A1: 0, B0: 0, A0: 1}
+
+
+def test_a_held_partition_rests_until_it_is_released():
+    positions = at(0, A0)
+    positions.hold(A0)
+    assert asks(positions) == {}
+    positions.release(A0)
+    assert asks(positions) == {A0: 0}
 
 
 def test_fetching_ahead_goes_on_behind_the_buffer_until_it_is_full():

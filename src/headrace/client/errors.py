@@ -99,6 +99,20 @@ class OffsetOutOfRange(BrokerError):
     """The partition has no record at that offset, and no reset is set."""
 
 
+class NoCommittedOffset(HeadraceError):
+    """The group has committed nothing for a partition, and no reset is set."""
+
+
+class NotDeserialized(HeadraceError):
+    """The consumer's key or value deserializer failed on a record; the position stays before it."""
+
+
+class NotAssigned(HeadraceError, KeyError):
+    """The partition is not one of those that this consumer reads."""
+
+    __str__ = Exception.__str__
+
+
 _CLASSES: dict[ErrorCode, type[BrokerError]] = {
     ErrorCode.message_too_large: RecordTooLarge,
     ErrorCode.record_list_too_large: RecordTooLarge,

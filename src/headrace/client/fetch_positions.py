@@ -107,7 +107,7 @@ class _Partition:
         #: The visible records of the first batch, once somebody wanted them, and how many of them are gone.
         self.decoded: Sequence[HasOffset] | None = None
         self.decoded_at = 0
-        #: Fetching ahead met an error; it is asked again when the buffer is empty, and only then told.
+        #: Fetching met an error. With a buffer it is asked again when that is empty, and only then told.
         self.is_held = False
 
     def move(self, offset: int | None, reset: OffsetReset | None = None, leader_epoch: int = -1) -> None:
@@ -206,7 +206,11 @@ class FetchPositions:
         return None if end < 0 or state.position is None else max(0, end - state.position)
 
     def awaiting_committed(self) -> set[TopicPartition]:
-        return {one for one, state in self._partitions.items() if state.position is None and state.reset is None}
+        return {
+            one
+            for one, state in self._partitions.items()
+            if state.position is None and state.reset is None and not state.is_held
+        }
 
     def committed_found(self, partition: TopicPartition, committed: OffsetAndMetadata | None) -> bool:
         """False if nothing is committed and ``auto.offset.reset`` is none. Ignored if a seek came first."""
@@ -221,7 +225,9 @@ class FetchPositions:
         return True
 
     def awaiting_reset(self) -> dict[TopicPartition, OffsetReset]:
-        return {one: state.reset for one, state in self._partitions.items() if state.reset is not None}
+        return {
+            one: state.reset for one, state in self._partitions.items() if state.reset is not None and not state.is_held
+        }
 
     def reset_found(self, partition: TopicPartition, asked: OffsetReset, offset: int, leader_epoch: int = -1) -> None:
         """An offset below zero says that no record is so young: then the end is where to read on."""
@@ -237,16 +243,25 @@ class FetchPositions:
     def requests(
         self, leader_of: Callable[[TopicPartition], Leader | None], busy: Collection[int] = ()
     ) -> tuple[dict[int, SessionRequest], set[TopicPartition]]:
-        """What to ask each node that is not busy with an earlier request; and the partitions without a leader."""
+        """What to ask each node that is not busy with an earlier request; and the partitions without a leader.
+
+        A node of a partition with a full buffer is asked for nothing: see below.
+        """
         by_node: dict[int, dict[TopicPartition, Wanted]] = {}
         leaderless: set[TopicPartition] = set()
+        busy = set(busy)
         for partition, state in self._partitions.items():
-            if (offset := self._offset_to_ask(state)) is None:
+            offset = state.fetch_offset
+            if offset is None or state.is_paused or state.is_held:
                 continue
             if (leader := leader_of(partition)) is None:
                 leaderless.add(partition)
                 continue
             node_id = state.preferred_node_id if state.preferred_node_id >= 0 else leader.node_id
+            if state.buffered_bytes > self._buffer_bytes:
+                # A request without it could be held by the broker for long after its buffer is empty.
+                busy.add(node_id)
+                continue
             wanted = Wanted(leader.topic_id, offset, leader.leader_epoch, max_bytes=self._max_bytes)
             by_node.setdefault(node_id, {})[partition] = wanted
         sessions = self._sessions
@@ -257,10 +272,12 @@ class FetchPositions:
         }
         return asked, leaderless
 
-    def _offset_to_ask(self, state: _Partition) -> int | None:
-        if state.is_paused or state.is_held or state.buffered_bytes > self._buffer_bytes:
-            return None
-        return state.fetch_offset
+    def hold(self, partition: TopicPartition) -> None:
+        """Asks for no more of it until it is released, moved, or its buffer is handed out."""
+        self._partitions[partition].is_held = True
+
+    def release(self, partition: TopicPartition) -> None:
+        self._partitions[partition].is_held = False
 
     def session_answered(self, node_id: int, session_id: int, error: ErrorCode = ErrorCode.none) -> bool:
         """Whether the answer's partitions count; to be told before them."""

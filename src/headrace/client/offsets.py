@@ -1,0 +1,224 @@
+"""What a group has committed: OffsetFetch (v1 on) and OffsetCommit (v2 on) at its coordinator.
+
+Commits go one behind the other, so that of two the later one lasts, even if the first had to be sent again. A commit
+tells who commits (member, generation or epoch); the coordinator refuses it from one that the group has gone on without.
+Offsets are fetched as stable ones: while a transaction that commits some is open, the coordinator says so, and is asked
+again (KIP-447).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from headrace.client.cluster import Cluster
+from headrace.client.errors import BrokerUnreachable, ErrorCode, HeadraceError, KafkaTimeout, error_for
+from headrace.client.retry import Backoff, Deadline
+from headrace.client.types import OffsetAndMetadata, TopicPartition
+from headrace.protocol.api import Api
+
+#: From 10 on topics go by ids; names do for all that we commit.
+_MOST_VERSION = 9
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+#: The coordinator will know better in a moment.
+_PASSING = frozenset(
+    {
+        ErrorCode.coordinator_load_in_progress,
+        ErrorCode.coordinator_not_available,
+        ErrorCode.not_coordinator,
+        ErrorCode.unstable_offset_commit,
+        ErrorCode.request_timed_out,
+        ErrorCode.unknown_topic_or_partition,
+    }
+)
+_MOVED = frozenset({ErrorCode.coordinator_not_available, ErrorCode.not_coordinator})
+#: The member is out, or behind: no use in sending it again as it is.
+_OUT = frozenset({ErrorCode.unknown_member_id, ErrorCode.illegal_generation, ErrorCode.fenced_instance_id})
+_FENCED = "; the group has given its partitions to others, as it does if poll() is not called for max.poll.interval.ms"
+_HINTS = {
+    ErrorCode.unknown_member_id: _FENCED,
+    ErrorCode.illegal_generation: _FENCED,
+    ErrorCode.rebalance_in_progress: "; the group is rebalancing: poll() finishes that",
+}
+
+
+class Identity(NamedTuple):
+    """Who commits. Without membership: nobody, outside of any generation."""
+
+    member_id: str = ""
+    generation: int = -1
+    group_instance_id: str | None = None
+    #: Of KIP-848: the generation is a member's epoch, and rises by itself.
+    is_epoch: bool = False
+
+
+class Identified(Protocol):
+    """A membership, as commits see it."""
+
+    def identity(self) -> Identity: ...
+
+    def refused(self, code: ErrorCode) -> None:
+        """The coordinator said that the member is not what it believes to be."""
+
+
+class GroupOffsets:
+    def __init__(
+        self,
+        cluster: Cluster,
+        group_id: str,
+        *,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        self._cluster = cluster
+        self._group_id = group_id
+        self._sleep = sleep
+        self._backoff = Backoff(cluster.config.retry_backoff_ms, cluster.config.retry_backoff_max_ms)
+        self._committing = asyncio.Lock()
+        #: While the consumer is a member of the group.
+        self.membership: Identified | None = None
+
+    def _identity(self) -> Identity:
+        return Identity() if self.membership is None else self.membership.identity()
+
+    # -- fetching
+
+    async def fetch(
+        self, partitions: Iterable[TopicPartition], *, timeout_ms: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """None for those of which nothing is committed."""
+        wanted = list(partitions)
+
+        async def attempt(deadline: Deadline) -> tuple[ErrorCode, dict[TopicPartition, OffsetAndMetadata | None]]:
+            answer = await self._ask(Api.OFFSET_FETCH, self._fetch_fields(wanted), deadline)
+            return _committed(answer)
+
+        found = await self._until(attempt, "fetching the offsets", timeout_ms)
+        return {partition: found.get(partition) for partition in wanted}
+
+    def _fetch_fields(self, partitions: list[TopicPartition]) -> dict[str, Any]:
+        topics = [
+            {"name": topic, "partition_indexes": indexes}
+            for topic, indexes in _by_topic({one: one.partition for one in partitions}).items()
+        ]
+        identity = self._identity()
+        member: dict[str, object] = {"member_id": None, "member_epoch": -1}
+        if identity.is_epoch and identity.generation >= 0:
+            member = {"member_id": identity.member_id, "member_epoch": identity.generation}
+        group = {"group_id": self._group_id, "topics": topics, **member}
+        return {"groups": [group], "group_id": self._group_id, "topics": topics, "require_stable": True}
+
+    # -- committing
+
+    async def commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, timeout_ms: float | None = None
+    ) -> None:
+        """
+        :raises MemberFenced: if the group has gone on without this member.
+        :raises KafkaTimeout: if it could not be done in time.
+        """
+        if not offsets:
+            return
+        async with self._committing:
+
+            async def attempt(deadline: Deadline) -> tuple[ErrorCode, None]:
+                answer = await self._ask(Api.OFFSET_COMMIT, self._commit_fields(offsets), deadline)
+                return _worst(answer), None
+
+            await self._until(attempt, "committing offsets", timeout_ms)
+
+    def _commit_fields(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[str, Any]:
+        identity = self._identity()
+        rows = {
+            partition: {
+                "partition_index": partition.partition,
+                "committed_offset": offset.offset,
+                "committed_leader_epoch": offset.leader_epoch,
+                "committed_metadata": offset.metadata,
+            }
+            for partition, offset in offsets.items()
+        }
+        return {
+            "group_id": self._group_id,
+            "generation_id_or_member_epoch": identity.generation,
+            "member_id": identity.member_id,
+            "group_instance_id": identity.group_instance_id,
+            "retention_time": -1,
+            "topics": [{"name": topic, "partitions": found} for topic, found in _by_topic(rows).items()],
+        }
+
+    # -- both
+
+    async def _ask(self, api: Api, fields: dict[str, Any], deadline: Deadline) -> Any:
+        connection = await self._cluster.coordinator("group", self._group_id, timeout_ms=max(1, deadline.left_ms()))
+        timeout_ms = max(1, min(self._cluster.config.request_timeout_ms, deadline.left_ms()))
+        version = connection.version_of(api, _MOST_VERSION)
+        return await connection.ask(api, version=version, timeout_ms=timeout_ms, **fields)
+
+    async def _until(
+        self, attempt: Callable[[Deadline], Awaitable[tuple[ErrorCode, T]]], what: str, timeout_ms: float | None
+    ) -> T:
+        cluster = self._cluster
+        deadline = Deadline(cluster.clock, cluster.config.api_timeout_ms if timeout_ms is None else timeout_ms)
+        what = f"{what} of the group {self._group_id!r}"
+        attempts = 0
+        while True:
+            failure: HeadraceError
+            try:
+                code, found = await attempt(deadline)
+                if code is ErrorCode.none:
+                    return found
+                failure = self._refusal(code, what)
+            except (BrokerUnreachable, KafkaTimeout) as error:
+                cluster.forget_coordinator("group", self._group_id)
+                failure = error
+            attempts += 1
+            delay_ms = self._backoff.delay_ms(attempts)
+            if delay_ms >= deadline.left_ms():
+                kind = BrokerUnreachable if isinstance(failure, BrokerUnreachable) else KafkaTimeout
+                raise kind(f"{what} failed {attempts} times within {deadline.timeout_ms:.0f} ms: {failure}")
+            await self._sleep(delay_ms / 1000)
+
+    def _refusal(self, code: ErrorCode, what: str) -> HeadraceError:
+        """The error to try again after; raised, if there is no use in that."""
+        if code in _MOVED:
+            self._cluster.forget_coordinator("group", self._group_id)
+        if self.membership is not None and code in _OUT:
+            self.membership.refused(code)
+        is_behind = code is ErrorCode.stale_member_epoch and self._identity().generation >= 0
+        error = error_for(code, what + _HINTS.get(code, ""))
+        if code in _PASSING or is_behind:
+            return error
+        raise error
+
+
+def _committed(answer: Any) -> tuple[ErrorCode, dict[TopicPartition, OffsetAndMetadata | None]]:
+    group = answer.groups[0] if hasattr(answer, "groups") else answer
+    worst: ErrorCode = getattr(group, "error_code", ErrorCode.none)
+    found: dict[TopicPartition, OffsetAndMetadata | None] = {}
+    for topic in group.topics:
+        for one in topic.partitions:
+            if one.error_code not in (ErrorCode.none, ErrorCode.unknown_topic_or_partition):
+                worst = one.error_code
+            if one.committed_offset >= 0:
+                found[TopicPartition(topic.name, int(one.partition_index))] = OffsetAndMetadata(
+                    int(one.committed_offset), one.metadata or "", int(getattr(one, "committed_leader_epoch", -1))
+                )
+    return worst, found
+
+
+def _worst(answer: Any) -> ErrorCode:
+    """The code that decides what becomes of the whole commit: one that is final, if there is any."""
+    codes = {one.error_code for topic in answer.topics for one in topic.partitions} - {ErrorCode.none}
+    final = codes - _PASSING
+    return next(iter(final or codes), ErrorCode.none)
+
+
+def _by_topic(rows: Mapping[TopicPartition, R]) -> dict[str, list[R]]:
+    topics: dict[str, list[R]] = {}
+    for (topic, _), row in rows.items():
+        topics.setdefault(topic, []).append(row)
+    return topics
