@@ -21,7 +21,7 @@ import asyncio
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from logging import getLogger
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from headrace.client.config import ConsumerConfig
 from headrace.client.consumer_base import LOOK_UP_MS, ConsumerBase
@@ -34,6 +34,9 @@ from headrace.client.retry import Deadline
 from headrace.client.subscription import Callback, Callbacks
 from headrace.client.types import ConsumedRecord, OffsetAndMetadata, TopicPartition
 from headrace.runtime.clock import Clock
+
+if TYPE_CHECKING:
+    import pyarrow  # type: ignore[import-untyped]
 
 logger = getLogger(__name__)
 
@@ -176,6 +179,20 @@ class AsyncConsumer(ConsumerBase):
         """
         return await self._poll(timeout_ms, lambda: self._handout.take_batches(max_bytes))
 
+    async def poll_arrow(
+        self, timeout_ms: float = LOOK_UP_MS, *, max_bytes: int = 50 << 20, include_headers: bool = False
+    ) -> pyarrow.RecordBatch:
+        """As :meth:`poll`, but the records are rows of an Arrow RecordBatch, which pandas and polars take as it is.
+
+        Columns are topic, partition, offset, timestamp, timestamp_type, key and value (see ``arrow_reading.py``), and
+        headers if asked for. Whole fetched batches, up to so many bytes of them; deserializers are not used.
+        """
+        from headrace.client.arrow import poll_arrow
+
+        return await poll_arrow(
+            self, timeout_ms, max_bytes=max_bytes, include_headers=include_headers, check_crcs=self.config.check_crcs
+        )
+
     async def _poll(self, timeout_ms: float, take: Callable[[], list[Any]]) -> list[Any]:
         fetcher = await self._running()
         if self._is_polling:
@@ -210,10 +227,14 @@ class AsyncConsumer(ConsumerBase):
     async def __anext__(self) -> ConsumedRecord:
         for record in self._going:
             return record
-        self._going = self._handout.begin_round(await self._next_round())
+        self._going = self.begin_round(await self.next_round())
         return next(self._going)
 
-    async def _next_round(self) -> list[ConsumedRecord]:
+    def begin_round(self, records: list[ConsumedRecord]) -> Iterator[ConsumedRecord]:
+        """An iterator of these; what it has not given yet is not committed."""
+        return self._handout.begin_round(records)
+
+    async def next_round(self) -> list[ConsumedRecord]:
         """Records for an iteration. One that is quick gets ever more at a time, as a poll costs more than a record."""
         now_ms = self._clock.monotonic_ms()
         is_quick = now_ms - self._round_began_ms < _QUICK_MS
