@@ -313,4 +313,4 @@ class ConsumerMembership:
 
 
 def _milliseconds(duration: Any) -> int:
-    return round(duration.total_seconds() * 1000)
+    return int(duration.total_seconds() * 1000)
