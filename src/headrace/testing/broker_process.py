@@ -18,7 +18,7 @@ from selectors import EVENT_READ, DefaultSelector
 from tempfile import TemporaryFile
 from typing import Self
 
-_COMMAND = (sys.executable, "-c", "from headrace.tools.main import main; main()", "start")
+_COMMAND = (sys.executable, "-c", "from headrace.tools.main import main; main()")
 _PATIENCE_S = 30.0
 
 
@@ -27,14 +27,15 @@ class StartFailed(Exception):
 
 
 class BrokerProcess:
-    def __init__(self, folder: Path, *arguments: str) -> None:
+    def __init__(self, folder: Path, *arguments: str, command: str = "start") -> None:
         """Starts ``headrace start`` on a free port with further arguments; returns when it serves.
 
+        :param command: another one that serves, as ``zookeeper``.
         :raises StartFailed: if it ends instead.
         """
         self._stderr = TemporaryFile()  # noqa: SIM115  lives as long as this object
         self._process = subprocess.Popen(
-            [*_COMMAND, "--data", str(folder), "--listen", "127.0.0.1:0", *arguments],
+            [*_COMMAND, command, "--data", str(folder), "--listen", "127.0.0.1:0", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=self._stderr,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import warnings
 from argparse import REMAINDER, ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -207,7 +208,9 @@ def _connected(server: str, timeout_ms: int) -> Iterator[KazooZnodes]:
         raise UsageError(f"{server!r} is no address of a ZooKeeper: {error}") from None
     try:
         try:
-            client.start(timeout_s)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # a chroot that is not there: the command will say so
+                client.start(timeout_s)
         except KazooTimeoutError:
             raise CommandError(f"cannot connect to a ZooKeeper at {server} within {timeout_ms} ms") from None
         yield KazooZnodes(client, timeout_s)
