@@ -147,7 +147,8 @@ class Accumulator:
     def queue_of(self, topic: str, partition: int) -> PartitionQueue:
         queue = self.queues.get((topic, partition))
         if queue is None:
-            queue = self.queues[topic, partition] = PartitionQueue(topic, partition)
+            is_admitted = not self.options.is_transactional
+            queue = self.queues[topic, partition] = PartitionQueue(topic, partition, is_admitted=is_admitted)
         return queue
 
     def _enqueue(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
@@ -234,7 +235,7 @@ class Accumulator:
 
     def _is_held(self, queue: PartitionQueue) -> bool:
         """Whether a queue waits for an answer of a broker, and not for time."""
-        return queue.is_muted or (self.options.is_idempotent and queue.is_held(self.producer))
+        return queue.is_muted or not queue.is_admitted or (self.options.is_idempotent and queue.is_held(self.producer))
 
     def _seal(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         if batch.is_sealed:

@@ -23,17 +23,19 @@ NO_PRODUCER: Producer = (NO_PRODUCER_ID, -1)
 
 class PartitionQueue:
     __slots__ = (
-        "batches", "doubtful_count", "in_flight", "is_muted", "must_renumber", "next_sequence", "partition", "producer",
-        "topic",
+        "batches", "doubtful_count", "in_flight", "is_admitted", "is_muted", "must_renumber", "next_sequence", "partition",
+        "producer", "topic",
     )  # fmt: skip
 
-    def __init__(self, topic: str, partition: int) -> None:
+    def __init__(self, topic: str, partition: int, *, is_admitted: bool = True) -> None:
         self.topic = topic
         self.partition = partition
         self.batches: deque[ProducerBatch] = deque()
         #: Drained and not done, oldest first; with sequences, also those that wait here to be sent again.
         self.in_flight: list[ProducerBatch] = []
         self.is_muted = False
+        #: Whether the transaction has the partition; without transactions always.
+        self.is_admitted = is_admitted
         #: Whose numbers ``next_sequence`` goes on with.
         self.producer = NO_PRODUCER
         self.next_sequence = 0

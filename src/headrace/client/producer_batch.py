@@ -8,7 +8,7 @@ What the broker gets is ``head`` and ``records``: the 61 bytes of the batch's he
 follows them. A record costs no Python object of its own: who wants to hear of it has the batch and its place in the
 batch (``delivery.py``), or leaves a slot, kept with that place.
 
-A batch is open, then closed, then done: once ``is_done`` is set, ``base_offset`` or ``error`` say how it ended, or
+A batch is open, then closed, then done: once ``is_settled`` is set, ``base_offset`` or ``error`` say how it ended, or
 ``parts`` where else its records are. It may be sealed more than once: a producer that was given a new epoch numbers
 its batches anew.
 """
@@ -48,8 +48,8 @@ NO_OFFSET = -1
 class ProducerBatch:
     __slots__ = (
         "attempts", "base_offset", "base_sequence", "base_timestamp_ms", "created_ms", "done_future", "encoded_count",
-        "error", "head", "headers", "is_done", "is_open", "keys", "last_timestamp_ms", "limit_bytes", "listeners",
-        "log_append_time_ms", "max_timestamp_ms", "number", "packed", "partition", "parts", "records",
+        "error", "head", "headers", "is_done", "is_open", "is_settled", "keys", "last_timestamp_ms", "limit_bytes",
+        "listeners", "log_append_time_ms", "max_timestamp_ms", "number", "packed", "partition", "parts", "records",
         "reserved_bytes", "retry_at_ms", "sent_bytes", "slots", "times", "topic", "used_bytes", "values",
     )  # fmt: skip
 
@@ -88,11 +88,14 @@ class ProducerBatch:
         self.retry_at_ms = created_ms
         # -- who waits, and for what
         self.slots: list[tuple[int, object]] = []
-        #: Called once, when the batch is done; who adds one holds the accumulator's lock.
-        self.listeners: list[Callable[[ProducerBatch], None]] = []
+        #: Called once, when the batch is settled; see ``delivery.py``.
+        self.listeners: list[Callable[[], object]] = []
         self.done_future: Future[None] | None = None
+        #: Whether how it ended is known to its users; ``is_done`` says it to the accumulator.
+        self.is_settled = False
         self.base_offset = NO_OFFSET
         self.log_append_time_ms = -1
+        #: Until it is settled, why it failed last.
         self.error: Exception | None = None
         #: The first record of each part, and the part.
         self.parts: list[tuple[int, ProducerBatch]] = []
@@ -189,11 +192,15 @@ class ProducerBatch:
         if headers:
             self.headers[index] = headers
         if timestamp_ms != self.last_timestamp_ms:
-            self.times.append((index, timestamp_ms))
-            self.last_timestamp_ms = timestamp_ms
+            self.add_time(index, timestamp_ms)
         if slot is not None:
             self.slots.append((index, slot))
         return True
+
+    def add_time(self, index: int, timestamp_ms: int) -> None:
+        """From this record on, until told otherwise, they are of that time."""
+        self.times.append((index, timestamp_ms))
+        self.last_timestamp_ms = timestamp_ms
 
     def close(self) -> None:
         """Takes no more records; those that it has become bytes."""
@@ -247,6 +254,12 @@ class ProducerBatch:
 
     def succeed(self, base_offset: int, log_append_time_ms: int = -1) -> None:
         self.base_offset, self.log_append_time_ms = base_offset, log_append_time_ms
+        self.error = None
+        self.is_settled = True
+
+    def give_up(self, error: Exception) -> None:
+        self.error = error
+        self.is_settled = True
 
     def split(self) -> list["ProducerBatch"]:
         """The same records in batches of at most half the size, for a broker that found this one too large.
@@ -257,13 +270,14 @@ class ProducerBatch:
         limit_bytes = HEADER_BYTES + (self.used_bytes - HEADER_BYTES + 1) // 2
         slots = self._slots_by_place()
         parts: list[ProducerBatch] = []
+        places: list[tuple[int, ProducerBatch]] = []
         sequence = self.base_sequence
         for index, record in enumerate(decode_records(self.data)):
             fields = record.timestamp_ms, record.key, record.value, record.headers
             if not parts or not parts[-1].append(*fields, None):
                 parts.append(self._part(limit_bytes))
                 parts[-1].append(*fields, None)
-                self.parts.append((index, parts[-1]))
+                places.append((index, parts[-1]))
             parts[-1].slots += [(parts[-1].record_count - 1, slot) for slot in slots.get(index, ())]
         for part in parts:
             part.close()
@@ -273,8 +287,8 @@ class ProducerBatch:
                 sequence = part.next_sequence
         parts[0].reserved_bytes += self.reserved_bytes % len(parts)
         self.reserved_bytes = 0
-        self.slots = []
-        self.is_done = True
+        self.slots, self.parts = [], places
+        self.is_done = self.is_settled = True
         self.records, self.packed = b"", None
         return parts
 

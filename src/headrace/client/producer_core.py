@@ -1,0 +1,332 @@
+"""What both producers are made of: from a record that is sent to a batch that waits in the accumulator.
+
+``buffer`` is the whole way of most records, and this is where a producer's speed is decided: it runs on the caller's
+thread, appends to the batch that its topic fills right now, and wakes nobody. Only where that batch is full, closed, or
+the record is not of the plain kind (a key, a partition, headers, a callback, a timestamp, a serializer) does it take
+the longer way: make bytes, look at the size, choose a partition, find or open a batch there. A record that cannot be
+buffered now is a :class:`Blocked`: metadata of its topic is missing, or memory. How to wait is the producer's
+(``producer.py`` on the event loop, ``sync_producer.py`` on a thread); then it tries again.
+
+Threads: the accumulator's lock is held while a record is buffered, so ``buffer`` may be called on any thread while the
+sender works on its own. Serializers run before, outside of the lock.
+
+Plain records stay with the partition that the sticky partitioner gave (KIP-794) as long as their batch takes them;
+what went there is counted when it does not. With another partitioner each record asks it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from time import time
+from typing import Any, NamedTuple
+
+from headrace.client.accumulator import Accumulator
+from headrace.client.accumulator_types import AccumulatorOptions
+from headrace.client.buffer_pool import BufferPool, LargerThanPool
+from headrace.client.config import ProducerConfig
+from headrace.client.delivery import AsyncDelivery, Delivery
+from headrace.client.errors import ClientClosed, RecordTooLarge, UnknownTopic
+from headrace.client.metadata import Metadata
+from headrace.client.murmur2 import partition_for_key
+from headrace.client.partitioner_choice import choose_partitioner
+from headrace.client.partitioners import Adaptive
+from headrace.client.producer_batch import ProducerBatch, record_bound_bytes
+from headrace.client.record_encoding import LISTED
+from headrace.client.types import TopicInfo
+from headrace.protocol.record_body import Headers
+from headrace.protocol.records import Codec
+from headrace.runtime.clock import Clock
+
+#: A plain record of fewer bytes takes at most so many more than its value; see ``record_encoding.bound_bytes``.
+_SMALL_BYTES = LISTED - 16
+_OVERHEAD_BYTES = 12
+
+GivenHeaders = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
+
+
+class Record(NamedTuple):
+    """As the user gave it, but in bytes."""
+
+    topic: str
+    partition: int | None
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    timestamp_ms: int
+    slot: object
+
+
+class Blocked(NamedTuple):
+    """A record that cannot be buffered now: for want of the topic's metadata, or of ``memory_bytes``."""
+
+    record: Record
+    memory_bytes: int = 0
+
+
+class ProducerCore:
+    def __init__(
+        self, config: ProducerConfig, metadata: Metadata, clock: Clock, delivery: type[Delivery] | type[AsyncDelivery]
+    ) -> None:
+        self.config = config
+        self.metadata = metadata
+        self.clock = clock
+        self.pool = BufferPool(config.buffer_memory)
+        self.accumulator = Accumulator(_options(config), self.pool)
+        self.partitioner = choose_partitioner(config)
+        #: Why records are refused: closed, fenced, no transaction begun, ... Checked on the longer way only: see below.
+        self.refusal: Exception | None = None
+        #: Whether a batch was closed or opened since, so that the sender is to be woken.
+        self.has_news = False
+        self._delivery = delivery
+        self._lock = self.accumulator.lock
+        self._is_sticky = isinstance(self.partitioner, Adaptive)
+        #: The batch that plain records of a topic go to; a topic that is not here takes the longer way.
+        self._filling: dict[str, ProducerBatch] = {}
+        #: How much of that batch the partitioner has been told.
+        self._counted_bytes: dict[str, int] = {}
+        self._serialize_key = config.key_serializer
+        self._serialize_value = config.value_serializer
+        self._is_plain = self._is_sticky and not (config.key_serializer or config.value_serializer)
+
+    # ---------------------------------------------------------------------------------------------------- buffering
+
+    def buffer(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        partition: int | None,
+        timestamp_ms: int | None,
+        headers: GivenHeaders,
+        slot: object,
+    ) -> Any:
+        """A delivery, or :class:`Blocked`.
+
+        :raises HeadraceError: if the record is refused.
+        """
+        if key is None and type(value) is bytes and partition is None and slot is None and timestamp_ms is None:
+            with self._lock:
+                batch = self._filling.get(topic)
+                if batch is not None and batch.is_open and not headers:
+                    size = len(value)
+                    used_bytes = batch.used_bytes + size + _OVERHEAD_BYTES
+                    if used_bytes <= batch.limit_bytes and size < _SMALL_BYTES:
+                        batch.used_bytes = used_bytes
+                        values = batch.values
+                        index = len(values)
+                        values.append(value)
+                        if batch.keys is not None:
+                            batch.keys.append(None)
+                        now_ms = int(time() * 1000)
+                        if now_ms != batch.last_timestamp_ms:
+                            batch.add_time(index, now_ms)
+                        return self._delivery(batch, index)
+        return self.try_record(self._record(topic, value, key, partition, timestamp_ms, headers, slot))
+
+    def try_record(self, record: Record, reserved_bytes: int = 0) -> Any:
+        """As :meth:`buffer`. ``reserved_bytes`` are memory that was waited for; they are used or given back."""
+        try:
+            with self._lock:
+                blocked_or_batch = self._append(record, reserved_bytes)
+                if isinstance(blocked_or_batch, ProducerBatch):
+                    return self._delivery(blocked_or_batch, blocked_or_batch.record_count - 1)
+                return blocked_or_batch
+        except LargerThanPool as error:
+            raise RecordTooLarge(
+                message=f"a record for {record.topic} does not fit into buffer.memory: {error}"
+            ) from None
+
+    def _append(self, record: Record, reserved_bytes: int) -> Blocked | ProducerBatch:
+        accumulator, topic = self.accumulator, record.topic
+        info = self.metadata.topics.get(topic)
+        if self.refusal is not None or info is None or not info.partitions:
+            if reserved_bytes:
+                self.pool.release(reserved_bytes)
+            if self.refusal is not None:
+                raise self.refusal
+            return Blocked(record)
+        is_plain = record.partition is None and (record.key is None or self.config.partitioner_ignore_keys)
+        partition = self._partition_for(record, info, is_plain)
+        last_number = accumulator.last_number
+        batch = accumulator.append(
+            topic, partition, record.key, record.value, record.headers, record.timestamp_ms,
+            self.clock.monotonic_ms(), record.slot, reserved_bytes,
+        )  # fmt: skip
+        if batch is None:
+            return Blocked(record, accumulator.memory_for(record.key, record.value, record.headers))
+        is_new = accumulator.last_number != last_number
+        self.has_news = self.has_news or is_new or batch.is_full
+        if is_plain:
+            self._count(topic, batch, is_new)
+        return batch
+
+    # --------------------------------------------------------------------------------------------------- partitions
+
+    def _partition_for(self, record: Record, info: TopicInfo, is_plain: bool) -> int:
+        count = len(info.partitions)
+        if record.partition is not None:
+            if not 0 <= record.partition < count:
+                raise UnknownTopic(
+                    message=f"{record.topic} has no partition {record.partition}: it has {count}, from 0 on"
+                )
+            return record.partition
+        if not is_plain:
+            assert record.key is not None
+            return partition_for_key(record.key, count)
+        available = [partition.partition for partition in info.partitions if partition.leader_id >= 0]
+        if self._is_sticky:
+            self._leave_batch(record.topic)
+        partition = self.partitioner.partition(record.topic, count, available)
+        size_bytes = record_bound_bytes(record.key, record.value, record.headers)
+        if (
+            not self._is_sticky
+            and not self.accumulator.has_room(record.topic, partition, size_bytes)
+            and self.partitioner.on_batch_done(record.topic, partition, count, available)
+        ):
+            partition = self.partitioner.partition(record.topic, count, available)
+        return partition
+
+    def _leave_batch(self, topic: str) -> None:
+        """The batch that plain records went to takes no more, or not this one: the partitioner may move on."""
+        batch = self._filling.pop(topic, None)
+        if batch is None:
+            return
+        written_bytes = batch.used_bytes - self._counted_bytes[topic]
+        if batch.is_open:
+            batch.close()
+            self.has_news = True
+        self.partitioner.on_appended(topic, max(0, written_bytes), is_batch_done=True)
+
+    def _count(self, topic: str, batch: ProducerBatch, is_new: bool) -> None:
+        if self._is_plain and batch.is_open:
+            self._filling[topic] = batch
+            self._counted_bytes[topic] = 0 if is_new else batch.used_bytes
+        else:
+            size_bytes = batch.used_bytes // max(1, batch.record_count)
+            self.partitioner.on_appended(topic, size_bytes, is_batch_done=batch.is_full)
+
+    # ------------------------------------------------------------------------------------------------------ records
+
+    def _record(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        partition: int | None,
+        timestamp_ms: int | None,
+        headers: GivenHeaders,
+        slot: object,
+    ) -> Record:
+        """The record in bytes.
+
+        :raises RecordTooLarge: if no request may hold it.
+        """
+        if self.refusal is not None:
+            raise self.refusal
+        key = _bytes_of(key, self._serialize_key, "key")
+        value = _bytes_of(value, self._serialize_value, "value")
+        pairs = _headers_of(headers) if headers else ()
+        size_bytes = record_bound_bytes(key, value, pairs)
+        if size_bytes > self.config.max_request_size:
+            raise RecordTooLarge(
+                message=f"a record of {size_bytes} bytes for {topic} is larger than max.request.size, which is "
+                f"{self.config.max_request_size}; raise that, and the topic's max.message.bytes if need be"
+            )
+        if timestamp_ms is None:
+            timestamp_ms = int(time() * 1000)
+        elif timestamp_ms < 0:
+            raise ValueError(f"timestamp_ms = {timestamp_ms}: a record's time is not before 1970")
+        return Record(topic, partition, key, value, pairs, timestamp_ms, slot)
+
+    def append_encoded(
+        self,
+        topic: str,
+        partition: int,
+        body: bytes | bytearray | memoryview,
+        record_count: int,
+        base_timestamp_ms: int,
+        max_timestamp_ms: int,
+        *,
+        slot: object = None,
+        reserved_bytes: int = 0,
+    ) -> ProducerBatch | None:
+        """``Accumulator.append_encoded`` with the lock and the time. None: wait for ``len(body)`` bytes of memory.
+
+        :raises RecordTooLarge: if the batch is larger than ``max.request.size`` or ``buffer.memory``.
+        """
+        with self._lock:
+            if self.refusal is not None:
+                if reserved_bytes:
+                    self.pool.release(reserved_bytes)
+                raise self.refusal
+            if len(body) > self.config.max_request_size:
+                raise RecordTooLarge(
+                    message=f"an encoded batch of {len(body)} bytes for {topic}-{partition} is larger than "
+                    f"max.request.size, which is {self.config.max_request_size}"
+                )
+            try:
+                batch = self.accumulator.append_encoded(
+                    topic, partition, body, record_count, base_timestamp_ms, max_timestamp_ms,
+                    self.clock.monotonic_ms(), slot=slot, reserved_bytes=reserved_bytes,
+                )  # fmt: skip
+            except LargerThanPool as error:
+                raise RecordTooLarge(
+                    message=f"an encoded batch for {topic} does not fit into buffer.memory: {error}"
+                ) from None
+            self.has_news = self.has_news or batch is not None
+            return batch
+
+    # -------------------------------------------------------------------------------------------------------- state
+
+    def refuse(self, reason: Exception | None) -> None:
+        """From now on records are refused for a reason; or, with None, taken again."""
+        with self._lock:
+            self.refusal = reason
+            for topic in list(self._filling):
+                self._leave_batch(topic)
+
+    def close(self) -> None:
+        self.refuse(ClientClosed("the producer is closed"))
+        with self._lock:
+            self.accumulator.is_closed = True
+
+
+def _options(config: ProducerConfig) -> AccumulatorOptions:
+    codec = Codec[config.compression_type]
+    levels = {
+        Codec.gzip: config.compression_gzip_level if config.compression_gzip_level >= 0 else None,
+        Codec.lz4: config.compression_lz4_level,
+        Codec.zstd: config.compression_zstd_level,
+    }
+    return AccumulatorOptions(
+        batch_size_bytes=config.batch_size,
+        linger_ms=config.linger_ms,
+        delivery_timeout_ms=config.delivery_timeout_ms,
+        codec=codec,
+        compression_level=levels.get(codec),
+        is_idempotent=config.enable_idempotence,
+        is_transactional=config.transactional_id is not None,
+        retry_backoff_ms=config.retry_backoff_ms,
+        retry_backoff_max_ms=config.retry_backoff_max_ms,
+    )
+
+
+def _bytes_of(data: Any, serialize: Any, what: str) -> bytes | None:
+    if serialize is not None and data is not None:
+        data = serialize(data)
+    if data is None or type(data) is bytes:
+        return data
+    if isinstance(data, bytes | bytearray | memoryview):
+        return bytes(data)
+    raise TypeError(
+        f"the {what} of a record is bytes or None, not {type(data).__name__}; give the producer a {what}_serializer"
+    )
+
+
+def _headers_of(headers: GivenHeaders) -> Headers:
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    found = tuple((name, content) for name, content in pairs)
+    for name, content in found:
+        if not isinstance(name, str) or not (content is None or isinstance(content, bytes)):
+            raise TypeError(f"a header is a text and bytes (or None), not ({name!r}, {content!r})")
+    return found
