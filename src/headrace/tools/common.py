@@ -171,7 +171,7 @@ def connect(options: Namespace) -> Iterator[Admin]:
     from headrace import Admin
     from headrace.client.config import AdminConfig
 
-    with Admin(client_options(options, AdminConfig)) as admin:
+    with Admin(config=client_options(options, AdminConfig)) as admin:
         yield admin
 
 

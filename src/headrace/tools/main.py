@@ -14,6 +14,9 @@ COMMANDS = {
     "start": ("headrace.tools.start", "start a broker"),
     "zookeeper": ("headrace.tools.zookeeper", "serve a znode tree on ZooKeeper's protocol"),
     "zookeeper-shell": ("headrace.tools.zookeeper_shell", "look at and change the znodes of a ZooKeeper"),
+    "console-consumer": ("headrace.tools.console_consumer", "show the records of topics"),
+    "topics": ("headrace.tools.topics", "create, delete, list, describe and widen topics"),
+    "consumer-perf-test": ("headrace.tools.consumer_perf_test", "measure how fast records are consumed"),
     "dump-log": ("headrace.tools.dump_log", "show what is in the files of a partition"),
     "completion": ("headrace.tools.completion", "make a shell complete commands and options"),
 }

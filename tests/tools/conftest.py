@@ -1,0 +1,115 @@
+"""A broker for the commands of a test module, and what the tests put into it by the bare protocol."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
+from typing import NamedTuple
+
+import pytest
+
+from headrace import Admin, Broker
+from headrace.client.consumer_protocol import Assignment, Subscription, encode_assignment, encode_subscription
+from headrace.protocol.api import Api
+from headrace.protocol.record_body import Record, build_batch
+from headrace.testing.raw_client import RawClient
+from headrace.tools.main import COMMANDS
+
+
+class Done(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def lines(self) -> list[str]:
+        return self.out.splitlines()
+
+    @property
+    def value(self):
+        """What ``--json`` printed."""
+        return json.loads(self.out)
+
+
+Tool = Callable[..., Done]
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker() as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def admin(broker: Broker) -> Iterator[Admin]:
+    with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        yield admin
+
+
+@pytest.fixture
+def tool(broker: Broker, capsys: pytest.CaptureFixture[str]) -> Tool:
+    """Runs a command in this process, against the module's broker: ``tool("topics", "--list")``."""
+
+    def run(command: str, *arguments: object) -> Done:
+        module = import_module(COMMANDS[command][0])
+        code = module.main(["--bootstrap-server", broker.bootstrap_servers, *map(str, arguments)])
+        captured = capsys.readouterr()
+        return Done(code, captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture
+def produce(broker: Broker) -> Callable[..., None]:
+    """Writes values, one a record: ``produce("orders", 0, [b"a"], first_ms=1000, step_ms=1)``."""
+
+    def write(
+        topic: str, partition: int, values: Sequence[bytes], *, first_ms: int = 1000, step_ms: int = 1000
+    ) -> None:
+        records = [Record(at, first_ms + at * step_ms, None, value) for at, value in enumerate(values)]
+        batch = bytes(build_batch(records, base_offset=0))
+        with RawClient(broker.bootstrap_servers) as client:
+            answer = client.ask(
+                Api.PRODUCE, 9, transactional_id=None, acks=-1, timeout=10_000,
+                topic_data=[{"name": topic, "partition_data": [{"index": partition, "records": batch}]}],
+            )  # fmt: skip
+        assert not answer.responses[0].partition_responses[0].error_code.value
+
+    return write
+
+
+class Member:
+    """A member of a classic group, that never sends a heartbeat."""
+
+    def __init__(self, address: str, group: str, topics: Sequence[str], assignment) -> None:
+        self.client = RawClient(address, client_id="member-client")
+        self.group = group
+        answer = self.client.ask(
+            Api.JOIN_GROUP, 2, group_id=group, session_timeout=30_000, rebalance_timeout=30_000, member_id="",
+            protocol_type="consumer", protocols=[{"name": "range", "metadata": encode_subscription(Subscription(tuple(topics)))}],
+        )  # fmt: skip
+        self.member_id = answer.member_id
+        self.client.ask(
+            Api.SYNC_GROUP, 1, group_id=group, generation_id=answer.generation_id, member_id=self.member_id,
+            assignments=[{"member_id": self.member_id, "assignment": encode_assignment(Assignment(tuple(assignment)))}],
+        )  # fmt: skip
+
+    def leave(self) -> None:
+        self.client.ask(Api.LEAVE_GROUP, 1, group_id=self.group, member_id=self.member_id)
+        self.client.close()
+
+
+@pytest.fixture
+def join(broker: Broker) -> Iterator[Callable[..., Member]]:
+    """Puts the only member into a group: ``join("group", ["orders"], [TopicPartition("orders", 0)])``."""
+    members: list[Member] = []
+
+    def make(group: str, topics: Sequence[str], assignment) -> Member:
+        members.append(Member(broker.bootstrap_servers, group, topics, assignment))
+        return members[-1]
+
+    yield make
+    for member in members:
+        if member.client.socket.fileno() >= 0:
+            member.leave()
