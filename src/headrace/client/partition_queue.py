@@ -23,8 +23,8 @@ NO_PRODUCER: Producer = (NO_PRODUCER_ID, -1)
 
 class PartitionQueue:
     __slots__ = (
-        "batches", "doubtful_count", "in_flight", "is_admitted", "is_muted", "must_renumber", "next_sequence", "partition",
-        "producer", "topic",
+        "batches", "doubtful_count", "in_flight", "is_admitted", "is_muted", "must_renumber", "next_sequence",
+        "partition", "producer", "topic",
     )  # fmt: skip
 
     def __init__(self, topic: str, partition: int, *, is_admitted: bool = True) -> None:

@@ -74,16 +74,27 @@ class AsyncProducer:
         except BaseException:
             await cluster.close()
             raise
-        self._use(cluster, ProducerCore(self.config, cluster.metadata, cluster.clock, AsyncDelivery))
-
-    def _use(self, cluster: Cluster, core: ProducerCore) -> None:
-        self._cluster, self._core = cluster, core
+        self._cluster, self._core = cluster, self._new_core(cluster)
+        core = self._core
         if self.config.transactional_id is not None:
             self._transactions = Transactions(self.config, cluster, core)
         self._sender = Sender(self.config, cluster, core.accumulator, core.partitioner, transaction=self._transactions)
         if self._transactions is not None:
             self._transactions.sender = self._sender
         self._sender.wake()
+
+    def _new_core(self, cluster: Cluster) -> ProducerCore:
+        return ProducerCore(self.config, cluster.metadata, cluster.clock, AsyncDelivery)
+
+    @property
+    def core(self) -> ProducerCore:
+        """Where records are buffered, once the producer is started."""
+        return self._core
+
+    @property
+    def sender(self) -> Sender:
+        """Who sends them."""
+        return self._sender
 
     async def close(self, timeout_ms: float | None = None) -> None:
         """Sends what is buffered, waits for the answers, and ends; an open transaction is left to time out.
@@ -256,12 +267,15 @@ class AsyncProducer:
                 await ended
         except TimeoutError:
             pass
-        finally:
+        except BaseException:  # cancelled: the memory is not to be lost
             with lock:
-                is_granted = wait.state is WaitState.GRANTED
-                pool.cancel(wait)
-                if is_granted and not ended.done():
+                if wait.state is WaitState.GRANTED:
                     pool.release(size_bytes)
+                pool.cancel(wait)
+            raise
+        with lock:
+            is_granted = wait.state is WaitState.GRANTED
+            pool.cancel(wait)
         if not is_granted:
             raise exhausted(self.config)
 
