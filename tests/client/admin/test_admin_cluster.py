@@ -39,7 +39,8 @@ async def test_the_cluster_and_what_it_speaks(admin: AsyncAdmin, servers: str) -
 
 async def test_log_dirs_and_what_they_hold(admin: AsyncAdmin, topic: str, client: RawClient) -> None:
     at = TopicPartition(topic, 1)
-    produce(client, at, 10)
+    for index in range(3):
+        produce(client, TopicPartition(topic, index), 10)
     (broker,) = (await admin.describe_cluster()).brokers
     log_dirs = (await admin.describe_log_dirs(topics=[topic])).value(broker.id)
     held = {partition: size for log_dir in log_dirs.values() for partition, size in log_dir.replicas.items()}
