@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import logging
 import sys
-import warnings
 from argparse import REMAINDER, ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from threading import Thread
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from headrace.coordination.interface import Stat
@@ -32,6 +32,7 @@ echo 'create /a hello' | headrace zookeeper-shell 127.0.0.1:2181
 headrace zookeeper-shell 127.0.0.1:2181
 """
 _SESSION_TIMEOUT_S = 30.0
+_END_WITHIN_S = 2.0
 _PIPELINED = 1_000
 
 #: kazoo's name of an error -> what ZooKeeper's own shell says, and then the path.
@@ -195,7 +196,6 @@ def _completions(znodes: KazooZnodes, text: str) -> list[str]:
 def _connected(server: str, timeout_ms: int) -> Iterator[KazooZnodes]:
     try:
         from kazoo.client import KazooClient
-        from kazoo.handlers.threading import KazooTimeoutError  # type: ignore[import-untyped]
     except ImportError:
         raise CommandError("this needs kazoo: pip install 'headrace[zookeeper]'") from None
     # It tells of every try to connect; here only the outcome counts, and that is told by us.
@@ -207,16 +207,21 @@ def _connected(server: str, timeout_ms: int) -> Iterator[KazooZnodes]:
     except ValueError as error:
         raise UsageError(f"{server!r} is no address of a ZooKeeper: {error}") from None
     try:
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # a chroot that is not there: the command will say so
-                client.start(timeout_s)
-        except KazooTimeoutError:
-            raise CommandError(f"cannot connect to a ZooKeeper at {server} within {timeout_ms} ms") from None
+        # Not start(): when that gives up it waits for a server that does not answer.
+        if not client.start_async().wait(timeout_s):
+            raise CommandError(f"cannot connect to a ZooKeeper at {server} within {timeout_ms} ms")
         yield KazooZnodes(client, timeout_s)
     finally:
-        client.stop()
-        client.close()
+        patience_s = _END_WITHIN_S if client.connected else 0
+        ending = Thread(target=_end, args=(client,), daemon=True)
+        ending.start()
+        ending.join(patience_s)
+
+
+def _end(client: KazooClient) -> None:
+    """Closes the session, and with it goes what is ephemeral; may wait long for a server that does not answer."""
+    client.stop()
+    client.close()
 
 
 class KazooZnodes:
@@ -291,7 +296,7 @@ class KazooZnodes:
 
     def _result(self, path: str, answer: Any) -> Any:
         from kazoo.exceptions import KazooException  # type: ignore[import-untyped]
-        from kazoo.handlers.threading import KazooTimeoutError
+        from kazoo.handlers.threading import KazooTimeoutError  # type: ignore[import-untyped]
 
         try:
             return answer.get(timeout=self._timeout_s)
