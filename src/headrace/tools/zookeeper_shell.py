@@ -51,10 +51,10 @@ _WORDS = {
 
 
 def parser() -> ArgumentParser:
-    commands = "; ".join(f"{name} {command.usage}".strip() for name, command in COMMANDS.items())
+    commands = "\n".join(f"    {name} {command.usage}".rstrip() for name, command in COMMANDS.items())
     parser = new_parser(
         "zookeeper-shell",
-        f"Look at and change the znodes of a ZooKeeper. Commands: {commands}.",
+        f"Look at and change the znodes of a ZooKeeper. Commands, as in its own shell:\n\n{commands}",
         _EXAMPLES,
         connects=False,
     )
