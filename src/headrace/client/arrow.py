@@ -12,9 +12,11 @@ Needs pyarrow and Numba (``pip install headrace[arrow]``); nothing of this is im
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from random import randrange
+from time import time
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 try:
     import numba as _numba  # noqa: F401  so that what is missing is told in one place
@@ -23,29 +25,37 @@ except ImportError as error:
     raise ImportError(f"Arrow tables need pyarrow and numba: pip install 'headrace[arrow]' ({error})") from error
 
 from headrace.client.arrow_reading import ALL, Decoded, RecordRange, arrow_schema, batches_to_arrow, decode_batches
-from headrace.client.arrow_writing import as_arrow_table, table_to_batches
-from headrace.client.errors import error_for
-from headrace.client.types import OffsetAndMetadata, TopicPartition
+from headrace.client.arrow_writing import EncodedBatch, TableEncoder, as_arrow_table, table_to_batches
+from headrace.client.errors import RecordTooLarge, error_for
+from headrace.client.types import OffsetAndMetadata, PartitionInfo, TopicPartition
 
 if TYPE_CHECKING:
+    from headrace.client.config import ProducerConfig
     from headrace.client.fetch_positions import BatchToRead
     from headrace.client.producer_batch import ProducerBatch
 
 __all__ = [
     "ArrowDelivery",
     "ArrowSummary",
+    "BlockingArrowDelivery",
     "PartitionSummary",
     "RecordRange",
     "arrow_schema",
     "as_arrow_table",
     "batches_to_arrow",
     "poll_arrow",
+    "send_arrow",
     "table_to_batches",
 ]
 
 T = TypeVar("T")
 #: From so many bytes on, work goes to a thread.
 _LONG_BYTES = 256 * 1024
+#: Batches of a table are at least that large, if there is so much: what keeps ``batch.size`` small is that records
+#: come one by one and do not like to wait, and a table is there as a whole.
+_BATCH_BYTES = 256 * 1024
+#: Of a table, so much is encoded at a time.
+_STEP_BYTES = 4 << 20
 
 
 async def _worked(size_bytes: int, work: Callable[[], T]) -> T:
@@ -113,6 +123,82 @@ def _give_back(consumer: PollsBatches, batches: Iterable[BatchToRead]) -> None:
 # ------------------------------------------------------------------------------------------------------------- sending
 
 
+class SendsEncoded(Protocol):
+    """As much of an AsyncProducer as is needed here."""
+
+    config: ProducerConfig
+
+    async def partitions_of(self, topic: str) -> list[PartitionInfo]: ...
+    async def send_encoded(
+        self,
+        topic: str,
+        partition: int,
+        body: memoryview,
+        record_count: int,
+        base_timestamp_ms: int,
+        max_timestamp_ms: int,
+    ) -> ProducerBatch: ...
+
+
+async def send_arrow(
+    producer: SendsEncoded, topic: str, table: object, *, partition: int | None = None
+) -> ArrowDelivery:
+    """Buffers the rows of a table, of the form that ``arrow_writing.py`` describes; waits for memory as need be.
+
+    :param partition: for all rows, if that is not to be chosen by key or column.
+    :raises ValueError: if the table is of another form; nothing is sent then.
+    :raises RecordTooLarge: if a row is larger than ``max.request.size``; nothing is sent then.
+    :raises HeadraceError: as ``send`` does; what was buffered before is sent nevertheless.
+    """
+    partitions = await producer.partitions_of(topic)
+    config = producer.config
+
+    def look() -> TableEncoder:
+        available = [one.partition for one in partitions if one.leader_id >= 0]
+        return TableEncoder(
+            table,
+            partition_count=len(partitions),
+            available=available,
+            batch_size_bytes=_batch_bytes(config),
+            now_ms=int(time() * 1000),
+            partition=partition,
+            run_turn=randrange(len(available) or 1),
+            step_bytes=min(_STEP_BYTES, config.buffer_memory // 4),
+        )
+
+    encoder = await _worked(getattr(table, "nbytes", _LONG_BYTES), look)
+    if encoder.largest_row_bytes > config.max_request_size:
+        raise RecordTooLarge(
+            message=f"a row of {encoder.largest_row_bytes} bytes for {topic} is larger than max.request.size, which is "
+            f"{config.max_request_size}; raise that, and the topic's max.message.bytes if need be"
+        )
+    batches: list[ProducerBatch] = []
+    async for encoded in _ahead(encoder):
+        for one in encoded:
+            batches.append(await producer.send_encoded(topic, *one))  # noqa: PERF401  one at a time
+    return ArrowDelivery(topic, batches)
+
+
+def _batch_bytes(config: ProducerConfig) -> int:
+    return min(max(config.batch_size, _BATCH_BYTES), config.max_request_size, config.buffer_memory // 4)
+
+
+async def _ahead(encoder: TableEncoder) -> AsyncIterator[list[EncodedBatch]]:
+    """The batches, step by step; the next step is encoded while the last one is sent."""
+    steps = list(encoder.steps())
+    if len(steps) == 1:
+        yield await _worked(encoder.size_bytes, partial(encoder.encode, *steps[0]))
+        return
+    loop = asyncio.get_running_loop()
+    following: asyncio.Future[list[EncodedBatch]] | None = None
+    for number in range(len(steps)):
+        encoded = await (following or loop.run_in_executor(None, encoder.encode, *steps[number]))
+        following = None
+        if number + 1 < len(steps):
+            following = loop.run_in_executor(None, encoder.encode, *steps[number + 1])
+        yield encoded
+
+
 class PartitionSummary(NamedTuple):
     """What a partition has of a table. Other senders' records may lie between; offsets are -1 with ``acks=0``."""
 
@@ -141,12 +227,13 @@ class ArrowDelivery:
         self._batches = batches
 
     def __await__(self) -> Generator[object, None, ArrowSummary]:
-        return self._summary().__await__()
+        return self.summary().__await__()
 
     def done(self) -> bool:
+        """Whether all of it is acknowledged, or has failed."""
         return all(batch.is_settled for batch in _leaves(self._batches))
 
-    async def _summary(self) -> ArrowSummary:
+    async def summary(self) -> ArrowSummary:
         while waiting := [leaf for leaf in _leaves(self._batches) if not leaf.is_settled]:
             await _settled(waiting[-1])
         partitions: dict[int, PartitionSummary] = {}
@@ -163,6 +250,28 @@ class ArrowDelivery:
                     min(before.first_offset, first), max(before.last_offset, last), before.record_count + count
                 )
         return ArrowSummary(self._topic, partitions)
+
+
+class BlockingArrowDelivery:
+    """The same for threads: of the blocking producer."""
+
+    def __init__(self, delivery: ArrowDelivery, run: Callable[[Coroutine[Any, Any, ArrowSummary], float | None], Any]):
+        self._delivery = delivery
+        self._run = run
+
+    def done(self) -> bool:
+        """Whether all of it is acknowledged, or has failed."""
+        return self._delivery.done()
+
+    def result(self, timeout: float | None = None) -> ArrowSummary:
+        """Where the table went, once all of it is acknowledged.
+
+        :param timeout: in seconds; without one, ``delivery.timeout.ms`` ends the wait.
+        :raises KafkaTimeout: if the time is up first; the table is still on its way then.
+        :raises HeadraceError: if a part of it could not be delivered.
+        """
+        summary: ArrowSummary = self._run(self._delivery.summary(), timeout)
+        return summary
 
 
 async def _settled(batch: ProducerBatch) -> None:

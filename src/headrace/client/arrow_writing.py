@@ -10,7 +10,7 @@ The columns that count, all others are refused, so that nothing is left behind i
     headers    list<struct<key, value>> or map<key, value>
 
 Rows with a key go where murmur2 sends them, as from any client. Those without are given to the topic's partitions in
-turn, a batch's worth at a time. Batches end at ``batch.size``, as they do for records sent one by one.
+turn, a batch's worth at a time.
 
 A big table is cut in steps (``TableEncoder.steps``), so that no more than one step is held encoded before the
 producer's memory takes it. Nothing here touches the loop: steps may be encoded on any thread.
@@ -131,6 +131,11 @@ class TableEncoder:
     def largest_row_bytes(self) -> int:
         """The most that one record may take."""
         return int(self._row_bytes.max(initial=0))
+
+    @property
+    def size_bytes(self) -> int:
+        """The most that all of them may take."""
+        return int(self._row_bytes.sum())
 
     def steps(self) -> Iterator[tuple[int, int]]:
         """Ranges of rows to encode together."""

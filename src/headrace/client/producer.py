@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from headrace.client.buffer_pool import Wait, WaitState
 from headrace.client.cluster import Cluster
@@ -31,6 +31,9 @@ from headrace.client.retry import Deadline
 from headrace.client.sender import Sender
 from headrace.client.transactions import GroupPlace, Offsets, Transactions
 from headrace.client.types import PartitionInfo, RecordMetadata
+
+if TYPE_CHECKING:
+    from headrace.client.arrow import ArrowDelivery
 
 _FOREVER_MS = 2**31 - 1
 
@@ -115,7 +118,7 @@ class AsyncProducer:
             self._sender.drop(ClientClosed("the producer was closed before the record was delivered"))
             await self._sender.stop()
             await self._cluster.close()
-            self._sender.fail_rest(ClientClosed("the producer was closed before the broker answered"))
+            self._sender.drop(ClientClosed("the producer was closed before the broker answered"), in_flight=True)
 
     # ------------------------------------------------------------------------------------------------------ sending
 
@@ -165,6 +168,20 @@ class AsyncProducer:
     async def partitions_of(self, topic: str) -> list[PartitionInfo]:
         """The topic's partitions, as a record for it would find them."""
         return await self._open_cluster().partitions_of(topic, timeout_ms=self.config.max_block_ms)
+
+    async def send_arrow(self, topic: str, table: object, *, partition: int | None = None) -> ArrowDelivery:
+        """Buffers the rows of a table, of pyarrow, pandas or polars, without making an object of each.
+
+        Columns: value, and if there are any key, partition, timestamp and headers; see ``arrow_writing.py``.
+        Serializers are not used. Needs ``headrace[arrow]``.
+
+        :return: what can be awaited for the offsets of each partition, once all rows are acknowledged.
+        :raises ValueError: if the table is of another form; nothing is sent then.
+        """
+        from headrace.client.arrow import send_arrow
+
+        self._check_open()
+        return await send_arrow(self, topic, table, partition=partition)
 
     async def send_encoded(
         self,

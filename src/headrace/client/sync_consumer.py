@@ -20,7 +20,7 @@ import re
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 from headrace.client import background
 from headrace.client.config import ConsumerConfig
@@ -30,6 +30,9 @@ from headrace.client.errors import HeadraceError
 from headrace.client.fetch_positions import BatchToRead
 from headrace.client.offset_lookup import FoundOffset
 from headrace.client.types import ConsumedRecord, OffsetAndMetadata, PartitionInfo, TopicInfo, TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow  # type: ignore[import-untyped]
 
 _T = TypeVar("_T")
 #: Takes partitions, sorted.
@@ -195,6 +198,14 @@ class Consumer:
         """See :meth:`AsyncConsumer.poll_batches`."""
         self._tell()
         return self._run_with_callbacks(self._consumer.poll_batches(timeout_ms, max_bytes=max_bytes))
+
+    def poll_arrow(
+        self, timeout_ms: float = LOOK_UP_MS, *, max_bytes: int = 50 << 20, include_headers: bool = False
+    ) -> pyarrow.RecordBatch:
+        """Records as rows of an Arrow RecordBatch; see :meth:`AsyncConsumer.poll_arrow`."""
+        self._tell()
+        polling = self._consumer.poll_arrow(timeout_ms, max_bytes=max_bytes, include_headers=include_headers)
+        return self._run_with_callbacks(polling)
 
     def __iter__(self) -> Iterator[ConsumedRecord]:
         while True:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from headrace.client import background
 from headrace.client.buffer_pool import Wait, WaitState
@@ -35,6 +35,9 @@ from headrace.client.producer_core import Blocked, GivenHeaders, ProducerCore
 from headrace.client.retry import Deadline
 from headrace.client.transactions import GroupPlace, Offsets
 from headrace.client.types import PartitionInfo, RecordMetadata
+
+if TYPE_CHECKING:
+    from headrace.client.arrow import BlockingArrowDelivery
 
 _FOREVER_MS = 2**31 - 1
 
@@ -120,6 +123,15 @@ class Producer:
     def partitions_of(self, topic: str) -> list[PartitionInfo]:
         """The topic's partitions, as a record for it would find them."""
         return self._run(self._inner.partitions_of(topic))  # type: ignore[no-any-return]
+
+    def send_arrow(self, topic: str, table: object, *, partition: int | None = None) -> BlockingArrowDelivery:
+        """Buffers the rows of a table, of pyarrow, pandas or polars; see ``AsyncProducer.send_arrow``.
+
+        :return: ``.result(timeout)`` waits until all rows are acknowledged, and says where they went.
+        """
+        from headrace.client.arrow import BlockingArrowDelivery
+
+        return BlockingArrowDelivery(self._run(self._inner.send_arrow(topic, table, partition=partition)), self._run)
 
     def send_encoded(
         self,
