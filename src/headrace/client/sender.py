@@ -9,19 +9,17 @@ time (connecting, metadata, a producer id, adding a partition to a transaction) 
 step.
 
 The lock of the accumulator is held while batches change hands and never while a user's code runs: who waits for
-a batch is told after it is released.
+a batch is told after it is released (:meth:`Sender._tell`).
 
 A request that fails as a whole (no connection, no answer in time) is an answer of ``network_exception`` for each of its
-batches. What an answer means is in ``produce_outcomes.py``.
+batches. What an answer does to a batch is in ``verdicts.py``.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
-from logging import getLogger
 from typing import Any, Protocol
 
 from headrace.client.accumulator import Accumulator
@@ -29,16 +27,15 @@ from headrace.client.cluster import Cluster
 from headrace.client.config import ProducerConfig
 from headrace.client.connection import Connection
 from headrace.client.delivery import tell
-from headrace.client.errors import BrokerUnreachable, HeadraceError, KafkaTimeout, UnsupportedByBroker
+from headrace.client.errors import HeadraceError, UnsupportedByBroker
+from headrace.client.named_tasks import NamedTasks
 from headrace.client.partitioners import Partitioner, SlowLeaders
-from headrace.client.produce_outcomes import WRONG_LEADER, Outcome, failure_of, outcome_of
 from headrace.client.producer_batch import ProducerBatch
 from headrace.client.producer_identity import ask_producer_id
 from headrace.client.retry import Backoff
+from headrace.client.verdicts import Verdicts
 from headrace.protocol.api import Api
 from headrace.protocol.kio import ErrorCode
-
-logger = getLogger(__name__)
 
 _ACKS = {"all": -1, "1": 1, "0": 0}
 #: The last version that names topics; later ones have their ids.
@@ -86,19 +83,20 @@ class Sender:
         #: Why nothing can be sent any more.
         self.fatal: HeadraceError | None = None
         self._acks = _ACKS[config.acks]
-        self._is_ordered = config.max_in_flight_requests_per_connection == 1
-        self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
+        self._max_in_flight = config.max_in_flight_requests_per_connection
         self._loop = asyncio.get_running_loop()
+        on_failure = None if transaction is None else self._batch_failed
+        self._verdicts = Verdicts(config, cluster, accumulator, on_failure)
+        backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
+        self._tasks = NamedTasks(backoff, self.step, self._task_failed)
         self._is_woken = False
         self._is_stopped = False
         self._connections: dict[int, Connection] = {}
         self._in_flight: dict[int, int] = {}
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._failures: dict[str, int] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_at_ms: float | None = None
+        self._timer_at_ms = 0.0
         self._flush_waiters: list[tuple[int, asyncio.Future[None]]] = []
-        self._after_lock: list[Callable[[], None]] = []
+        self._lost: list[Exception] = []
         self._next_expiry_ms = 0
         self._next_load_ms = 0
         self._topics_seen: object = None
@@ -126,7 +124,7 @@ class Sender:
     def _wake_within(self, delay_ms: float) -> None:
         at_ms = self._now_ms() + delay_ms
         if self._timer is not None:
-            if self._timer_at_ms is not None and self._timer_at_ms <= at_ms:
+            if self._timer_at_ms <= at_ms:
                 return
             self._timer.cancel()
         self._timer_at_ms = at_ms
@@ -147,80 +145,89 @@ class Sender:
             return
         accumulator = self.accumulator
         now_ms = self._now_ms()
+        settled: list[ProducerBatch] = []
         requests: list[tuple[int, Connection, list[ProducerBatch]]] = []
-        with self._changing() as settled:
+        with accumulator.lock:
             if now_ms >= self._next_expiry_ms:
-                settled += self._expired(now_ms)
+                settled += self._expire(now_ms)
             if self.fatal is not None:
-                settled += self._dropped(self.fatal)
+                settled += self._verdicts.drop(self.fatal)
             if accumulator.needs_producer and self.transaction is None:
-                self._start("producer id", self._get_producer_id())
+                self._tasks.start("a producer id", self._get_producer_id)
             if self.transaction is not None and self.transaction.unadmitted():
-                self._start("transaction", self.transaction.admit())
-            is_stale = self.cluster.is_stale()
-            while True:
-                ready = accumulator.ready(now_ms, self._leader_of)
-                is_stale = is_stale or bool(ready.unknown_leader_topics)
-                drained = [request for node_id in ready.nodes for request in self._drain(node_id, now_ms)]
-                if not drained:
-                    break
-                requests += drained
-            if ready.next_check_delay_ms is not None:
-                self._wake_within(max(1, ready.next_check_delay_ms))
+                self._tasks.start("adding partitions to the transaction", self.transaction.admit)
+            self._fill(requests, now_ms)
             if accumulator.has_incomplete:
                 self._wake_within(max(1, self._next_expiry_ms - now_ms))
             if now_ms >= self._next_load_ms:
                 self._tell_load(now_ms)
-        if is_stale:
-            self._start("metadata", self._refresh())
         for node_id, connection, batches in requests:
             self._send(node_id, connection, batches)
+        if settled:
+            self._tell(settled)
 
-    @contextmanager
-    def _changing(self) -> Iterator[list[ProducerBatch]]:
-        """Holds the lock; whoever waits for the batches put into the list is told afterwards."""
-        settled: list[ProducerBatch] = []
-        with self.accumulator.lock:
-            yield settled
+    def _fill(self, requests: list[tuple[int, Connection, list[ProducerBatch]]], now_ms: int) -> None:
+        """Drains requests for all brokers that there is something for, until they take no more."""
+        is_stale = self.cluster.is_stale()
+        has_room = True
+        while has_room:
+            ready = self.accumulator.ready(now_ms, self._leader_of)
+            if ready.unknown_leader_topics:
+                is_stale = True
+            if ready.next_check_delay_ms is not None:
+                self._wake_within(max(1, ready.next_check_delay_ms))
+            has_room = False
+            for node_id in ready.nodes:
+                drained = self._drain(node_id, now_ms)
+                if drained is not None:
+                    requests.append(drained)
+                    has_room = has_room or self._in_flight.get(node_id, 0) < self._max_in_flight
+        if is_stale:
+            self._tasks.start("metadata", self._refresh)
+
+    def _tell(self, settled: list[ProducerBatch]) -> None:
+        """Tells whoever waits for the batches. The lock is not held: who is told may send again."""
         for batch in settled:
-            tell(batch)
-        callbacks, self._after_lock = self._after_lock, []
-        for callback in callbacks:
-            callback()
-        if settled and self._flush_waiters:
+            if batch.listeners or batch.slots:
+                tell(batch)
+        if self._flush_waiters:
             self._end_flushes()
+        lost, self._lost = self._lost, []
+        for error in lost:
+            assert self.transaction is not None
+            self.transaction.batch_failed(error)
 
-    def after_lock(self, callback: Callable[[], None]) -> None:
-        """Calls it once the lock, which is held, is released."""
-        self._after_lock.append(callback)
+    def _batch_failed(self, error: Exception) -> None:
+        self._lost.append(error)
+
+    def _task_failed(self, name: str, error: HeadraceError) -> None:
+        if name != "metadata":
+            self.fatal = error
 
     def _leader_of(self, topic: str, partition: int) -> int | None:
         leader = self.cluster.metadata.leader(topic, partition)
         return None if leader is None else leader.id
 
-    def _drain(self, node_id: int, now_ms: int) -> list[tuple[int, Connection, list[ProducerBatch]]]:
+    def _drain(self, node_id: int, now_ms: int) -> tuple[int, Connection, list[ProducerBatch]] | None:
         """One request for a node, if it takes one more."""
         connection = self._connections.get(node_id)
-        if connection is None or connection.is_closed:
-            self._connections.pop(node_id, None)
-            self._start(f"connection {node_id}", self._connect(node_id))
+        in_flight = self._in_flight.get(node_id, 0)
+        if connection is None or connection.is_closed or in_flight >= self._max_in_flight:
+            if connection is None or connection.is_closed:
+                self._tasks.start(f"a connection to broker {node_id}", partial(self._connect, node_id))
             self.slow_leaders.ready(node_id, now_ms, is_drained=False)
-            return []
-        if self._in_flight.get(node_id, 0) >= self.config.max_in_flight_requests_per_connection:
-            self.slow_leaders.ready(node_id, now_ms, is_drained=False)
-            return []
+            return None
         self.slow_leaders.ready(node_id, now_ms, is_drained=True)
-        batches = self.accumulator.drain(
-            node_id, self._partitions_led_by(node_id), now_ms, self.config.max_request_size
-        )
+        accumulator = self.accumulator
+        batches = accumulator.drain(node_id, self._partitions_led_by(node_id), now_ms, self.config.max_request_size)
         if not batches:
-            return []
-        if self._is_ordered:
+            return None
+        if self._max_in_flight == 1:
             for batch in batches:
-                self.accumulator.mute(batch.topic, batch.partition)
+                accumulator.mute(batch.topic, batch.partition)
         if self._acks:
-            self._in_flight[node_id] = self._in_flight.get(node_id, 0) + 1
-        return [(node_id, connection, batches)]
+            self._in_flight[node_id] = in_flight + 1
+        return node_id, connection, batches
 
     def _partitions_led_by(self, node_id: int) -> Sequence[tuple[str, int]]:
         metadata, queues = self.cluster.metadata, self.accumulator.queues
@@ -262,6 +269,7 @@ class Sender:
             version = connection.version_of(Api.PRODUCE, most)
         except UnsupportedByBroker as error:
             self.fatal = error
+            self._in_flight[node_id] -= self._acks != 0
             self._failed(node_id, batches, error)
             return
         answer = connection.send(Api.PRODUCE, version, fields, expects_answer=self._acks != 0)
@@ -272,139 +280,62 @@ class Sender:
 
     def _unacknowledged(self, batches: list[ProducerBatch]) -> None:
         """acks=0: what is written to the socket is delivered, as far as anyone knows."""
-        with self._changing() as settled:
+        with self.accumulator.lock:
             for batch in batches:
-                self._deliver(batch, -1, -1)
-            settled += batches
+                self._verdicts.deliver(batch, -1, -1)
+        self._tell(batches)
         self.wake()
 
     def _answered(self, node_id: int, batches: list[ProducerBatch], future: asyncio.Future[Any]) -> None:
         if self._acks:
             self._in_flight[node_id] -= 1
+        self.wake()
         error = future.exception()
         if error is not None:
             assert isinstance(error, HeadraceError), error
             self._failed(node_id, batches, error)
             return
         answers = {
-            (topic.name, int(partition.index)): partition
+            (topic.name, partition.index): partition
             for topic in future.result().responses
             for partition in topic.partition_responses
         }
-        with self._changing() as settled:
+        verdicts = self._verdicts
+        settled: list[ProducerBatch] = []
+        with self.accumulator.lock:
             for batch in batches:
                 answer = answers.get((batch.topic, batch.partition))
                 if answer is None:
                     message = "the broker's answer does not speak of the partition"
-                    settled += self._judge(batch, ErrorCode.network_exception, message)
+                    settled += verdicts.judge(batch, ErrorCode.network_exception, message)
                 elif answer.error_code is ErrorCode.none:
-                    self._deliver(batch, int(answer.base_offset), _epoch_ms(answer.log_append_time))
+                    verdicts.deliver(batch, answer.base_offset, _epoch_ms(getattr(answer, "log_append_time", None)))
                     settled.append(batch)
                 else:
-                    settled += self._judge(batch, answer.error_code, _message_of(answer))
-        self.step()
+                    settled += verdicts.judge(batch, answer.error_code, _message_of(answer))
+        self._tell(settled)
 
     def _failed(self, node_id: int, batches: list[ProducerBatch], error: HeadraceError) -> None:
         """No answer: the connection ended, or the time for it."""
         self._connections.pop(node_id, None)
         self.cluster.invalidate()
-        with self._changing() as settled:
+        settled: list[ProducerBatch] = []
+        with self.accumulator.lock:
             for batch in batches:
-                settled += self._judge(batch, ErrorCode.network_exception, str(error), error)
-        self.wake()
+                settled += self._verdicts.judge(batch, ErrorCode.network_exception, None, error)
+        self._tell(settled)
 
-    def _deliver(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int) -> None:
-        if self._is_ordered:
-            self.accumulator.unmute(batch.topic, batch.partition)
-        if not batch.is_settled:
-            batch.succeed(base_offset, log_append_time_ms)
-        self.accumulator.complete(batch)
-
-    def _judge(
-        self, batch: ProducerBatch, code: ErrorCode, message: str | None, error: HeadraceError | None = None
-    ) -> list[ProducerBatch]:
-        """Deals with a batch that was not taken; the batches that are settled by it."""
-        accumulator, is_transactional = self.accumulator, self.transaction is not None
-        if self._is_ordered:
-            accumulator.unmute(batch.topic, batch.partition)
-        if code in WRONG_LEADER:
-            self.cluster.invalidate()
-        is_first = accumulator.is_first_in_flight(batch)
-        outcome = outcome_of(
-            code, batch, is_first_in_flight=is_first, is_transactional=is_transactional, retries=self.config.retries
-        )
-        if outcome is Outcome.DELIVERED:
-            self._deliver(batch, -1, -1)
-            return [batch]
-        if outcome is Outcome.SPLIT:
-            accumulator.split(batch)
-            return [batch]
-        if error is None:
-            error = failure_of(code, batch, message)
-        if outcome is Outcome.FAILED:
-            if not batch.is_settled:
-                self._give_up(batch, error)
-            accumulator.fail(batch)
-            return [batch]
-        logger.info("%s-%s: to be sent again: %s", batch.topic, batch.partition, error)
-        batch.error = error
-        if outcome is Outcome.RENUMBER:
-            accumulator.bump_epoch(batch.topic, batch.partition)
-        accumulator.retry(batch, self._now_ms())
-        return []
-
-    def _give_up(self, batch: ProducerBatch, error: Exception) -> None:
-        batch.give_up(error)
-        if self.transaction is not None:
-            self.transaction.batch_failed(error)
-
-    # -------------------------------------------------------------------------------------------------- giving up
-
-    def _expired(self, now_ms: int) -> list[ProducerBatch]:
-        expired = self.accumulator.expire(now_ms)
-        for batch in expired:
-            self._give_up(batch, self._too_late(batch))
-        # New batches expire later than any that is there now.
+    def _expire(self, now_ms: int) -> list[ProducerBatch]:
+        expired = self._verdicts.expire(now_ms)
+        # A batch that comes from now on expires later than any that is there.
         self._next_expiry_ms = self.accumulator.next_expiry_ms() or now_ms + self.config.delivery_timeout_ms
         return expired
 
-    def _too_late(self, batch: ProducerBatch) -> KafkaTimeout:
-        place, timeout_ms = f"{batch.topic}-{batch.partition}", self.config.delivery_timeout_ms
-        count = batch.record_count
-        records = "a record" if count == 1 else f"{count} records"
-        if batch.error is not None:
-            last = f"; failed {batch.attempts} times, last: {batch.error}"
-        elif batch.is_sealed:
-            last = "; the broker has not answered"
-        elif self._leader_of(batch.topic, batch.partition) is None:
-            last = "; the partition has no leader that is known"
-        else:
-            last = "; there was no connection to its leader, or others were before it"
-        return KafkaTimeout(f"{records} for {place} not delivered within {timeout_ms} ms (delivery.timeout.ms){last}")
-
-    def _dropped(self, error: HeadraceError) -> list[ProducerBatch]:
-        dropped = self.accumulator.abort()
-        for batch in dropped:
-            self._give_up(batch, error)
-        return dropped
-
-    def drop(self, error: HeadraceError, *, only_unsent: bool = False) -> None:
-        """Gives up what waits; what is with a broker is answered by it."""
-        with self._changing() as settled:
-            dropped = self.accumulator.abort(only_unsent=only_unsent)
-            for batch in dropped:
-                batch.give_up(error)
-            settled += dropped
-
-    def fail_rest(self, error: HeadraceError) -> None:
-        """Gives up what is with brokers that will not be heard any more."""
-        with self._changing() as settled:
-            for queue in self.accumulator.queues.values():
-                for batch in list(queue.in_flight):
-                    if not batch.is_settled:
-                        batch.give_up(error)
-                        settled.append(batch)
-                    self.accumulator.fail(batch)
+    def drop(self, error: HeadraceError, *, in_flight: bool = False) -> None:
+        """Gives up what waits; or what is with brokers that will not be heard any more."""
+        with self.accumulator.lock:
+            settled = self._verdicts.drop_in_flight(error) if in_flight else self._verdicts.drop(error)
+        self._tell(settled)
 
     # ------------------------------------------------------------------------------------------------------ flushing
 
@@ -438,31 +369,6 @@ class Sender:
 
     # --------------------------------------------------------------------------------------------- what takes longer
 
-    def _start(self, name: str, work: Coroutine[Any, Any, None]) -> None:
-        """Runs a task, unless one of that name runs already; a step follows it."""
-        if name in self._tasks or self._is_stopped:
-            work.close()
-            return
-        self._tasks[name] = task = self._loop.create_task(self._work(name, work))
-        task.add_done_callback(lambda _: self._tasks.pop(name, None))
-
-    async def _work(self, name: str, work: Coroutine[Any, Any, None]) -> None:
-        try:
-            await work
-            self._failures.pop(name, None)
-        except (BrokerUnreachable, KafkaTimeout) as error:
-            self._failures[name] = failures = self._failures.get(name, 0) + 1
-            logger.info("%s: %s", name, error)
-            await asyncio.sleep(self._backoff.delay_ms(failures) / 1000)
-        except HeadraceError as error:
-            logger.error("%s: %s", name, error)
-            if getattr(error, "is_retriable", False):
-                self._failures[name] = failures = self._failures.get(name, 0) + 1
-                await asyncio.sleep(self._backoff.delay_ms(failures) / 1000)
-            elif name != "metadata":
-                self.fatal = error
-        self._loop.call_soon(self.step)
-
     async def _connect(self, node_id: int) -> None:
         self._connections[node_id] = await self.cluster.connection(node_id, purpose=_PURPOSE)
 
@@ -482,10 +388,7 @@ class Sender:
         self._is_stopped = True
         if self._timer is not None:
             self._timer.cancel()
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.stop()
 
 
 def _epoch_ms(moment: Any) -> int:

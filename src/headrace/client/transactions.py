@@ -262,10 +262,7 @@ class Transactions:
             self._admit(waiting)
 
     def batch_failed(self, error: Exception) -> None:
-        """A batch was given up; the accumulator's lock is held."""
-        self.sender.after_lock(lambda: self._fail_if_open(error))
-
-    def _fail_if_open(self, error: Exception) -> None:
+        """A batch was given up, so the transaction cannot be committed."""
         if self.state in (State.IN_TRANSACTION, State.ABORTABLE):
             self._fail(error)
         elif self.state is State.ENDING and self.error is None:
