@@ -9,8 +9,8 @@
 Records are fetched ahead in the background (``fetcher.py``), and membership in the group goes on there as well. But
 what concerns the user happens within :meth:`AsyncConsumer.poll`, and an iteration polls too: partitions come and go,
 callbacks run, offsets are committed automatically. So what ``enable.auto.commit`` commits is what earlier polls handed
-out. ``max.poll.records`` bounds a poll; an iteration begins with so many, and takes more at a time while the user is
-quick.
+out. ``max.poll.records`` bounds a poll, and what an iteration takes at a time; more would not be faster, as records
+that live long cost the garbage collector more.
 
 One consumer is for one task: a second one that polls at the same time gets an error.
 """
@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from logging import getLogger
 from typing import TYPE_CHECKING, Any, Self
 
@@ -40,9 +40,6 @@ if TYPE_CHECKING:
 
 logger = getLogger(__name__)
 
-#: How many records an iteration takes at a time at most, and how quick the user must be to get more than before.
-_MOST_OF_A_ROUND = 10_000
-_QUICK_MS = 250
 #: How long the commit of a rebalance or of closing may take.
 _LAST_COMMIT_MS = 5_000
 
@@ -69,9 +66,6 @@ class AsyncConsumer(ConsumerBase):
         self._is_polling = False
         self._next_commit_ms: float | None = None
         self._commits: set[asyncio.Task[None]] = set()
-        self._round_size = self.config.max_poll_records
-        self._round_began_ms = 0
-        self._going: Iterator[ConsumedRecord] = iter(())
         if topics:
             self.subscribe(topics)
 
@@ -221,29 +215,42 @@ class AsyncConsumer(ConsumerBase):
             if self._membership is not None:
                 self._membership.poll_ended()
 
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> ConsumedRecord:
-        for record in self._going:
-            return record
-        self._going = self.begin_round(await self.next_round())
-        return next(self._going)
+    async def __aiter__(self) -> AsyncIterator[ConsumedRecord]:
+        # A generator: a method __anext__ would cost a coroutine a record.
+        while True:
+            for record in self.begin_round(await self.next_round()):
+                yield record
 
     def begin_round(self, records: list[ConsumedRecord]) -> Iterator[ConsumedRecord]:
         """An iterator of these; what it has not given yet is not committed."""
         return self._handout.begin_round(records)
 
     async def next_round(self) -> list[ConsumedRecord]:
-        """Records for an iteration. One that is quick gets ever more at a time, as a poll costs more than a record."""
-        now_ms = self._clock.monotonic_ms()
-        is_quick = now_ms - self._round_began_ms < _QUICK_MS
-        self._round_size = min(self._round_size * 2, _MOST_OF_A_ROUND) if is_quick else self.config.max_poll_records
+        """Records for an iteration, waited for as long as it takes."""
+        limit = self.config.max_poll_records
         while True:
-            records = await self._poll(LOOK_UP_MS, lambda: self._handout.take_round(self._round_size))
+            records = await self._poll(LOOK_UP_MS, lambda: self._handout.take_round(limit))
             if records:
-                self._round_began_ms = self._clock.monotonic_ms()
                 return records
+
+    def take_now(self, max_records: int | None = None, *, is_round: bool = False) -> list[ConsumedRecord]:
+        """What is there, or nothing if a poll has anything else to do. For the thread of the user of a blocking
+        consumer, who saves the way to the loop's thread; he must not use the consumer on another thread meanwhile,
+        and wakes the fetcher afterwards (:meth:`wake`)."""
+        if self._is_closed or self._fetcher is None or self._fetcher.has_error or self._is_polling:
+            return []
+        if self._next_commit_ms is not None and self._clock.monotonic_ms() >= self._next_commit_ms:
+            return []
+        if self._membership is not None:
+            if self._membership.is_due:
+                return []
+            self._membership.polled()
+        limit = self.config.max_poll_records if max_records is None else max_records
+        return self._handout.take_round(limit) if is_round else self._handout.take(limit)
+
+    def wake(self) -> None:
+        if self._fetcher is not None:
+            self._fetcher.wake()
 
     # -- commits
 

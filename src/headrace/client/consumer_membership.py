@@ -70,6 +70,7 @@ class ConsumerMembership:
         #: What it is to have, by ids of topics; and by names, as far as those are known.
         self._target_ids: dict[UUID, frozenset[int]] = {}
         self._target: frozenset[TopicPartition] | None = None
+        self._is_to_reconcile = False
         self._names: dict[UUID, str] = {}
         #: What the coordinator knows of us.
         self._told_subscribed: _Subscribed | None = None
@@ -95,6 +96,19 @@ class ConsumerMembership:
     def subscription_changed(self) -> None:
         self._tell()
 
+    @property
+    def is_due(self) -> bool:
+        return (
+            self._loop is None
+            or self._is_lost
+            or self._error is not None
+            or self._is_to_reconcile
+            or self._told_subscribed != self._subscribed()
+        )
+
+    def polled(self) -> None:
+        self._heartbeat.poll_ended()
+
     def poll_ended(self) -> None:
         self._heartbeat.poll_ended()
 
@@ -110,17 +124,19 @@ class ConsumerMembership:
             self._loop = asyncio.create_task(self._run())
         if self._told_subscribed != self._subscribed():
             self._tell()
-        if self._target is not None and self._target != self._host.assignment():
-            await self._reconcile(set(self._target))
+        if self._is_to_reconcile:
+            assert self._target is not None
+            await self._reconcile(self._target)
 
-    async def _reconcile(self, target: set[TopicPartition]) -> None:
+    async def _reconcile(self, target: frozenset[TopicPartition]) -> None:
         revoked = self._host.assignment() - target
         if revoked:
             await self._host.before_rebalance()
             await self._host.revoke(revoked)
-        # While callbacks ran, the member may have been fenced; then this is for nothing.
-        if self._target is not None:
-            await self._host.assign(target)
+        if self._target is not target:
+            return  # while callbacks ran, the member was fenced, or is to have something else
+        self._is_to_reconcile = False
+        await self._host.assign(set(target))
         self._tell()
 
     async def leave(self) -> None:
@@ -275,7 +291,16 @@ class ConsumerMembership:
             if topic_id in self._names
             for partition in partitions
         )
-        self._host.notify()
+        self._is_to_reconcile = self._target != self._host.assignment()
+        if self._is_to_reconcile:
+            self._host.notify()
+        else:
+            self._tell_if_not_told()
+
+    def _tell_if_not_told(self) -> None:
+        """The coordinator waits to hear that a member has what it gave it, even if nothing changes."""
+        if self._target != self._told_owned:
+            self._tell()
 
     # -- the end of a membership
 
@@ -308,6 +333,7 @@ class ConsumerMembership:
             loop.cancel()
         self.epoch = JOINING_EPOCH
         self._target, self._target_ids = None, {}
+        self._is_to_reconcile = False
         self._told_subscribed = self._told_owned = None
         self._is_due = True
 

@@ -15,6 +15,7 @@ keeps the buffer and hands nothing out. A partition that gave records goes behin
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum, auto
+from threading import RLock
 from typing import NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
@@ -155,6 +156,8 @@ class FetchPositions:
         self._max_bytes = max_bytes
         #: In the order in which they hand out.
         self._partitions: dict[TopicPartition, _Partition] = {}
+        #: Held by whoever uses this on one thread while another thread may :meth:`take`.
+        self.lock = RLock()
         self._sessions: dict[int, FetchSession] = {}
 
     # ------------------------------------------------------------------------------------------------- assignment

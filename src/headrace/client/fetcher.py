@@ -7,6 +7,8 @@ looked up first: what the group committed, else ``auto.offset.reset``.
 
 What may pass (a lost connection, a leader that moved) is tried again after a pause, and only logged. What is the user's
 to know is kept and raised by the next poll; that partition rests until then.
+
+All here is one event loop's, but the positions: what is buffered may be taken by another thread, so they have a lock.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ from headrace.client.errors import (
 from headrace.client.fetch_positions import Effect, FetchPositions, Leader, PartitionAnswer
 from headrace.client.fetch_session import SessionRequest
 from headrace.client.fetch_wire import FetchAnswer, FetchLimits, highest_version, read_answer, request_fields
-from headrace.client.offset_lookup import OffsetLookup
+from headrace.client.offset_lookup import FoundOffset, OffsetLookup
+from headrace.client.offset_reset import OffsetReset
 from headrace.client.retry import Backoff
 from headrace.client.types import OffsetAndMetadata, TopicPartition
 from headrace.protocol.api import Api
@@ -100,6 +103,10 @@ class Fetcher:
         self._errors = {one: error for one, error in self._errors.items() if one in self._positions.assignment()}
         self.wake()
 
+    @property
+    def has_error(self) -> bool:
+        return bool(self._errors)
+
     def raise_error(self) -> None:
         """Raises what went wrong with a partition, once; it is then asked for again."""
         for partition in self._errors:
@@ -138,6 +145,10 @@ class Fetcher:
             return
         if self._cluster.is_stale():
             self.refresh()
+        with self._positions.lock:
+            self._ask_what_is_wanted()
+
+    def _ask_what_is_wanted(self) -> None:
         if self._positions.awaiting_committed():
             self._start_lookup("committed", self._look_up_committed())
         if self._positions.awaiting_reset():
@@ -199,11 +210,11 @@ class Fetcher:
             is_fine = self._take_in(node_id, request, read_answer(frame, version, asked))
         except (BrokerUnreachable, KafkaTimeout, BadResponse) as error:
             logger.info("fetching from broker %d failed: %s", node_id, error)
-            self._positions.lost(node_id)
+            self._lost(node_id)
             self._cluster.invalidate()
             is_fine = False
         except HeadraceError as error:  # no version in common
-            self._positions.lost(node_id)
+            self._lost(node_id)
             self._fail(request.asked, error)
             is_fine = False
         if is_fine:
@@ -213,6 +224,10 @@ class Fetcher:
         else:
             self._again_later(node_id, lambda: self._busy.discard(node_id))
         self._notify()
+
+    def _lost(self, node_id: int) -> None:
+        with self._positions.lock:
+            self._positions.lost(node_id)
 
     def _take_in(self, node_id: int, request: SessionRequest, answer: FetchAnswer) -> bool:
         """Whether the node may be asked again at once."""
@@ -227,7 +242,8 @@ class Fetcher:
             if wanted is None:
                 continue
             try:
-                effect = self._positions.answered(partition, wanted, found)
+                with self._positions.lock:
+                    effect = self._positions.answered(partition, wanted, found)
             except KafkaError as error:  # control batches are looked into
                 self._fail([partition], error_for(error.code, f"what was fetched of {partition}: {error}"))
                 continue
@@ -270,29 +286,38 @@ class Fetcher:
         self._notify()
 
     async def _look_up_committed(self) -> None:
-        partitions = self._positions.awaiting_committed()
+        with self._positions.lock:
+            partitions = self._positions.awaiting_committed()
         try:
             found = {} if self._committed is None else await self._committed(partitions)
         except HeadraceError as error:
             self._lookup_failed("committed", partitions, error)
             return
-        for partition in partitions:
-            if not self._positions.committed_found(partition, found.get(partition)):
-                message = f"the group has committed no offset of {partition}, and auto.offset.reset is none"
-                self._fail([partition], NoCommittedOffset(f"{message}; seek to where you want to begin"))
+        with self._positions.lock:
+            for partition in partitions:
+                if not self._positions.committed_found(partition, found.get(partition)):
+                    message = f"the group has committed no offset of {partition}, and auto.offset.reset is none"
+                    self._fail([partition], NoCommittedOffset(f"{message}; seek to where you want to begin"))
         self._lookup_done("committed")
 
     async def _look_up_resets(self) -> None:
-        asked = self._positions.awaiting_reset()
+        with self._positions.lock:
+            asked = self._positions.awaiting_reset()
         now_ms = self._cluster.clock.wall_ms()
         try:
             found = await self._lookup.find({one: reset.timestamp_ms(now_ms) for one, reset in asked.items()})
         except HeadraceError as error:
             self._lookup_failed("resets", asked, error)
             return
+        with self._positions.lock:
+            self._take_resets(asked, found)
+        self._lookup_done("resets")
+
+    def _take_resets(
+        self, asked: Mapping[TopicPartition, OffsetReset], found: Mapping[TopicPartition, FoundOffset]
+    ) -> None:
         for partition, offset in found.items():
             self._positions.reset_found(partition, asked[partition], offset.offset, offset.leader_epoch)
-        self._lookup_done("resets")
 
     def _lookup_failed(self, name: str, partitions: Iterable[TopicPartition], error: HeadraceError) -> None:
         self._lookups.pop(name, None)

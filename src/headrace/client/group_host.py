@@ -45,6 +45,13 @@ class GroupHost(Protocol):
 
 
 class Membership(Identified, Protocol):
+    @property
+    def is_due(self) -> bool:
+        """Whether :meth:`poll` has anything to do. May be asked on any thread."""
+
+    def polled(self) -> None:
+        """The user came for records, and :meth:`poll` had nothing to do. On any thread."""
+
     def subscription_changed(self) -> None: ...
 
     async def poll(self, deadline: Deadline) -> None:

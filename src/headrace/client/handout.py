@@ -64,7 +64,8 @@ class Handout:
         if self._raw:
             records, self._raw = self._raw[:max_records], self._raw[max_records:]
         else:
-            taken = self._positions.take(max_records, self._decode)
+            with self._positions.lock:
+                taken = self._positions.take(max_records, self._decode)
             records = next(iter(taken.values())) if len(taken) == 1 else list(chain.from_iterable(taken.values()))
         if self._key is not None or self._value is not None:
             return self._deserialized(records)

@@ -41,7 +41,7 @@ from headrace.client.group_host import GroupHost
 from headrace.client.heartbeat import Heartbeat
 from headrace.client.offsets import Identity
 from headrace.client.retry import Backoff, Deadline
-from headrace.client.types import TopicPartition
+from headrace.client.types import TopicInfo, TopicPartition
 from headrace.protocol.api import Api
 
 logger = getLogger(__name__)
@@ -97,6 +97,7 @@ class ClassicMembership:
         self._joined: _Joined | None = None
         self._counts: Mapping[str, int] | None = None
         self._topics: frozenset[str] | None = None
+        self._seen_topics: Mapping[str, TopicInfo] | None = None
         self._is_lost = False
         self._error: HeadraceError | None = None
         self._joining: asyncio.Task[None] | None = None
@@ -118,6 +119,13 @@ class ClassicMembership:
 
     def subscription_changed(self) -> None:
         self._host.notify()
+
+    @property
+    def is_due(self) -> bool:
+        return self.state is not State.STABLE or self._is_lost or self._error is not None or self._must_rejoin()
+
+    def polled(self) -> None:
+        self._heartbeat.poll_ended()
 
     def poll_ended(self) -> None:
         self._heartbeat.poll_ended()
@@ -152,10 +160,11 @@ class ClassicMembership:
         if self._topics != self._host.topics():
             self._reason = "the subscription changed"
             return True
-        metadata = self._cluster.metadata
-        if self._counts is not None:
+        found = self._cluster.metadata.topics
+        if self._counts is not None and found is not self._seen_topics:
+            self._seen_topics = found  # every answer makes a new one
             for topic, count in self._counts.items():
-                info = metadata.topics.get(topic)
+                info = found.get(topic)
                 if info is not None and info.error is ErrorCode.none and len(info.partitions) != count:
                     self._reason = f"the topic {topic!r} has {len(info.partitions)} partitions now"
                     return True
@@ -187,7 +196,7 @@ class ClassicMembership:
         assert joined is not None
         given = set(joined.partitions)
         self._remembered = joined.partitions, joined.generation
-        self._counts = joined.counts
+        self._counts, self._seen_topics = joined.counts, None
         self.state = State.STABLE
         revoked = self._host.assignment() - given
         if revoked:

@@ -7,7 +7,8 @@
             ...
 
 The consumer itself lives on the clients' own event loop (``background.py``): fetching, heartbeats and commits go on
-there while the program does other things. A poll crosses over to that thread once, for a whole list of records.
+there while the program does other things. A poll that finds records fetched already takes them on the caller's thread,
+any other crosses over once, for a whole list of records.
 
 Callbacks run on the thread that polls, as in Java: those of a rebalance within ``poll()``, ``unsubscribe()`` and
 ``close()``, so that they may use the consumer (commit, seek); those of ``commit_nowait`` at the next poll, or the end.
@@ -192,7 +193,13 @@ class Consumer:
         :param max_records: ``max.poll.records`` if not given.
         """
         self._tell()
+        if records := self._consumer.take_now(max_records):
+            self._wake()
+            return records
         return self._run_with_callbacks(self._consumer.poll(timeout_ms, max_records))
+
+    def _wake(self) -> None:
+        self._background.call_soon(self._consumer.wake)
 
     def poll_batches(self, timeout_ms: float = LOOK_UP_MS, *, max_bytes: int = 50 << 20) -> list[BatchToRead]:
         """See :meth:`AsyncConsumer.poll_batches`."""
@@ -208,9 +215,14 @@ class Consumer:
         return self._run_with_callbacks(polling)
 
     def __iter__(self) -> Iterator[ConsumedRecord]:
+        consumer = self._consumer
         while True:
             self._tell()
-            yield from self._consumer.begin_round(self._run_with_callbacks(self._consumer.next_round()))
+            if records := consumer.take_now(is_round=True):
+                self._wake()
+            else:
+                records = self._run_with_callbacks(consumer.next_round())
+            yield from consumer.begin_round(records)
 
     # -- positions
 
