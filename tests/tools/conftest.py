@@ -85,9 +85,10 @@ class Member:
     def __init__(self, address: str, group: str, topics: Sequence[str], assignment) -> None:
         self.client = RawClient(address, client_id="member-client")
         self.group = group
+        subscription = encode_subscription(Subscription(tuple(topics)))
         answer = self.client.ask(
             Api.JOIN_GROUP, 2, group_id=group, session_timeout=30_000, rebalance_timeout=30_000, member_id="",
-            protocol_type="consumer", protocols=[{"name": "range", "metadata": encode_subscription(Subscription(tuple(topics)))}],
+            protocol_type="consumer", protocols=[{"name": "range", "metadata": subscription}],
         )  # fmt: skip
         self.member_id = answer.member_id
         self.client.ask(
