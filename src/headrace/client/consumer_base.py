@@ -26,7 +26,7 @@ from headrace.client.offsets import GroupOffsets
 from headrace.client.retry import Deadline
 from headrace.client.signal import Signal
 from headrace.client.subscription import Subscription
-from headrace.client.types import OffsetAndMetadata, PartitionInfo, TopicInfo, TopicPartition
+from headrace.client.types import ConsumerGroupMetadata, OffsetAndMetadata, PartitionInfo, TopicInfo, TopicPartition
 from headrace.runtime.clock import Clock
 
 #: Where nothing calls for it earlier, a poll that waits looks up so often whether something is due.
@@ -207,6 +207,15 @@ class ConsumerBase:
         await self._running()
         wanted = [TopicPartition(*one) for one in partitions] or sorted(self._positions.assignment())
         return await self._group_offsets().fetch(wanted, timeout_ms=timeout_ms)
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """Its place in the group, for a transaction that commits its offsets."""
+        offsets = self._group_offsets()
+        identity = offsets.identity()
+        assert self.config.group_id is not None
+        return ConsumerGroupMetadata(
+            self.config.group_id, identity.generation, identity.member_id, identity.group_instance_id
+        )
 
     def _group_offsets(self) -> GroupOffsets:
         if self._offsets is None:

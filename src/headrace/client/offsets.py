@@ -81,7 +81,7 @@ class GroupOffsets:
         #: While the consumer is a member of the group.
         self.membership: Identified | None = None
 
-    def _identity(self) -> Identity:
+    def identity(self) -> Identity:
         return Identity() if self.membership is None else self.membership.identity()
 
     # -- fetching
@@ -104,7 +104,7 @@ class GroupOffsets:
             {"name": topic, "partition_indexes": indexes}
             for topic, indexes in _by_topic({one: one.partition for one in partitions}).items()
         ]
-        identity = self._identity()
+        identity = self.identity()
         member: dict[str, object] = {"member_id": None, "member_epoch": -1}
         if identity.is_epoch and identity.generation >= 0:
             member = {"member_id": identity.member_id, "member_epoch": identity.generation}
@@ -131,7 +131,7 @@ class GroupOffsets:
             await self._until(attempt, "committing offsets", timeout_ms)
 
     def _commit_fields(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[str, Any]:
-        identity = self._identity()
+        identity = self.identity()
         rows = {
             partition: {
                 "partition_index": partition.partition,
@@ -188,7 +188,7 @@ class GroupOffsets:
             self._cluster.forget_coordinator("group", self._group_id)
         if self.membership is not None and code in _OUT:
             self.membership.refused(code)
-        is_behind = code is ErrorCode.stale_member_epoch and self._identity().generation >= 0
+        is_behind = code is ErrorCode.stale_member_epoch and self.identity().generation >= 0
         error = error_for(code, what + _HINTS.get(code, ""))
         if code in _PASSING or is_behind:
             return error

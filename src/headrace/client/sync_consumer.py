@@ -30,7 +30,14 @@ from headrace.client.consumer_base import LOOK_UP_MS
 from headrace.client.errors import HeadraceError
 from headrace.client.fetch_positions import BatchToRead
 from headrace.client.offset_lookup import FoundOffset
-from headrace.client.types import ConsumedRecord, OffsetAndMetadata, PartitionInfo, TopicInfo, TopicPartition
+from headrace.client.types import (
+    ConsumedRecord,
+    ConsumerGroupMetadata,
+    OffsetAndMetadata,
+    PartitionInfo,
+    TopicInfo,
+    TopicPartition,
+)
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]
@@ -281,6 +288,10 @@ class Consumer:
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What the group has committed; of all partitions that it reads, if none are named."""
         return self._run(self._consumer.committed(*partitions, timeout_ms=timeout_ms))
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """Its place in the group, for a transaction that commits its offsets."""
+        return self._call(self._consumer.group_metadata)
 
     # -- questions
 
