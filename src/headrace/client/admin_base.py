@@ -68,7 +68,7 @@ Ask = Callable[[Target, list[K]], Awaitable[Mapping[K, V | HeadraceError]]]
 
 
 class AdminBase:
-    def __init__(self, *, config: Mapping[str, object] | None = None, **options: object) -> None:
+    def __init__(self, config: Mapping[str, object] | None = None, **options: object) -> None:
         """
         :param config: options by Kafka's names, ``{"request.timeout.ms": 5000}``.
         :param options: options by Python's names, ``bootstrap_servers="127.0.0.1:9092"``.

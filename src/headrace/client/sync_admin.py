@@ -34,7 +34,7 @@ def _blocking(
 
 
 class Admin:
-    def __init__(self, *, config: Mapping[str, object] | None = None, **options: object) -> None:
+    def __init__(self, config: Mapping[str, object] | None = None, **options: object) -> None:
         """
         :param config: options by Kafka's names, ``{"request.timeout.ms": 5000}``.
         :param options: options by Python's names, ``bootstrap_servers="127.0.0.1:9092"``.
