@@ -47,6 +47,8 @@ class Row:
 @dataclass
 class Table:
     rows: dict[str, Row] = field(default_factory=dict)
+    #: What ours are compared with.
+    peer: str = "Apache Kafka 4.3.0"
     remarks: list[str] = field(default_factory=list)
 
     def put(self, side: str, key: str, value: float) -> None:
@@ -63,7 +65,7 @@ class Table:
         lines = [
             f"Measured on {datetime.date.today()}, {servers.machine()}; Python {sys.version.split()[0]}.",
             "",
-            "| | Apache Kafka 4.3.0 | Headrace | ratio | to reach | |",
+            f"| | {self.peer} | Headrace | ratio | to reach | |",
             "|---|---|---|---|---|---|",
             *(row.line for row in self.rows.values() if not (isnan(row.apache) and isnan(row.headrace))),
         ]
