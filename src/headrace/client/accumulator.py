@@ -16,6 +16,11 @@ A batch at the head of its queue is ready when any of these holds:
 unless it is backing off (it failed, and its time to try again has not come) or its partition is muted (one batch in
 flight at most, so that a retry reorders nothing).
 
+A batch that is full need not close. Where more batches of its partition wait or are in flight than may be in flight,
+it has to wait for an answer anyway; so it grows on, by ``batch.size`` at a time, each reserved from the pool, until
+it is drained. A broker takes one batch a partition and request: were none larger than ``batch.size``, a partition
+would get at most ``max.in.flight.requests.per.connection`` of them a round trip, however much there is to send.
+
 Sequences of an idempotent producer are given when a batch is first drained, and kept for its retries: the broker
 knows by them what it has already (``partition_queue.py``). A batch that comes back goes to the front again, before
 those with higher sequences; and while some are in flight, the only one that may be sent again is the first of them,
@@ -56,6 +61,8 @@ class Accumulator:
         self.producer: Producer = NO_PRODUCER
         self.last_number = 0
         self._flushes = 0
+        #: Topics that have refused a batch as too large.
+        self._topics_with_limits: set[str] = set()
         self._incomplete: dict[ProducerBatch, None] = {}
         #: Where the last drain of a node stopped, so that a full request does not starve its last partitions.
         self._drain_from: dict[int, int] = {}
@@ -86,7 +93,13 @@ class Accumulator:
         queue = self.queue_of(topic, partition)
         if queue.batches:
             batch = queue.batches[-1]
-            if batch.is_open and batch.append(timestamp_ms, key, value, headers, slot):
+            if batch.is_open and (
+                batch.append(timestamp_ms, key, value, headers, slot)
+                or (
+                    self._grow(queue, batch, key, value, headers)
+                    and batch.append(timestamp_ms, key, value, headers, slot)
+                )
+            ):
                 if reserved_bytes:
                     self.pool.release(reserved_bytes)
                 return batch
@@ -156,6 +169,24 @@ class Accumulator:
             queue.batches[-1].close()
         queue.batches.append(batch)
         self._incomplete[batch] = None
+
+    def may_grow(self, batch: ProducerBatch) -> bool:
+        """Whether a full batch stays open: it has to wait for an answer anyway. Its topic may refuse large ones."""
+        if batch.limit_bytes + self.options.batch_size_bytes > self.options.most_batch_bytes:
+            return False
+        queue = self.queues[batch.topic, batch.partition]
+        has_to_wait = len(queue.batches) + len(queue.in_flight) > self.options.max_in_flight
+        return has_to_wait and batch.topic not in self._topics_with_limits
+
+    def _grow(
+        self, queue: PartitionQueue, batch: ProducerBatch, key: bytes | None, value: bytes | None, headers: Headers
+    ) -> bool:
+        size_bytes = self.options.batch_size_bytes
+        is_small = record_bound_bytes(key, value, headers) <= size_bytes
+        if queue.batches[-1] is batch and is_small and self.may_grow(batch) and self.pool.try_reserve(size_bytes):
+            batch.grow(size_bytes)
+            return True
+        return False
 
     def has_room(self, topic: str, partition: int, size_bytes: int) -> bool:
         """Whether a record of about this size needs no new batch: what KIP-480 asks before it stays."""
@@ -308,6 +339,7 @@ class Accumulator:
         The caller has seen to it that there is more than one record; one that is too large by itself has failed.
         """
         queue = self.queues[batch.topic, batch.partition]
+        self._topics_with_limits.add(batch.topic)
         parts = batch.split()
         at = queue.in_flight.index(batch)
         queue.in_flight[at : at + 1] = parts if batch.has_sequence else []

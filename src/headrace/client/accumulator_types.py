@@ -23,6 +23,9 @@ class Ready:
 @dataclass(frozen=True, slots=True)
 class AccumulatorOptions:
     batch_size_bytes: int = 16384
+    #: How large a batch may grow while it has to wait for others to be answered; 0: not at all.
+    most_batch_bytes: int = 0
+    max_in_flight: int = 5
     linger_ms: int = 5
     delivery_timeout_ms: int = 120_000
     codec: Codec = Codec.none

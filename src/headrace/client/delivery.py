@@ -18,6 +18,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Generator
 from functools import partial
 from logging import getLogger
+from typing import Self
 
 from headrace.client.errors import KafkaTimeout
 from headrace.client.producer_batch import NO_OFFSET, ProducerBatch
@@ -32,9 +33,15 @@ OnDelivery = Callable[[RecordMetadata | None, Exception | None], object]
 class _Delivery:
     __slots__ = ("_batch", "_index")
 
-    def __init__(self, batch: ProducerBatch, index: int) -> None:
-        self._batch = batch
-        self._index = index
+    #: Set by who makes one. There is no __init__: it would double what a delivery costs.
+    _batch: ProducerBatch
+    _index: int
+
+    @classmethod
+    def of(cls, batch: ProducerBatch, index: int) -> Self:
+        delivery = cls()
+        delivery._batch, delivery._index = batch, index
+        return delivery
 
     def __repr__(self) -> str:
         state = "waiting" if not self.done() else "failed" if self.exception_now() is not None else "delivered"
@@ -63,7 +70,7 @@ class _Delivery:
         found = self
         while parts := found._batch.parts:
             first, part = parts[bisect_right(parts, found._index, key=lambda part: part[0]) - 1]
-            found = _Delivery(part, found._index - first)
+            found = _Delivery.of(part, found._index - first)
         return found
 
     def _metadata(self) -> RecordMetadata:

@@ -35,7 +35,12 @@ from headrace.client.types import PartitionInfo, RecordMetadata
 if TYPE_CHECKING:
     from headrace.client.arrow import ArrowDelivery
 
+if TYPE_CHECKING:
+    from headrace.client.arrow import ArrowDelivery
+
 _FOREVER_MS = 2**31 - 1
+#: A program that only sends would never let the sender run; so ``send`` pauses whenever so many batches are there.
+_BATCHES_A_PAUSE = 8
 
 
 class AsyncProducer:
@@ -47,11 +52,12 @@ class AsyncProducer:
     _core: ProducerCore
     _sender: Sender
 
-    def __init__(self, config: Mapping[str, object] | None = None, /, **options: object) -> None:
+    def __init__(self, config: Mapping[str, object] | None = None, **options: object) -> None:
         self.config = ProducerConfig.load(config, **options)
         self._cluster: Cluster | None = None
         self._transactions: Transactions | None = None
         self._is_closed = False
+        self._batches_since_pause = 0
 
     def __repr__(self) -> str:
         state = "closed" if self._is_closed else "not started" if self._cluster is None else "open"
@@ -153,7 +159,10 @@ class AsyncProducer:
         if core.has_news:
             core.has_news = False
             self._sender.wake()
-            await asyncio.sleep(0)  # a program that only sends would never let the sender run
+            self._batches_since_pause += 1
+            if self._batches_since_pause >= _BATCHES_A_PAUSE:
+                self._batches_since_pause = 0
+                await asyncio.sleep(0)
         return delivery  # type: ignore[no-any-return]
 
     async def send_and_wait(self, topic: str, value: Any = None, **options: Any) -> RecordMetadata:
@@ -194,7 +203,7 @@ class AsyncProducer:
     ) -> ProducerBatch:
         """Buffers a whole batch that is encoded already; see ``Accumulator.append_encoded``. Waits for memory.
 
-        ``AsyncDelivery(batch, index)`` is what :meth:`send` would have returned for one of its records.
+        ``AsyncDelivery.of(batch, index)`` is what :meth:`send` would have returned for one of its records.
         """
         arguments = (topic, partition, body, record_count, base_timestamp_ms, max_timestamp_ms)
         self._check_open()
@@ -208,6 +217,17 @@ class AsyncProducer:
         self._sender.wake()
         await asyncio.sleep(0)
         return batch
+
+    async def send_arrow(self, topic: str, table: Any, *, partition: int | None = None) -> ArrowDelivery:
+        """Buffers the rows of a pyarrow Table or RecordBatch (or of a pandas or polars frame), without a Python object
+        a record. Needs ``headrace[arrow]``; see ``arrow.send_arrow``.
+
+        :return: what can be awaited for where the rows went.
+        """
+        from headrace.client.arrow import send_arrow
+
+        self._check_open()
+        return await send_arrow(self, topic, table, partition=partition)
 
     # -- transactions
 

@@ -48,9 +48,10 @@ NO_OFFSET = -1
 class ProducerBatch:
     __slots__ = (
         "attempts", "base_offset", "base_sequence", "base_timestamp_ms", "created_ms", "done_future", "encoded_count",
-        "error", "head", "headers", "is_done", "is_open", "is_settled", "keys", "last_timestamp_ms", "limit_bytes",
-        "listeners", "log_append_time_ms", "max_timestamp_ms", "number", "packed", "partition", "parts", "records",
-        "reserved_bytes", "retry_at_ms", "sent_bytes", "slots", "times", "topic", "used_bytes", "values",
+        "error", "fresh_from_s", "fresh_until_s", "head", "headers", "is_done", "is_open", "is_ripe", "is_settled",
+        "keys", "last_timestamp_ms", "limit_bytes", "listeners", "log_append_time_ms", "max_timestamp_ms", "number",
+        "packed", "partition", "parts", "records", "reserved_bytes", "retry_at_ms", "sent_bytes", "slots", "times",
+        "topic", "used_bytes", "values",
     )  # fmt: skip
 
     def __init__(
@@ -64,6 +65,8 @@ class ProducerBatch:
         #: Grows with each new batch; the parts of a split one keep it. A flush waits for all up to some number.
         self.number = number
         self.is_open = True
+        #: It is open, but has all that it waited for: it goes as soon as a broker takes it.
+        self.is_ripe = False
         self.is_done = False
         # -- while it is open
         self.used_bytes = HEADER_BYTES
@@ -73,6 +76,8 @@ class ProducerBatch:
         #: Runs of timestamps: from which record on, and what.
         self.times: list[tuple[int, int]] = []
         self.last_timestamp_ms: int | None = None
+        #: Seconds between which the present is still the timestamp of the last record.
+        self.fresh_from_s = self.fresh_until_s = 0.0
         # -- once it is closed
         self.encoded_count = 0
         self.base_timestamp_ms = 0
@@ -141,7 +146,7 @@ class ProducerBatch:
 
     @property
     def is_full(self) -> bool:
-        return not self.is_open or self.used_bytes >= self.limit_bytes
+        return not self.is_open or self.is_ripe or self.used_bytes >= self.limit_bytes
 
     @property
     def is_sealed(self) -> bool:
@@ -197,10 +202,17 @@ class ProducerBatch:
             self.slots.append((index, slot))
         return True
 
+    def grow(self, by_bytes: int) -> None:
+        """Has room for so much more, which is reserved."""
+        self.limit_bytes += by_bytes
+        self.reserved_bytes += by_bytes
+        self.is_ripe = True
+
     def add_time(self, index: int, timestamp_ms: int) -> None:
         """From this record on, until told otherwise, they are of that time."""
         self.times.append((index, timestamp_ms))
         self.last_timestamp_ms = timestamp_ms
+        self.fresh_from_s, self.fresh_until_s = timestamp_ms / 1000, (timestamp_ms + 1) / 1000
 
     def close(self) -> None:
         """Takes no more records; those that it has become bytes."""
