@@ -218,17 +218,6 @@ class AsyncProducer:
         await asyncio.sleep(0)
         return batch
 
-    async def send_arrow(self, topic: str, table: Any, *, partition: int | None = None) -> ArrowDelivery:
-        """Buffers the rows of a pyarrow Table or RecordBatch (or of a pandas or polars frame), without a Python object
-        a record. Needs ``headrace[arrow]``; see ``arrow.send_arrow``.
-
-        :return: what can be awaited for where the rows went.
-        """
-        from headrace.client.arrow import send_arrow
-
-        self._check_open()
-        return await send_arrow(self, topic, table, partition=partition)
-
     # -- transactions
 
     async def init_transactions(self) -> None:

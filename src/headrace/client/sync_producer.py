@@ -188,13 +188,6 @@ class Producer:
         self._wake()
         return batch
 
-    def send_arrow(self, topic: str, table: Any, *, partition: int | None = None) -> BlockingArrowDelivery:
-        """See ``AsyncProducer.send_arrow``; ``.result(timeout)`` says where the rows went."""
-        from headrace.client.arrow import BlockingArrowDelivery
-
-        delivery = self._run(self._inner.send_arrow(topic, table, partition=partition))
-        return BlockingArrowDelivery(delivery, self._background.run)
-
     # -- transactions: see AsyncProducer
 
     def init_transactions(self) -> None:
