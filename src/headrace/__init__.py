@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from headrace.client.admin import AsyncAdmin
     from headrace.client.consumer import AsyncConsumer
+    from headrace.client.errors import HeadraceError
     from headrace.client.producer import AsyncProducer
     from headrace.client.sync_admin import Admin
     from headrace.client.sync_consumer import Consumer
@@ -24,6 +25,7 @@ __all__ = [
     "AsyncProducer",
     "Broker",
     "Consumer",
+    "HeadraceError",
     "OffsetAndMetadata",
     "Producer",
     "TopicPartition",
@@ -37,6 +39,7 @@ _HOMES = {
     "AsyncProducer": "headrace.client.producer",
     "Broker": "headrace.embedded",
     "Consumer": "headrace.client.sync_consumer",
+    "HeadraceError": "headrace.client.errors",
     "OffsetAndMetadata": "headrace.client.types",
     "Producer": "headrace.client.sync_producer",
     "TopicPartition": "headrace.client.types",

@@ -8,12 +8,13 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from headrace.tools import docs_apis, docs_commands, docs_configs, docs_metrics
+from headrace.tools import docs_apis, docs_client_options, docs_commands, docs_configs, docs_metrics
 from headrace.tools.main import COMMANDS
 
 #: Below the project's folder.
 PAGES: dict[str, Callable[[], str]] = {
     "docs/apis.md": docs_apis.render,
+    "docs/client-options.md": docs_client_options.render,
     "docs/commands.md": docs_commands.render_index,
     **{f"{docs_commands.FOLDER}/{name}.md": partial(docs_commands.render_command, name) for name in COMMANDS},
     "docs/configs.md": docs_configs.render,
