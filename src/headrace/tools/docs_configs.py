@@ -27,7 +27,6 @@ A name that is in no table at all is reported too.
 #: Subjects whose part of the broker is not built yet.
 _NOT_YET = {
     "Replication and quotas": "Read, checked and shown, but not in force yet: brokers do not replicate so far.\n",
-    "Groups and transactions": "Read, checked and shown, but not in force yet: there are no coordinators so far.\n",
     "Security": "Read, checked and shown, but not in force yet: listeners speak PLAINTEXT so far.\n",
 }
 _UNITS = {60_000: " (minutes)", 3_600_000: " (hours)"}
