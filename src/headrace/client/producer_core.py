@@ -166,7 +166,7 @@ class ProducerCore:
             return Blocked(record, accumulator.memory_for(record.key, record.value, record.headers))
         is_new = accumulator.last_number != last_number
         self.has_news = self.has_news or is_new or (batch.is_full and not batch.is_ripe)
-        if is_plain:
+        if is_plain and batch is not self.filling.get(topic):
             self._count(topic, batch, is_new)
         return batch
 
@@ -183,11 +183,14 @@ class ProducerCore:
         if not is_plain:
             assert record.key is not None
             return partition_for_key(record.key, count)
-        available = [partition.partition for partition in info.partitions if partition.leader_id >= 0]
-        if self._is_sticky:
-            self._leave_batch(record.topic)
-        partition = self.partitioner.partition(record.topic, count, available)
         size_bytes = record_bound_bytes(record.key, record.value, record.headers)
+        if self._is_sticky:
+            batch = self.filling.get(record.topic)
+            if batch is not None and self.accumulator.has_room(record.topic, batch.partition, size_bytes):
+                return batch.partition  # with headers, a callback, ... it stays with the plain ones
+            self._leave_batch(record.topic)
+        available = [partition.partition for partition in info.partitions if partition.leader_id >= 0]
+        partition = self.partitioner.partition(record.topic, count, available)
         if (
             not self._is_sticky
             and not self.accumulator.has_room(record.topic, partition, size_bytes)
