@@ -19,6 +19,7 @@ COMMANDS = {
     "topics": ("headrace.tools.topics", "create, delete, list, describe and widen topics"),
     "producer-perf-test": ("headrace.tools.producer_perf_test", "measure how fast records are produced"),
     "consumer-perf-test": ("headrace.tools.consumer_perf_test", "measure how fast records are consumed"),
+    "configs": ("headrace.tools.configs", "look at and change settings of topics, brokers and groups"),
     "delete-records": ("headrace.tools.delete_records", "delete the oldest records of partitions"),
     "get-offsets": ("headrace.tools.get_offsets", "show where partitions begin and end"),
     "log-dirs": ("headrace.tools.log_dirs", "show what partitions take on the disks of brokers"),
