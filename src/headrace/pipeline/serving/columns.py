@@ -1,0 +1,254 @@
+"""Arrow types as columns of a database, and Arrow columns as the values that are stored there.
+
+=====================  =========================  ========================================
+Arrow                  PostgreSQL                 SQLite
+=====================  =========================  ========================================
+bool                   BOOLEAN                    0 and 1 (answers say true and false)
+int8 .. int64          SMALLINT, INTEGER, BIGINT  INTEGER
+float, double          REAL, DOUBLE PRECISION     REAL; NaN becomes NULL, SQLite has none
+decimal(p, s)          NUMERIC(p, s)              NUMERIC: 15 digits; TEXT, exact, where asked
+string                 TEXT; U+0000 as U+FFFD     TEXT
+binary                 BYTEA                      BLOB
+date                   DATE                       2026-11-16
+timestamp              TIMESTAMP                  2026-11-16 08:30:00[.123456]
+timestamp with zone    TIMESTAMPTZ                the same, in UTC
+struct, list, map      JSONB                      JSON text
+duration               BIGINT, microseconds       the same
+=====================  =========================  ========================================
+
+Times without a fraction are written without one: such texts still sort by time, and equal the literal that a reader
+types. Text that is not UTF-8 (Spark does not check when it casts bytes) is stored with U+FFFD for what is wrong:
+a view must not stop for one record.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+import sqlalchemy
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.types import TypeEngine
+
+from headrace.pipeline.serving.errors import UnsuitableSchema
+
+_REPLACEMENT = "\ufffd"
+
+
+def column_type(field: pa.Field, *, exact: bool = False) -> TypeEngine[Any]:
+    """The type of a column for this field.
+
+    :param exact: decimals keep all their digits in SQLite too, as text that SQL there does not take for a number.
+    """
+    kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+    if pa.types.is_decimal(kind):
+        numeric = sqlalchemy.Numeric(kind.precision, kind.scale)
+        return numeric.with_variant(sqlalchemy.Text(), "sqlite") if exact else numeric
+    if pa.types.is_timestamp(kind):
+        return sqlalchemy.TIMESTAMP(timezone=kind.tz is not None)
+    if pa.types.is_nested(kind):
+        return sqlalchemy.JSON().with_variant(JSONB(), "postgresql")
+    for is_of_kind, made in _TYPES:
+        if is_of_kind(kind):
+            return made
+    raise UnsuitableSchema(f"column {field.name!r} is of type {kind}, which no table can hold: cast it in the query")
+
+
+_TYPES: tuple[tuple[Callable[[pa.DataType], bool], TypeEngine[Any]], ...] = (
+    (pa.types.is_boolean, sqlalchemy.Boolean()),
+    (lambda kind: kind in (pa.int8(), pa.int16(), pa.uint8()), sqlalchemy.SmallInteger()),
+    (lambda kind: kind in (pa.int32(), pa.uint16()), sqlalchemy.Integer()),
+    (lambda kind: kind in (pa.int64(), pa.uint32()), sqlalchemy.BigInteger()),
+    (pa.types.is_uint64, sqlalchemy.Numeric(20, 0)),
+    (lambda kind: kind in (pa.float16(), pa.float32()), sqlalchemy.REAL()),
+    (pa.types.is_float64, sqlalchemy.Double()),
+    (lambda kind: _is_text(kind) or pa.types.is_null(kind), sqlalchemy.Text()),
+    (lambda kind: _is_binary(kind), sqlalchemy.LargeBinary()),
+    (pa.types.is_date, sqlalchemy.Date()),
+    (pa.types.is_time, sqlalchemy.Time()),
+    (pa.types.is_duration, sqlalchemy.BigInteger()),
+)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_fixed_size_binary(kind)
+        or pa.types.is_binary_view(kind)
+    )
+
+
+# -------------------------------------------------------------------------------------------------------- to store
+
+
+def stored(column: pa.ChunkedArray | pa.Array, dialect: str) -> pa.ChunkedArray | pa.Array:
+    """The column as booleans, integers, floats, texts or bytes: what both drivers take as it is."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return stored(column.cast(kind.value_type), dialect)
+    if pa.types.is_boolean(kind):
+        return column.cast(pa.int8()) if dialect == "sqlite" else column
+    if pa.types.is_nested(kind):
+        return _json_texts(column)
+    if _is_text(kind):
+        texts = plain_strings(column)
+        return texts if dialect == "sqlite" else pc.replace_substring(texts, "\x00", _REPLACEMENT)
+    if _is_binary(kind):
+        return column.cast(pa.binary()) if dialect == "sqlite" else _hex_texts(column)
+    if pa.types.is_duration(kind):
+        return column.cast(pa.duration("us"), safe=False).cast(pa.int64())
+    if pa.types.is_float16(kind):
+        return column.cast(pa.float32())
+    if pa.types.is_floating(kind) or (pa.types.is_integer(kind) and not pa.types.is_uint64(kind)):
+        return column
+    return as_text(column)
+
+
+def as_text(column: pa.ChunkedArray | pa.Array) -> pa.StringArray:
+    """Times, dates, decimals and other numbers as the texts of this module's table."""
+    kind = column.type
+    if pa.types.is_timestamp(kind):
+        in_utc = column.cast(pa.timestamp("us", kind.tz and "UTC"), safe=False).cast(pa.timestamp("us"))
+        return pc.replace_substring_regex(in_utc.cast(pa.string()), r"\.000000$", "")
+    return column.cast(pa.string())
+
+
+def plain_strings(column: pa.ChunkedArray | pa.Array) -> pa.StringArray:
+    """Texts of any encoding, as UTF-8 that is valid."""
+    texts = column.cast(pa.string())
+    try:
+        texts.validate(full=True)
+    except pa.ArrowInvalid:
+        raw = texts.cast(pa.binary()).to_pylist()
+        return pa.array([None if value is None else value.decode(errors="replace") for value in raw], pa.string())
+    return texts
+
+
+def _hex_texts(column: pa.ChunkedArray | pa.Array) -> pa.StringArray:
+    return pa.array([None if value is None else f"\\x{value.hex()}" for value in column.to_pylist()], pa.string())
+
+
+def _json_texts(column: pa.ChunkedArray | pa.Array) -> pa.StringArray:
+    kind = column.type
+    values = column.to_pylist()
+    return pa.array([None if value is None else json.dumps(_typed_json(value, kind)) for value in values], pa.string())
+
+
+def _typed_json(value: object, kind: pa.DataType) -> object:
+    """As :func:`jsonable`; the type says which list is a map."""
+    if value is None:
+        return None
+    if pa.types.is_map(kind):
+        assert isinstance(value, list)
+        return {str(jsonable(key)): _typed_json(item, kind.item_type) for key, item in value}
+    if pa.types.is_struct(kind):
+        assert isinstance(value, dict)
+        return {field.name: _typed_json(value[field.name], field.type) for field in kind.fields}
+    if isinstance(value, list):
+        return [_typed_json(item, kind.value_type) for item in value]
+    return jsonable(value)
+
+
+def jsonable(value: object) -> object:
+    """What JSON has for a value of either database or of Arrow; texts for what it has nothing for."""
+    if value is None or isinstance(value, (bool, int)):
+        return value
+    if isinstance(value, str):
+        return value.replace("\x00", _REPLACEMENT)
+    if isinstance(value, float):
+        return value if abs(value) < float("inf") else _NOT_FINITE[str(value)]
+    if isinstance(value, Decimal):
+        return _number(value)
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return f"\\x{bytes(value).hex()}"
+    if isinstance(value, datetime.datetime):
+        in_utc = value if value.tzinfo is None else value.astimezone(datetime.UTC).replace(tzinfo=None)
+        return in_utc.isoformat(" ")
+    if isinstance(value, dict):
+        return {str(key): jsonable(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [jsonable(item) for item in value]
+    return str(value)
+
+
+_NOT_FINITE = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}
+
+
+def _number(value: Decimal) -> object:
+    """PostgreSQL's sums of integers are decimals: a number where that loses nothing, else a text."""
+    if not value.is_finite():
+        return str(value)
+    if value == value.to_integral_value():
+        return int(value)
+    as_float = float(value)
+    return as_float if Decimal(repr(as_float)) == value else str(value)
+
+
+# ------------------------------------------------------------------------------------------------------- and back
+
+
+def arrow_column(values: Sequence[object], kind: pa.DataType) -> pa.Array:
+    """Values as a driver gives them back, in the Arrow type that they were stored from."""
+    if pa.types.is_dictionary(kind):
+        return arrow_column(values, kind.value_type).dictionary_encode().cast(kind)
+    if pa.types.is_boolean(kind):
+        return pa.array([None if value is None else bool(value) for value in values], kind)
+    if pa.types.is_decimal(kind):
+        numbers = [None if value is None else Decimal(str(value)) for value in values]
+        return pa.array([None if n is None else _scaled(n, kind) for n in numbers], kind)
+    if pa.types.is_nested(kind):
+        parsed = [json.loads(value) if isinstance(value, str) else value for value in values]
+        return pa.array([_from_json(value, kind) for value in parsed], kind)
+    if pa.types.is_duration(kind):
+        return pa.array(values, pa.int64()).cast(pa.duration("us")).cast(kind, safe=False)
+    if pa.types.is_null(kind):
+        return pa.nulls(len(values))
+    if pa.types.is_temporal(kind) and any(isinstance(value, str) for value in values):
+        texts = pa.array(values, pa.string())
+        if not pa.types.is_timestamp(kind):
+            return texts.cast(kind)
+        times = texts.cast(pa.timestamp("us"))
+        return times.cast(kind, safe=False) if kind.tz is None else pc.assume_timezone(times, "UTC").cast(kind)
+    return pa.array(values, kind)
+
+
+def _scaled(value: Decimal, kind: pa.DataType) -> Decimal:
+    """SQLite's 0.30000000000000004 has more digits than its column."""
+    return value.quantize(Decimal(1).scaleb(-kind.scale))
+
+
+def _from_json(value: object, kind: pa.DataType) -> object:
+    """Undoes :func:`_typed_json`."""
+    if value is None:
+        return None
+    if pa.types.is_map(kind):
+        assert isinstance(value, dict)
+        return [(_leaf(key, kind.key_type), _from_json(item, kind.item_type)) for key, item in value.items()]
+    if pa.types.is_struct(kind):
+        assert isinstance(value, dict)
+        return {field.name: _from_json(value.get(field.name), field.type) for field in kind.fields}
+    if isinstance(value, list):
+        return [_from_json(item, kind.value_type) for item in value]
+    return _leaf(value, kind)
+
+
+def _leaf(value: object, kind: pa.DataType) -> object:
+    if pa.types.is_floating(kind):
+        return float(str(value))
+    if pa.types.is_integer(kind):
+        return int(str(value))
+    if _is_binary(kind) and isinstance(value, str):
+        return bytes.fromhex(value.removeprefix("\\x"))
+    if (pa.types.is_temporal(kind) and isinstance(value, str)) or pa.types.is_decimal(kind):
+        return arrow_column([value], kind).to_pylist()[0]
+    return value

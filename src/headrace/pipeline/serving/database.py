@@ -1,0 +1,203 @@
+"""One serving database: its transactions, and Arrow tables into and out of it.
+
+``begin()`` is one write transaction: all of it is seen, or nothing. ``read()`` is one snapshot: whatever is read within
+it belongs to the same moment, rows, progress and what a view means. Both may be used from any thread, and by several
+processes at once; SQLite has one writer at a time, and the others wait for ``busy_timeout_ms``.
+
+After a crash in the middle of a transaction the database is as it was before it.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import sqlalchemy
+from sqlalchemy import Connection, Engine, Table
+from sqlalchemy.exc import DBAPIError, OperationalError
+
+from headrace.pipeline.serving import postgresql_dialect, sqlite_dialect
+from headrace.pipeline.serving.columns import arrow_column
+from headrace.pipeline.serving.errors import DatabaseBusy, DatabaseUnreachable, UnsuitableSchema
+from headrace.pipeline.serving.keys import canonical_keys
+from headrace.pipeline.serving.location import parse_url
+
+DEFAULT_BUSY_TIMEOUT_MS = 60_000
+
+
+class Database:
+    def __init__(self, url: str, *, busy_timeout_ms: int = DEFAULT_BUSY_TIMEOUT_MS) -> None:
+        parsed = parse_url(url)
+        self.name = parsed.render_as_string(hide_password=True)  # for messages
+        self.is_sqlite = parsed.drivername == "sqlite"
+        self._busy_timeout_ms = busy_timeout_ms
+        self._is_prepared = False
+        self._preparing = threading.Lock()
+        # Threads of one process take turns here, in order; left to SQLite they would poll for its lock.
+        self._writing = threading.Lock()
+        self._writer_thread: int | None = None
+        self._path = Path(parsed.database or "") if self.is_sqlite else None
+        if self._path is not None:
+            self._writer = sqlite_dialect.open_engine(self._path, read_only=False, busy_timeout_ms=busy_timeout_ms)
+            self._reader = sqlite_dialect.open_engine(self._path, read_only=True, busy_timeout_ms=busy_timeout_ms)
+        else:
+            self._writer = postgresql_dialect.open_engine(parsed, read_only=False)
+            self._reader = postgresql_dialect.open_engine(parsed, read_only=True)
+
+    # ------------------------------------------------------------------------------------------------ transactions
+
+    @contextmanager
+    def begin(self) -> Iterator[Connection]:
+        """One write transaction; it is committed at the end, and rolled back if anything is raised."""
+        self._prepare()
+        with self._a_turn(), self._connected(self._writer) as connection, connection.begin():
+            yield connection
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """One snapshot, in which nothing can be changed."""
+        self._prepare()
+        with self._connected(self._reader) as connection, connection.begin() as transaction:
+            if not self.is_sqlite:
+                connection.exec_driver_sql("SET TRANSACTION READ ONLY")
+                postgresql_dialect.enter_gate(connection)
+            yield connection
+            transaction.rollback()
+
+    def close(self) -> None:
+        self._writer.dispose()
+        self._reader.dispose()
+
+    @contextmanager
+    def _connected(self, engine: Engine) -> Iterator[Connection]:
+        try:
+            connection = engine.connect()
+        except DBAPIError as error:
+            raise DatabaseUnreachable(f"cannot open the serving database {self.name}: {_reason(error)}") from None
+        with connection:
+            try:
+                yield connection
+            except OperationalError as error:
+                if "database is locked" in str(error.orig):
+                    raise DatabaseBusy(
+                        f"another process has been writing to {self.name} for more than {self._busy_timeout_ms} ms: "
+                        "one 'headrace views run' a project is enough"
+                    ) from error
+                raise
+
+    @contextmanager
+    def _a_turn(self) -> Iterator[None]:
+        if not self.is_sqlite:
+            yield
+            return
+        assert self._writer_thread != threading.get_ident(), "a write transaction inside of another one"
+        if not self._writing.acquire(timeout=self._busy_timeout_ms / 1000):
+            raise DatabaseBusy(f"another thread has been writing to {self.name} for {self._busy_timeout_ms} ms")
+        try:
+            self._writer_thread = threading.get_ident()
+            yield
+        finally:
+            self._writer_thread = None
+            self._writing.release()
+
+    def _prepare(self) -> None:
+        with self._preparing:
+            if self._is_prepared:
+                return
+            if self._path is not None:
+                sqlite_dialect.prepare_file(self._path)
+                with self._connected(self._writer):  # makes the file and its WAL, which a reader could not
+                    pass
+            else:
+                with self._connected(self._writer) as connection, connection.begin():
+                    postgresql_dialect.create_gate(connection)
+            self._is_prepared = True
+
+    # ---------------------------------------------------------------------------------------------------- loading
+
+    def upsert(self, connection: Connection, table: Table, rows: pa.Table, *, batch_id: int | None = None) -> None:
+        """Inserts rows, or replaces those with the same key, unless a later batch wrote them.
+
+        ``_key`` and ``_batch_id`` are added where the rows have none. The last of two rows with the same key wins.
+        """
+        self._insert(connection, table, rows, batch_id, update=True)
+
+    def bulk_load(self, connection: Connection, table: Table, rows: pa.Table, *, batch_id: int | None = None) -> None:
+        """Inserts rows whose keys are not there yet, as fast as the database can."""
+        self._insert(connection, table, rows, batch_id, update=False)
+
+    def replace_all(self, connection: Connection, table: Table, rows: pa.Table, *, batch_id: int | None = None) -> None:
+        """These rows and no others. By DELETE: readers with an older snapshot keep what they see."""
+        connection.execute(table.delete())
+        self._insert(connection, table, rows, batch_id, update=True)
+
+    def delete_keys(self, connection: Connection, table: Table, keys: pa.StringArray) -> None:
+        for clause in _in_portions(connection, table, keys):
+            connection.execute(table.delete().where(clause))
+
+    def _insert(
+        self, connection: Connection, table: Table, rows: pa.Table, batch_id: int | None, *, update: bool
+    ) -> None:
+        rows = _completed(table, rows, batch_id)
+        if rows.num_rows == 0:
+            return
+        dialect = sqlite_dialect if self.is_sqlite else postgresql_dialect
+        dialect.insert(connection, table, rows, update=update)
+
+    def fetch(self, connection: Connection, table: Table, keys: pa.StringArray | None = None) -> pa.Table:
+        """Rows as Arrow, in the types that they were stored from, with ``_key`` and ``_batch_id``; all of them, or
+        those with these keys."""
+        query = sqlalchemy.select(*(sqlalchemy.type_coerce(column, sqlalchemy.types.NullType()).label(column.name)
+                                    for column in table.columns))  # fmt: skip
+        queries = [query] if keys is None else [query.where(clause) for clause in _in_portions(connection, table, keys)]
+        schema = _schema_of(table)
+        portions = [_to_arrow(connection.execute(each).fetchall(), schema) for each in queries]
+        return pa.concat_tables([schema.empty_table(), *portions])
+
+
+def _schema_of(table: Table) -> pa.Schema:
+    known = {field.name: field.type for field in table.info["schema"]} | {"_key": pa.string(), "_batch_id": pa.int64()}
+    return pa.schema([(column.name, known[column.name]) for column in table.columns])
+
+
+def _to_arrow(rows: Sequence[Sequence[object]], schema: pa.Schema) -> pa.Table:
+    columns = zip(*rows, strict=True) if rows else ((),) * len(schema)
+    return pa.table(
+        [arrow_column(values, field.type) for values, field in zip(columns, schema, strict=True)], schema=schema
+    )
+
+
+def _completed(table: Table, rows: pa.Table, batch_id: int | None) -> pa.Table:
+    """With the columns that we add."""
+    if "_key" not in rows.column_names:
+        rows = rows.append_column("_key", canonical_keys(rows, table.info["key_columns"]))
+    if "_batch_id" not in rows.column_names:
+        rows = rows.append_column("_batch_id", pa.repeat(pa.scalar(batch_id or 0, pa.int64()), rows.num_rows))
+    wanted = {column.name for column in table.columns}
+    if wanted != set(rows.column_names):
+        different = ", ".join(sorted(wanted ^ set(rows.column_names)))
+        raise UnsuitableSchema(f"rows for {table.name} do not have its columns: {different}")
+    return rows
+
+
+def _in_portions(
+    connection: Connection, table: Table, keys: pa.StringArray
+) -> Iterator[sqlalchemy.ColumnElement[bool]]:
+    """Conditions for so many keys at a time: one parameter each, however many there are."""
+    texts = keys.to_pylist()
+    for start in range(0, len(texts), 50_000):
+        portion = texts[start : start + 50_000]
+        if connection.dialect.name == "postgresql":
+            array = sqlalchemy.bindparam(None, portion, type_=sqlalchemy.ARRAY(sqlalchemy.Text()))
+            yield table.c["_key"] == sqlalchemy.any_(array)
+        else:
+            listed = sqlalchemy.func.json_each(json.dumps(portion)).table_valued("value")
+            yield table.c["_key"].in_(sqlalchemy.select(listed.c.value))
+
+
+def _reason(error: DBAPIError) -> str:
+    return " ".join(str(error.orig).split())

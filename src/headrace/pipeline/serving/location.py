@@ -1,0 +1,61 @@
+"""Which serving database is meant: by URL, or by the folder of a project.
+
+``sqlite:///FILE`` (relative: to the project's folder) or ``postgresql://USER:PASSWORD@HOST:PORT/DATABASE``. A project
+says it in ``headrace.toml``, ``[serving] url``; only that line is read here, so that a mistake in a view's file does
+not keep anybody from querying.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError
+
+from headrace.pipeline.serving.errors import ServingError
+
+DEFAULT_SERVING_URL = "sqlite:///headrace-views.db"
+PROJECT_FILE = "headrace.toml"
+_USE = "sqlite:///FILE or postgresql://USER:PASSWORD@HOST/DATABASE"
+
+
+def parse_url(url: str, folder: Path | None = None) -> URL:
+    """A URL that SQLAlchemy opens with the drivers that we have, relative files made absolute.
+
+    :param folder: what a relative file is relative to; the working directory if not given.
+    """
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        raise ServingError(f"{url!r} is no URL of a database: {_USE}") from None
+    backend = parsed.drivername.partition("+")[0]
+    if backend in ("postgresql", "postgres"):
+        return parsed.set(drivername="postgresql+psycopg")
+    if backend != "sqlite":
+        raise ServingError(f"{backend} is not supported as a serving database: {_USE}")
+    if not parsed.database or parsed.database == ":memory:":
+        raise ServingError("a serving database is shared by processes, so SQLite needs a file: sqlite:///FILE")
+    path = (folder or Path.cwd()) / Path(parsed.database).expanduser()
+    return parsed.set(drivername="sqlite", database=str(path.absolute()))
+
+
+def serving_url(project_or_url: str | Path) -> str:
+    """The URL itself, or the one that the project in that folder names. A password in it is kept."""
+    if isinstance(project_or_url, str) and "://" in project_or_url:
+        return parse_url(project_or_url).render_as_string(hide_password=False)
+    folder = Path(project_or_url)
+    file = folder / PROJECT_FILE
+    try:
+        settings = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError:
+        raise ServingError(
+            f"there is no {PROJECT_FILE} in {folder}: name a project (headrace views init makes one) or a database"
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ServingError(f"{file}: {error}") from None
+    section = settings.get("serving", {})
+    url = section.get("url", DEFAULT_SERVING_URL) if isinstance(section, dict) else None
+    if not isinstance(url, str):
+        raise ServingError(f"{file}: [serving] url must be a text such as {DEFAULT_SERVING_URL!r}")
+    return parse_url(url, folder.absolute()).render_as_string(hide_password=False)
