@@ -21,8 +21,8 @@ from headrace.testing.broker_process import BrokerProcess
 TOPIC = "numbers"
 PARTITIONS = 3
 #: Records a partition, and after how many acknowledged ones in all the broker is killed.
-COUNT = 6_000
-KILLS_AT = (3_000, 9_000)
+COUNT = 4_000
+KILLS_AT = (2_000, 6_000)
 #: How many records may be on their way: so many are under the broker's feet when it dies.
 ON_THE_WAY = 2_000
 PATIENCE_S = 30.0
@@ -103,6 +103,20 @@ def read_again(address: str) -> Read:
         left = sum(consumer.end_offsets(*consumer.assignment()).values())
         while left > 0:
             left -= collect(read, consumer.poll(1_000))
+    return read
+
+
+def read_committed(address: str, topic: str) -> Read:
+    """What of it counts. Between the records are markers, so positions tell the end, not counts."""
+    read: Read = {}
+    with Consumer(
+        bootstrap_servers=address, auto_offset_reset="earliest", isolation_level="read_committed"
+    ) as consumer:
+        partitions = [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
+        consumer.assign(partitions)
+        ends = consumer.end_offsets(*partitions)
+        while any(consumer.position(partition) < end for partition, end in ends.items()):
+            collect(read, consumer.poll(1_000))
     return read
 
 
@@ -222,17 +236,49 @@ def test_transactions_are_seen_whole_or_not_at_all(server: Server) -> None:
                 producer.abort_transaction()
             else:
                 done += 1
-    read: Read = {}
-    with Consumer(
-        bootstrap_servers=server.address, auto_offset_reset="earliest", isolation_level="read_committed"
-    ) as consumer:
-        at = [TopicPartition(TOPIC, partition) for partition in range(PARTITIONS)]
-        consumer.assign(at)
-        ends = consumer.end_offsets(*at)
-        while any(consumer.position(partition) < end for partition, end in ends.items()):
-            collect(read, consumer.poll(1_000))
     whole = range(transactions * size)
-    assert read == {index: [n for n in whole if n % PARTITIONS == index] for index in range(PARTITIONS)}
+    assert read_committed(server.address, TOPIC) == {
+        index: [n for n in whole if n % PARTITIONS == index] for index in range(PARTITIONS)
+    }
+
+
+def test_read_transform_and_write_is_exactly_once(server: Server) -> None:
+    """Each record is read in one topic and written to another, with the reader's offset in the same transaction. One
+    that fails is aborted, and the reader goes back to what was committed. In the end each record was written once."""
+    with Producer(bootstrap_servers=server.address) as producer:
+        for number in range(COUNT // 8):
+            for partition in range(PARTITIONS):
+                producer.send(TOPIC, b"%d" % number, partition=partition)
+    with (
+        Consumer(TOPIC, **consumer_options(server.address, "consumer"), max_poll_records=50) as consumer,
+        Producer(bootstrap_servers=server.address, transactional_id="doubler") as producer,
+    ):
+        producer.init_transactions()
+        kills_at = [300, 800]
+        done = 0
+        while done < PARTITIONS * COUNT // 8:
+            records = consumer.poll(1_000)
+            producer.begin_transaction()
+            try:
+                for record in records:
+                    producer.send("written", record.value, partition=record.partition)
+                if kills_at and done >= kills_at[0]:
+                    kills_at.pop(0)
+                    server.kill()
+                    server.start()
+                ends = {TopicPartition(TOPIC, record.partition): record.offset + 1 for record in records}
+                producer.send_offsets_to_transaction(ends, consumer.group_metadata())
+                producer.commit_transaction()
+            except HeadraceError:
+                producer.abort_transaction()
+                for partition, offset in consumer.committed(*consumer.assignment()).items():
+                    consumer.seek(partition, 0 if offset is None else offset)
+            else:
+                done += len(records)
+    assert kills_at == []
+    assert read_committed(server.address, "written") == {
+        partition: list(range(COUNT // 8)) for partition in range(PARTITIONS)
+    }
 
 
 def test_memory_is_bounded_while_there_is_no_broker_and_what_was_taken_arrives(server: Server) -> None:
