@@ -35,9 +35,6 @@ from headrace.client.types import PartitionInfo, RecordMetadata
 if TYPE_CHECKING:
     from headrace.client.arrow import ArrowDelivery
 
-if TYPE_CHECKING:
-    from headrace.client.arrow import ArrowDelivery
-
 _FOREVER_MS = 2**31 - 1
 #: A program that only sends would never let the sender run; so ``send`` pauses whenever so many batches are there.
 _BATCHES_A_PAUSE = 8

@@ -40,9 +40,6 @@ from headrace.client.types import PartitionInfo, RecordMetadata
 if TYPE_CHECKING:
     from headrace.client.arrow import BlockingArrowDelivery
 
-if TYPE_CHECKING:
-    from headrace.client.arrow import BlockingArrowDelivery
-
 _FOREVER_MS = 2**31 - 1
 #: A thread that waits for memory waits for that of so many batches.
 _BATCHES_A_WAIT = 32
