@@ -34,6 +34,7 @@ class TreeService:
     clock: Clock
     timer: Timer
     sessions: Sessions
+    version: str
     dialogs: dict[Dialog, None] = field(default_factory=dict)
     counts: Counts = field(default_factory=Counts)
 
@@ -46,15 +47,17 @@ class TreeService:
         *,
         secret: bytes,
         tick_time_ms: int = DEFAULT_TICK_TIME_MS,
+        version: str = "",
     ) -> TreeService:
         """
         :param secret: the passwords of sessions are made from it. Clients come back to their sessions after a restart
             if it is the same as before.
+        :param version: our own, for those who ask.
         """
         sessions = Sessions(
             host, clock, timer, secret=secret, min_timeout_ms=2 * tick_time_ms, max_timeout_ms=20 * tick_time_ms
         )
-        return cls(host, clock, timer, sessions)
+        return cls(host, clock, timer, sessions, version)
 
     def stop(self) -> None:
         """Every connection is closed; sessions stay as they are, for the next start."""

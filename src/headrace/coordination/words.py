@@ -6,14 +6,16 @@ ZooKeeper wants them listed in ``4lw.commands.whitelist``, and has more.
 
 from collections.abc import Callable
 
-from headrace import __version__
 from headrace.coordination.service import TreeService
 
 #: Clients look for the number of a ZooKeeper, to know what it can do.
 LIKE_ZOOKEEPER = "3.9.4"
-_VERSION = f"{LIKE_ZOOKEEPER}-headrace-{__version__}"
 
 WORD_BYTES = 4
+
+
+def _version(service: TreeService) -> str:
+    return f"{LIKE_ZOOKEEPER}-headrace-{service.version}"
 
 
 def _ruok(_: TreeService) -> str:
@@ -24,15 +26,15 @@ def _isro(_: TreeService) -> str:
     return "rw"
 
 
-def _envi(_: TreeService) -> str:
-    return f"Environment:\nzookeeper.version={_VERSION}\n"
+def _envi(service: TreeService) -> str:
+    return f"Environment:\nzookeeper.version={_version(service)}\n"
 
 
 def _srvr(service: TreeService) -> str:
     counts, tree = service.counts, service.host.tree
     average_ms = counts.latency_sum_ms / max(1, counts.answered)
     return (
-        f"Zookeeper version: {_VERSION}\n"
+        f"Zookeeper version: {_version(service)}\n"
         f"Latency min/avg/max: 0/{average_ms:.4g}/{counts.latency_max_ms}\n"
         f"Received: {counts.received}\n"
         f"Sent: {counts.sent}\n"
@@ -71,7 +73,7 @@ def _wchs(service: TreeService) -> str:
 def _mntr(service: TreeService) -> str:
     counts, tree = service.counts, service.host.tree
     values = {
-        "version": _VERSION,
+        "version": _version(service),
         "server_state": "standalone",
         "avg_latency": f"{counts.latency_sum_ms / max(1, counts.answered):.4g}",
         "max_latency": counts.latency_max_ms,

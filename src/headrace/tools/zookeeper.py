@@ -15,6 +15,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from headrace import __version__
 from headrace.broker.event_loop import new_event_loop
 from headrace.coordination.interface import CoordinationError
 from headrace.coordination.local import TreeHost
@@ -107,7 +108,9 @@ async def _serve(folder: Path, host: str, port: int, tick_time_ms: int) -> None:
     tree_host, secret = _open(folder, clock)
     loop_timer = LoopTimer(loop, clock)
     try:
-        service = TreeService.of(tree_host, clock, loop_timer.timer, secret=secret, tick_time_ms=tick_time_ms)
+        service = TreeService.of(
+            tree_host, clock, loop_timer.timer, secret=secret, tick_time_ms=tick_time_ms, version=__version__
+        )
         server = TreeServer(service)
         try:
             bound_host, bound_port = await server.start(host, port)
