@@ -141,6 +141,19 @@ def test_every_request_keeps_a_session_alive(bed):
     assert client.is_closed
 
 
+def test_sessions_are_not_charged_for_a_time_in_which_we_slept(bed):
+    client = bed.client(10_000)
+    client.ask(create("/here", flags=EPHEMERAL))
+    bed.clock.advance(60_000)
+    bed.timer.advance()  # before its ping is read, which came meanwhile
+    client.ping()
+    assert client.ask(GetChildren("/", None)) == ["here"]
+    bed.passes(9_999)
+    assert not client.is_closed
+    bed.passes(10_000)
+    assert client.is_closed
+
+
 def test_a_closed_session_takes_its_ephemerals_at_once(bed):
     client, other = bed.client(), bed.client()
     client.ask(create("/here", flags=EPHEMERAL))

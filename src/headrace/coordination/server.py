@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from logging import getLogger
+from socket import AI_PASSIVE, SOCK_STREAM
 from struct import Struct
 from typing import cast
 
@@ -41,7 +42,9 @@ class TreeServer:
         :raises OSError: if the address is taken or is not ours.
         """
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._connection, host or None, port, backlog=128)
+        # One address and not all that a name has: with port 0 each would get a port of its own.
+        found = await loop.getaddrinfo(host or "0.0.0.0", port, type=SOCK_STREAM, flags=AI_PASSIVE)
+        self._server = await loop.create_server(self._connection, str(found[0][4][0]), port, backlog=128)
         bound_host, bound_port = self._server.sockets[0].getsockname()[:2]
         return bound_host, bound_port
 

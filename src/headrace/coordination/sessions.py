@@ -6,6 +6,9 @@ kept beside the tree, and needs no store of its own. After a restart each sessio
 
 A session has one task on the timing wheel. Being heard of only writes down the time; when the task fires it looks
 whether the silence was long enough, and if not goes to sleep for the rest. So that a request costs no timer.
+
+When the task comes late it was us who slept (a stopped process, a slow disk), and what the clients have sent meanwhile
+may not be read yet. Then, as after a restart, each session has its whole timeout again.
 """
 
 import hmac
@@ -21,6 +24,8 @@ logger = getLogger(__name__)
 
 PASSWORD_BYTES = 16
 _RETRY_CLOSING_MS = 1_000
+#: A task that is so late says that we were not running.
+_ASLEEP_MS = 500
 
 
 def _nobody() -> None:
@@ -35,6 +40,7 @@ class Session:
     #: Closes the connection that it is attached to.
     disconnect: Callable[[], None] = _nobody
     task: TimerTask | None = None
+    due_ms: int = 0
 
 
 class Sessions:
@@ -111,10 +117,14 @@ class Sessions:
     def _schedule(self, session: Session, delay_ms: int) -> None:
         if session.task is not None:
             session.task.cancel()
+        session.due_ms = self._clock.monotonic_ms() + delay_ms
         session.task = self._timer.schedule(delay_ms, lambda: self._look_after(session))
 
     def _look_after(self, session: Session) -> None:
-        left_ms = session.heard_ms + session.timeout_ms - self._clock.monotonic_ms()
+        now_ms = self._clock.monotonic_ms()
+        if now_ms - session.due_ms >= _ASLEEP_MS:
+            session.heard_ms = now_ms
+        left_ms = session.heard_ms + session.timeout_ms - now_ms
         if left_ms > 0:
             self._schedule(session, left_ms)
             return

@@ -32,7 +32,7 @@ class Znodes(Protocol):
 
     def set(self, path: str, data: bytes, version: int) -> Stat: ...
 
-    def create(self, path: str, data: bytes, *, ephemeral: bool, sequence: bool) -> str: ...
+    def create(self, path: str, data: bytes | None, *, ephemeral: bool, sequence: bool) -> str: ...
 
     def delete(self, path: str, version: int) -> None: ...
 
@@ -136,10 +136,11 @@ def _set(znodes: Znodes, given: Arguments, out: Output) -> None:
 
 
 def _create(znodes: Znodes, given: Arguments, out: Output) -> None:
-    path, text = (*given.words, "")[:2]
+    path, text = given.path, given.words[1] if len(given.words) > 1 else None
     if len(given.words) > 2 and given.words[2] != "world:anyone:cdrwa":
         raise UsageError(f"only the access control list world:anyone:cdrwa can be given, not {given.words[2]}")
-    created = znodes.create(path, text.encode(), ephemeral="e" in given.flags, sequence="s" in given.flags)
+    data = None if text is None else text.encode()
+    created = znodes.create(path, data, ephemeral="e" in given.flags, sequence="s" in given.flags)
     out.show({"path": created}, f"Created {created}")
 
 

@@ -58,7 +58,8 @@ def main(arguments: Sequence[str]) -> int:
 def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="headrace zookeeper",
-        description="Serve a znode tree on ZooKeeper's protocol. It prints 'ready HOST:PORT' when it serves.",
+        description="Serve a znode tree on ZooKeeper's protocol. It prints 'ready HOST:PORT' when it serves.\n"
+        "One server, no ensemble; access control lists, containers and times to live are not supported.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -252,7 +252,7 @@ class KazooZnodes:
     def set(self, path: str, data: bytes, version: int) -> Stat:
         return Stat(*self._wait(path, "set", data, version=version))
 
-    def create(self, path: str, data: bytes, *, ephemeral: bool, sequence: bool) -> str:
+    def create(self, path: str, data: bytes | None, *, ephemeral: bool, sequence: bool) -> str:
         return str(self._wait(path, "create", data, ephemeral=ephemeral, sequence=sequence))
 
     def delete(self, path: str, version: int) -> None:
