@@ -44,7 +44,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def decoded(batch: bytes, *, check_crc: bool = True) -> list[ConsumedRecord]:
-    return decode_batch("clicks", 3, read_header(batch), batch, check_crc=check_crc)
+    return list(decode_batch("clicks", 3, read_header(batch), batch, check_crc=check_crc))
 
 
 def with_body(batch: bytes, body: bytes, record_count: int | None = None) -> bytes:
@@ -63,6 +63,19 @@ def test_what_was_written_is_read(records: list[Record], codec: Codec) -> None:
         ("clicks", 3, record.offset, record.timestamp_ms, TimestampType.create_time, *record[2:], 7)
         for record in records
     ]
+
+
+@settings(deadline=None)
+@given(record_lists().filter(bool), st.integers(-15, 15), st.integers(-15, 15), st.sampled_from([None, 1, 2, -1]))
+def test_parts_are_parts_of_the_whole(records: list[Record], start: int, stop: int, step: int | None) -> None:
+    batch = build_batch(records, base_offset=records[0].offset)
+    lazy, whole = decode_batch("clicks", 3, read_header(batch), batch), decoded(batch)
+    assert len(lazy) == len(whole)
+    assert list(lazy[start:stop:step]) == whole[start:stop:step]
+    assert [lazy[at] for at in range(len(whole))] == whole
+    assert lazy[-1] == whole[-1]
+    with pytest.raises(IndexError):
+        lazy[len(whole)]
 
 
 def test_log_append_time_is_that_of_the_batch() -> None:

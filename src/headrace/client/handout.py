@@ -10,7 +10,7 @@ A deserializer that fails ends a list before its record. The next call raises, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import chain
 from operator import length_hint
 from typing import Any
@@ -85,7 +85,7 @@ class Handout:
         count = length_hint(self._going)
         return self._round[-count:] if count else []
 
-    def _decode(self, partition: TopicPartition, batch: FetchedBatch) -> list[ConsumedRecord]:
+    def _decode(self, partition: TopicPartition, batch: FetchedBatch) -> Sequence[ConsumedRecord]:
         try:
             return decode_batch(*partition, batch.header, batch.data, check_crc=self._check_crcs)
         except KafkaError as error:

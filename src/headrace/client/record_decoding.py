@@ -5,7 +5,8 @@ Two ways, with the same result:
 - Python, always there, about 1.2 µs a record of 100 bytes: varints of one and two bytes are read in line, since a call
   costs as much as a record should.
 - Numba (``kernels.slice_body``), 0.4 µs: the kernel says where the fields lie, and all records are then made by C code
-  that goes down columns (``zip``, ``map``). Columns in which nothing varies are not looked at.
+  that goes down columns (``zip``, ``map``). Columns in which nothing varies are not looked at. What comes is a sequence
+  that makes records when it is sliced: ten thousand that wait would cost more in the collector than in the making.
 
 Numba takes 0.7 s to load and 100 MB. So it is loaded in the background once a process reads so much that it pays:
 ``_BUSY_RECORDS`` within ``_BUSY_SECONDS``; at once where it is loaded already; never where it is not installed.
@@ -13,18 +14,22 @@ Numba takes 0.7 s to load and 100 MB. So it is loaded in the background once a p
 
 import importlib
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
 from threading import Thread
 from time import monotonic
 from types import ModuleType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn, overload
 
 from headrace.client.types import ConsumedRecord, TimestampType
 from headrace.protocol.compression import DEFAULT_LIMIT_BYTES
 from headrace.protocol.errors import InvalidRecord
 from headrace.protocol.record_body import Headers, decompress_body, read_record_headers, read_varint
 from headrace.protocol.records import BatchHeader, Buffer, check_batch
+
+if TYPE_CHECKING:
+    from numpy import int64
+    from numpy.typing import NDArray
 
 __all__ = ["decode_batch", "preload_kernels"]
 
@@ -42,7 +47,7 @@ def decode_batch(
     *,
     check_crc: bool = True,
     limit_bytes: int = DEFAULT_LIMIT_BYTES,
-) -> list[ConsumedRecord]:
+) -> Sequence[ConsumedRecord]:
     """All records of one whole batch, whose header was read already.
 
     :raises CorruptMessage: if the batch fails its crc, or cannot be decompressed.
@@ -73,34 +78,79 @@ def _invalid(reason: str) -> NoReturn:
 
 def _by_kernel(
     kernels: ModuleType, topic: str, partition: int, header: BatchHeader, body: bytes
-) -> list[ConsumedRecord]:
+) -> Sequence[ConsumedRecord]:
     import numpy as np
 
-    count, base_offset, is_fixed = header.record_count, header.base_offset, header.is_log_append_time
+    count, is_fixed = header.record_count, header.is_log_append_time
     table = np.empty((len(kernels.SLICE_FIELDS), count), np.int64)
     base_timestamp = header.max_timestamp if is_fixed else header.base_timestamp
     address = np.frombuffer(body, np.uint8).ctypes.data if body else 0
-    found = kernels.slice_body(address, len(body), count, base_offset, base_timestamp, is_fixed, table)
+    found = kernels.slice_body(address, len(body), count, header.base_offset, base_timestamp, is_fixed, table)
     if found < 0:
         _invalid(kernels.FAULTS[found])
-    offsets = table[0].tolist() if found & kernels.HAS_GAPS else range(base_offset, base_offset + count)
-    timestamps = repeat(base_timestamp) if is_fixed else table[1].tolist()
-    keys = _slices(body, table[2].tolist(), table[3].tolist()) if found & kernels.HAS_KEYS else repeat(None)
-    starts, ends = table[4].tolist(), table[5].tolist()
-    if found & kernels.HAS_NULL_VALUES:
-        values = _slices(body, starts, ends)
-    else:
-        values = [body[start:end] for start, end in zip(starts, ends, strict=True)]
-    headers: Iterable[Headers] = repeat(())
-    if found & kernels.HAS_HEADERS:
-        places = zip(table[6].tolist(), table[7].tolist(), strict=True)
-        headers = [read_record_headers(body, start, end) for start, end in places]
-    rows = zip(
-        repeat(topic, count), repeat(partition), offsets, timestamps, repeat(_TYPES[is_fixed]),
-        keys, values, headers, repeat(header.leader_epoch),
-    )  # fmt: skip
-    # Straight to the tuple: a call of the class goes through one more Python function for every record.
-    return list(map(tuple.__new__, repeat(ConsumedRecord), rows))
+    records = SlicedRecords(topic, partition, header, body, table, found)
+    # Headers are the one thing that the kernel has not looked into: if they are bad, now is the time to say so.
+    return records[:] if found & SlicedRecords.HAS_HEADERS else records
+
+
+class SlicedRecords(Sequence[ConsumedRecord]):
+    """The records of a batch whose places are known; they are made when they are asked for."""
+
+    __slots__ = ("_body", "_found", "_header", "_partition", "_table", "_topic")
+
+    #: As in ``kernels.py``, which is not to be imported for it.
+    HAS_KEYS, HAS_NULL_VALUES, HAS_HEADERS, HAS_GAPS = 1, 2, 4, 8
+
+    def __init__(
+        self, topic: str, partition: int, header: BatchHeader, body: bytes, table: "NDArray[int64]", found: int
+    ) -> None:
+        self._topic = topic
+        self._partition = partition
+        self._header = header
+        self._body = body
+        self._table = table
+        self._found = found
+
+    def __len__(self) -> int:
+        return self._header.record_count
+
+    def __iter__(self) -> Iterator[ConsumedRecord]:
+        return iter(self[:])
+
+    @overload
+    def __getitem__(self, index: int) -> ConsumedRecord: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[ConsumedRecord]: ...
+    def __getitem__(self, index: int | slice) -> ConsumedRecord | list[ConsumedRecord]:
+        if not isinstance(index, slice):
+            at = range(len(self))[index]
+            return self[at : at + 1][0]
+        header, body, found = self._header, self._body, self._found
+        places = range(len(self))[index]
+        table = self._table[:, index]
+        if found & self.HAS_GAPS:
+            offsets: Iterable[int] = table[0].tolist()
+        else:
+            first = header.base_offset
+            offsets = range(first + places.start, first + places.stop, places.step)
+        is_fixed = header.is_log_append_time
+        timestamps = repeat(header.max_timestamp) if is_fixed else table[1].tolist()
+        keys = _slices(body, table[2].tolist(), table[3].tolist()) if found & self.HAS_KEYS else repeat(None)
+        starts, ends = table[4].tolist(), table[5].tolist()
+        if found & self.HAS_NULL_VALUES:
+            values = _slices(body, starts, ends)
+        else:
+            values = [body[start:end] for start, end in zip(starts, ends, strict=True)]
+        headers: Iterable[Headers] = repeat(())
+        if found & self.HAS_HEADERS:
+            pairs = zip(table[6].tolist(), table[7].tolist(), strict=True)
+            headers = [read_record_headers(body, start, end) for start, end in pairs]
+        rows = zip(
+            repeat(self._topic, len(places)), repeat(self._partition), offsets, timestamps, repeat(_TYPES[is_fixed]),
+            keys, values, headers, repeat(header.leader_epoch),
+        )  # fmt: skip
+        # Straight to the tuple: a call of the class goes through one more Python function for every record.
+        return list(map(tuple.__new__, repeat(ConsumedRecord), rows))
 
 
 def _slices(body: bytes, starts: list[int], ends: list[int]) -> list[bytes | None]:
