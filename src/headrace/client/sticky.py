@@ -7,6 +7,7 @@ better balanced than Java's, never worse.
 Where all members read the same topics (nearly always) it is a matter of quotas: each keeps of its own up to its share,
 the rest is dealt out. Otherwise what nobody has goes to the least loaded reader, topics with few readers first; then
 chains of hand-overs, found breadth first, lower the highest loads. Each chain lowers the sum of squares, so it ends.
+Chains of what nobody had come first, for they cost nothing.
 """
 
 from collections import defaultdict, deque
@@ -77,19 +78,26 @@ class _Balancing:
         for partition in sorted(unassigned, key=lambda one: (len(self._readers[one.topic]), one)):
             least = min(self._readers[partition.topic], key=self._load)
             self._held[least].append(partition)
-        while any(self._relieve(member) for member in sorted(self._held, key=self._load, reverse=True)):
-            pass
+        # What has no owner is moved about first. If that alone can make a balance, then no owner loses anything:
+        # the second round of a cooperative rebalance has nothing left to withhold.
+        for only_new in (True, False):
+            while any(self._relieve(member, only_new) for member in sorted(self._held, key=self._load, reverse=True)):
+                pass
 
     def _load(self, member: str) -> int:
         return len(self._held[member])
 
-    def _relieve(self, loaded: str) -> bool:
-        """Whether a chain of hand-overs from a member to one with two less was found, and made."""
+    def _relieve(self, loaded: str, only_new: bool) -> bool:
+        """Whether a chain of hand-overs from a member to one with two less was found, and made.
+
+        :param only_new: nobody hands over what it had before.
+        """
         given_by: dict[str, tuple[str, str]] = {}
         waiting, seen_topics = deque([loaded]), set[str]()
         while waiting:
             giver = waiting.popleft()
-            for topic in sorted({partition.topic for partition in self._held[giver]} - seen_topics):
+            movable = (one for one in self._held[giver] if not only_new or self._owners.get(one) != giver)
+            for topic in sorted({partition.topic for partition in movable} - seen_topics):
                 seen_topics.add(topic)
                 for taker in self._readers[topic]:
                     if taker == loaded or taker in given_by:
