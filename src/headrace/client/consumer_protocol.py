@@ -16,24 +16,20 @@ so in the subscription itself.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from struct import Struct
-from struct import error as StructError  # noqa: N812
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from headrace.client.types import TopicPartition
+from headrace.protocol.subscription_reader import SubscriptionReader, Unreadable, read_guarded
+
+__all__ = ["Unreadable"]
 
 HIGHEST_VERSION = 3
 NO_GENERATION = -1
 
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
-
-T = TypeVar("T")
-
-
-class Unreadable(Exception):
-    """The bytes are none of a consumer's."""
 
 
 class Subscription(NamedTuple):
@@ -117,7 +113,7 @@ def decode_subscription(data: bytes) -> Subscription:
     """
     :raises Unreadable: if it is none.
     """
-    return _guarded(data, _read_subscription)
+    return read_guarded(data, _read_subscription)
 
 
 def decode_assignment(data: bytes) -> Assignment:
@@ -125,13 +121,13 @@ def decode_assignment(data: bytes) -> Assignment:
 
     :raises Unreadable: if it is none.
     """
-    return _guarded(data, _read_assignment) if data else Assignment(())
+    return read_guarded(data, _read_assignment) if data else Assignment(())
 
 
 def decode_sticky_user_data(data: bytes | None) -> StickyUserData:
     """Both layouts. A stranger's user data count as no memory, as they must not keep the group from its assignment."""
     try:
-        return _guarded(data, _read_sticky) if data else StickyUserData(())
+        return read_guarded(data, _read_sticky) if data else StickyUserData(())
     except Unreadable:
         return StickyUserData(())
 
@@ -141,80 +137,30 @@ def decode_cooperative_user_data(data: bytes | None) -> int:
     return int(_INT32.unpack_from(data)[0]) if data is not None and len(data) >= _INT32.size else NO_GENERATION
 
 
-class _Reader:
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._at = 0
-
-    @property
-    def is_at_end(self) -> bool:
-        return self._at == len(self._data)
-
-    def int16(self) -> int:
-        (value,) = _INT16.unpack_from(self._data, self._at)
-        self._at += 2
-        return int(value)
-
-    def int32(self) -> int:
-        (value,) = _INT32.unpack_from(self._data, self._at)
-        self._at += 4
-        return int(value)
-
-    def _take(self, size_bytes: int) -> bytes:
-        if size_bytes < 0 or self._at + size_bytes > len(self._data):
-            raise Unreadable("something ends behind the bytes")
-        self._at += size_bytes
-        return self._data[self._at - size_bytes : self._at]
-
-    def string(self) -> str:
-        return self._take(self.int16()).decode()
-
-    def nullable_string(self) -> str | None:
-        size_bytes = self.int16()
-        return None if size_bytes < 0 else self._take(size_bytes).decode()
-
-    def nullable_bytes(self) -> bytes | None:
-        size_bytes = self.int32()
-        return None if size_bytes < 0 else self._take(size_bytes)
-
-    def strings(self) -> tuple[str, ...]:
-        return tuple([self.string() for _ in range(self.int32())])
-
-    def partitions(self) -> tuple[TopicPartition, ...]:
-        found: list[TopicPartition] = []
-        for _ in range(self.int32()):
-            topic = self.string()
-            found += [TopicPartition(topic, self.int32()) for _ in range(self.int32())]
-        return tuple(found)
-
-
-def _guarded(data: bytes, read: Callable[[_Reader], T]) -> T:
-    try:
-        return read(_Reader(data))
-    except (StructError, UnicodeDecodeError) as error:
-        raise Unreadable(str(error)) from None
-
-
-def _read_subscription(reader: _Reader) -> Subscription:
+def _read_subscription(reader: SubscriptionReader) -> Subscription:
     version = reader.int16()
     if version < 0:
         raise Unreadable(f"no subscription has the version {version}")
     return Subscription(
-        topics=reader.strings(),
+        topics=tuple(reader.strings()),
         user_data=reader.nullable_bytes(),
-        owned=reader.partitions() if version >= 1 else (),
+        owned=_owned(reader) if version >= 1 else (),
         generation=reader.int32() if version >= 2 else NO_GENERATION,
         rack_id=reader.nullable_string() if version >= 3 else None,
     )
 
 
-def _read_assignment(reader: _Reader) -> Assignment:
+def _read_assignment(reader: SubscriptionReader) -> Assignment:
     version = reader.int16()
     if version < 0:
         raise Unreadable(f"no assignment has the version {version}")
-    return Assignment(reader.partitions(), reader.nullable_bytes())
+    return Assignment(_owned(reader), reader.nullable_bytes())
 
 
-def _read_sticky(reader: _Reader) -> StickyUserData:
-    owned = reader.partitions()
+def _read_sticky(reader: SubscriptionReader) -> StickyUserData:
+    owned = _owned(reader)
     return StickyUserData(owned, NO_GENERATION if reader.is_at_end else reader.int32())
+
+
+def _owned(reader: SubscriptionReader) -> tuple[TopicPartition, ...]:
+    return tuple([TopicPartition(topic, number) for topic, numbers in reader.partitions() for number in numbers])
