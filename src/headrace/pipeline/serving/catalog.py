@@ -1,0 +1,313 @@
+"""The catalog: which views and versions there are, which one serves, how far each has read, what is wanted of them.
+
+It is the only thing that commands and the runner share: a command writes what is wanted and returns, the runner makes
+it so and writes what is. Either may die at any moment; whatever the catalog says was true when it was committed.
+
+Methods that take a connection are part of its transaction: progress is written with the data that it describes and
+read in the same snapshot. The others are transactions of their own, or take part in one if given its connection.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
+
+import sqlalchemy
+from sqlalchemy import Connection, Row, Table
+
+from headrace.pipeline.serving import postgresql_dialect
+from headrace.pipeline.serving.catalog_tables import (
+    BATCHES,
+    METADATA,
+    PROGRESS,
+    REQUESTS,
+    SPANS,
+    VERSIONS,
+    VIEWS,
+    Batch,
+    Offsets,
+    Progress,
+    Request,
+    Span,
+    Version,
+    View,
+    offsets_text,
+    parse_offsets,
+)
+from headrace.pipeline.serving.database import Database
+from headrace.pipeline.serving.errors import IllegalTransition, UnknownView
+from headrace.pipeline.serving.tables import check_view_name, repoint_view
+from headrace.pipeline.serving.version_states import Event, State, Wanted, next_state
+from headrace.runtime.clock import Clock, SystemClock
+
+
+class Catalog:
+    """Opening it makes its tables, if they are not there."""
+
+    def __init__(self, database: Database, clock: Clock | None = None) -> None:
+        self._database = database
+        self._clock = clock or SystemClock()
+        with database.begin() as connection:
+            if not database.is_sqlite:
+                postgresql_dialect.create_gate(connection)  # so that two do not do it at once
+            METADATA.create_all(connection)
+
+    # -------------------------------------------------------------------------------------------- views, versions
+
+    def create_view(
+        self, name: str, architecture: str, definition_hash: str, *, connection: Connection | None = None
+    ) -> View:
+        """The view, new or as it is. What it is now meant to be is only noted: versions are made by ``add_version``."""
+        check_view_name(name)
+        now_ms = self._clock.wall_ms()
+        with self._writing(connection) as writer:
+            changed = writer.execute(
+                VIEWS.update()
+                .where(VIEWS.c.name == name)
+                .values(architecture=architecture, definition_hash=definition_hash, updated_ms=now_ms)
+            )
+            if not changed.rowcount:
+                made = View(name, architecture, definition_hash, 0, None, None, now_ms, now_ms)
+                writer.execute(VIEWS.insert().values(**asdict(made)))
+            return self._view(writer, name)
+
+    def add_version(
+        self,
+        view: str,
+        definition: Mapping[str, object],
+        definition_hash: str,
+        *,
+        table_name: str | None = None,
+        connection: Connection | None = None,
+    ) -> Version:
+        """The next version, in state ``starting``, wanted to run. A number is not given twice, also if its version was dropped."""
+        now_ms = self._clock.wall_ms()
+        with self._writing(connection) as writer:
+            number = self.lock_view(writer, view).last_version + 1
+            writer.execute(VIEWS.update().where(VIEWS.c.name == view).values(last_version=number))
+            writer.execute(
+                VERSIONS.insert().values(
+                    view=view,
+                    version=number,
+                    state=State.STARTING,
+                    wanted=Wanted.RUN,
+                    definition=json.dumps(dict(definition)),
+                    definition_hash=definition_hash,
+                    table_name=table_name or f"{view}__v{number}",
+                    created_ms=now_ms,
+                    updated_ms=now_ms,
+                )
+            )
+            return self._version(writer, view, number)
+
+    def views(self, connection: Connection | None = None) -> list[View]:
+        with self._reading(connection) as reader:
+            return [View(*row) for row in reader.execute(VIEWS.select().order_by(VIEWS.c.name))]
+
+    def view(self, name: str, connection: Connection | None = None) -> View:
+        with self._reading(connection) as reader:
+            return self._view(reader, name)
+
+    def versions(self, view: str | None = None, connection: Connection | None = None) -> list[Version]:
+        query = VERSIONS.select().order_by(VERSIONS.c.view, VERSIONS.c.version)
+        with self._reading(connection) as reader:
+            rows = reader.execute(query if view is None else query.where(VERSIONS.c.view == view))
+            return [_version_of(row) for row in rows]
+
+    def version(self, view: str, version: int, connection: Connection | None = None) -> Version:
+        with self._reading(connection) as reader:
+            return self._version(reader, view, version)
+
+    def set_state(
+        self, view: str, version: int, event: Event, *, error: str | None = None, connection: Connection | None = None
+    ) -> State:
+        """What the event leads to.
+
+        :raises IllegalTransition: if the version's state does not allow the event; nothing is changed then.
+        """
+        with self._writing(connection) as writer:
+            self.lock_view(writer, view)
+            found = self._version(writer, view, version)
+            state = next_state(found.state, event, found.who)
+            self._update_version(writer, found, state=state, error=error)
+            return state
+
+    def want(self, view: str, version: int, wanted: Wanted, *, connection: Connection | None = None) -> None:
+        """For the runner to see to. A version that is to be dropped cannot be wanted again."""
+        with self._writing(connection) as writer:
+            serving = self.lock_view(writer, view).serving_version
+            found = self._version(writer, view, version)
+            if wanted is Wanted.DROP and version == serving:
+                raise IllegalTransition(f"{found.who} serves: switch to another version before it is dropped")
+            if found.wanted is Wanted.DROP and wanted is not Wanted.DROP:
+                raise IllegalTransition(f"{found.who} is about to be dropped: apply its definition again instead")
+            self._update_version(writer, found, wanted=wanted)
+
+    def switch(self, connection: Connection, view: str, version: int, select_sql: str) -> None:
+        """The name means this version from the commit on: the SQL view, both states and the pointers together."""
+        serving = self.lock_view(connection, view).serving_version
+        self.set_state(view, version, Event.SWITCHED_TO, connection=connection)
+        if serving is not None and serving != version:
+            old = self._find_version(connection, view, serving)
+            if old is not None and old.state is State.SERVING:  # one that failed or stopped stays so
+                self.set_state(view, serving, Event.SWITCHED_AWAY, connection=connection)
+            connection.execute(VIEWS.update().where(VIEWS.c.name == view).values(previous_version=serving))
+        changes = {"serving_version": version, "updated_ms": self._clock.wall_ms()}
+        connection.execute(VIEWS.update().where(VIEWS.c.name == view).values(changes))
+        repoint_view(connection, view, select_sql)
+
+    def remove_version(self, connection: Connection, view: str, version: int) -> None:
+        """Forgets one that is ``dropping``, with all that is known of it; its tables are the caller's."""
+        found = self._version(connection, view, version)
+        if found.state is not State.DROPPING:
+            raise IllegalTransition(f"{found.who} is {found.state}: only what is dropping can be removed")
+        for table in (VERSIONS, PROGRESS, BATCHES, SPANS):
+            connection.execute(table.delete().where(table.c.view == view, table.c.version == version))
+        forgotten = VIEWS.update().where(VIEWS.c.name == view, VIEWS.c.previous_version == version)
+        connection.execute(forgotten.values(previous_version=None))
+
+    def remove_view(self, connection: Connection, view: str) -> None:
+        """Forgets a view and its versions, whatever their states; tables and the SQL view are the caller's."""
+        self.lock_view(connection, view)
+        for table in (VERSIONS, PROGRESS, BATCHES, SPANS, REQUESTS):
+            connection.execute(table.delete().where(table.c.view == view))
+        connection.execute(VIEWS.delete().where(VIEWS.c.name == view))
+
+    def lock_view(self, connection: Connection, view: str) -> View:
+        """Until the transaction ends nobody else changes the view; in SQLite that holds for any transaction."""
+        return self._view(connection, view, for_update=True)
+
+    # ------------------------------------------------------------------------------------------- progress, Lambda
+
+    def progress(self, connection: Connection, view: str, version: int) -> Progress | None:
+        """How far the data counts that this connection sees; nothing before the first batch."""
+        row = connection.execute(_of_version(PROGRESS, view, version)).one_or_none()
+        return None if row is None else progress_of(row)
+
+    def set_progress(self, connection: Connection, progress: Progress) -> None:
+        """In the transaction that writes the data. Counters are totals; the time is set here."""
+        values = asdict(progress)
+        values |= {"offsets": offsets_text(progress.offsets), "updated_ms": self._clock.wall_ms()}
+        connection.execute(_deletion(PROGRESS, progress.view, progress.version))
+        connection.execute(PROGRESS.insert().values(values))
+
+    def batches(self, connection: Connection, view: str, version: int) -> list[Batch]:
+        """Oldest first. The last one serves."""
+        rows = connection.execute(_of_version(BATCHES, view, version).order_by(BATCHES.c.batch))
+        return [
+            Batch(r.view, r.version, r.batch, parse_offsets(r.cut), r.table_name, r.rows, r.created_ms) for r in rows
+        ]
+
+    def add_batch(self, connection: Connection, batch: Batch) -> None:
+        values = asdict(batch) | {"cut": offsets_text(batch.cut), "created_ms": self._clock.wall_ms()}
+        connection.execute(BATCHES.insert().values(values))
+
+    def remove_batch(self, connection: Connection, view: str, version: int, batch: int) -> None:
+        connection.execute(_deletion(BATCHES, view, version).where(BATCHES.c.batch == batch))
+
+    def spans(self, connection: Connection, view: str, version: int) -> list[Span]:
+        rows = connection.execute(_of_version(SPANS, view, version).order_by(SPANS.c.span))
+        return [
+            Span(r.view, r.version, r.span, parse_offsets(r.first_offsets), parse_offsets(r.next_offsets), r.rows)
+            for r in rows
+        ]
+
+    def add_span(self, connection: Connection, span: Span) -> None:
+        texts = {"first_offsets": offsets_text(span.first_offsets), "next_offsets": offsets_text(span.next_offsets)}
+        connection.execute(SPANS.insert().values(asdict(span) | texts))
+
+    def remove_spans(self, connection: Connection, view: str, version: int, spans: list[int]) -> None:
+        connection.execute(_deletion(SPANS, view, version).where(SPANS.c.span.in_(spans)))
+
+    # --------------------------------------------------------------------------------------------------- requests
+
+    def ask(self, view: str, kind: str, detail: Mapping[str, object] | None = None) -> int:
+        """Leaves a request for the runner (``batch`` now, ...); its id, by which to see how it went."""
+        values = {"view": view, "kind": kind, "detail": json.dumps(dict(detail or {}))}
+        with self._database.begin() as connection:
+            self._view(connection, view)
+            statement = REQUESTS.insert().values(**values, created_ms=self._clock.wall_ms())
+            inserted = connection.execute(statement).inserted_primary_key
+            assert inserted is not None
+            return int(inserted[0])
+
+    def open_requests(self) -> list[Request]:
+        """Those that nobody has answered, in the order in which they came."""
+        with self._database.read() as connection:
+            rows = connection.execute(REQUESTS.select().where(REQUESTS.c.done_ms.is_(None)).order_by(REQUESTS.c.id))
+            return [_request_of(row) for row in rows]
+
+    def request(self, request_id: int) -> Request | None:
+        with self._database.read() as connection:
+            row = connection.execute(REQUESTS.select().where(REQUESTS.c.id == request_id)).one_or_none()
+            return None if row is None else _request_of(row)
+
+    def answer(self, request_id: int, *, error: str | None = None, connection: Connection | None = None) -> None:
+        with self._writing(connection) as writer:
+            done = {"done_ms": self._clock.wall_ms(), "error": error}
+            writer.execute(REQUESTS.update().where(REQUESTS.c.id == request_id).values(done))
+
+    # ---------------------------------------------------------------------------------------------------- helpers
+
+    @contextmanager
+    def _writing(self, connection: Connection | None) -> Iterator[Connection]:
+        with self._database.begin() if connection is None else nullcontext(connection) as writer:
+            yield writer
+
+    @contextmanager
+    def _reading(self, connection: Connection | None) -> Iterator[Connection]:
+        with self._database.read() if connection is None else nullcontext(connection) as reader:
+            yield reader
+
+    def _view(self, connection: Connection, name: str, *, for_update: bool = False) -> View:
+        query = VIEWS.select().where(VIEWS.c.name == name)
+        row = connection.execute(query.with_for_update() if for_update else query).one_or_none()
+        if row is None:
+            raise UnknownView(f"there is no view {name!r} in the serving database: 'headrace views list' shows them")
+        return View(*row)
+
+    def _find_version(self, connection: Connection, view: str, version: int) -> Version | None:
+        row = connection.execute(_of_version(VERSIONS, view, version)).one_or_none()
+        return None if row is None else _version_of(row)
+
+    def _version(self, connection: Connection, view: str, version: int) -> Version:
+        self._view(connection, view)
+        found = self._find_version(connection, view, version)
+        if found is None:
+            raise UnknownView(f"{view} has no version {version}: 'headrace views status {view}' shows them")
+        return found
+
+    def _update_version(self, connection: Connection, version: Version, **changes: object) -> None:
+        condition = (VERSIONS.c.view == version.view) & (VERSIONS.c.version == version.version)
+        connection.execute(VERSIONS.update().where(condition).values(**changes, updated_ms=self._clock.wall_ms()))
+
+
+def _of_version(table: Table, view: str, version: int) -> sqlalchemy.Select[tuple[object, ...]]:
+    return table.select().where(table.c.view == view, table.c.version == version)
+
+
+def _deletion(table: Table, view: str, version: int) -> sqlalchemy.Delete:
+    return table.delete().where(table.c.view == view, table.c.version == version)
+
+
+def _version_of(row: Row[tuple[object, ...]]) -> Version:
+    values = dict(row._mapping)
+    values |= {
+        "state": State(row.state),
+        "wanted": Wanted(row.wanted),
+        "definition": json.loads(row.definition),
+    }
+    return Version(**values)
+
+
+def progress_of(row: Row[tuple[object, ...]]) -> Progress:
+    return Progress(**(dict(row._mapping) | {"offsets": parse_offsets(row.offsets)}))
+
+
+def _request_of(row: Row[tuple[object, ...]]) -> Request:
+    return Request(**(dict(row._mapping) | {"detail": json.loads(row.detail)}))
+
+
+__all__ = ["Batch", "Catalog", "Event", "Offsets", "Progress", "Request", "Span", "State", "Version", "View", "Wanted"]

@@ -1,0 +1,195 @@
+"""The tables of the catalog, and what a row of each is.
+
+::
+
+    headrace_views     name | the last number given to a version, which version serves, and which did before
+    headrace_versions  view, version | state, what is wanted, definition, the data table, why it failed
+    headrace_progress  view, version | the last batch, the offsets up to which the data counts, counters
+    headrace_batches   view, version, batch | Lambda: each batch result, the cut up to which it counts, its table
+    headrace_spans     view, version, span | Lambda: the ranges of offsets that the rows of the speed table cover
+    headrace_requests  id | what a command asked the runner to do, and how that ended
+
+Times are milliseconds since 1970. Definitions and offsets are JSON texts; offsets are the next ones to read:
+``{"clicks": {"0": 1200, "1": 1180}}``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sqlalchemy import BigInteger, Column, Identity, Integer, MetaData, Table, Text
+
+from headrace.pipeline.serving.version_states import State, Wanted
+
+#: By topic and partition, the next offset to read.
+Offsets = dict[str, dict[int, int]]
+
+METADATA = MetaData()
+
+VIEWS = Table(
+    "headrace_views",
+    METADATA,
+    Column("name", Text, primary_key=True),
+    Column("architecture", Text, nullable=False),
+    Column("definition_hash", Text, nullable=False),
+    Column("last_version", Integer, nullable=False),
+    Column("serving_version", Integer),
+    Column("previous_version", Integer),
+    Column("created_ms", BigInteger, nullable=False),
+    Column("updated_ms", BigInteger, nullable=False),
+)
+
+VERSIONS = Table(
+    "headrace_versions",
+    METADATA,
+    Column("view", Text, primary_key=True),
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    Column("state", Text, nullable=False),
+    Column("wanted", Text, nullable=False),
+    Column("definition", Text, nullable=False),
+    Column("definition_hash", Text, nullable=False),
+    Column("table_name", Text, nullable=False),
+    Column("error", Text),
+    Column("created_ms", BigInteger, nullable=False),
+    Column("updated_ms", BigInteger, nullable=False),
+)
+
+PROGRESS = Table(
+    "headrace_progress",
+    METADATA,
+    Column("view", Text, primary_key=True),
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    Column("batch_id", BigInteger, nullable=False),
+    Column("offsets", Text, nullable=False),
+    Column("events", BigInteger, nullable=False),
+    Column("dead_letters", BigInteger, nullable=False),
+    Column("dropped_late", BigInteger, nullable=False),
+    Column("updated_ms", BigInteger, nullable=False),
+)
+
+BATCHES = Table(
+    "headrace_batches",
+    METADATA,
+    Column("view", Text, primary_key=True),
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    Column("batch", Integer, primary_key=True, autoincrement=False),
+    Column("cut", Text, nullable=False),
+    Column("table_name", Text, nullable=False),
+    Column("rows", BigInteger, nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+)
+
+SPANS = Table(
+    "headrace_spans",
+    METADATA,
+    Column("view", Text, primary_key=True),
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    Column("span", BigInteger, primary_key=True, autoincrement=False),
+    Column("first_offsets", Text, nullable=False),
+    Column("next_offsets", Text, nullable=False),
+    Column("rows", BigInteger, nullable=False),
+)
+
+REQUESTS = Table(
+    "headrace_requests",
+    METADATA,
+    Column("id", BigInteger().with_variant(Integer, "sqlite"), Identity(), primary_key=True),
+    Column("view", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("detail", Text, nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+    Column("done_ms", BigInteger),
+    Column("error", Text),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    name: str
+    architecture: str
+    definition_hash: str
+    last_version: int
+    serving_version: int | None
+    previous_version: int | None
+    created_ms: int
+    updated_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    view: str
+    version: int
+    state: State
+    wanted: Wanted
+    definition: dict[str, object]
+    definition_hash: str
+    table_name: str
+    error: str | None
+    created_ms: int
+    updated_ms: int
+
+    @property
+    def who(self) -> str:
+        return f"{self.view} v{self.version}"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the data of a version counts: as of its last committed batch."""
+
+    view: str
+    version: int
+    batch_id: int
+    offsets: Offsets
+    events: int = 0
+    dead_letters: int = 0
+    dropped_late: int = 0
+    updated_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    view: str
+    version: int
+    batch: int
+    cut: Offsets
+    table_name: str
+    rows: int
+    created_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    view: str
+    version: int
+    span: int
+    first_offsets: Offsets
+    next_offsets: Offsets
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    id: int
+    view: str
+    kind: str
+    detail: dict[str, object]
+    created_ms: int
+    done_ms: int | None
+    error: str | None
+
+
+def offsets_text(offsets: Mapping[str, Mapping[int, int] | Mapping[str, int]]) -> str:
+    """Partitions may be numbers or, as JSON and Spark have them, texts."""
+    ordered = {
+        topic: {str(partition): offset for partition, offset in sorted((int(at), o) for at, o in partitions.items())}
+        for topic, partitions in ((topic, offsets[topic]) for topic in sorted(offsets))
+    }
+    return json.dumps(ordered)
+
+
+def parse_offsets(text: str) -> Offsets:
+    found: dict[str, dict[str, int]] = json.loads(text)
+    return {topic: {int(at): offset for at, offset in partitions.items()} for topic, partitions in found.items()}
