@@ -311,6 +311,7 @@ class Accumulator:
 
     def _finish(self, batch: ProducerBatch) -> None:
         batch.is_done, batch.is_open = True, False
+        batch.encoded_count = batch.record_count
         batch.values, batch.records, batch.packed = [], b"", None
         self._incomplete.pop(batch, None)
         reserved_bytes, batch.reserved_bytes = batch.reserved_bytes, 0
