@@ -61,11 +61,13 @@ def new_parser(
     connects: bool = True,
     timeout_ms: int = DEFAULT_TIMEOUT_MS,
     prints_json: bool = True,
+    has_timeout: bool = True,
 ) -> ArgumentParser:
     """A parser with the options that all commands have.
 
     :param examples: lines as a user types them.
     :param connects: whether the command talks to a broker.
+    :param has_timeout: False where ``--timeout`` is for the command itself to define.
     """
     parser = ArgumentParser(
         prog=f"headrace {command}",
@@ -84,9 +86,14 @@ def new_parser(
         parser.add_argument(
             "--command-config", metavar="FILE", type=Path, help="a properties file with options of the client"
         )
-        parser.add_argument(
-            "--timeout", metavar="MS", type=int, default=timeout_ms, help="give up after so long (default %(default)s)"
-        )
+        if has_timeout:
+            parser.add_argument(
+                "--timeout",
+                metavar="MS",
+                type=int,
+                default=timeout_ms,
+                help="give up after so long (default %(default)s)",
+            )
     if prints_json:
         parser.add_argument("--json", action="store_true", help="results as JSON")
     return parser
@@ -216,6 +223,12 @@ class Output:
         """For people only: nothing with ``--json``."""
         if not self.as_json:
             self._results.write(f"{text}\n")
+
+    def note(self, text: str) -> None:
+        """For people only, to standard error."""
+        if not self.as_json:
+            self._results.flush()
+            self._complaints.write(f"{text}\n")
 
     def complain(self, text: str) -> None:
         """To standard error. What was found so far comes first, also where both streams are one."""
