@@ -55,11 +55,11 @@ def test_every_option_of_a_command_is_on_its_page(name):
 def test_every_command_has_examples_that_it_takes(name):
     epilog = parser_of(name).epilog
     assert epilog is not None
-    heading, *examples = epilog.strip().splitlines()
+    heading, *lines = epilog.strip().splitlines()
     assert heading == "examples:"
+    examples = [line for line in lines if "headrace" in line]  # others show what is in a file
     assert examples
     for example in examples:
-        assert f"headrace {name}" in example
         parser_of(name).parse_args(_words(example.split(f"headrace {name}", 1)[1]))
 
 

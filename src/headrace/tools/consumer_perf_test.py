@@ -1,0 +1,198 @@
+"""``headrace consumer-perf-test``: how fast records are consumed, in the columns of Kafka's tool.
+
+The test is a consumer of a group. It takes batches as they were fetched, checks the crc of each, decompresses it and
+walks its records to count them and the bytes of their keys and values; objects are not made of them (with Numba; else
+they are, see ``perf_counting.py``). The count goes on in a thread while the next batches are fetched.
+
+``rebalance.time.ms`` is what passed until partitions were assigned, ``fetch.time.ms`` the rest. The rates that begin
+with ``fetch.`` are those of that rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Sequence
+from random import randrange
+from time import monotonic, time
+from typing import TYPE_CHECKING
+
+from headrace.tools.client_properties import add_client_properties, client_config, run_loop
+from headrace.tools.common import Output, UsageError, new_parser, progress, run
+from headrace.tools.perf_options import DATE_FORMAT, date_text, metrics_lines, positive
+from headrace.tools.perf_stats import ConsumerReport, ConsumerTotals
+
+if TYPE_CHECKING:
+    from headrace.tools.perf_counting import Counter
+
+_CLIENT_ID = "perf-consumer-client"
+_POLL_MS = 100
+#: Beyond that a poll hands out less than it has, so that progress is shown and the time is looked at.
+_POLL_BYTES = 32 << 20
+
+_EXAMPLES = """
+headrace consumer-perf-test --topic orders --messages 1000000
+headrace consumer-perf-test --topic orders --num-records 5000000 --show-detailed-stats --reporting-interval 1000
+headrace consumer-perf-test --topic orders --messages 1000000 --fetch-size 4194304 --json
+"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    return run(parser(), arguments, _work)
+
+
+def parser() -> ArgumentParser:
+    parser = new_parser(
+        "consumer-perf-test",
+        "Measure how fast records are consumed. Batches are taken as fetched, checked by their crc, decompressed and"
+        "\nwalked record by record by a kernel (with headrace[arrow] installed; else by Python), so that no Python"
+        "\nobjects are made. MB count keys and values.",
+        _EXAMPLES,
+    )
+    add = parser.add_argument
+    add("--topic", metavar="NAME", help="the topic to consume")
+    add("--include", metavar="REGEX", help="consume all topics whose names match")
+    add("--num-records", "--messages", metavar="N", type=positive, required=True, help="how many records to consume")
+    add("--group", metavar="ID", help="the group to consume as (default: a new one)")
+    add(
+        "--fetch-size",
+        metavar="BYTES",
+        type=positive,
+        default=1 << 20,
+        help="of a partition in a request (%(default)s)",
+    )
+    add("--from-latest", action="store_true", help="begin at the end, where the group has no offset yet")
+    add("--show-detailed-stats", action="store_true", help="a line for each reporting interval")
+    add("--reporting-interval", metavar="MS", type=positive, default=5000, help="default %(default)s")
+    add("--hide-header", action="store_true", help="do not print the names of the columns")
+    add("--print-metrics", action="store_true", help="print metrics at the end")
+    add(
+        "--date-format", metavar="FORMAT", default=DATE_FORMAT, help="of times, in Java's letters (default %(default)s)"
+    )
+    add("--socket-buffer-size", metavar="BYTES", type=positive, help="taken, without effect: the system sizes buffers")
+    add("--threads", metavar="N", type=positive, help="taken, without effect, as in Kafka's tool")
+    add("--num-fetch-threads", metavar="N", type=positive, help="taken, without effect, as in Kafka's tool")
+    add_client_properties(parser, "consumer", "--consumer-property")
+    return parser
+
+
+def _work(options: Namespace, out: Output) -> None:
+    if (options.topic is None) == (options.include is None):
+        raise UsageError("Exactly one of the following arguments is required: [topic], [include]")
+    from headrace.client.config import ConsumerConfig
+    from headrace.tools.perf_counting import counter
+
+    fixed: dict[str, object] = {
+        "group.id": options.group,
+        "max.partition.fetch.bytes": options.fetch_size,
+        "auto.offset.reset": "latest" if options.from_latest else "earliest",
+    }
+    defaults = {"client.id": _CLIENT_ID, "group.id": f"perf-consumer-{randrange(100_000)}"}
+    config = client_config(options, ConsumerConfig, defaults, fixed)
+    test = _Test(options, config, counter(), out)
+    with progress("consumed", options.num_records, unit="records") as moved_to:
+        run_loop(test.run(moved_to))
+    test.report()
+
+
+class _Test:
+    def __init__(self, options: Namespace, config: dict[str, object], count: Counter, out: Output) -> None:
+        self._options = options
+        self._config = config
+        self._count = count
+        self._out = out
+        self._totals = ConsumerTotals()
+        self._polls = 0
+        self._joining_since: float | None = None
+
+    async def run(self, moved_to: Callable[[float], None]) -> None:
+        from headrace import AsyncConsumer
+
+        options, loop = self._options, asyncio.get_running_loop()
+        async with AsyncConsumer(config=self._config) as consumer:
+            self._begin()
+            self._joining_since = monotonic()
+            topics = [] if options.topic is None else [options.topic]
+            consumer.subscribe(topics, pattern=options.include, on_assigned=self._assigned, on_revoked=self._revoked)
+            last = monotonic()
+            counting: asyncio.Future[object] | None = None
+            while self._totals.record_count < options.num_records:
+                batches = await consumer.poll_batches(_POLL_MS, max_bytes=_POLL_BYTES)
+                if counting is not None:
+                    await counting
+                    counting = None
+                now = monotonic()
+                if batches:
+                    self._polls += 1
+                    last = now
+                    counting = loop.run_in_executor(None, self._add, batches)
+                    if self._totals.record_count + sum(one.batch.header.record_count for one in batches) >= (
+                        options.num_records
+                    ):
+                        await counting
+                elif (now - last) * 1000 > options.timeout:
+                    self._warn_of_timeout()
+                    break
+                moved_to(self._totals.record_count)
+                self._report_interval(now)
+            self._ended_s, self._ended = time(), monotonic()
+
+    def _begin(self) -> None:
+        if not (self._options.hide_header or self._out.as_json):
+            detailed = self._options.show_detailed_stats
+            self._out.say(", ".join(ConsumerReport.DETAILED_HEADER if detailed else ConsumerReport.HEADER))
+            sys.stdout.flush()
+        self._began_s, self._began = time(), monotonic()
+        self._reported, self._reported_totals = self._began, self._totals.copy()
+
+    def _add(self, batches: Sequence[object]) -> None:
+        counted = self._count(batches)  # type: ignore[arg-type]
+        self._totals.record_count += counted.record_count
+        self._totals.total_bytes += counted.size_bytes
+
+    def _assigned(self, _: object) -> None:
+        if self._joining_since is not None:
+            self._totals.rebalance_ms += (monotonic() - self._joining_since) * 1000
+            self._joining_since = None
+
+    def _revoked(self, _: object) -> None:
+        self._joining_since = monotonic()
+
+    def _warn_of_timeout(self) -> None:
+        sys.stdout.flush()
+        sys.stderr.write(
+            "WARNING: Exiting before consuming the expected number of records: timeout "
+            f"({self._options.timeout} ms) exceeded. You can use the --timeout option to increase the timeout.\n"
+        )
+
+    # -- what is said
+
+    def _report_interval(self, now: float) -> None:
+        elapsed_ms = (now - self._reported) * 1000
+        if not self._options.show_detailed_stats or elapsed_ms < self._options.reporting_interval:
+            return
+        if self._joining_since is not None:  # how long that takes is known at its end
+            return
+        numbers = ConsumerReport.numbers(self._totals, self._reported_totals, elapsed_ms)
+        moment = date_text(time(), self._options.date_format)
+        self._out.show({"time": moment, "threadId": 0, **numbers}, ConsumerReport.line([moment, 0], numbers))
+        sys.stdout.flush()
+        self._reported, self._reported_totals = now, self._totals.copy()
+
+    def report(self) -> None:
+        if not self._options.show_detailed_stats:
+            numbers = ConsumerReport.numbers(self._totals, ConsumerTotals(), (self._ended - self._began) * 1000)
+            times = [date_text(moment, self._options.date_format) for moment in (self._began_s, self._ended_s)]
+            self._out.show(
+                {"start.time": times[0], "end.time": times[1], **numbers}, ConsumerReport.line(times, numbers)
+            )
+        if self._options.print_metrics:
+            metrics = {
+                "records-consumed-total": float(self._totals.record_count),
+                "bytes-consumed-total": float(self._totals.total_bytes),
+                "poll-total": float(self._polls),
+                "records-per-poll-avg": self._totals.record_count / max(1, self._polls),
+            }
+            lines = metrics_lines("consumer-fetch-manager-metrics", str(self._config["client.id"]), metrics)
+            self._out.show({"metrics": metrics}, lines)

@@ -1,0 +1,277 @@
+"""``headrace producer-perf-test``: how fast records are produced, in the words of Kafka's tool.
+
+Records are encoded a batch at a time, as large as ``batch.size`` allows, and put into the producer's queues whole;
+partition, sequence, compression, checksum, sending and retries are the producer's own. A batch's latency is from when
+it was made until the broker answered, waiting in the queue included, and is that of all its records.
+
+With ``--throughput`` the records that are due are sent every few milliseconds, in a batch if they are several.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from time import monotonic, time
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from headrace.tools.client_properties import add_client_properties, client_config, run_loop
+from headrace.tools.common import CommandError, Output, UsageError, new_parser, progress, run
+from headrace.tools.perf_options import metrics_lines, not_negative, positive
+from headrace.tools.perf_payloads import BatchMaker, EncodedBatch, Source, file_source, monotonic_source, random_source
+from headrace.tools.perf_stats import Latencies, ProducerReport
+
+if TYPE_CHECKING:
+    from headrace import AsyncProducer
+    from headrace.client.producer_batch import ProducerBatch
+
+_CLIENT_ID = "perf-producer-client"
+_TICK_S = 0.005
+_TRANSACTION_MS = 3000
+
+_EXAMPLES = """
+headrace producer-perf-test --topic orders --num-records 1000000 --record-size 100 --throughput -1
+headrace producer-perf-test --topic orders --num-records 6000 --record-size 10 --throughput 100 --producer-props acks=1
+headrace producer-perf-test --topic orders --num-records 1000000 --payload-file lines.txt --throughput -1 --json
+headrace producer-perf-test --topic orders --num-records 1000000 --record-size 100 --transaction-duration-ms 500
+"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    return run(parser(), arguments, _work)
+
+
+def parser() -> ArgumentParser:
+    parser = new_parser(
+        "producer-perf-test",
+        "Measure how fast records are produced. Records are encoded a batch at a time and sent by an ordinary"
+        "\nproducer, idempotent and with acks=all unless told otherwise. Latency is from when a batch was made, before"
+        "\nit waits in the producer's queue, to the broker's answer, and counts for each of its records.",
+        _EXAMPLES,
+    )
+    add = parser.add_argument
+    add("--topic", metavar="NAME", required=True, help="where to send to")
+    add("--num-records", metavar="N", type=positive, required=True, help="how many records to send")
+    payload = parser.add_mutually_exclusive_group(required=True)
+    payload.add_argument("--record-size", metavar="BYTES", type=not_negative, help="random letters of this size")
+    payload.add_argument("--payload-file", metavar="FILE", type=Path, help="records drawn from the lines of a file")
+    payload.add_argument("--payload-monotonic", action="store_true", help="the numbers 0, 1, 2, ...")
+    add("--payload-delimiter", metavar="TEXT", default="\\n", help="what divides the file (default a new line)")
+    add("--throughput", metavar="N", type=float, default=-1, help="about so many records a second; -1: all it can")
+    add_client_properties(parser, "producer", "--producer-props", many=True)
+    add("--print-metrics", action="store_true", help="print metrics at the end")
+    add("--transactional-id", metavar="ID", help="send in transactions under this id")
+    add(
+        "--transaction-duration-ms",
+        metavar="MS",
+        type=positive,
+        help=f"commit after so long; with an id {_TRANSACTION_MS} if not given",
+    )
+    add(
+        "--warmup-records",
+        metavar="N",
+        type=not_negative,
+        default=0,
+        help="say at the end how it was without the first",
+    )
+    add("--reporting-interval", metavar="MS", type=positive, default=5000, help="default %(default)s")
+    return parser
+
+
+def _work(options: Namespace, out: Output) -> int | None:
+    if options.warmup_records >= options.num_records:
+        raise UsageError("The value for --warmup-records must be strictly fewer than the number of records in the test")
+    if options.throughput == 0:
+        raise UsageError("--throughput 0 would never end; -1 does not limit it")
+    config = _config(options)
+    source = _source(options)
+    test = _Test(options, config, source, out)
+    with progress("sent", options.num_records, unit="records") as moved_to:
+        run_loop(test.run(moved_to))
+    test.report()
+    if test.failed_count:
+        raise CommandError(f"{test.failed_count} records were not delivered: {test.first_error}")
+    return None
+
+
+def _config(options: Namespace) -> dict[str, object]:
+    from headrace.client.config import ProducerConfig
+
+    given = dict(options.properties)
+    transactional_id = options.transactional_id or given.get("transactional.id")
+    if transactional_id is None and options.transaction_duration_ms is not None:
+        transactional_id = f"performance-producer-{uuid4()}"
+    defaults: dict[str, object] = {"client.id": _CLIENT_ID}
+    config = client_config(options, ProducerConfig, defaults, {"transactional.id": transactional_id})
+    if config.get("transactional.id") is not None and options.transaction_duration_ms is None:
+        options.transaction_duration_ms = _TRANSACTION_MS
+    return config
+
+
+def _source(options: Namespace) -> Source:
+    if options.payload_monotonic:
+        return monotonic_source()
+    if options.payload_file is None:
+        return random_source(options.record_size)
+    try:
+        content = options.payload_file.read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot read {options.payload_file}: {error.strerror}") from None
+    delimiter = options.payload_delimiter.encode().decode("unicode_escape").encode()
+    payloads = [payload for payload in content.split(delimiter) if payload] if delimiter else [content]
+    if not payloads:
+        raise UsageError(f"File does not exist or empty file provided: {options.payload_file}")
+    return file_source(payloads)
+
+
+class _Test:
+    def __init__(self, options: Namespace, config: dict[str, object], source: Source, out: Output) -> None:
+        from headrace.client.config import ProducerConfig
+
+        self._options = options
+        self._config = config
+        self._out = out
+        loaded = ProducerConfig.load(config)
+        self._maker = BatchMaker(source, min(loaded.batch_size, loaded.max_request_size))
+        self._total, self._steady, self._window = Latencies(), Latencies(), Latencies()
+        self._made_count = 0
+        self._steady_since: float | None = None
+        self._transaction_began = 0.0
+        self.failed_count = 0
+        self.first_error: Exception | None = None
+
+    async def run(self, moved_to: Callable[[float], None]) -> None:
+        from headrace import AsyncProducer
+
+        options = self._options
+        async with AsyncProducer(self._config) as producer:
+            await producer.partitions_of(options.topic)
+            if options.transaction_duration_ms is not None:
+                await producer.init_transactions()
+            if options.warmup_records:
+                self._say(
+                    f"Warmup first {options.warmup_records} records. "
+                    "Steady state results will print after the complete test summary."
+                )
+            self._began = self._reported = monotonic()
+            reporting = asyncio.create_task(self._report_windows(moved_to))
+            try:
+                await self._send_all(producer)
+                await producer.flush()
+            finally:
+                reporting.cancel()
+            self._ended = monotonic()
+            moved_to(self._total.record_count)
+
+    async def _send_all(self, producer: AsyncProducer) -> None:
+        options = self._options
+        in_transaction = False
+        while self._made_count < options.num_records and self.failed_count == 0:
+            most = options.num_records - self._made_count
+            if options.throughput > 0:
+                most = min(most, await self._due())
+            if self._made_count < options.warmup_records:
+                most = min(most, options.warmup_records - self._made_count)
+            elif self._steady_since is None:
+                self._steady_since = monotonic()
+                if options.warmup_records:
+                    self._say("In steady state.")
+            if options.transaction_duration_ms is not None:
+                if in_transaction and (monotonic() - self._transaction_began) * 1000 >= options.transaction_duration_ms:
+                    await producer.commit_transaction()
+                    in_transaction = False
+                if not in_transaction:
+                    await producer.begin_transaction()
+                    in_transaction, self._transaction_began = True, monotonic()
+            await self._send(producer, most)
+        if in_transaction:
+            await producer.commit_transaction()
+
+    async def _due(self) -> int:
+        """How many records may be sent now; waits until it is one."""
+        while True:
+            due = int((monotonic() - self._began) * self._options.throughput) + 1 - self._made_count
+            if due > 0:
+                return due
+            await asyncio.sleep(max(_TICK_S, -due / self._options.throughput))
+
+    async def _send(self, producer: AsyncProducer, most: int) -> None:
+        timestamp_ms = int(time() * 1000)
+        made = self._maker.make(most, timestamp_ms)
+        began, is_warmup = monotonic(), self._made_count < self._options.warmup_records
+        self._made_count += made.record_count
+        partition = _partition(producer, self._options.topic, len(made.body))
+        batch = await producer.send_encoded(
+            self._options.topic, partition, made.body, made.record_count, timestamp_ms, timestamp_ms
+        )
+        answered = partial(self._answered, batch, made, began, is_warmup)
+        if batch.is_settled:
+            answered()
+        else:
+            batch.listeners.append(answered)
+
+    def _answered(self, batch: ProducerBatch, made: EncodedBatch, began: float, is_warmup: bool) -> None:
+        if batch.parts:  # the broker found it too large: they go on alone
+            for _, part in batch.parts:
+                share = made._replace(
+                    record_count=part.record_count,
+                    payload_bytes=made.payload_bytes * part.record_count // made.record_count,
+                )
+                part.listeners.append(partial(self._answered, part, share, began, is_warmup))
+            return
+        if batch.error is not None:
+            self.failed_count += batch.record_count
+            self.first_error = self.first_error or batch.error
+            return
+        latency_ms = (monotonic() - began) * 1000
+        for latencies in (self._total, self._window) if is_warmup else (self._total, self._window, self._steady):
+            latencies.add(latency_ms, made.record_count, made.payload_bytes)
+
+    # -- what is said
+
+    def _say(self, text: str) -> None:
+        self._out.say(text)
+        sys.stdout.flush()
+
+    async def _report_windows(self, moved_to: Callable[[float], None]) -> None:
+        while True:
+            await asyncio.sleep(min(0.2, self._options.reporting_interval / 1000))
+            moved_to(self._total.record_count)
+            elapsed_s = monotonic() - self._reported
+            if elapsed_s * 1000 >= self._options.reporting_interval and self._window.record_count:
+                self._say(ProducerReport.window(self._window, elapsed_s))
+                self._window, self._reported = Latencies(), monotonic()
+
+    def report(self) -> None:
+        elapsed_s = self._ended - self._began
+        shown = ProducerReport.as_json(self._total, elapsed_s)
+        lines = [ProducerReport.total(self._total, elapsed_s)]
+        if self._options.warmup_records and self._steady_since is not None:
+            steady_s = self._ended - self._steady_since
+            shown["steady.state"] = ProducerReport.as_json(self._steady, steady_s)
+            lines.append(ProducerReport.total(self._steady, steady_s, "steady state records"))
+        if self._options.print_metrics:
+            metrics = {
+                "record-send-total": float(self._total.record_count),
+                "record-error-total": float(self.failed_count),
+                "record-send-rate": self._total.record_count / elapsed_s,
+                "request-latency-avg": self._total.average_ms,
+                "request-latency-max": self._total.max_ms,
+            }
+            shown["metrics"] = metrics
+            lines += metrics_lines("producer-metrics", str(self._config["client.id"]), metrics)
+        self._out.show(shown, lines)
+
+
+def _partition(producer: AsyncProducer, topic: str, size_bytes: int) -> int:
+    """Where the producer would send a record without a key."""
+    partitions = producer.core.metadata.topics[topic].partitions
+    available = [one.partition for one in partitions if one.leader_id >= 0]
+    partitioner = producer.core.partitioner
+    partition = partitioner.partition(topic, len(partitions), available)
+    partitioner.on_appended(topic, size_bytes, is_batch_done=True)
+    return partition
