@@ -122,6 +122,8 @@ zk_same_servers() {
     diff "$work/ours.real" "$work/ours.served"
 }
 
+zk_alike() { bounded .venv/bin/python interop/zookeeper/alike.py "$1" "$2" 100; }
+
 zk_watches() {
     printf '%s\n' 'create /w' 'addWatch -m PERSISTENT_RECURSIVE /w' 'create /w/a 1' 'set /w/a 2' 'removewatches /w' \
         'get -w /w/a' 'set /w/a 3' 'set /w/a 4' 'deleteall /w' 'sync /' quit |
@@ -163,14 +165,17 @@ zk_wait_for() { # PATTERN FILE
 }
 
 zookeeper_checks() {
+    local ours
     start_our_zookeeper zk-ours "$work/zk-ours" 127.0.0.1:0
+    ours=$zookeeper
     check 'zookeeper: its shell on our server, a command at a time' zk_one_command
     check 'zookeeper: its shell and ours say the same on our server' zk_same_lines served
     check 'zookeeper: its watches on our server' zk_watches
     check 'zookeeper: its shell survives kill -9 of our server' zk_comes_back
-    check 'zookeeper: our server stops cleanly' stop_broker zk-ours
     start_real_zookeeper zk-real "$work/zk-real"
     check 'zookeeper: its shell and ours say the same on its server' zk_same_lines real
     check 'zookeeper: either server makes a shell say the same' zk_same_servers
+    check 'zookeeper: both servers answer random requests alike' zk_alike "$ours" "$zookeeper"
     stop_broker zk-real
+    check 'zookeeper: our server stops cleanly' stop_broker zk-ours
 }
