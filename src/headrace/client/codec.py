@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from headrace.client.errors import BadResponse
 from headrace.protocol.api import Api
-from headrace.protocol.encoder import Encode, encoder_of, put_string
+from headrace.protocol.encoder import Encode, Placed, encoder_of, put_string
 from headrace.protocol.kio import (
     Reader,
     UnknownTag,
@@ -50,18 +50,46 @@ def codec(api: Api, version: int) -> Codec:
     )
 
 
+class Pieces:
+    """Records that lie in several places, to be sent from there: the encoder takes them for a file and copies none."""
+
+    __slots__ = ("_size_bytes", "pieces")
+
+    def __init__(self, *pieces: bytes | memoryview) -> None:
+        self.pieces = pieces
+        self._size_bytes = sum(map(len, pieces))
+
+    def __len__(self) -> int:
+        return self._size_bytes
+
+    def fileno(self) -> int:
+        raise OSError("not a file")
+
+
 def encode_request(
     api: Api, version: int, correlation_id: int, client_id: str | None, fields: Mapping[str, Any]
-) -> bytearray:
-    """A request with its length before it."""
+) -> list[bytes | bytearray | memoryview]:
+    """A request with its length before it, in the parts that follow each other; one, unless there are Pieces."""
     how = codec(api, version)
     out = bytearray(_PREFIX.pack(0, api, version, correlation_id))
     put_string(out, client_id)
     if how.has_tagged_request_header:
         out.append(0)
-    how.encode(out, fields, [])
-    _LENGTH.pack_into(out, 0, len(out) - _LENGTH.size)
-    return out
+    placed: list[Placed] = []
+    how.encode(out, fields, placed)
+    size_bytes = len(out) + sum(len(pieces) for _, pieces in placed)
+    _LENGTH.pack_into(out, 0, size_bytes - _LENGTH.size)
+    if not placed:
+        return [out]
+    parts: list[bytes | bytearray | memoryview] = []
+    start = 0
+    for at, pieces in placed:
+        assert isinstance(pieces, Pieces), "a client sends no files"
+        parts.append(out[start:at])
+        parts += pieces.pieces
+        start = at
+    parts.append(out[start:])
+    return parts
 
 
 def body_at(api: Api, version: int, frame: bytes | memoryview) -> int:

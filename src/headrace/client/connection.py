@@ -206,14 +206,17 @@ class Connection(asyncio.BufferedProtocol):
             future.set_exception(BrokerUnreachable(f"the connection to {self.address} is closed"))
             return future
         self._last_correlation_id = correlation_id = self._last_correlation_id % _MAX_CORRELATION_ID + 1
-        data = encode_request(api, version, correlation_id, self.client_id, fields)
+        parts = encode_request(api, version, correlation_id, self.client_id, fields)
         if expects_answer:
             timeout_ms = self._timeout_ms if timeout_ms is None else timeout_ms
             timer = self._loop.call_later(timeout_ms / 1000, self._timed_out, correlation_id, timeout_ms)
             self._waiting[correlation_id] = _Waiting(api, version, is_raw, future, timer)
         else:
             future.set_result(None)
-        self._transport.write(data)
+        if len(parts) == 1:
+            self._transport.write(parts[0])
+        else:
+            self._transport.writelines(parts)
         return future
 
     async def _slot(self) -> None:

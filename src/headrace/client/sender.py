@@ -24,6 +24,7 @@ from typing import Any, Protocol
 
 from headrace.client.accumulator import Accumulator
 from headrace.client.cluster import Cluster
+from headrace.client.codec import Pieces
 from headrace.client.config import ProducerConfig
 from headrace.client.connection import Connection
 from headrace.client.delivery import tell
@@ -43,6 +44,8 @@ _PRODUCE_VERSION = 12
 #: How often the partitioner hears of the queues.
 _LOAD_INTERVAL_MS = 5
 _PURPOSE = "produce"
+#: Batches below that are copied into their request.
+_COPIED_BYTES = 32 * 1024
 
 
 class TransactionGate(Protocol):
@@ -256,7 +259,7 @@ class Sender:
     def _send(self, node_id: int, connection: Connection, batches: list[ProducerBatch]) -> None:
         topics: dict[str, list[dict[str, object]]] = {}
         for batch in batches:
-            topics.setdefault(batch.topic, []).append({"index": batch.partition, "records": batch.data})
+            topics.setdefault(batch.topic, []).append({"index": batch.partition, "records": _records_of(batch)})
         transaction = self.transaction
         fields = {
             "transactional_id": None if transaction is None else transaction.transactional_id,
@@ -389,6 +392,14 @@ class Sender:
         if self._timer is not None:
             self._timer.cancel()
         await self._tasks.stop()
+
+
+def _records_of(batch: ProducerBatch) -> bytes | Pieces:
+    """A large batch goes from where it lies."""
+    if batch.size_bytes < _COPIED_BYTES:
+        return batch.data
+    records = batch.records if batch.packed is None else batch.packed
+    return Pieces(batch.head, records)
 
 
 def _epoch_ms(moment: Any) -> int:
