@@ -54,7 +54,7 @@ class AsyncConsumer(ConsumerBase):
         *topics: str,
         config: Mapping[str, object] | None = None,
         clock: Clock | None = None,
-        **options: Any,
+        **options: object,
     ) -> None:
         """
         :param topics: to subscribe to, as :meth:`subscribe` does.
