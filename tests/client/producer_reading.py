@@ -23,6 +23,14 @@ async def read_headers(servers, topic="t", partition=0):
     return list(dict.fromkeys(header for header, _ in await _read(servers, topic, partition, is_committed=False)))
 
 
+async def has_marker(servers, topic="t", partition=0):
+    """Whether a transaction in the partition has ended."""
+    async with Cluster(AdminConfig.load(bootstrap_servers=servers)) as cluster:
+        await cluster.partitions_of(topic)
+        data, _ = await _fetch(cluster, topic, partition, 0, is_committed=False)
+        return any(header.is_control for _, header in iter_headers(data))
+
+
 async def _read(servers, topic, partition, is_committed):
     async with Cluster(AdminConfig.load(bootstrap_servers=servers)) as cluster:
         await cluster.partitions_of(topic)

@@ -6,6 +6,7 @@
                                                    | a record failed, or the coordinator said so
                                                    v
                                                ABORTABLE --abort--> ENDING --> READY
+    ENDING --no answer in time--> UNHEARD --the same call again--> ENDING
     any --fenced, or a failure that no abort mends--> FATAL
 
 The table ``NEXT`` is the specification; a call that does not fit raises and changes nothing.
@@ -23,13 +24,21 @@ raised by InitProducerId (KIP-360), where EndTxn has not done that.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
 from headrace.client.cluster import Cluster
 from headrace.client.config import ProducerConfig
-from headrace.client.errors import BrokerError, HeadraceError, KafkaTimeout, ProducerFenced, error_for, is_retriable
+from headrace.client.errors import (
+    BrokerError,
+    BrokerUnreachable,
+    HeadraceError,
+    KafkaTimeout,
+    ProducerFenced,
+    error_for,
+)
 from headrace.client.partition_queue import NO_PRODUCER
 from headrace.client.producer_core import ProducerCore
 from headrace.client.producer_identity import ask_transactional_id
@@ -54,6 +63,7 @@ class State(Enum):
     IN_TRANSACTION = "is in a transaction"
     ABORTABLE = "is in a transaction that failed and can only be aborted"
     ENDING = "is ending a transaction"
+    UNHEARD = "does not know whether its transaction has ended; make the same call again"
     FATAL = "has failed for good and can only be closed"
 
 
@@ -64,6 +74,7 @@ class Call(Enum):
     COMMIT = auto()
     ABORT = auto()
     ENDED = auto()
+    NOT_HEARD = auto()
     FAILED = auto()
     FENCED = auto()
 
@@ -78,6 +89,10 @@ NEXT: dict[tuple[State, Call], State] = {
     (_S.IN_TRANSACTION, _C.ABORT): _S.ENDING,
     (_S.ABORTABLE, _C.ABORT): _S.ENDING,
     (_S.ENDING, _C.ENDED): _S.READY,
+    (_S.ENDING, _C.NOT_HEARD): _S.UNHEARD,
+    (_S.UNHEARD, _C.COMMIT): _S.ENDING,
+    (_S.UNHEARD, _C.ABORT): _S.ENDING,
+    (_S.UNHEARD, _C.FAILED): _S.UNHEARD,
     (_S.IN_TRANSACTION, _C.FAILED): _S.ABORTABLE,
     (_S.ABORTABLE, _C.FAILED): _S.ABORTABLE,
     (_S.ENDING, _C.FAILED): _S.ABORTABLE,
@@ -93,6 +108,11 @@ _FATAL = frozenset(
         ErrorCode.invalid_transaction_timeout, ErrorCode.cluster_authorization_failed,
     }
 )  # fmt: skip
+_OUTDATED = frozenset({ErrorCode.producer_fenced, ErrorCode.invalid_producer_epoch, ErrorCode.invalid_txn_state})
+_HINT = (
+    ": another producer of that transactional.id has taken over, or the coordinator has aborted the transaction since "
+    "it lasted longer than transaction.timeout.ms; close this producer and make another"
+)
 #: The last versions of before KIP-890, and those that it came with.
 _VERSIONS_1 = {Api.PRODUCE: 11, Api.END_TXN: 4, Api.TXN_OFFSET_COMMIT: 4}
 _VERSIONS_2 = {Api.PRODUCE: 12, Api.END_TXN: 5, Api.TXN_OFFSET_COMMIT: 5}
@@ -120,6 +140,8 @@ class Transactions:
         #: Something at a broker belongs to the transaction, so that it has to be ended there.
         self._is_begun_there = False
         self._calls = asyncio.Lock()
+        #: How the transaction is being ended, or was when no answer came.
+        self._unheard: Call | None = None
         self._refuse()
 
     # ------------------------------------------------------------------------------------------------------- states
@@ -191,35 +213,46 @@ class Transactions:
 
     async def commit(self) -> None:
         async with self._calls:
-            self._go(Call.COMMIT)
-            self._accumulator.is_transaction_completing = True
-            try:
+            self._begin_ending(Call.COMMIT)
+            with self._ending():
                 await self.sender.flush()
                 if self.error is not None:
                     raise self.error.with_traceback(None)
                 await self._end(is_commit=True)
-            except HeadraceError as error:
-                if self.state is State.ENDING:
-                    self._fail(error)
-                raise
-            finally:
-                self._accumulator.is_transaction_completing = False
 
     async def abort(self) -> None:
         async with self._calls:
-            self._go(Call.ABORT)
-            self._accumulator.is_transaction_completing = True
-            try:
+            self._begin_ending(Call.ABORT)
+            with self._ending():
                 self.sender.drop(TransactionError("the transaction was aborted before the record was sent"))
                 await self.sender.flush()
                 self.error = None
                 await self._end(is_commit=False)
-            except HeadraceError as error:
-                if self.state is State.ENDING:
+
+    def _begin_ending(self, call: Call) -> None:
+        if self.state is State.UNHEARD and call is not self._unheard:
+            raise TransactionError(f"the producer {self.transactional_id!r} {self.state.value}")
+        self._go(call)
+        self._unheard = call
+
+    @contextmanager
+    def _ending(self) -> Iterator[None]:
+        self._accumulator.is_transaction_completing = True
+        try:
+            yield
+        except (BrokerUnreachable, KafkaTimeout, asyncio.CancelledError) as error:
+            if self.state is State.ENDING:
+                if error is self.error:
                     self._fail(error)
-                raise
-            finally:
-                self._accumulator.is_transaction_completing = False
+                else:
+                    self._go(Call.NOT_HEARD)
+            raise
+        except HeadraceError as error:
+            if self.state is State.ENDING:
+                self._fail(error)
+            raise
+        finally:
+            self._accumulator.is_transaction_completing = False
 
     # ------------------------------------------------------------------------------------------ what the sender asks
 
@@ -296,7 +329,7 @@ class Transactions:
         # Where one partition is refused, the others are not attempted: the reason is what counts.
         reasons = [code for code in refused if code is not ErrorCode.operation_not_attempted] or refused
         if reasons:
-            raise error_for(reasons[0], f"adding {', '.join(topics)} to the transaction of {self.transactional_id!r}")
+            self._check(reasons[0], f"adding {', '.join(topics)} to the transaction")
 
     async def _add_group(self, group_id: str) -> None:
         answer = await self._cluster.ask_coordinator(
@@ -351,7 +384,7 @@ class Transactions:
 
     def _check(self, code: ErrorCode, what: str) -> None:
         if code is not ErrorCode.none:
-            raise error_for(code, f"{what} of {self.transactional_id!r}")
+            raise error_for(code, f"{what} of {self.transactional_id!r}{_HINT if code in _OUTDATED else ''}")
 
 
 def _partition_codes(answer: Any) -> list[ErrorCode]:
@@ -364,6 +397,3 @@ def _partition_codes(answer: Any) -> list[ErrorCode]:
 
 def _offset_codes(answer: Any) -> list[ErrorCode]:
     return [partition.error_code for topic in answer.topics for partition in topic.partitions]
-
-
-__all__ = ["GroupPlace", "KafkaTimeout", "Offsets", "State", "TransactionError", "Transactions", "is_retriable"]
