@@ -60,7 +60,7 @@ class ConsumerBase:
         self._limits = FetchLimits(
             config.fetch_max_wait_ms, config.fetch_min_bytes, config.fetch_max_bytes, is_committed, config.client_rack
         )
-        self._lookup = OffsetLookup(self._cluster, read_committed=is_committed)
+        self._lookup = OffsetLookup(self._cluster, read_committed=is_committed, create=config.allow_auto_create_topics)
         self._offsets = None if config.group_id is None else GroupOffsets(self._cluster, config.group_id)
         self._signal = Signal()
         self._subscription = Subscription(
@@ -92,7 +92,7 @@ class ConsumerBase:
         if self._is_closed:
             raise ClientClosed("the consumer is closed")
         if self._fetcher is None:
-            await self._cluster.start()
+            await self._cluster.refresh(create=self.config.allow_auto_create_topics)
         if self._fetcher is None:
             self._fetcher = Fetcher(
                 self._cluster,

@@ -38,9 +38,14 @@ class OffsetLookup:
         cluster: Cluster,
         *,
         read_committed: bool = False,
+        create: bool = False,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
+        """
+        :param create: asking for a topic that is not there may create it, if the broker does that.
+        """
         self._cluster = cluster
+        self._create = create
         self._read_committed = read_committed
         self._sleep = sleep
         self._backoff = Backoff(cluster.config.retry_backoff_ms, cluster.config.retry_backoff_max_ms)
@@ -75,7 +80,7 @@ class OffsetLookup:
         cluster = self._cluster
         topics = {partition.topic for partition in timestamps}
         if cluster.is_stale() or any(cluster.leader(*one) is None for one in timestamps):
-            await cluster.refresh(topics, timeout_ms=max(1, deadline.left_ms()))
+            await cluster.refresh(topics, create=self._create, timeout_ms=max(1, deadline.left_ms()))
         failures: dict[TopicPartition, HeadraceError] = {}
         by_node: dict[int, dict[TopicPartition, int]] = {}
         for partition, at_ms in timestamps.items():
