@@ -20,6 +20,7 @@ COMMANDS = {
     "producer-perf-test": ("headrace.tools.producer_perf_test", "measure how fast records are produced"),
     "consumer-perf-test": ("headrace.tools.consumer_perf_test", "measure how fast records are consumed"),
     "configs": ("headrace.tools.configs", "look at and change settings of topics, brokers and groups"),
+    "consumer-groups": ("headrace.tools.consumer_groups", "look at consumer groups, reset their offsets, delete them"),
     "delete-records": ("headrace.tools.delete_records", "delete the oldest records of partitions"),
     "get-offsets": ("headrace.tools.get_offsets", "show where partitions begin and end"),
     "log-dirs": ("headrace.tools.log_dirs", "show what partitions take on the disks of brokers"),
