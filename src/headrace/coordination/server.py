@@ -4,6 +4,8 @@ A connection has a :class:`Dialog`, which is given whole frames. A frame may be 
 ``jute.maxbuffer``); one that says it is longer, or that cannot be understood, ends its connection with one line in the
 log, and disturbs nobody else. What was received and not yet handled is at most a frame and one read of the socket.
 
+Replies to requests that came together leave together, in one write to the socket.
+
 A client that does not read its replies is not read from either, until it does. Events of its watches go on to collect;
 when ``MAX_UNSENT_BYTES`` have, the connection is dropped. Its session is not: it may come back.
 """
@@ -26,6 +28,7 @@ logger = getLogger(__name__)
 #: ZooKeeper's jute.maxbuffer.
 MAX_FRAME_BYTES = 0xFFFFF
 MAX_UNSENT_BYTES = 16 * 1024 * 1024
+_WRITE_AT_BYTES = 64 * 1024
 _LENGTH = Struct(">i")
 
 
@@ -71,11 +74,14 @@ class _Connection(asyncio.Protocol):
         self._pending = bytearray()
         self._is_begun = False
         self._is_held_up = False
+        self._is_handling = False
+        self._unwritten: list[bytes] = []
+        self._unwritten_bytes = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername") or ("?", 0)
-        self._dialog = Dialog(self._service, f"{peer[0]}:{peer[1]}", self._send, self._transport.close)
+        self._dialog = Dialog(self._service, f"{peer[0]}:{peer[1]}", self._send, self._close)
         self._connections.add(self)
 
     def data_received(self, data: bytes) -> None:
@@ -98,23 +104,32 @@ class _Connection(asyncio.Protocol):
             self._handle_pending()
 
     def _handle_pending(self) -> None:
-        pending, position = self._pending, 0
+        pending = self._pending
         if not self._is_begun and len(pending) >= WORD_BYTES:
             self._is_begun = True
             if self._answer_word(bytes(pending[:WORD_BYTES])):
                 return
+        self._is_handling = True
         try:
-            while self._dialog.is_open and not self._is_held_up:
-                end = self._frame_end(pending, position)
-                if end is None:
-                    break
-                self._dialog.receive(bytes(pending[position + _LENGTH.size : end]))
-                position = end
+            del pending[: self._handle_frames(pending)]
+            self._write()
         except Malformed as error:
             self._give_up(str(error))
         except OSError as error:
             self._give_up(f"its session cannot be written: {error}")
-        del pending[:position]
+        finally:
+            self._is_handling = False
+
+    def _handle_frames(self, pending: bytearray) -> int:
+        """Handles what is whole; where that ends."""
+        position = 0
+        while self._dialog.is_open and not self._is_held_up:
+            end = self._frame_end(pending, position)
+            if end is None:
+                break
+            self._dialog.receive(bytes(pending[position + _LENGTH.size : end]))
+            position = end
+        return position
 
     def _frame_end(self, pending: bytearray, start: int) -> int | None:
         """Where the frame at ``start`` ends; None until it is whole."""
@@ -130,15 +145,29 @@ class _Connection(asyncio.Protocol):
         answer = WORDS.get(word)
         if answer is None:
             return False
-        self._transport.write(answer(self._service).encode())
+        self._send(answer(self._service).encode())
         self._dialog.disconnect()
         return True
 
     def _send(self, frame: bytes) -> None:
-        self._transport.write(frame)
+        self._unwritten.append(frame)
+        self._unwritten_bytes += len(frame)
+        if not self._is_handling or self._unwritten_bytes >= _WRITE_AT_BYTES:
+            self._write()
+
+    def _write(self) -> None:
+        if not self._unwritten:
+            return
+        self._transport.write(b"".join(self._unwritten))
+        self._unwritten.clear()
+        self._unwritten_bytes = 0
         if self._transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
             logger.warning("closing the connection of %s: it does not read what it is sent", self._dialog.peer)
             self.drop()
+
+    def _close(self) -> None:
+        self._write()
+        self._transport.close()
 
     def _give_up(self, reason: str) -> None:
         logger.warning("closing the connection of %s: %s", self._dialog.peer, reason)
@@ -146,5 +175,4 @@ class _Connection(asyncio.Protocol):
 
     def drop(self) -> None:
         self._dialog.lost()
-        self._pending.clear()
         self._transport.abort()
