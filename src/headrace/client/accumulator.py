@@ -16,10 +16,11 @@ A batch at the head of its queue is ready when any of these holds:
 unless it is backing off (it failed, and its time to try again has not come) or its partition is muted (one batch in
 flight at most, so that a retry reorders nothing).
 
-A batch that is full need not close. Where more batches of its partition wait or are in flight than may be in flight,
-it has to wait for an answer anyway; so it grows on, by ``batch.size`` at a time, each reserved from the pool, until
-it is drained. A broker takes one batch a partition and request: were none larger than ``batch.size``, a partition
-would get at most ``max.in.flight.requests.per.connection`` of them a round trip, however much there is to send.
+A batch that is full need not close. Where its broker has as many requests in flight as it may, or more batches of its
+partition wait than would fill them, it has to wait for an answer anyway; so it grows on, by ``batch.size`` at a time,
+each reserved from the pool, until it is drained. A broker takes one batch a partition and request: were none larger
+than ``batch.size``, a partition would get at most ``max.in.flight.requests.per.connection`` of them a round trip,
+however much there is to send.
 
 Sequences of an idempotent producer are given when a batch is first drained, and kept for its retries: the broker
 knows by them what it has already (``partition_queue.py``). A batch that comes back goes to the front again, before
@@ -175,7 +176,8 @@ class Accumulator:
         if batch.limit_bytes + self.options.batch_size_bytes > self.options.most_batch_bytes:
             return False
         queue = self.queues[batch.topic, batch.partition]
-        has_to_wait = len(queue.batches) + len(queue.in_flight) > self.options.max_in_flight
+        is_many = len(queue.batches) + len(queue.in_flight) > self.options.max_in_flight
+        has_to_wait = is_many or (queue.lane is not None and queue.lane.is_full)
         return has_to_wait and batch.topic not in self._topics_with_limits
 
     def _grow(

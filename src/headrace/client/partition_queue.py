@@ -21,10 +21,29 @@ Producer = tuple[int, int]
 NO_PRODUCER: Producer = (NO_PRODUCER_ID, -1)
 
 
+class Lane:
+    """The requests that are on their way to a broker: ``is_full`` says that it takes no more."""
+
+    __slots__ = ("_count", "_most", "is_full")
+
+    def __init__(self, most: int) -> None:
+        self._count = 0
+        self._most = most
+        self.is_full = False
+
+    def enter(self) -> None:
+        self._count += 1
+        self.is_full = self._count >= self._most
+
+    def leave(self) -> None:
+        self._count -= 1
+        self.is_full = False
+
+
 class PartitionQueue:
     __slots__ = (
-        "batches", "doubtful_count", "in_flight", "is_admitted", "is_muted", "must_renumber", "next_sequence",
-        "partition", "producer", "topic",
+        "batches", "doubtful_count", "in_flight", "is_admitted", "is_muted", "lane", "must_renumber",
+        "next_sequence", "partition", "producer", "topic",
     )  # fmt: skip
 
     def __init__(self, topic: str, partition: int, *, is_admitted: bool = True) -> None:
@@ -34,6 +53,8 @@ class PartitionQueue:
         #: Drained and not done, oldest first; with sequences, also those that wait here to be sent again.
         self.in_flight: list[ProducerBatch] = []
         self.is_muted = False
+        #: The way to the broker that leads the partition, as far as it is known.
+        self.lane: Lane | None = None
         #: Whether the transaction has the partition; without transactions always.
         self.is_admitted = is_admitted
         #: Whose numbers ``next_sequence`` goes on with.

@@ -30,6 +30,7 @@ from headrace.client.connection import Connection
 from headrace.client.delivery import tell
 from headrace.client.errors import HeadraceError, UnsupportedByBroker
 from headrace.client.named_tasks import NamedTasks
+from headrace.client.partition_queue import Lane
 from headrace.client.partitioners import Partitioner, SlowLeaders
 from headrace.client.producer_batch import ProducerBatch
 from headrace.client.producer_identity import ask_producer_id
@@ -95,7 +96,7 @@ class Sender:
         self._is_woken = False
         self._is_stopped = False
         self._connections: dict[int, Connection] = {}
-        self._in_flight: dict[int, int] = {}
+        self._lanes: dict[int, Lane] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms = 0.0
         self._flush_waiters: list[tuple[int, asyncio.Future[None]]] = []
@@ -184,7 +185,7 @@ class Sender:
                 drained = self._drain(node_id, now_ms)
                 if drained is not None:
                     requests.append(drained)
-                    has_room = has_room or self._in_flight.get(node_id, 0) < self._max_in_flight
+                    has_room = has_room or not self._lanes[node_id].is_full
         if is_stale:
             self._tasks.start("metadata", self._refresh)
 
@@ -214,8 +215,10 @@ class Sender:
     def _drain(self, node_id: int, now_ms: int) -> tuple[int, Connection, list[ProducerBatch]] | None:
         """One request for a node, if it takes one more."""
         connection = self._connections.get(node_id)
-        in_flight = self._in_flight.get(node_id, 0)
-        if connection is None or connection.is_closed or in_flight >= self._max_in_flight:
+        lane = self._lanes.get(node_id)
+        if lane is None:
+            lane = self._lanes[node_id] = Lane(self._max_in_flight)
+        if connection is None or connection.is_closed or lane.is_full:
             if connection is None or connection.is_closed:
                 self._tasks.start(f"a connection to broker {node_id}", partial(self._connect, node_id))
             self.slow_leaders.ready(node_id, now_ms, is_drained=False)
@@ -229,7 +232,7 @@ class Sender:
             for batch in batches:
                 accumulator.mute(batch.topic, batch.partition)
         if self._acks:
-            self._in_flight[node_id] = in_flight + 1
+            lane.enter()
         return node_id, connection, batches
 
     def _partitions_led_by(self, node_id: int) -> Sequence[tuple[str, int]]:
@@ -237,10 +240,11 @@ class Sender:
         if self._topics_seen is not metadata.topics or self._queues_seen != len(queues):
             self._topics_seen, self._queues_seen = metadata.topics, len(queues)
             self._partitions_of = {}
-            for topic, partition in queues:
+            for (topic, partition), queue in queues.items():
                 leader_id = self._leader_of(topic, partition)
                 if leader_id is not None:
                     self._partitions_of.setdefault(leader_id, []).append((topic, partition))
+                    queue.lane = self._lanes.setdefault(leader_id, Lane(self._max_in_flight))
         return self._partitions_of.get(node_id, ())
 
     def _tell_load(self, now_ms: int) -> None:
@@ -272,7 +276,8 @@ class Sender:
             version = connection.version_of(Api.PRODUCE, most)
         except UnsupportedByBroker as error:
             self.fatal = error
-            self._in_flight[node_id] -= self._acks != 0
+            if self._acks:
+                self._lanes[node_id].leave()
             self._failed(node_id, batches, error)
             return
         answer = connection.send(Api.PRODUCE, version, fields, expects_answer=self._acks != 0)
@@ -291,7 +296,7 @@ class Sender:
 
     def _answered(self, node_id: int, batches: list[ProducerBatch], future: asyncio.Future[Any]) -> None:
         if self._acks:
-            self._in_flight[node_id] -= 1
+            self._lanes[node_id].leave()
         self.wake()
         error = future.exception()
         if error is not None:
