@@ -82,7 +82,7 @@ class Catalog:
         table_name: str | None = None,
         connection: Connection | None = None,
     ) -> Version:
-        """The next version, in state ``starting``, wanted to run. A number is not given twice, also if its version was dropped."""
+        """The next version, in state ``starting``, wanted to run. Numbers of dropped versions are not given again."""
         now_ms = self._clock.wall_ms()
         with self._writing(connection) as writer:
             number = self.lock_view(writer, view).last_version + 1

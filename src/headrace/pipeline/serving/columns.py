@@ -48,15 +48,19 @@ def column_type(field: pa.Field, *, exact: bool = False) -> TypeEngine[Any]:
     kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
     if pa.types.is_decimal(kind):
         numeric = sqlalchemy.Numeric(kind.precision, kind.scale)
-        return numeric.with_variant(sqlalchemy.Text(), "sqlite") if exact else numeric
+        return _text_in_sqlite(numeric) if exact else numeric
     if pa.types.is_timestamp(kind):
-        return sqlalchemy.TIMESTAMP(timezone=kind.tz is not None)
+        return _text_in_sqlite(sqlalchemy.TIMESTAMP(timezone=kind.tz is not None))
     if pa.types.is_nested(kind):
         return sqlalchemy.JSON().with_variant(JSONB(), "postgresql")
     for is_of_kind, made in _TYPES:
         if is_of_kind(kind):
             return made
     raise UnsuitableSchema(f"column {field.name!r} is of type {kind}, which no table can hold: cast it in the query")
+
+
+def _text_in_sqlite(kind: TypeEngine[Any]) -> TypeEngine[Any]:
+    return kind.with_variant(sqlalchemy.Text(), "sqlite")
 
 
 _TYPES: tuple[tuple[Callable[[pa.DataType], bool], TypeEngine[Any]], ...] = (
@@ -69,8 +73,8 @@ _TYPES: tuple[tuple[Callable[[pa.DataType], bool], TypeEngine[Any]], ...] = (
     (pa.types.is_float64, sqlalchemy.Double()),
     (lambda kind: _is_text(kind) or pa.types.is_null(kind), sqlalchemy.Text()),
     (lambda kind: _is_binary(kind), sqlalchemy.LargeBinary()),
-    (pa.types.is_date, sqlalchemy.Date()),
-    (pa.types.is_time, sqlalchemy.Time()),
+    (pa.types.is_date, _text_in_sqlite(sqlalchemy.Date())),
+    (pa.types.is_time, _text_in_sqlite(sqlalchemy.Time())),
     (pa.types.is_duration, sqlalchemy.BigInteger()),
 )
 

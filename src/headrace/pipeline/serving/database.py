@@ -63,7 +63,6 @@ class Database:
         self._prepare()
         with self._connected(self._reader) as connection, connection.begin() as transaction:
             if not self.is_sqlite:
-                connection.exec_driver_sql("SET TRANSACTION READ ONLY")
                 postgresql_dialect.enter_gate(connection)
             yield connection
             transaction.rollback()

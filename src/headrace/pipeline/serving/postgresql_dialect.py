@@ -44,10 +44,11 @@ _CREATION_LOCK = 4_831_002
 
 
 def open_engine(url: URL, *, read_only: bool) -> Engine:
-    isolation = "REPEATABLE READ" if read_only else "READ COMMITTED"
+    """Readers have one snapshot for a whole transaction, and the server lets them change nothing."""
     engine = create_engine(
         url,
-        isolation_level=isolation,
+        isolation_level="REPEATABLE READ" if read_only else "READ COMMITTED",
+        execution_options={"postgresql_readonly": True} if read_only else {},
         pool_pre_ping=True,  # a database that was restarted meanwhile is no error
         pool_size=8,
         max_overflow=24,
@@ -61,6 +62,14 @@ def open_engine(url: URL, *, read_only: bool) -> Engine:
         connection.autocommit = True
         connection.execute("SET TIME ZONE 'UTC'")
         connection.autocommit = was
+
+    @event.listens_for(engine, "reset")
+    def _give_back(connection: psycopg.Connection, _record: object, _state: object) -> None:
+        # What a user's SELECT locked for the session would otherwise stay locked as long as the pool lives.
+        connection.rollback()
+        if read_only:
+            connection.execute("SELECT pg_advisory_unlock_all()")
+            connection.rollback()
 
     return engine
 

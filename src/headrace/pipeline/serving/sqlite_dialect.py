@@ -10,6 +10,7 @@ A crash leaves the WAL beside the file; whoever opens it next reads it up to the
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,10 +31,15 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def open_engine(path: Path, *, read_only: bool, busy_timeout_ms: int, parse_types: bool = False) -> Engine:
+# Only connections that ask for it use these: SQLite itself keeps a boolean as a number and JSON as text.
+sqlite3.register_converter("BOOLEAN", lambda value: value != b"0")
+sqlite3.register_converter("JSON", json.loads)
+
+
+def open_engine(path: Path, *, read_only: bool, busy_timeout_ms: int, for_queries: bool = False) -> Engine:
     """An engine whose transactions begin as they should: IMMEDIATE to write, deferred to read.
 
-    :param parse_types: booleans and JSON come back as such, where SQLite says of which type a column is.
+    :param for_queries: of users: booleans and JSON come back as such, where SQLite knows of which type a column is.
     """
     begin = "BEGIN" if read_only else "BEGIN IMMEDIATE"
     source = f"file:{quote(str(path))}?mode={'ro' if read_only else 'rwc'}"
@@ -45,7 +51,8 @@ def open_engine(path: Path, *, read_only: bool, busy_timeout_ms: int, parse_type
             timeout=busy_timeout_ms / 1000,
             check_same_thread=False,  # the pool gives a connection to one thread at a time
             isolation_level=None,
-            detect_types=sqlite3.PARSE_DECLTYPES if parse_types else 0,
+            detect_types=sqlite3.PARSE_DECLTYPES if for_queries else 0,
+            cached_statements=0 if for_queries else 128,  # a cached statement is not shown to the authorizer
         )
         for pragma in _READER_PRAGMAS if read_only else _WRITER_PRAGMAS:
             connection.execute(f"PRAGMA {pragma}")

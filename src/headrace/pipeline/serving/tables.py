@@ -105,6 +105,8 @@ def repoint_view(connection: Connection, name: str, select_sql: str) -> None:
     def switch() -> None:
         connection.exec_driver_sql(_driver_sql(connection, f"DROP VIEW IF EXISTS {quoted(name)}"))
         connection.exec_driver_sql(_driver_sql(connection, f"CREATE VIEW {quoted(name)} AS {select_sql}"))
+        # SQLite looks at what a view reads only when it is read: better here than in front of a reader.
+        connection.exec_driver_sql(_driver_sql(connection, f"SELECT * FROM {quoted(name)} LIMIT 0"))
 
     _switch(connection, name, switch)
 

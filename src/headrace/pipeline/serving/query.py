@@ -1,0 +1,276 @@
+"""SQL for readers: one statement that reads, within limits, with the offsets as of which its answer holds.
+
+Nothing can be changed, by construction and not by looking at the text. SQLite: the file is opened with ``mode=ro``, the
+connection is ``query_only``, and an authorizer lets through SELECT, READ, functions and recursion only. PostgreSQL: the
+transaction is READ ONLY, and the statement is the query of a cursor, which takes nothing but queries. A role that may
+only SELECT is still the right one for a server that strangers reach: functions such as pg_terminate_backend are no
+writes.
+
+Time is limited by SQLite's progress handler and by ``statement_timeout``; rows are fetched up to the limit, and no
+more. The answer and its :class:`AsOf` come from one snapshot. Which views a statement has read is known from the
+authorizer, and in PostgreSQL from the locks that it holds.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+
+import psycopg
+from sqlalchemy import Connection, inspect, select
+from sqlalchemy.exc import DBAPIError, NoSuchTableError
+
+from headrace.pipeline.serving import postgresql_dialect, sqlite_dialect
+from headrace.pipeline.serving.catalog_tables import PROGRESS, VERSIONS, VIEWS, Offsets, parse_offsets
+from headrace.pipeline.serving.errors import (
+    DatabaseUnreachable,
+    NotReadOnly,
+    QueryError,
+    QueryTimeout,
+    UnknownView,
+)
+from headrace.pipeline.serving.location import parse_url
+from headrace.runtime.clock import Clock, SystemClock
+
+DEFAULT_LIMIT = 1000
+DEFAULT_TIMEOUT_MS = 30_000
+_BUSY_TIMEOUT_MS = 10_000
+#: Of one value; SQL can make large ones out of nothing.
+_MAX_VALUE_BYTES = 64 << 20
+#: How many steps of SQLite's machine pass between two looks at the clock: about a millisecond.
+_STEPS_A_LOOK = 10_000
+
+_ONLY_READING = "only reading is possible here: one SELECT, VALUES or WITH"
+_ONE_STATEMENT = "one statement at a time: leave out what follows the first semicolon"
+
+
+@dataclass(frozen=True, slots=True)
+class AsOf:
+    """Up to which offsets the rows of a view count, and how old that is."""
+
+    view: str
+    version: int
+    offsets: Offsets
+    updated_ms: int
+    age_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    columns: list[str]
+    rows: list[tuple[object, ...]]
+    is_truncated: bool
+    as_of: list[AsOf]
+
+
+@dataclass(frozen=True, slots=True)
+class ViewSummary:
+    name: str
+    architecture: str
+    serving_version: int | None
+    state: str | None
+    columns: dict[str, str]
+    as_of: AsOf | None
+
+
+class QueryService:
+    """Answers from one database; may be used by many threads."""
+
+    def __init__(self, url: str, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        parsed = parse_url(url)
+        self.name = parsed.render_as_string(hide_password=True)
+        self._path = Path(parsed.database or "") if parsed.drivername == "sqlite" else None
+        if self._path is None:
+            self._engine = postgresql_dialect.open_engine(parsed, read_only=True)
+        else:
+            self._engine = sqlite_dialect.open_engine(
+                self._path, read_only=True, busy_timeout_ms=_BUSY_TIMEOUT_MS, for_queries=True
+            )
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    def query(self, sql: str, *, limit: int = DEFAULT_LIMIT, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> Answer:
+        """The first ``limit`` rows.
+
+        :raises QueryError: if it is not answered: it is wrong, would change something, or takes too long.
+        :raises DatabaseUnreachable: if the database is not to be had.
+        """
+        if not re.sub(r"--[^\n]*|/\*.*?\*/|[\s;]", "", sql, flags=re.DOTALL):
+            raise QueryError("there is no statement")
+        ask = _ask_postgresql if self._path is None else _ask_sqlite
+        with self._snapshot() as connection:
+            try:
+                columns, rows, touched = ask(connection, sql, limit + 1, timeout_ms, self._clock)
+            except QueryError as error:
+                raise self._with_hint(error) from None
+            as_of = self._as_of(connection, touched)
+        return Answer(columns, rows[:limit], len(rows) > limit, as_of)
+
+    def views(self) -> list[ViewSummary]:
+        with self._snapshot() as connection:
+            known = {found.view: found for found in self._as_of(connection, None)}
+            states = {(row.view, row.version): row.state for row in connection.execute(VERSIONS.select())}
+            return [
+                ViewSummary(
+                    row.name,
+                    row.architecture,
+                    row.serving_version,
+                    states.get((row.name, row.serving_version)),
+                    _columns(connection, row.name),
+                    known.get(row.name),
+                )
+                for row in connection.execute(VIEWS.select().order_by(VIEWS.c.name)).fetchall()
+            ]
+
+    def _as_of(self, connection: Connection, names: Collection[str] | None) -> list[AsOf]:
+        now_ms = self._clock.wall_ms()
+        serving = (PROGRESS.c.view == VIEWS.c.name) & (PROGRESS.c.version == VIEWS.c.serving_version)
+        query = select(PROGRESS).join(VIEWS, serving).order_by(PROGRESS.c.view)
+        if names is not None:
+            query = query.where(VIEWS.c.name.in_(names))
+        return [
+            AsOf(row.view, row.version, parse_offsets(row.offsets), row.updated_ms, max(0, now_ms - row.updated_ms))
+            for row in connection.execute(query)
+        ]
+
+    @contextmanager
+    def _snapshot(self) -> Iterator[Connection]:
+        if self._path is not None and not self._path.exists():
+            raise DatabaseUnreachable(f"there is no serving database at {self._path}: 'headrace views run' makes it")
+        try:
+            connection = self._engine.connect()
+        except DBAPIError as error:
+            raise DatabaseUnreachable(f"cannot open {self.name}: {' '.join(str(error.orig).split())}") from None
+        with connection, connection.begin() as transaction:
+            try:
+                if self._path is None:
+                    postgresql_dialect.enter_gate(connection)
+                else:
+                    connection.execute(select(VIEWS.c.name).limit(1))
+            except DBAPIError as error:
+                raise UnknownView(f"there are no Headrace views in {self.name} ({_first_line(error)})") from None
+            yield connection
+            transaction.rollback()
+
+    def _with_hint(self, error: QueryError) -> QueryError:
+        missing = re.search(r'no such table: (\S+)|relation "([^"]+)" does not exist', str(error))
+        if missing is None:
+            return error
+        with self._snapshot() as connection:
+            names = list(connection.scalars(select(VIEWS.c.name).order_by(VIEWS.c.name)))
+        near = get_close_matches(missing[1] or missing[2], names, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"the views are: {', '.join(names) or 'none yet'}"
+        return type(error)(f"{error}; {hint}")
+
+
+Asked = tuple[list[str], list[tuple[object, ...]], set[str]]
+
+
+# ----------------------------------------------------------------------------------------------------------- SQLite
+
+
+def _ask_sqlite(connection: Connection, sql: str, limit: int, timeout_ms: int, clock: Clock) -> Asked:
+    raw = sqlite_dialect.driver(connection)
+    touched: set[str] = set()
+    deadline_ms = clock.monotonic_ms() + timeout_ms
+    raw.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_VALUE_BYTES)
+    raw.set_authorizer(_authorizer(touched))
+    raw.set_progress_handler(lambda: clock.monotonic_ms() >= deadline_ms, _STEPS_A_LOOK)
+    cursor = raw.cursor()
+    try:
+        cursor.execute(sql)
+        rows = cursor.fetchmany(limit)
+        columns = [description[0] for description in cursor.description or ()]
+    except (sqlite3.Error, sqlite3.Warning, UnicodeError) as error:
+        raise _sqlite_error(error, timeout_ms) from None
+    finally:
+        cursor.close()
+        raw.set_progress_handler(None, 0)
+        raw.set_authorizer(None)
+    return columns, rows, touched
+
+
+_ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
+
+
+def _authorizer(touched: set[str]) -> Callable[[int, str | None, str | None, str | None, str | None], int]:
+    def authorize(action: int, first: str | None, second: str | None, _: str | None, through: str | None) -> int:
+        if action == sqlite3.SQLITE_READ:
+            touched.update(name for name in (first, through) if name)
+        if action == sqlite3.SQLITE_FUNCTION and second == "load_extension":
+            return sqlite3.SQLITE_DENY
+        return sqlite3.SQLITE_OK if action in _ALLOWED else sqlite3.SQLITE_DENY
+
+    return authorize
+
+
+def _sqlite_error(error: Exception, timeout_ms: int) -> QueryError:
+    text = str(error)
+    if "interrupted" in text:
+        return _too_slow(timeout_ms)
+    if "one statement at a time" in text:
+        return NotReadOnly(_ONE_STATEMENT)
+    if "not authorized" in text or "prohibited" in text or "readonly" in text:
+        return NotReadOnly(_ONLY_READING)
+    return QueryError(text)
+
+
+# ------------------------------------------------------------------------------------------------------- PostgreSQL
+
+_LOCKED_VIEWS = b"""SELECT relname FROM pg_locks JOIN pg_class ON pg_class.oid = relation
+    WHERE pid = pg_backend_pid() AND locktype = 'relation' AND relkind = 'v'"""
+
+
+def _ask_postgresql(connection: Connection, sql: str, limit: int, timeout_ms: int, _: Clock) -> Asked:
+    if not re.match(r"(--[^\n]*\n|/\*.*?\*/|[\s(])*(SELECT|WITH|VALUES|TABLE)\b", sql, re.IGNORECASE | re.DOTALL):
+        raise NotReadOnly(_ONLY_READING)  # PostgreSQL refuses it too, with a message about a cursor
+    raw = postgresql_dialect.driver(connection)
+    try:
+        raw.execute(f"SET LOCAL statement_timeout = {timeout_ms}".encode())
+        raw.execute(f"SET LOCAL idle_in_transaction_session_timeout = {timeout_ms + 60_000}".encode())
+        with raw.cursor(name="headrace_query") as cursor:
+            cursor.execute(sql.encode())
+            rows = cursor.fetchmany(limit)
+            columns = [description.name for description in cursor.description or ()]
+        touched = {row[0] for row in raw.execute(_LOCKED_VIEWS).fetchall()}
+    except psycopg.Error as error:
+        raise _postgresql_error(error, timeout_ms) from None
+    return columns, rows, touched
+
+
+def _postgresql_error(error: psycopg.Error, timeout_ms: int) -> QueryError:
+    text = error.diag.message_primary or str(error)
+    if isinstance(error, psycopg.errors.QueryCanceled):
+        return _too_slow(timeout_ms)
+    if "multiple commands" in text:
+        return NotReadOnly(_ONE_STATEMENT)
+    if isinstance(error, psycopg.errors.ReadOnlySqlTransaction) or text.startswith("DECLARE CURSOR must not"):
+        return NotReadOnly(_ONLY_READING)
+    hint = error.diag.message_hint
+    return QueryError(f"{text} ({hint})" if hint else text)
+
+
+def _too_slow(timeout_ms: int) -> QueryTimeout:
+    return QueryTimeout(
+        f"the query ran for more than {timeout_ms} ms and was stopped: ask for less, or allow more time"
+    )
+
+
+def _columns(connection: Connection, view: str) -> dict[str, str]:
+    """None as long as no version serves."""
+    try:
+        found = inspect(connection).get_columns(view)
+    except NoSuchTableError:
+        return {}
+    return {column["name"]: column["type"].compile(connection.dialect) for column in found}
+
+
+def _first_line(error: DBAPIError) -> str:
+    return str(error.orig).split("\n")[0]

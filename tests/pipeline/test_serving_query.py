@@ -1,0 +1,238 @@
+"""Queries: right, read-only by construction, limited in rows and time, with what they are as of."""
+
+import threading
+
+import pyarrow as pa
+import pytest
+
+from headrace.pipeline.serving.catalog import Catalog, Event, Progress
+from headrace.pipeline.serving.database import Database
+from headrace.pipeline.serving.errors import (
+    NotReadOnly,
+    QueryError,
+    QueryTimeout,
+    ServingError,
+)
+from headrace.pipeline.serving.query import AsOf, QueryService
+from headrace.pipeline.serving.tables import create_table, data_table, select_all
+from headrace.testing import ManualClock
+
+SCHEMA = pa.schema([("page", pa.string()), ("clicks", pa.int64()), ("popular", pa.bool_())])
+#: A query that does not end by itself in a lifetime.
+ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT count(*) FROM n"
+
+
+@pytest.fixture
+def clock():
+    return ManualClock(wall_ms=1_000_000)
+
+
+@pytest.fixture
+def pages(database, clock):
+    """A view of three pages, as of two partitions."""
+    catalog = Catalog(database, clock)
+    catalog.create_view("pages", "kappa", "h")
+    catalog.add_version("pages", {}, "h")
+    table = data_table("pages__v1", SCHEMA, ["page"])
+    rows = pa.table([["a", "b", None], [1, 2, 3], [True, False, None]], schema=SCHEMA)
+    for event in (Event.STARTED, Event.CAUGHT_UP):
+        catalog.set_state("pages", 1, event)
+    with database.begin() as connection:
+        create_table(connection, table)
+        database.upsert(connection, table, rows, batch_id=1)
+        catalog.set_progress(connection, Progress("pages", 1, 1, {"clicks": {0: 4, 1: 2}}))
+        catalog.switch(connection, "pages", 1, select_all(table))
+    return table
+
+
+@pytest.fixture
+def service(database_url, clock, pages):
+    opened = QueryService(database_url, clock)
+    yield opened
+    opened.close()
+
+
+def test_an_answer_has_columns_rows_and_what_it_is_as_of(service, clock):
+    clock.advance(250)
+    answer = service.query("SELECT * FROM pages ORDER BY clicks")
+    assert answer.columns == ["page", "clicks", "popular"]
+    assert answer.rows == [("a", 1, True), ("b", 2, False), (None, 3, None)]
+    assert not answer.is_truncated
+    assert answer.as_of == [AsOf("pages", 1, {"clicks": {0: 4, 1: 2}}, updated_ms=1_000_000, age_ms=250)]
+
+
+@pytest.mark.parametrize(
+    ("sql", "views"),
+    [
+        ("SELECT count(*) FROM pages", ["pages"]),
+        ("SELECT 1 FROM (SELECT * FROM pages) AS p JOIN pages AS q ON p.page = q.page;", ["pages"]),
+        ("WITH p AS (SELECT * FROM PAGES) SELECT max(clicks) FROM p -- all of them", ["pages"]),
+        ("VALUES (1), (2)", []),
+        ("SELECT 'pages'", []),
+    ],
+)
+def test_only_the_views_that_were_read_are_told(service, sql, views):
+    for _ in range(2):  # the second time from whatever a driver keeps
+        assert [as_of.view for as_of in service.query(sql).as_of] == views
+
+
+def test_percent_signs_are_just_that(service):
+    assert service.query("SELECT page FROM pages WHERE page LIKE 'a%'").rows == [("a",)]
+
+
+def test_more_rows_than_the_limit_are_left_out_and_that_is_told(service):
+    answer = service.query("SELECT clicks FROM pages ORDER BY 1", limit=2)
+    assert (answer.rows, answer.is_truncated) == ([(1,), (2,)], True)
+    assert not service.query("SELECT clicks FROM pages", limit=3).is_truncated
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "DELETE FROM pages__v1",
+        "INSERT INTO pages__v1 (page, _key, _batch_id) VALUES ('x', 'x', 1)",
+        "UPDATE headrace_views SET name = 'x'",
+        "DROP VIEW pages",
+        "CREATE TABLE x (y int)",
+        "CREATE TEMP TABLE x (y int)",
+        "SELECT 1; DROP VIEW pages",
+        "SELECT 1; SELECT 2",
+        "; DROP VIEW pages",
+        "COMMIT",
+        "BEGIN",
+        "VACUUM",
+        "PRAGMA query_only = OFF",
+        "ATTACH 'x.db' AS x",
+        "WITH gone AS (DELETE FROM pages__v1 RETURNING *) SELECT * FROM gone",
+        "SET TRANSACTION READ WRITE",
+        "COPY pages__v1 TO PROGRAM 'true'",
+        "SELECT * INTO x FROM pages",
+        "SELECT * FROM pages__v1 FOR UPDATE",
+        "SELECT set_config('transaction_read_only', 'off', false)",
+        "SELECT load_extension('x')",
+        "EXECUTE x",
+        "SELECT * FROM nextval('x')",
+    ],
+)
+def test_nothing_can_be_changed(service, database, sql):
+    with pytest.raises(QueryError):
+        service.query(sql)
+    assert len(service.query("SELECT * FROM pages").rows) == 3
+    with database.begin() as connection:
+        names = connection.dialect.get_table_names(connection)
+    assert "x" not in names
+
+
+@pytest.mark.parametrize("sql", ["DELETE FROM pages__v1", "DROP VIEW pages", "CREATE TABLE x (y int)"])
+def test_a_write_is_told_what_is_possible(service, sql):
+    with pytest.raises(NotReadOnly, match="only reading is possible here: one SELECT, VALUES or WITH"):
+        service.query(sql)
+
+
+def test_several_statements_are_told_so(service):
+    with pytest.raises(NotReadOnly, match="one statement at a time"):
+        service.query("SELECT 1; DELETE FROM pages__v1")
+
+
+def test_a_setting_does_not_outlive_its_query(postgresql_url):
+    database = Database(postgresql_url)
+    Catalog(database)
+    service = QueryService(postgresql_url)
+    service.query("SELECT set_config('work_mem', '99MB', false), pg_advisory_lock(7)")
+    assert service.query("SELECT current_setting('work_mem')").rows != [("99MB",)]
+    held = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 7"
+    assert service.query(held).rows == [(0,)]
+    service.close()
+    database.close()
+
+
+@pytest.mark.parametrize("sql", ["", " ; ", "-- nothing", "/* nothing\n */"])
+def test_no_statement_is_told_so(service, sql):
+    with pytest.raises(QueryError, match="there is no statement"):
+        service.query(sql)
+
+
+class ImpatientClock(ManualClock):
+    def monotonic_ms(self):
+        self.advance(10)
+        return super().monotonic_ms()
+
+
+def test_a_query_that_takes_too_long_is_stopped(service, database_url, clock):
+    impatient = QueryService(database_url, ImpatientClock())  # SQLite's; PostgreSQL has its own
+    with pytest.raises(QueryTimeout, match="more than 60 ms"):
+        impatient.query(ENDLESS, timeout_ms=60)
+    assert len(impatient.query("SELECT * FROM pages").rows) == 3
+    impatient.close()
+
+
+def test_a_view_that_is_not_there_has_a_neighbour(service):
+    with pytest.raises(QueryError, match=r"did you mean pages\?"):
+        service.query("SELECT * FROM pagez")
+    with pytest.raises(QueryError, match="the views are: pages"):
+        service.query("SELECT * FROM customers")
+
+
+def test_an_error_of_the_database_is_told(service):
+    with pytest.raises(QueryError, match="nope"):
+        service.query("SELECT nope FROM pages")
+    with pytest.raises(QueryError, match=r"(?i)syntax"):
+        service.query("SELECT FROM WHERE")
+
+
+def test_the_views_are_listed_with_their_columns(service, database, clock):
+    Catalog(database, clock).create_view("users", "lambda", "h")
+    found = {view.name: view for view in service.views()}
+    assert list(found) == ["pages", "users"]
+    assert found["pages"].columns == {"page": "TEXT", "clicks": "BIGINT", "popular": "BOOLEAN"}
+    assert (found["pages"].serving_version, found["pages"].state) == (1, "serving")
+    assert found["pages"].as_of is not None
+    assert (found["users"].columns, found["users"].as_of, found["users"].state) == ({}, None, None)
+
+
+def test_an_answer_and_its_offsets_are_of_one_moment(service, database, pages, clock):
+    """A writer commits rows and offsets together, many times; no reader sees one without the other."""
+    catalog = Catalog(database, clock)
+    stop = threading.Event()
+
+    def write():
+        for batch in range(2, 60):
+            with database.begin() as connection:
+                rows = pa.table([["a"], [batch], [True]], schema=SCHEMA)
+                database.upsert(connection, pages, rows, batch_id=batch)
+                catalog.set_progress(connection, Progress("pages", 1, batch, {"clicks": {0: batch}}))
+        stop.set()
+
+    with database.begin() as connection:
+        catalog.set_progress(connection, Progress("pages", 1, 1, {"clicks": {0: 1}}))
+    writer = threading.Thread(target=write)
+    writer.start()
+    seen = set()
+    while not stop.is_set():
+        answer = service.query("SELECT clicks FROM pages WHERE page = 'a'")
+        assert answer.rows == [(answer.as_of[0].offsets["clicks"][0],)]
+        seen.add(answer.rows[0][0])
+    writer.join()
+    assert seen
+
+
+def test_a_database_without_views_is_told(database_url):
+    service = QueryService(database_url)
+    with pytest.raises(ServingError, match=r"there is no serving database at|there are no Headrace views in"):
+        service.query("SELECT 1")
+    service.close()
+
+
+def test_a_file_that_is_no_database_is_told(tmp_path):
+    path = tmp_path / "views.db"
+    path.write_bytes(b"not a database" * 100)
+    service = QueryService(f"sqlite:///{path}")
+    with pytest.raises(ServingError):
+        service.query("SELECT 1")
+    service.close()
+
+
+def test_values_cannot_be_made_too_large_for_memory(service, database):
+    if database.is_sqlite:
+        with pytest.raises(QueryError, match="too big"):
+            service.query("SELECT zeroblob(1000000000)")
