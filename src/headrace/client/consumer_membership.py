@@ -89,7 +89,8 @@ class ConsumerMembership:
         return Identity(self.member_id, self.epoch, self._config.group_instance_id, is_epoch=True)
 
     def refused(self, code: ErrorCode) -> None:
-        self._fenced(code)
+        if self.epoch > JOINING_EPOCH:
+            self._fenced(code)
 
     # -- the user's side
 

@@ -113,7 +113,8 @@ class ClassicMembership:
 
     def refused(self, code: ErrorCode) -> None:
         """A commit was refused because the group has gone on."""
-        self._gone(code)
+        if self.generation != NO_GENERATION:
+            self._gone(code)
 
     # -- the user's side
 

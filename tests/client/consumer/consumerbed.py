@@ -17,6 +17,7 @@ OTHER_KAFKA = os.environ.get("HEADRACE_TEST_KAFKA")
 BROKER_CONFIG = {
     "group.consumer.heartbeat.interval.ms": 100,
     "group.consumer.min.heartbeat.interval.ms": 100,
+    "group.consumer.assignment.interval.ms": 0,
     "group.min.session.timeout.ms": 100,
 }
 
