@@ -1,17 +1,24 @@
 """The tree on a real socket: kazoo and its recipes, connections that go wrong, restarts and ``kill -9``."""
 
+import asyncio
 import socket
 import struct
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from queue import Queue
 from threading import Event
 
 import pytest
 from kazoo.client import KazooClient, KazooState
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError, NotEmptyError
-from kazoo.protocol.serialization import Connect, Create
+from kazoo.protocol.serialization import Connect, Create, SetData, write_string
 from kazoo.security import OPEN_ACL_UNSAFE
 
+from headrace.coordination.local import TreeHost
+from headrace.coordination.server import TreeServer
+from headrace.coordination.service import TreeService
+from headrace.runtime.timer import Timer
+from headrace.testing import ManualClock
 from headrace.testing.broker_process import BrokerProcess, StartFailed
 
 PATIENCE_S = 20
@@ -59,15 +66,18 @@ def raw_session(address, timeout_ms=2_000):
     """A socket with a session on it, that does only what the test does."""
     host, port = address.split(":")
     sock = socket.create_connection((host, int(port)), PATIENCE_S)
-    request = bytes(Connect(0, 0, timeout_ms, 0, bytes(16), False).serialize())
-    sock.sendall(struct.pack(">i", len(request)) + request)
+    sock.sendall(frame_of(Connect(0, 0, timeout_ms, 0, bytes(16), False).serialize()))
     (length,) = struct.unpack(">i", recv_exactly(sock, 4))
     answer, _ = Connect.deserialize(recv_exactly(sock, length), 0)
     return sock, answer
 
 
 def frame(xid, number, body):
-    return struct.pack(">iii", len(body) + 8, xid, number) + bytes(body)
+    return frame_of(struct.pack(">ii", xid, number) + bytes(body))
+
+
+def frame_of(content):
+    return struct.pack(">i", len(content)) + bytes(content)
 
 
 def ask_word(address, word):
@@ -259,6 +269,34 @@ def test_who_does_not_read_is_not_read_from(server, connect):
         assert client.get_children("/") == ["big"]
 
 
+async def test_who_does_not_read_its_events_is_dropped(monkeypatch, caplog):
+    monkeypatch.setattr("headrace.coordination.server.MAX_UNSENT_BYTES", 100_000)
+    clock = ManualClock()
+    service = TreeService.of(TreeHost(clock), clock, Timer(clock), secret=b"")
+    server = TreeServer(service)
+    host, port = await server.start("127.0.0.1", 0)
+    connect = frame_of(Connect(0, 0, 40_000, 0, bytes(16), False).serialize())
+    path = f"/{'x' * 2_000}"
+    add_recursive_watch = frame(1, 106, write_string("/") + struct.pack(">i", 1))
+
+    deaf = socket.socket()
+    deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+    deaf.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(deaf, (host, port))
+    deaf.send(connect + add_recursive_watch)
+    reader, writer = await asyncio.open_connection(host, port)
+    writer.write(connect + frame(1, 1, Create(path, b"", OPEN_ACL_UNSAFE, 0).serialize()))
+    change = frame(2, 5, SetData(path, b"", -1).serialize()) * 100
+    while len(service.dialogs) != 1 or not caplog.records:
+        writer.write(change)
+        await reader.read(100_000)
+    assert "does not read what it is sent" in caplog.text
+    assert len(service.sessions) == 2  # it may come back
+    deaf.close()
+    writer.close()
+    await server.stop()
+
+
 def test_four_letter_words(server, connect):
     client = connect()
     client.get_children("/", watch=print)
@@ -309,6 +347,30 @@ def test_what_was_answered_survives_kill_9_and_clients_come_back(tmp_path):
         finally:
             client.stop()
             client.close()
+
+
+def test_what_was_answered_before_kill_9_in_the_midst_of_writing_is_there(tmp_path):
+    with BrokerProcess(tmp_path, command="zookeeper") as server:
+        sock, _ = raw_session(server.address, timeout_ms=40_000)
+        with sock:
+            create = Create("/n-", b"x" * 100, OPEN_ACL_UNSAFE, 2).serialize()
+            sock.sendall(b"".join(frame(xid, 1, create) for xid in range(3_000)))
+            reply_bytes = 4 + 16 + 4 + len("/n-0000000000")
+            recv_exactly(sock, 500 * reply_bytes)
+            server.kill()
+            rest = b""
+            with suppress(ConnectionResetError):
+                while more := sock.recv(65_536):
+                    rest += more
+    answered = 500 + len(rest) // reply_bytes
+    with BrokerProcess(tmp_path, command="zookeeper") as server:
+        client = KazooClient(server.address)
+        client.start(PATIENCE_S)
+        names = sorted(client.get_children("/"))
+        client.stop()
+        client.close()
+    assert names == [f"n-{number:010d}" for number in range(len(names))]
+    assert 500 <= answered <= len(names)
 
 
 def test_a_clean_stop(tmp_path):

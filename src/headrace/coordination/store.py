@@ -48,6 +48,9 @@ SNAPSHOT_AT_BYTES = 4 * 1024 * 1024
 Json: TypeAlias = "bool | int | str | list[Json] | dict[str, Json] | None"
 
 
+_to_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
 class CorruptTreeError(CoordinationError):
     """What is on disk is not what was written."""
 
@@ -56,7 +59,7 @@ class CorruptTreeError(CoordinationError):
 
 
 def encode_record(value: Json) -> bytes:
-    payload = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    payload = _to_json(value).encode()
     return HEAD.pack(len(payload), crc32c(payload)) + payload
 
 
