@@ -74,3 +74,26 @@ def test_a_buffer_given_away_is_not_written_to_again() -> None:
     reader.give_away()
     assert receive(reader, stream[-1:] + framed(b"third" * INITIAL_BYTES)) == [b"second", b"third" * INITIAL_BYTES]
     assert first == b"first"
+
+
+def test_a_buffer_that_was_given_away_is_used_again_when_nobody_holds_it() -> None:
+    reader = FrameReader(10**6)
+    big = 2 * INITIAL_BYTES
+    kept: list[memoryview] = []
+    for number in range(20):
+        data = framed(bytes([number]) * big)
+        while data:
+            room = reader.room()
+            taken = min(len(room), len(data))
+            room[:taken] = data[:taken]
+            reader.received(taken)
+            data = data[taken:]
+            room.release()
+        frame = reader.next_frame()
+        assert frame is not None
+        reader.give_away()
+        kept = [*kept[-1:], frame]
+        for held in kept:
+            assert len(set(held)) == 1, "a frame that is held was overwritten"
+    addresses = {id(buffer) for buffer in reader._given}
+    assert len(addresses) <= 3

@@ -242,14 +242,15 @@ class _Column:
 
     def __init__(self, count: int, size_bytes: int) -> None:
         self.offsets = np.empty(count + 1, np.int32)
-        self.data = np.empty(size_bytes, np.uint8)
-        self.address: int = self.data.ctypes.data
+        # Arrow's allocator keeps pages that the system's would give back and ask for again.
+        self.data = pa.allocate_buffer(size_bytes)
+        self.address: int = self.data.address
         self.validity = np.zeros((count + 7) // 8, np.uint8)
 
     def array(self, kind: pa.DataType, rows: int, null_count: int) -> pa.Array:
-        used = self.data[: self.offsets[rows]]
+        used = self.data.slice(0, int(self.offsets[rows]))
         validity = pa.py_buffer(self.validity) if null_count else None
-        return pa.Array.from_buffers(kind, rows, [validity, pa.py_buffer(self.offsets), pa.py_buffer(used)], null_count)
+        return pa.Array.from_buffers(kind, rows, [validity, pa.py_buffer(self.offsets), used], null_count)
 
 
 def _headers(places: "NDArray[np.int64]", rows: int) -> pa.Array:

@@ -7,6 +7,9 @@ receives while a view is in use.
 
 The buffer grows to the largest frame under way and shrinks again when small ones follow. A peer cannot make it grow by
 a length alone: it grows with the bytes that really come, at most doubling.
+
+Who wants to keep a frame has the buffer given away (:meth:`FrameReader.give_away`). The last few of those are used
+again once nobody holds a view of them: a new buffer is filled with zeros first, which for large answers is time.
 """
 
 from struct import Struct
@@ -15,6 +18,7 @@ _LENGTH = Struct(">i")
 _PREFIX_BYTES = _LENGTH.size
 
 INITIAL_BYTES = 16 * 1024
+_KEPT_BUFFERS = 3
 
 
 class BadFrame(Exception):
@@ -22,7 +26,7 @@ class BadFrame(Exception):
 
 
 class FrameReader:
-    __slots__ = ("_buffer", "_end", "_last_frame_bytes", "_max_frame_bytes", "_readonly", "_start", "_view")
+    __slots__ = ("_buffer", "_end", "_given", "_last_frame_bytes", "_max_frame_bytes", "_readonly", "_start", "_view")
 
     def __init__(self, max_frame_bytes: int) -> None:
         self._max_frame_bytes = max_frame_bytes
@@ -30,6 +34,7 @@ class FrameReader:
         self._start = 0  # of the first byte not taken yet
         self._end = 0  # of what was received
         self._last_frame_bytes = 0
+        self._given: list[bytearray] = []
 
     def room(self) -> memoryview:
         """Where to receive; never empty."""
@@ -37,13 +42,14 @@ class FrameReader:
         if pending_bytes == 0:
             self._start = self._end = 0
             if capacity_bytes > INITIAL_BYTES > self._last_frame_bytes:
-                self._replace_buffer(INITIAL_BYTES)
+                self._replace_buffer(bytearray(INITIAL_BYTES))
+                self._given.clear()
         elif self._start + self._wanted_bytes() > capacity_bytes:
             if self._start:
                 self._view[:pending_bytes] = self._view[self._start : self._end]
                 self._start, self._end = 0, pending_bytes
             if pending_bytes == capacity_bytes:
-                self._replace_buffer(min(self._wanted_bytes(), capacity_bytes * 2))
+                self._replace_buffer(bytearray(min(self._wanted_bytes(), capacity_bytes * 2)))
         return self._view[self._end :]
 
     def received(self, size_bytes: int) -> None:
@@ -77,8 +83,13 @@ class FrameReader:
         return bool(size_bytes < available_bytes)
 
     def give_away(self) -> None:
-        """Goes on with a new buffer: the frames taken so far stay good for as long as someone holds them."""
-        self._replace_buffer(len(self._buffer))
+        """Goes on with another buffer: the frames taken so far stay good for as long as someone holds them."""
+        given, capacity_bytes = self._buffer, len(self._buffer)
+        free = next((one for one in self._given if len(one) == capacity_bytes and _is_free(one)), None)
+        if free is not None:
+            self._given = [one for one in self._given if one is not free]
+        self._replace_buffer(bytearray(capacity_bytes) if free is None else free)
+        self._given = [*self._given[1 - _KEPT_BUFFERS :], given]
 
     @property
     def capacity_bytes(self) -> int:
@@ -91,10 +102,9 @@ class FrameReader:
         (size_bytes,) = _LENGTH.unpack_from(self._buffer, self._start)
         return int(size_bytes) + _PREFIX_BYTES
 
-    def _replace_buffer(self, capacity_bytes: int) -> None:
-        """A new buffer with what is pending at its start."""
+    def _replace_buffer(self, buffer: bytearray) -> None:
+        """Another buffer with what is pending at its start."""
         pending = self._view[self._start : self._end]
-        buffer = bytearray(capacity_bytes)
         buffer[: len(pending)] = pending
         self._use(buffer)
         self._start, self._end = 0, len(pending)
@@ -103,3 +113,12 @@ class FrameReader:
         self._buffer = buffer
         self._view = memoryview(buffer)
         self._readonly = self._view.toreadonly()  # kio reads from nothing else
+
+
+def _is_free(buffer: bytearray) -> bool:
+    """Whether nobody has a view of it: only then can its size be changed."""
+    try:
+        buffer.append(buffer.pop())
+    except BufferError:
+        return False
+    return True
