@@ -26,7 +26,7 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Callable, Sequence
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -218,6 +218,10 @@ def arrow_column(values: Sequence[object], kind: pa.DataType) -> pa.Array:
     if pa.types.is_null(kind):
         return pa.nulls(len(values))
     if pa.types.is_temporal(kind) and any(isinstance(value, str) for value in values):
+        if pa.types.is_time(kind):
+            return pa.array(
+                [None if value is None else datetime.time.fromisoformat(str(value)) for value in values], kind
+            )
         texts = pa.array(values, pa.string())
         if not pa.types.is_timestamp(kind):
             return texts.cast(kind)
@@ -226,9 +230,12 @@ def arrow_column(values: Sequence[object], kind: pa.DataType) -> pa.Array:
     return pa.array(values, kind)
 
 
+_MANY_DIGITS = Context(prec=80)
+
+
 def _scaled(value: Decimal, kind: pa.DataType) -> Decimal:
     """SQLite's 0.30000000000000004 has more digits than its column."""
-    return value.quantize(Decimal(1).scaleb(-kind.scale))
+    return value.quantize(Decimal(1).scaleb(-kind.scale), context=_MANY_DIGITS)
 
 
 def _from_json(value: object, kind: pa.DataType) -> object:

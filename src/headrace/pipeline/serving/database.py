@@ -62,7 +62,9 @@ class Database:
         """One snapshot, in which nothing can be changed."""
         self._prepare()
         with self._connected(self._reader) as connection, connection.begin() as transaction:
-            if not self.is_sqlite:
+            if self.is_sqlite:  # whose snapshot is that of the first read
+                connection.exec_driver_sql("SELECT 1 FROM sqlite_master LIMIT 1")
+            else:
                 postgresql_dialect.enter_gate(connection)
             yield connection
             transaction.rollback()
