@@ -20,10 +20,12 @@ from typing import TYPE_CHECKING
 
 from headrace.tools.client_properties import add_client_properties, client_config, run_loop
 from headrace.tools.common import Output, UsageError, new_parser, progress, run
-from headrace.tools.perf_options import DATE_FORMAT, date_text, metrics_lines, positive
+from headrace.tools.perf_options import DATE_FORMAT, date_text, metrics_lines, positive, say_above_bar
 from headrace.tools.perf_stats import ConsumerReport, ConsumerTotals
 
 if TYPE_CHECKING:
+    from headrace import AsyncConsumer
+    from headrace.client.fetch_positions import BatchToRead
     from headrace.tools.perf_counting import Counter
 
 _CLIENT_ID = "perf-consumer-client"
@@ -91,9 +93,11 @@ def _work(options: Namespace, out: Output) -> None:
     defaults = {"client.id": _CLIENT_ID, "group.id": f"perf-consumer-{randrange(100_000)}"}
     config = client_config(options, ConsumerConfig, defaults, fixed)
     test = _Test(options, config, counter(), out)
-    with progress("consumed", options.num_records, unit="records") as moved_to:
-        run_loop(test.run(moved_to))
-    test.report()
+    try:
+        with progress("consumed", options.num_records, unit="records") as moved_to:
+            run_loop(test.run(moved_to))
+    finally:  # also after Ctrl-C: of what was consumed until then
+        test.report()
 
 
 class _Test:
@@ -105,49 +109,54 @@ class _Test:
         self._totals = ConsumerTotals()
         self._polls = 0
         self._joining_since: float | None = None
+        self._ended: float | None = None
 
     async def run(self, moved_to: Callable[[float], None]) -> None:
         from headrace import AsyncConsumer
 
-        options, loop = self._options, asyncio.get_running_loop()
         async with AsyncConsumer(config=self._config) as consumer:
             self._begin()
-            self._joining_since = monotonic()
-            topics = [] if options.topic is None else [options.topic]
-            consumer.subscribe(topics, pattern=options.include, on_assigned=self._assigned, on_revoked=self._revoked)
-            last = monotonic()
-            counting: asyncio.Future[object] | None = None
-            while self._totals.record_count < options.num_records:
-                batches = await consumer.poll_batches(_POLL_MS, max_bytes=_POLL_BYTES)
-                if counting is not None:
+            topics = [] if self._options.topic is None else [self._options.topic]
+            consumer.subscribe(
+                topics, pattern=self._options.include, on_assigned=self._assigned, on_revoked=self._revoked
+            )
+            try:
+                await self._consume(consumer, moved_to)
+            finally:
+                self._ended_s, self._ended = time(), monotonic()
+
+    async def _consume(self, consumer: AsyncConsumer, moved_to: Callable[[float], None]) -> None:
+        wanted, loop = self._options.num_records, asyncio.get_running_loop()
+        last = monotonic()
+        counting: asyncio.Future[None] | None = None
+        while self._totals.record_count < wanted:
+            batches = await consumer.poll_batches(_POLL_MS, max_bytes=_POLL_BYTES)
+            if counting is not None:
+                await counting
+                counting = None
+            now = monotonic()
+            if batches:
+                self._polls += 1
+                last = now
+                counting = loop.run_in_executor(None, self._add, batches)
+                if self._totals.record_count + sum(one.batch.header.record_count for one in batches) >= wanted:
                     await counting
-                    counting = None
-                now = monotonic()
-                if batches:
-                    self._polls += 1
-                    last = now
-                    counting = loop.run_in_executor(None, self._add, batches)
-                    if self._totals.record_count + sum(one.batch.header.record_count for one in batches) >= (
-                        options.num_records
-                    ):
-                        await counting
-                elif (now - last) * 1000 > options.timeout:
-                    self._warn_of_timeout()
-                    break
-                moved_to(self._totals.record_count)
-                self._report_interval(now)
-            self._ended_s, self._ended = time(), monotonic()
+            elif (now - last) * 1000 > self._options.timeout:
+                self._warn_of_timeout()
+                return
+            moved_to(self._totals.record_count)
+            self._report_interval(now)
 
     def _begin(self) -> None:
         if not (self._options.hide_header or self._out.as_json):
             detailed = self._options.show_detailed_stats
-            self._out.say(", ".join(ConsumerReport.DETAILED_HEADER if detailed else ConsumerReport.HEADER))
-            sys.stdout.flush()
-        self._began_s, self._began = time(), monotonic()
+            say_above_bar(self._out, ", ".join(ConsumerReport.DETAILED_HEADER if detailed else ConsumerReport.HEADER))
+        self._began_s = time()
+        self._began = self._joining_since = monotonic()
         self._reported, self._reported_totals = self._began, self._totals.copy()
 
-    def _add(self, batches: Sequence[object]) -> None:
-        counted = self._count(batches)  # type: ignore[arg-type]
+    def _add(self, batches: Sequence[BatchToRead]) -> None:
+        counted = self._count(batches)
         self._totals.record_count += counted.record_count
         self._totals.total_bytes += counted.size_bytes
 
@@ -176,11 +185,15 @@ class _Test:
             return
         numbers = ConsumerReport.numbers(self._totals, self._reported_totals, elapsed_ms)
         moment = date_text(time(), self._options.date_format)
-        self._out.show({"time": moment, "threadId": 0, **numbers}, ConsumerReport.line([moment, 0], numbers))
-        sys.stdout.flush()
+        if self._out.as_json:
+            self._out.show({"time": moment, "threadId": 0, **numbers}, "")
+        else:
+            say_above_bar(self._out, ConsumerReport.line([moment, 0], numbers))
         self._reported, self._reported_totals = now, self._totals.copy()
 
     def report(self) -> None:
+        if self._ended is None:  # it did not begin
+            return
         if not self._options.show_detailed_stats:
             numbers = ConsumerReport.numbers(self._totals, ConsumerTotals(), (self._ended - self._began) * 1000)
             times = [date_text(moment, self._options.date_format) for moment in (self._began_s, self._ended_s)]

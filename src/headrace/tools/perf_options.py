@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import ArgumentTypeError
 from collections.abc import Iterator, Mapping
 from datetime import datetime
+
+from headrace.tools.common import Output
 
 #: Java's letters for a time, and strftime's; SSS has none.
 _DATE_LETTERS = {"yyyy": "%Y", "yy": "%y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S"}
@@ -34,6 +37,15 @@ def date_text(time_s: float, date_format: str) -> str:
     for letters, directive in _DATE_LETTERS.items():
         text = text.replace(letters, moment.strftime(directive))
     return text.replace(_MILLISECONDS, f"{moment.microsecond // 1000:03}")
+
+
+def say_above_bar(out: Output, text: str) -> None:
+    """A line for people while a progress bar may be shown. On a terminal rich stands in for standard output then."""
+    if out.is_terminal:
+        sys.stdout.write(f"{text}\n")
+    else:
+        out.say(text)
+    sys.stdout.flush()
 
 
 def metrics_lines(group: str, client_id: str, metrics: Mapping[str, float]) -> Iterator[str]:

@@ -10,7 +10,6 @@ With ``--throughput`` the records that are due are sent every few milliseconds, 
 from __future__ import annotations
 
 import asyncio
-import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -21,7 +20,7 @@ from uuid import uuid4
 
 from headrace.tools.client_properties import add_client_properties, client_config, run_loop
 from headrace.tools.common import CommandError, Output, UsageError, new_parser, progress, run
-from headrace.tools.perf_options import metrics_lines, not_negative, positive
+from headrace.tools.perf_options import metrics_lines, not_negative, positive, say_above_bar
 from headrace.tools.perf_payloads import BatchMaker, EncodedBatch, Source, file_source, monotonic_source, random_source
 from headrace.tools.perf_stats import Latencies, ProducerReport
 
@@ -90,9 +89,11 @@ def _work(options: Namespace, out: Output) -> int | None:
     config = _config(options)
     source = _source(options)
     test = _Test(options, config, source, out)
-    with progress("sent", options.num_records, unit="records") as moved_to:
-        run_loop(test.run(moved_to))
-    test.report()
+    try:
+        with progress("sent", options.num_records, unit="records") as moved_to:
+            run_loop(test.run(moved_to))
+    finally:  # also after Ctrl-C: of what was sent until then
+        test.report()
     if test.failed_count:
         raise CommandError(f"{test.failed_count} records were not delivered: {test.first_error}")
     return None
@@ -141,6 +142,7 @@ class _Test:
         self._made_count = 0
         self._steady_since: float | None = None
         self._transaction_began = 0.0
+        self._ended: float | None = None
         self.failed_count = 0
         self.first_error: Exception | None = None
 
@@ -153,9 +155,10 @@ class _Test:
             if options.transaction_duration_ms is not None:
                 await producer.init_transactions()
             if options.warmup_records:
-                self._say(
+                say_above_bar(
+                    self._out,
                     f"Warmup first {options.warmup_records} records. "
-                    "Steady state results will print after the complete test summary."
+                    "Steady state results will print after the complete test summary.",
                 )
             self._began = self._reported = monotonic()
             reporting = asyncio.create_task(self._report_windows(moved_to))
@@ -164,7 +167,7 @@ class _Test:
                 await producer.flush()
             finally:
                 reporting.cancel()
-            self._ended = monotonic()
+                self._ended = monotonic()
             moved_to(self._total.record_count)
 
     async def _send_all(self, producer: AsyncProducer) -> None:
@@ -179,7 +182,7 @@ class _Test:
             elif self._steady_since is None:
                 self._steady_since = monotonic()
                 if options.warmup_records:
-                    self._say("In steady state.")
+                    say_above_bar(self._out, "In steady state.")
             if options.transaction_duration_ms is not None:
                 if in_transaction and (monotonic() - self._transaction_began) * 1000 >= options.transaction_duration_ms:
                     await producer.commit_transaction()
@@ -233,20 +236,18 @@ class _Test:
 
     # -- what is said
 
-    def _say(self, text: str) -> None:
-        self._out.say(text)
-        sys.stdout.flush()
-
     async def _report_windows(self, moved_to: Callable[[float], None]) -> None:
         while True:
             await asyncio.sleep(min(0.2, self._options.reporting_interval / 1000))
             moved_to(self._total.record_count)
             elapsed_s = monotonic() - self._reported
             if elapsed_s * 1000 >= self._options.reporting_interval and self._window.record_count:
-                self._say(ProducerReport.window(self._window, elapsed_s))
+                say_above_bar(self._out, ProducerReport.window(self._window, elapsed_s))
                 self._window, self._reported = Latencies(), monotonic()
 
     def report(self) -> None:
+        if self._ended is None:  # it did not begin
+            return
         elapsed_s = self._ended - self._began
         shown = ProducerReport.as_json(self._total, elapsed_s)
         lines = [ProducerReport.total(self._total, elapsed_s)]
