@@ -25,6 +25,7 @@ COMMANDS = {
     "get-offsets": ("headrace.tools.get_offsets", "show where partitions begin and end"),
     "log-dirs": ("headrace.tools.log_dirs", "show what partitions take on the disks of brokers"),
     "transactions": ("headrace.tools.transactions", "look at transactions, and end those that hang"),
+    "reassign-partitions": ("headrace.tools.reassign_partitions", "move partitions between brokers and log dirs"),
     "leader-election": ("headrace.tools.leader_election", "elect leaders of partitions"),
     "broker-api-versions": ("headrace.tools.broker_api_versions", "show which requests brokers speak"),
     "dump-log": ("headrace.tools.dump_log", "show what is in the files of a partition"),
