@@ -2,7 +2,10 @@
 
 import io
 import json
+import signal
 import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -10,7 +13,7 @@ import pytest
 
 from headrace.client.config import AdminConfig
 from headrace.client.errors import BrokerUnreachable
-from headrace.tools import common
+from headrace.tools import common, main
 from headrace.tools.common import (
     CommandError,
     Output,
@@ -115,6 +118,32 @@ def test_a_broker_that_is_not_there_is_one_line_within_the_timeout(capsys):
     assert captured.out == ""
     assert captured.err.count("\n") == 1
     assert address in captured.err
+
+
+def test_ctrl_c_is_quiet():
+    with socket.create_server(("127.0.0.1", 0)) as listener:  # takes the connection and says nothing
+        listener.settimeout(30)
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        command = [sys.executable, "-c", "from headrace.tools.main import main; main()", "topics", "--list"]
+        process = subprocess.Popen(
+            [*command, "--bootstrap-server", address, "--timeout", "60000"],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        with process, listener.accept()[0]:
+            process.send_signal(signal.SIGINT)
+            assert process.communicate(timeout=30) == (b"", b"")
+            assert process.returncode == 130
+
+
+def test_ctrl_c_is_quiet_while_a_command_is_loaded(monkeypatch):
+    def load(name):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(main, "import_module", load)
+    monkeypatch.setattr(main.sys, "argv", ["headrace", "topics"])
+    with pytest.raises(SystemExit) as end:
+        main.main()
+    assert end.value.code == 130
 
 
 class Terminal(io.StringIO):

@@ -1,7 +1,7 @@
 """``headrace``: one command, with the others below it.
 
 The commands are the modules of ``COMMANDS``, loaded when they are called, so that starting a broker does not pay for
-the tools. Exit codes: 0 done, 1 failed, 2 wrong use or cannot start.
+the tools. Exit codes: 0 done, 1 failed, 2 wrong use or cannot start, 130 stopped by Ctrl-C.
 """
 
 import sys
@@ -37,7 +37,10 @@ def main() -> None:
     arguments = sys.argv[1:]
     if arguments and arguments[0] in COMMANDS:
         command, *rest = arguments
-        sys.exit(import_module(COMMANDS[command][0]).main(rest))
+        try:
+            sys.exit(import_module(COMMANDS[command][0]).main(rest))
+        except KeyboardInterrupt:  # before the command could see to it
+            sys.exit(130)
     if arguments in (["--version"], ["-V"]):
         sys.stdout.write(f"headrace {__version__}\n")
         sys.exit(0)
