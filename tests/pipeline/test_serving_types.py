@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.pipeline.serving.errors import UnsuitableSchema
@@ -189,6 +189,7 @@ def test_keys_are_json():
     ]
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.one_of(st.none(), st.text()), st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1)))))
 def test_keys_are_the_same_exactly_where_the_values_are(rows):
     texts, numbers = [row[0] for row in rows], [row[1] for row in rows]

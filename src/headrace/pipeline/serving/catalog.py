@@ -17,7 +17,6 @@ from dataclasses import asdict
 import sqlalchemy
 from sqlalchemy import Connection, Row, Table
 
-from headrace.pipeline.serving import postgresql_dialect
 from headrace.pipeline.serving.catalog_tables import (
     BATCHES,
     METADATA,
@@ -38,7 +37,7 @@ from headrace.pipeline.serving.catalog_tables import (
 )
 from headrace.pipeline.serving.database import Database
 from headrace.pipeline.serving.errors import IllegalTransition, UnknownView
-from headrace.pipeline.serving.tables import check_view_name, repoint_view
+from headrace.pipeline.serving.sql_views import check_view_name, repoint_view
 from headrace.pipeline.serving.version_states import Event, State, Wanted, next_state
 from headrace.runtime.clock import Clock, SystemClock
 
@@ -51,7 +50,9 @@ class Catalog:
         self._clock = clock or SystemClock()
         with database.begin() as connection:
             if not database.is_sqlite:
-                postgresql_dialect.create_gate(connection)  # so that two do not do it at once
+                from headrace.pipeline.serving.postgresql_dialect import create_gate
+
+                create_gate(connection)  # its lock, so that two do not do it at once
             METADATA.create_all(connection)
 
     # -------------------------------------------------------------------------------------------- views, versions

@@ -9,22 +9,22 @@ After a crash in the middle of a transaction the database is as it was before it
 
 from __future__ import annotations
 
-import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
 
-import pyarrow as pa  # type: ignore[import-untyped]
-import sqlalchemy
 from sqlalchemy import Connection, Engine, Table
 from sqlalchemy.exc import DBAPIError, OperationalError
 
-from headrace.pipeline.serving import postgresql_dialect, sqlite_dialect
-from headrace.pipeline.serving.columns import arrow_column
-from headrace.pipeline.serving.errors import DatabaseBusy, DatabaseUnreachable, UnsuitableSchema
-from headrace.pipeline.serving.keys import canonical_keys
+from headrace.pipeline.serving import sqlite_dialect
+from headrace.pipeline.serving.errors import DatabaseBusy, DatabaseUnreachable
 from headrace.pipeline.serving.location import parse_url
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
 
 DEFAULT_BUSY_TIMEOUT_MS = 60_000
 
@@ -45,8 +45,8 @@ class Database:
             self._writer = sqlite_dialect.open_engine(self._path, read_only=False, busy_timeout_ms=busy_timeout_ms)
             self._reader = sqlite_dialect.open_engine(self._path, read_only=True, busy_timeout_ms=busy_timeout_ms)
         else:
-            self._writer = postgresql_dialect.open_engine(parsed, read_only=False)
-            self._reader = postgresql_dialect.open_engine(parsed, read_only=True)
+            self._writer = _postgresql().open_engine(parsed, read_only=False)
+            self._reader = _postgresql().open_engine(parsed, read_only=True)
 
     # ------------------------------------------------------------------------------------------------ transactions
 
@@ -65,7 +65,7 @@ class Database:
             if self.is_sqlite:  # whose snapshot is that of the first read
                 connection.exec_driver_sql("SELECT 1 FROM sqlite_master LIMIT 1")
             else:
-                postgresql_dialect.enter_gate(connection)
+                _postgresql().enter_gate(connection)
             yield connection
             transaction.rollback()
 
@@ -115,7 +115,7 @@ class Database:
                     pass
             else:
                 with self._connected(self._writer) as connection, connection.begin():
-                    postgresql_dialect.create_gate(connection)
+                    _postgresql().create_gate(connection)
             self._is_prepared = True
 
     # ---------------------------------------------------------------------------------------------------- loading
@@ -125,79 +125,39 @@ class Database:
 
         ``_key`` and ``_batch_id`` are added where the rows have none. The last of two rows with the same key wins.
         """
-        self._insert(connection, table, rows, batch_id, update=True)
+        _loading().insert(connection, table, rows, batch_id, update=True)
 
     def bulk_load(self, connection: Connection, table: Table, rows: pa.Table, *, batch_id: int | None = None) -> None:
         """Inserts rows whose keys are not there yet, as fast as the database can."""
-        self._insert(connection, table, rows, batch_id, update=False)
+        _loading().insert(connection, table, rows, batch_id, update=False)
 
     def replace_all(self, connection: Connection, table: Table, rows: pa.Table, *, batch_id: int | None = None) -> None:
         """These rows and no others. By DELETE: readers with an older snapshot keep what they see."""
         connection.execute(table.delete())
-        self._insert(connection, table, rows, batch_id, update=True)
+        _loading().insert(connection, table, rows, batch_id, update=True)
 
     def delete_keys(self, connection: Connection, table: Table, keys: pa.StringArray) -> None:
-        for clause in _in_portions(connection, table, keys):
-            connection.execute(table.delete().where(clause))
-
-    def _insert(
-        self, connection: Connection, table: Table, rows: pa.Table, batch_id: int | None, *, update: bool
-    ) -> None:
-        rows = _completed(table, rows, batch_id)
-        if rows.num_rows == 0:
-            return
-        dialect = sqlite_dialect if self.is_sqlite else postgresql_dialect
-        dialect.insert(connection, table, rows, update=update)
+        _loading().delete_keys(connection, table, keys)
 
     def fetch(self, connection: Connection, table: Table, keys: pa.StringArray | None = None) -> pa.Table:
-        """Rows as Arrow, in the types that they were stored from, with ``_key`` and ``_batch_id``; all of them, or
-        those with these keys."""
-        query = sqlalchemy.select(*(sqlalchemy.type_coerce(column, sqlalchemy.types.NullType()).label(column.name)
-                                    for column in table.columns))  # fmt: skip
-        queries = [query] if keys is None else [query.where(clause) for clause in _in_portions(connection, table, keys)]
-        schema = _schema_of(table)
-        portions = [_to_arrow(connection.execute(each).fetchall(), schema) for each in queries]
-        return pa.concat_tables([schema.empty_table(), *portions])
+        """Rows as Arrow, in the types that they were stored from, with ``_key`` and ``_batch_id``.
+
+        :param keys: only the rows with these.
+        """
+        return _loading().fetch(connection, table, keys)
 
 
-def _schema_of(table: Table) -> pa.Schema:
-    known = {field.name: field.type for field in table.info["schema"]} | {"_key": pa.string(), "_batch_id": pa.int64()}
-    return pa.schema([(column.name, known[column.name]) for column in table.columns])
+def _postgresql() -> ModuleType:
+    from headrace.pipeline.serving import postgresql_dialect
+
+    return postgresql_dialect
 
 
-def _to_arrow(rows: Sequence[Sequence[object]], schema: pa.Schema) -> pa.Table:
-    columns = zip(*rows, strict=True) if rows else ((),) * len(schema)
-    return pa.table(
-        [arrow_column(values, field.type) for values, field in zip(columns, schema, strict=True)], schema=schema
-    )
+def _loading() -> ModuleType:
+    """Imported when it is needed: Arrow takes longer to load than most commands to run."""
+    from headrace.pipeline.serving import loading
 
-
-def _completed(table: Table, rows: pa.Table, batch_id: int | None) -> pa.Table:
-    """With the columns that we add."""
-    if "_key" not in rows.column_names:
-        rows = rows.append_column("_key", canonical_keys(rows, table.info["key_columns"]))
-    if "_batch_id" not in rows.column_names:
-        rows = rows.append_column("_batch_id", pa.repeat(pa.scalar(batch_id or 0, pa.int64()), rows.num_rows))
-    wanted = {column.name for column in table.columns}
-    if wanted != set(rows.column_names):
-        different = ", ".join(sorted(wanted ^ set(rows.column_names)))
-        raise UnsuitableSchema(f"rows for {table.name} do not have its columns: {different}")
-    return rows
-
-
-def _in_portions(
-    connection: Connection, table: Table, keys: pa.StringArray
-) -> Iterator[sqlalchemy.ColumnElement[bool]]:
-    """Conditions for so many keys at a time: one parameter each, however many there are."""
-    texts = keys.to_pylist()
-    for start in range(0, len(texts), 50_000):
-        portion = texts[start : start + 50_000]
-        if connection.dialect.name == "postgresql":
-            array = sqlalchemy.bindparam(None, portion, type_=sqlalchemy.ARRAY(sqlalchemy.Text()))
-            yield table.c["_key"] == sqlalchemy.any_(array)
-        else:
-            listed = sqlalchemy.func.json_each(json.dumps(portion)).table_valued("value")
-            yield table.c["_key"].in_(sqlalchemy.select(listed.c.value))
+    return loading
 
 
 def _reason(error: DBAPIError) -> str:

@@ -43,3 +43,13 @@ class QueryTimeout(QueryError):
     """It ran for longer than it may."""
 
     kind = "timeout"
+
+
+ONLY_READING = "only reading is possible here: one SELECT, VALUES or WITH"
+ONE_STATEMENT = "one statement at a time: leave out what follows the first semicolon"
+
+
+def too_slow(timeout_ms: int) -> QueryTimeout:
+    return QueryTimeout(
+        f"the query ran for more than {timeout_ms} ms and was stopped: ask for less, or allow more time"
+    )

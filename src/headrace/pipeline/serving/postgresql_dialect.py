@@ -1,4 +1,4 @@
-"""What is particular to PostgreSQL: snapshots and switches, COPY, upserts.
+"""What is particular to PostgreSQL: snapshots, and switches that readers do not notice.
 
 **Snapshots.** In PostgreSQL what a name means is looked up when a statement is parsed, whatever the snapshot of its
 transaction: a reader whose snapshot is older than a switch would see the new view over tables as they were before they
@@ -9,35 +9,23 @@ snapshot; whoever switches locks it exclusively. LOCK takes no snapshot, so each
 So it asks for its locks for 50 ms only, lets the readers through, and asks again, each time for twice as long. It does
 that under a savepoint: what its transaction did before is kept.
 
-**COPY.** Arrow writes a table as CSV, a million rows in a quarter of a second, and COPY reads that: no row is touched
-by Python. An upsert of many rows goes by COPY through a temporary table; one of few takes arrays as parameters, since a
-temporary table for each micro-batch would bloat the system's catalog.
-
 TRUNCATE and COPY FREEZE are not for tables that are read: old snapshots would find them empty.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import psycopg
-import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.csv as pa_csv  # type: ignore[import-untyped]
-from psycopg import sql
-from sqlalchemy import URL, Connection, Engine, Table, create_engine, event, text
+from sqlalchemy import URL, Connection, Engine, create_engine, event, text
 from sqlalchemy.exc import OperationalError
 
-from headrace.pipeline.serving.columns import stored
 from headrace.pipeline.serving.errors import DatabaseBusy
-from headrace.pipeline.serving.sqlite_dialect import on_conflict, quoted
 
 GATE = "headrace_gate"
 #: What is done while no reader is inside.
 Work = Callable[[], None]
-_COPY_FROM_ROWS = 2_000
-_ROWS_A_WRITE = 65_536
-_ANALYZE_FROM_ROWS = 10_000
 _FIRST_LOCK_WAIT_MS = 50
 #: Any number will do, as long as all processes take the same.
 _CREATION_LOCK = 4_831_002
@@ -120,78 +108,3 @@ def with_gate_closed(connection: Connection, work: Work, *, wait_ms: int = 60_00
             connection.exec_driver_sql("SET LOCAL lock_timeout = DEFAULT")
             savepoint.commit()
             return
-
-
-# ---------------------------------------------------------------------------------------------------------- loading
-
-
-def insert(connection: Connection, table: Table, rows: pa.Table, *, update: bool) -> None:
-    rows = pa.table({name: stored(rows.column(name), "postgresql") for name in rows.column_names})
-    if not update:
-        _copy(connection, quoted(table.name), rows)
-        if rows.num_rows >= _ANALYZE_FROM_ROWS:
-            connection.exec_driver_sql(f"ANALYZE {_escaped(quoted(table.name))}")
-        return
-    rows = _last_of_each(rows, [column.name for column in table.primary_key])
-    if rows.num_rows < _COPY_FROM_ROWS:
-        _upsert_arrays(connection, table, rows)
-    else:
-        _upsert_by_copy(connection, table, rows)
-
-
-def _copy(connection: Connection, target: str, rows: pa.Table) -> None:
-    columns = ", ".join(map(quoted, rows.column_names))
-    statement = sql.SQL(f"COPY {target} ({columns}) FROM STDIN (FORMAT csv)")
-    with driver(connection).cursor() as cursor, cursor.copy(statement) as copy:
-        for start in range(0, rows.num_rows, _ROWS_A_WRITE):
-            written = pa.BufferOutputStream()
-            pa_csv.write_csv(rows.slice(start, _ROWS_A_WRITE), written, pa_csv.WriteOptions(include_header=False))
-            copy.write(memoryview(written.getvalue()))
-
-
-def _upsert_arrays(connection: Connection, table: Table, rows: pa.Table) -> None:
-    """Each column is one array of texts, which PostgreSQL turns into the column's type."""
-    names = rows.column_names
-    types = _type_names(connection, table)
-    arrays = ", ".join(["%s::text[]"] * len(names))
-    casts = ", ".join(f"c{at}::{types[name]}" for at, name in enumerate(names))
-    given = ", ".join(f"c{at}" for at in range(len(names)))
-    statement = (
-        _escaped(f"INSERT INTO {quoted(table.name)} ({', '.join(map(quoted, names))}) ")
-        + f"SELECT {casts} FROM unnest({arrays}) AS given({given})"
-        + _escaped(on_conflict(table, names))
-    )
-    values = [rows.column(name).cast(pa.string()).to_pylist() for name in names]
-    with driver(connection).cursor() as cursor:
-        cursor.execute(statement.encode(), values)
-
-
-def _upsert_by_copy(connection: Connection, table: Table, rows: pa.Table) -> None:
-    columns = ", ".join(map(quoted, rows.column_names))
-    with driver(connection).cursor() as cursor:
-        cursor.execute(
-            f"CREATE TEMP TABLE headrace_stage ON COMMIT DROP AS SELECT {columns} FROM {quoted(table.name)} "
-            "WITH NO DATA".encode()
-        )
-        _copy(connection, "headrace_stage", rows)
-        cursor.execute(
-            f"INSERT INTO {quoted(table.name)} ({columns}) SELECT {columns} FROM headrace_stage "
-            f"{on_conflict(table, rows.column_names)}".encode()
-        )
-        cursor.execute(b"DROP TABLE headrace_stage")
-
-
-def _last_of_each(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """PostgreSQL refuses to update a row twice in one statement; the last one wins, as in SQLite."""
-    at = rows.append_column("__at", pa.array(range(rows.num_rows), pa.int64()))
-    last = at.group_by(list(keys)).aggregate([("__at", "max")])
-    return rows if last.num_rows == rows.num_rows else rows.take(last.column("__at_max").sort())
-
-
-def _type_names(connection: Connection, table: Table) -> dict[str, str]:
-    return {column.name: column.type.compile(connection.dialect) for column in table.columns}
-
-
-def _escaped(text_of_sql: str) -> str:
-    """For statements that the driver looks into for parameters."""
-    return text_of_sql.replace("%", "%%")

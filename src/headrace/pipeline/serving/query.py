@@ -14,39 +14,24 @@ authorizer, and in PostgreSQL from the locks that it holds.
 from __future__ import annotations
 
 import re
-import sqlite3
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
-import psycopg
 from sqlalchemy import Connection, inspect, select
 from sqlalchemy.exc import DBAPIError, NoSuchTableError
 
-from headrace.pipeline.serving import postgresql_dialect, sqlite_dialect
+from headrace.pipeline.serving import query_sqlite, sqlite_dialect
 from headrace.pipeline.serving.catalog_tables import PROGRESS, VERSIONS, VIEWS, Offsets, parse_offsets
-from headrace.pipeline.serving.errors import (
-    DatabaseUnreachable,
-    NotReadOnly,
-    QueryError,
-    QueryTimeout,
-    UnknownView,
-)
+from headrace.pipeline.serving.errors import DatabaseUnreachable, QueryError, UnknownView
 from headrace.pipeline.serving.location import parse_url
 from headrace.runtime.clock import Clock, SystemClock
 
 DEFAULT_LIMIT = 1000
 DEFAULT_TIMEOUT_MS = 30_000
 _BUSY_TIMEOUT_MS = 10_000
-#: Of one value; SQL can make large ones out of nothing.
-_MAX_VALUE_BYTES = 64 << 20
-#: How many steps of SQLite's machine pass between two looks at the clock: about a millisecond.
-_STEPS_A_LOOK = 10_000
-
-_ONLY_READING = "only reading is possible here: one SELECT, VALUES or WITH"
-_ONE_STATEMENT = "one statement at a time: leave out what follows the first semicolon"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +71,17 @@ class QueryService:
         parsed = parse_url(url)
         self.name = parsed.render_as_string(hide_password=True)
         self._path = Path(parsed.database or "") if parsed.drivername == "sqlite" else None
+        self._ask: Callable[[Connection, str, int, int, Clock], query_sqlite.Asked]
         if self._path is None:
+            from headrace.pipeline.serving import postgresql_dialect, query_postgresql
+
             self._engine = postgresql_dialect.open_engine(parsed, read_only=True)
+            self._ask = query_postgresql.ask
         else:
             self._engine = sqlite_dialect.open_engine(
                 self._path, read_only=True, busy_timeout_ms=_BUSY_TIMEOUT_MS, for_queries=True
             )
+            self._ask = query_sqlite.ask
 
     def close(self) -> None:
         self._engine.dispose()
@@ -104,10 +94,9 @@ class QueryService:
         """
         if not re.sub(r"--[^\n]*|/\*.*?\*/|[\s;]", "", sql, flags=re.DOTALL):
             raise QueryError("there is no statement")
-        ask = _ask_postgresql if self._path is None else _ask_sqlite
         with self._snapshot() as connection:
             try:
-                columns, rows, touched = ask(connection, sql, limit + 1, timeout_ms, self._clock)
+                columns, rows, touched = self._ask(connection, sql, limit + 1, timeout_ms, self._clock)
             except QueryError as error:
                 raise self._with_hint(error) from None
             as_of = self._as_of(connection, touched)
@@ -151,7 +140,9 @@ class QueryService:
         with connection, connection.begin() as transaction:
             try:
                 if self._path is None:
-                    postgresql_dialect.enter_gate(connection)
+                    from headrace.pipeline.serving.postgresql_dialect import enter_gate
+
+                    enter_gate(connection)
                 else:
                     connection.execute(select(VIEWS.c.name).limit(1))
             except DBAPIError as error:
@@ -168,99 +159,6 @@ class QueryService:
         near = get_close_matches(missing[1] or missing[2], names, n=1)
         hint = f"did you mean {near[0]}?" if near else f"the views are: {', '.join(names) or 'none yet'}"
         return type(error)(f"{error}; {hint}")
-
-
-Asked = tuple[list[str], list[tuple[object, ...]], set[str]]
-
-
-# ----------------------------------------------------------------------------------------------------------- SQLite
-
-
-def _ask_sqlite(connection: Connection, sql: str, limit: int, timeout_ms: int, clock: Clock) -> Asked:
-    raw = sqlite_dialect.driver(connection)
-    touched: set[str] = set()
-    deadline_ms = clock.monotonic_ms() + timeout_ms
-    raw.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_VALUE_BYTES)
-    raw.set_authorizer(_authorizer(touched))
-    raw.set_progress_handler(lambda: clock.monotonic_ms() >= deadline_ms, _STEPS_A_LOOK)
-    cursor = raw.cursor()
-    try:
-        cursor.execute(sql)
-        rows = cursor.fetchmany(limit)
-        columns = [description[0] for description in cursor.description or ()]
-    except (sqlite3.Error, sqlite3.Warning, UnicodeError) as error:
-        raise _sqlite_error(error, timeout_ms) from None
-    finally:
-        cursor.close()
-        raw.set_progress_handler(None, 0)
-        raw.set_authorizer(None)
-    return columns, rows, touched
-
-
-_ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
-
-
-def _authorizer(touched: set[str]) -> Callable[[int, str | None, str | None, str | None, str | None], int]:
-    def authorize(action: int, first: str | None, second: str | None, _: str | None, through: str | None) -> int:
-        if action == sqlite3.SQLITE_READ:
-            touched.update(name for name in (first, through) if name)
-        if action == sqlite3.SQLITE_FUNCTION and second == "load_extension":
-            return sqlite3.SQLITE_DENY
-        return sqlite3.SQLITE_OK if action in _ALLOWED else sqlite3.SQLITE_DENY
-
-    return authorize
-
-
-def _sqlite_error(error: Exception, timeout_ms: int) -> QueryError:
-    text = str(error)
-    if "interrupted" in text:
-        return _too_slow(timeout_ms)
-    if "one statement at a time" in text:
-        return NotReadOnly(_ONE_STATEMENT)
-    if "not authorized" in text or "prohibited" in text or "readonly" in text:
-        return NotReadOnly(_ONLY_READING)
-    return QueryError(text)
-
-
-# ------------------------------------------------------------------------------------------------------- PostgreSQL
-
-_LOCKED_VIEWS = b"""SELECT relname FROM pg_locks JOIN pg_class ON pg_class.oid = relation
-    WHERE pid = pg_backend_pid() AND locktype = 'relation' AND relkind = 'v'"""
-
-
-def _ask_postgresql(connection: Connection, sql: str, limit: int, timeout_ms: int, _: Clock) -> Asked:
-    if not re.match(r"(--[^\n]*\n|/\*.*?\*/|[\s(])*(SELECT|WITH|VALUES|TABLE)\b", sql, re.IGNORECASE | re.DOTALL):
-        raise NotReadOnly(_ONLY_READING)  # PostgreSQL refuses it too, with a message about a cursor
-    raw = postgresql_dialect.driver(connection)
-    try:
-        raw.execute(f"SET LOCAL statement_timeout = {timeout_ms}".encode())
-        raw.execute(f"SET LOCAL idle_in_transaction_session_timeout = {timeout_ms + 60_000}".encode())
-        with raw.cursor(name="headrace_query") as cursor:
-            cursor.execute(sql.encode())
-            rows = cursor.fetchmany(limit)
-            columns = [description.name for description in cursor.description or ()]
-        touched = {row[0] for row in raw.execute(_LOCKED_VIEWS).fetchall()}
-    except psycopg.Error as error:
-        raise _postgresql_error(error, timeout_ms) from None
-    return columns, rows, touched
-
-
-def _postgresql_error(error: psycopg.Error, timeout_ms: int) -> QueryError:
-    text = error.diag.message_primary or str(error)
-    if isinstance(error, psycopg.errors.QueryCanceled):
-        return _too_slow(timeout_ms)
-    if "multiple commands" in text:
-        return NotReadOnly(_ONE_STATEMENT)
-    if isinstance(error, psycopg.errors.ReadOnlySqlTransaction) or text.startswith("DECLARE CURSOR must not"):
-        return NotReadOnly(_ONLY_READING)
-    hint = error.diag.message_hint
-    return QueryError(f"{text} ({hint})" if hint else text)
-
-
-def _too_slow(timeout_ms: int) -> QueryTimeout:
-    return QueryTimeout(
-        f"the query ran for more than {timeout_ms} ms and was stopped: ask for less, or allow more time"
-    )
 
 
 def _columns(connection: Connection, view: str) -> dict[str, str]:

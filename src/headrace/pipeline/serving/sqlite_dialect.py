@@ -1,4 +1,4 @@
-"""What is particular to SQLite: files, pragmas, transactions, upserts.
+"""What is particular to SQLite: files, pragmas, transactions.
 
 The file is in WAL mode: a reader sees the database as it was when its transaction began, tables, rows and what a view
 means alike, and neither waits for the writer nor holds it up. Writers begin with BEGIN IMMEDIATE, so that they wait at
@@ -12,19 +12,13 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
 
-import pyarrow as pa  # type: ignore[import-untyped]
-from sqlalchemy import Connection, Engine, Table, create_engine, event
+from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.pool import QueuePool
 
-from headrace.pipeline.serving.columns import stored
 from headrace.pipeline.serving.errors import DatabaseUnreachable
-
-#: So many rows are sorted by key first: a B-tree that grows at its end is filled in three quarters of the time.
-_SORT_FROM_ROWS = 10_000
 
 
 def quoted(name: str) -> str:
@@ -84,28 +78,3 @@ def driver(connection: Connection) -> sqlite3.Connection:
     made = connection.connection.driver_connection
     assert isinstance(made, sqlite3.Connection)
     return made
-
-
-def insert(connection: Connection, table: Table, rows: pa.Table, *, update: bool) -> None:
-    if rows.num_rows >= _SORT_FROM_ROWS:
-        rows = rows.sort_by([(column.name, "ascending") for column in table.primary_key])
-    values = [stored(rows.column(name), "sqlite").to_pylist() for name in rows.column_names]
-    driver(connection).executemany(_insert_sql(table, rows.column_names, update=update), zip(*values, strict=True))
-
-
-def _insert_sql(table: Table, names: Sequence[str], *, update: bool) -> str:
-    columns = ", ".join(map(quoted, names))
-    sql = f"INSERT INTO {quoted(table.name)} ({columns}) VALUES ({', '.join('?' * len(names))})"
-    return sql + on_conflict(table, names) if update else sql
-
-
-def on_conflict(table: Table, names: Sequence[str]) -> str:
-    """The same words in both databases. What a later batch has written stays."""
-    keys = [column.name for column in table.primary_key]
-    others = [name for name in names if name not in keys]
-    target = ", ".join(map(quoted, keys))
-    if not others:
-        return f" ON CONFLICT ({target}) DO NOTHING"
-    changes = ", ".join(f"{quoted(name)} = excluded.{quoted(name)}" for name in others)
-    newer = f' WHERE {quoted(table.name)}."_batch_id" <= excluded."_batch_id"' if "_batch_id" in others else ""
-    return f" ON CONFLICT ({target}) DO UPDATE SET {changes}{newer}"

@@ -1,0 +1,87 @@
+"""Arrow tables into a database and out of it: what both databases have in common."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import sqlalchemy
+from sqlalchemy import Connection, Table
+
+from headrace.pipeline.serving import sqlite_loading
+from headrace.pipeline.serving.columns import arrow_column
+from headrace.pipeline.serving.errors import UnsuitableSchema
+from headrace.pipeline.serving.keys import canonical_keys
+
+_KEYS_A_STATEMENT = 50_000
+
+
+def insert(connection: Connection, table: Table, rows: pa.Table, batch_id: int | None, *, update: bool) -> None:
+    """See ``Database.upsert`` and ``Database.bulk_load``."""
+    rows = _completed(table, rows, batch_id)
+    if rows.num_rows == 0:
+        return
+    if connection.dialect.name == "sqlite":
+        sqlite_loading.insert(connection, table, rows, update=update)
+    else:
+        from headrace.pipeline.serving import postgresql_loading
+
+        postgresql_loading.insert(connection, table, rows, update=update)
+
+
+def delete_keys(connection: Connection, table: Table, keys: pa.StringArray) -> None:
+    for clause in _in_portions(connection, table, keys):
+        connection.execute(table.delete().where(clause))
+
+
+def fetch(connection: Connection, table: Table, keys: pa.StringArray | None) -> pa.Table:
+    # Values as the driver has them: SQLAlchemy would parse times a value at a time.
+    columns = [
+        sqlalchemy.type_coerce(column, sqlalchemy.types.NullType()).label(column.name) for column in table.columns
+    ]
+    query = sqlalchemy.select(*columns)
+    queries = [query] if keys is None else [query.where(clause) for clause in _in_portions(connection, table, keys)]
+    schema = _schema_of(table)
+    portions = [_to_arrow(connection.execute(each).fetchall(), schema) for each in queries]
+    return pa.concat_tables([schema.empty_table(), *portions])
+
+
+def _schema_of(table: Table) -> pa.Schema:
+    known = {field.name: field.type for field in table.info["schema"]} | {"_key": pa.string(), "_batch_id": pa.int64()}
+    return pa.schema([(column.name, known[column.name]) for column in table.columns])
+
+
+def _to_arrow(rows: Sequence[Sequence[object]], schema: pa.Schema) -> pa.Table:
+    columns = zip(*rows, strict=True) if rows else ((),) * len(schema)
+    return pa.table(
+        [arrow_column(values, field.type) for values, field in zip(columns, schema, strict=True)], schema=schema
+    )
+
+
+def _completed(table: Table, rows: pa.Table, batch_id: int | None) -> pa.Table:
+    """With the columns that we add."""
+    if "_key" not in rows.column_names:
+        rows = rows.append_column("_key", canonical_keys(rows, table.info["key_columns"]))
+    if "_batch_id" not in rows.column_names:
+        rows = rows.append_column("_batch_id", pa.repeat(pa.scalar(batch_id or 0, pa.int64()), rows.num_rows))
+    wanted = {column.name for column in table.columns}
+    if wanted != set(rows.column_names):
+        different = ", ".join(sorted(wanted ^ set(rows.column_names)))
+        raise UnsuitableSchema(f"rows for {table.name} do not have its columns: {different}")
+    return rows
+
+
+def _in_portions(
+    connection: Connection, table: Table, keys: pa.StringArray
+) -> Iterator[sqlalchemy.ColumnElement[bool]]:
+    """Conditions for so many keys at a time: one parameter each, however many there are."""
+    texts = keys.to_pylist()
+    for start in range(0, len(texts), _KEYS_A_STATEMENT):
+        portion = texts[start : start + _KEYS_A_STATEMENT]
+        if connection.dialect.name == "postgresql":
+            array = sqlalchemy.bindparam(None, portion, type_=sqlalchemy.ARRAY(sqlalchemy.Text()))
+            yield table.c["_key"] == sqlalchemy.any_(array)
+        else:
+            listed = sqlalchemy.func.json_each(json.dumps(portion)).table_valued("value")
+            yield table.c["_key"].in_(sqlalchemy.select(listed.c.value))
