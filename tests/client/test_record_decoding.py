@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.client import record_decoding
+from headrace.client import kernel_loading, record_decoding
+from headrace.client.kernel_loading import KernelLoading
 from headrace.client.record_decoding import decode_batch
 from headrace.client.types import ConsumedRecord, TimestampType
 from headrace.protocol.errors import CorruptMessage, InvalidRecord, KafkaError
@@ -34,12 +35,12 @@ def record_lists(draw: st.DrawFn) -> list[Record]:
 
 @pytest.fixture(autouse=True, params=WAYS)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    loading = record_decoding._Loading()
+    loading = KernelLoading("headrace.client.kernels")
     if request.param == "kernel":
         pytest.importorskip("numba")
         loading.now()
     loading.is_done = True
-    monkeypatch.setattr(record_decoding, "_load", loading)
+    monkeypatch.setattr(record_decoding, "_loading", loading)
     return str(request.param)
 
 
@@ -135,7 +136,7 @@ def test_any_bytes_at_all_do_no_harm(body: bytes, count: int) -> None:
         assert len(decoded(batch)) == count
 
 
-def test_the_kernels_are_loaded_only_by_a_busy_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_kernels_are_loaded_only_by_the_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[int] = []
 
     class Started:
@@ -144,15 +145,15 @@ def test_the_kernels_are_loaded_only_by_a_busy_reader(monkeypatch: pytest.Monkey
             begun.append(1)
 
     now = [0.0]
-    monkeypatch.setattr(record_decoding, "Thread", Started)
-    monkeypatch.setattr(record_decoding, "monotonic", lambda: now[0])
-    monkeypatch.setattr(record_decoding, "_KERNELS", "headrace.client.no_such_kernels")
-    loading = record_decoding._Loading()
-    for _ in range(30):  # 10,000 a second is not busy
-        loading.when_busy(9_000)
+    monkeypatch.setattr(kernel_loading, "Thread", Started)
+    monkeypatch.setattr(kernel_loading, "monotonic", lambda: now[0])
+    loading = KernelLoading("headrace.client.no_such_kernels")
+    for _ in range(30):  # 9,000 a second is not busy
+        assert loading.when_busy(9_000) is None
         now[0] += 1
     assert not begun
     for _ in range(20):
-        loading.when_busy(50_000)
+        assert loading.when_busy(50_000) is None
         now[0] += 1
     assert begun == [1]
+    assert loading.now() is None

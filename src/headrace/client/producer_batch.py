@@ -18,7 +18,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from headrace.client.record_encoding import LISTED, bound_bytes, encode_headers, encode_records
+from headrace.client.record_encoding import LISTED, bound_bytes, encode_headers, encode_quickly
 from headrace.crc import crc32c
 from headrace.protocol.compression import compress
 from headrace.protocol.record_body import Headers, decode_records
@@ -50,8 +50,8 @@ class ProducerBatch:
         "attempts", "base_offset", "base_sequence", "base_timestamp_ms", "created_ms", "done_future", "encoded_count",
         "error", "fresh_from_s", "fresh_until_s", "head", "headers", "is_done", "is_open", "is_ripe", "is_settled",
         "keys", "last_timestamp_ms", "limit_bytes", "listeners", "log_append_time_ms", "max_timestamp_ms", "number",
-        "packed", "partition", "parts", "records", "reserved_bytes", "retry_at_ms", "sent_bytes", "slots", "times",
-        "topic", "used_bytes", "values",
+        "packed", "partition", "parts", "plain_limit_bytes", "records", "reserved_bytes", "retry_at_ms", "sent_bytes",
+        "slots", "times", "topic", "used_bytes", "values",
     )  # fmt: skip
 
     def __init__(
@@ -60,6 +60,8 @@ class ProducerBatch:
         self.topic = topic
         self.partition = partition
         self.limit_bytes = limit_bytes
+        #: The same while a record that is but a value needs no closer look: 0 once the batch has keys, or is closed.
+        self.plain_limit_bytes = limit_bytes
         self.reserved_bytes = reserved_bytes
         self.created_ms = created_ms
         #: Grows with each new batch; the parts of a split one keep it. A flush waits for all up to some number.
@@ -130,7 +132,7 @@ class ProducerBatch:
         batch.used_bytes = size_bytes
         batch.encoded_count = record_count
         batch.base_timestamp_ms, batch.max_timestamp_ms = base_timestamp_ms, max_timestamp_ms
-        batch.is_open = False
+        batch.is_open, batch.plain_limit_bytes = False, 0
         return batch
 
     # ---------------------------------------------------------------------------------------------------- what it is
@@ -194,6 +196,7 @@ class ProducerBatch:
         elif key is not None:
             self.keys = [None] * index
             self.keys.append(key)
+            self.plain_limit_bytes = 0
         if headers:
             self.headers[index] = headers
         if timestamp_ms != self.last_timestamp_ms:
@@ -205,6 +208,7 @@ class ProducerBatch:
     def grow(self, by_bytes: int) -> None:
         """Has room for so much more, which is reserved."""
         self.limit_bytes += by_bytes
+        self.plain_limit_bytes = self.limit_bytes if self.keys is None else 0
         self.reserved_bytes += by_bytes
         self.is_ripe = True
 
@@ -217,10 +221,11 @@ class ProducerBatch:
     def close(self) -> None:
         """Takes no more records; those that it has become bytes."""
         self.is_open = False
+        self.plain_limit_bytes = 0
         if self.encoded_count:
             return
         assert self.values, "an empty batch is never sent"
-        self.records = encode_records(self.values, self.keys, self.headers, self.times)
+        self.records = encode_quickly(self.values, self.keys, self.headers, self.times)
         self.used_bytes = HEADER_BYTES + len(self.records)
         self.encoded_count = len(self.values)
         self.base_timestamp_ms = self.times[0][1]

@@ -8,19 +8,15 @@ Two ways, with the same result:
   that goes down columns (``zip``, ``map``). Columns in which nothing varies are not looked at. What comes is a sequence
   that makes records when it is sliced: ten thousand that wait would cost more in the collector than in the making.
 
-Numba takes 0.7 s to load and 100 MB. So it is loaded in the background once a process reads so much that it pays:
-``_BUSY_RECORDS`` within ``_BUSY_SECONDS``; at once where it is loaded already; never where it is not installed.
+Numba comes in when it pays: see ``kernel_loading.py``.
 """
 
-import importlib
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
-from threading import Thread
-from time import monotonic
 from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn, overload
 
+from headrace.client.kernel_loading import KernelLoading
 from headrace.client.types import ConsumedRecord, TimestampType
 from headrace.protocol.compression import DEFAULT_LIMIT_BYTES
 from headrace.protocol.errors import InvalidRecord
@@ -33,10 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["decode_batch", "preload_kernels"]
 
-_BUSY_RECORDS, _BUSY_SECONDS = 200_000, 20.0
 _SMALLEST_RECORD_BYTES = 7
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
-_KERNELS = "headrace.client.kernels"
 
 
 def decode_batch(
@@ -60,7 +54,7 @@ def decode_batch(
     count = header.record_count
     if not 0 <= count <= len(body) // _SMALLEST_RECORD_BYTES:
         _invalid(f"{count} records cannot be in {len(body)} bytes")
-    kernels = _load.kernels if _load.is_done else _load.when_busy(count)
+    kernels = _loading.when_busy(count)
     if kernels is None:
         return _by_python(topic, partition, header, body)
     return _by_kernel(kernels, topic, partition, header, body)
@@ -247,46 +241,9 @@ def _by_python(topic: str, partition: int, header: BatchHeader, body: bytes) -> 
     return records
 
 
-# ---------------------------------------------------------------------------------------------- loading the kernels
-
-
-class _Loading:
-    """Whether the kernels are worth loading, and whether they are there."""
-
-    def __init__(self) -> None:
-        #: Nothing is left to decide: they are loaded, or cannot be.
-        self.is_done = False
-        self.kernels: ModuleType | None = None
-        self._is_loading = False
-        self._since = 0.0
-        self._records = 0
-
-    def when_busy(self, records: int) -> ModuleType | None:
-        """The kernels if another part of the program has them. If it is time to load them, begin."""
-        if self._is_loading:
-            return None
-        if _KERNELS in sys.modules:
-            return self.now()
-        if not self._records or monotonic() - self._since > _BUSY_SECONDS:
-            self._since, self._records = monotonic(), 0
-        self._records += records
-        if self._records >= _BUSY_RECORDS:
-            self._is_loading = True
-            Thread(target=self.now, name="headrace-kernels", daemon=True).start()
-        return None
-
-    def now(self) -> ModuleType | None:
-        try:
-            self.kernels = importlib.import_module(_KERNELS)
-        except ImportError:
-            self.kernels = None
-        self.is_done = True
-        return self.kernels
-
-
-_load = _Loading()
+_loading = KernelLoading("headrace.client.kernels")
 
 
 def preload_kernels() -> bool:
     """Load them now, for who knows that much is to be read. False: Numba is not installed."""
-    return _load.now() is not None
+    return _loading.now() is not None

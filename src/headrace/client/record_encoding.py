@@ -2,20 +2,23 @@
 
 A record's layout is in ``protocol/record_body.py``. Encoded one by one, a small record costs about a microsecond, most
 of it for the calls; so a batch keeps its records as columns (values, keys, ...) while it fills, and they are encoded
-here, all of them, when it closes. What a record takes is then lists that are walked by the interpreter's own C code:
+here, all of them, when it closes. What a record takes is then lists that are walked by the interpreter's own C code.
 
-uniform   records without key and headers whose values are of one size: what stands before a value depends on its
-          place in the batch alone, so these heads are kept, and the batch is the heads and the values joined in turn.
-plain     no headers, and nothing longer than 8 KiB: four pieces a record out of tables, then one join.
-any       the rest, record by record.
+The columns are cut where the time changes and where a record's place takes a byte more; within such a segment records
+are made of few pieces, most of them out of tables, and all pieces of a batch are joined at once:
+
+uniform   no keys, values of one size: what comes before a record's place is the same for all, and what stands between
+          place and value depends on the place alone
+plain     values of any size below 8 KiB: four pieces a record, six with keys
+any       headers, tombstones, large values, times far apart: record by record
 
 A record ends with the count of its headers. Where there are none, that zero is written together with the length of
 the next record, so the first zero is cut off again and one is put at the end.
 """
 
-from collections.abc import Sequence
-from functools import cache, lru_cache
-from itertools import chain
+from collections.abc import Iterator, Sequence
+from functools import cache
+from itertools import chain, repeat
 
 from headrace.protocol.record_body import Headers, write_varint
 
@@ -27,12 +30,9 @@ VARINTS = [bytes((number << 1,)) for number in range(64)] + [
     bytes((number << 1 & 0x7F | 0x80, number >> 6)) for number in range(64, 8192)
 ]
 LISTED = len(VARINTS)
-_SHORT = 64
 _NONE = b"\x01"
-#: Of uniform batches with more records than that no heads are kept: their number is what the memory goes to.
-_KEPT_HEADS = 2048
-#: Attributes, key length, and the count of headers: a byte each.
-_FIXED_BYTES = 3
+#: From these places on, a place takes a byte more.
+_WIDER_AT = (64, 8192, 1048576)
 
 
 def bound_bytes(value_bytes: int, key_bytes: int = 0) -> int:
@@ -40,6 +40,15 @@ def bound_bytes(value_bytes: int, key_bytes: int = 0) -> int:
     if value_bytes + key_bytes < LISTED - 16:
         return 12 + (key_bytes and key_bytes + 1) + value_bytes
     return 12 + 13 + key_bytes + value_bytes
+
+
+def encode_quickly(
+    values: Sequence[Value], keys: Sequence[Key] | None, headers: dict[int, Headers], times: Sequence[tuple[int, int]]
+) -> bytes | memoryview:
+    """As :func:`encode_records`, by the kernel where that is quicker."""
+    if len(values) >= _MANY and not headers and (kernels := _loading.when_busy(len(values))) is not None:
+        return kernels.encode_many(values, keys, times)  # type: ignore[no-any-return]
+    return encode_records(values, keys, headers, times)
 
 
 def encode_records(
@@ -51,79 +60,97 @@ def encode_records(
     :param headers: by the record's place, of those that have any.
     :param times: the timestamps as runs: from which record on, and what; the first is that of record 0.
     """
-    count = len(values)
-    if headers or count > LISTED or None in values:
+    if headers or None in values:
         return _encode_any(values, keys, headers, times)
     longest = max(map(len, values))  # type: ignore[arg-type]
     if keys is not None:
         longest += max(len(key or b"") for key in keys)
     if longest > LISTED - 32 or any(not 0 <= ms - times[0][1] < LISTED for _, ms in times):
         return _encode_any(values, keys, headers, times)
-    parts: list[bytes] = []
-    for (first, ms), (end, _) in zip(times, [*times[1:], (count, 0)], strict=True):
-        delta_ms = ms - times[0][1]
-        run: Sequence[bytes] = values if first == 0 and end == count else values[first:end]  # type: ignore[assignment]
+    pieces: list[bytes] = []
+    for first, end, delta_ms in _segments(times, len(values)):
+        some: Sequence[bytes] = values[first:end]  # type: ignore[assignment]
         if keys is not None:
-            parts += _keyed_pieces(run, keys[first:end], first, delta_ms)
-        elif count <= _KEPT_HEADS and min(map(len, run)) == max(map(len, run)):
-            heads = _heads(len(run[0]), delta_ms, end)
-            parts += chain.from_iterable(zip(heads[first:end], run, strict=True))
+            pieces += _keyed_pieces(some, keys[first:end], first, delta_ms)
+        elif min(map(len, some)) == max(map(len, some)):
+            pieces += _uniform_pieces(some, first, delta_ms)
         else:
-            parts += _plain_pieces(run, first, delta_ms)
-    parts[0] = parts[0][1:]
-    parts.append(b"\x00")
-    return b"".join(parts)
+            pieces += _plain_pieces(some, first, delta_ms)
+    pieces[0] = pieces[0][1:]
+    pieces.append(b"\x00")
+    return b"".join(pieces)
 
 
-# ------------------------------------------------------------------------------------------------- by tables of heads
+def _segments(times: Sequence[tuple[int, int]], count: int) -> Iterator[tuple[int, int, int]]:
+    """From and to which place records have one time, and places of one width; and how long after the first they are."""
+    base_ms = times[0][1]
+    for at, (first, ms) in enumerate(times):
+        end = times[at + 1][0] if at + 1 < len(times) else count
+        for wider in _WIDER_AT:
+            if first < wider < end:
+                yield first, wider, ms - base_ms
+                first = wider
+        yield first, end, ms - base_ms
 
 
-#: By value size and time; lists are replaced and never changed, since several threads may encode at once.
-_HEADS: dict[tuple[int, int], list[bytes]] = {}
-_MOST_HEAD_LISTS = 128
+def _uniform_pieces(values: Sequence[bytes], first: int, delta_ms: int) -> Iterator[bytes]:
+    size = len(values[0])
+    between = _betweens(size, first + len(values))[first : first + len(values)]
+    before = b"\x00" + VARINTS[delta_ms]
+    whole = len(before) + len(between[0]) + size + 1
+    return chain.from_iterable(zip(repeat(b"\x00" + VARINTS[whole] + before), between, values, strict=False))
 
 
-def _heads(value_bytes: int, delta_ms: int, count: int) -> list[bytes]:
-    heads = _HEADS.get((value_bytes, delta_ms), [])
-    if len(heads) < count:
-        if len(_HEADS) >= _MOST_HEAD_LISTS:
-            _HEADS.clear()
-        heads = heads + [_head(value_bytes, delta_ms, at) for at in range(len(heads), count)]
-        _HEADS[value_bytes, delta_ms] = heads
-    return heads
+#: Place, no key, and length of the value, by the value's size and the place. Lists are replaced and never changed:
+#: several threads may encode at once.
+_BETWEENS: dict[int, list[bytes]] = {}
+_MOST_BETWEENS = 100_000
 
 
-def _head(value_bytes: int, delta_ms: int, at: int) -> bytes:
-    middle = b"\x00" + VARINTS[delta_ms] + VARINTS[at] + _NONE + VARINTS[value_bytes]
-    return b"\x00" + VARINTS[len(middle) + value_bytes + 1] + middle
+def _betweens(size: int, count: int) -> list[bytes]:
+    found = _BETWEENS.get(size, [])
+    if len(found) < count:
+        if sum(map(len, _BETWEENS.values())) + count > _MOST_BETWEENS:
+            _BETWEENS.clear()
+        after = _NONE + VARINTS[size]
+        found = found + [varint(at) + after for at in range(len(found), count)]
+        _BETWEENS[size] = found
+    return found
 
 
 def _plain_pieces(values: Sequence[bytes], first: int, delta_ms: int) -> list[bytes]:
-    lengths, sizes, times = _after_zero(), _after_none(), _times(delta_ms)
+    lengths, sizes = _after_zero(), _after_none()
+    places = _places(first, len(values), delta_ms)
+    fixed = len(places[0]) + 2  # The key that there is not, and the headers that there are not.
     pieces: list[bytes] = []
-    fixed = _FIXED_BYTES + len(VARINTS[delta_ms])
-    for at, value in enumerate(values, first):
+    for place, value in zip(places, values, strict=True):
         size = len(value)
-        pieces += (
-            lengths[size + fixed + (1 if at < _SHORT else 2) + (1 if size < _SHORT else 2)], times[at], sizes[size],
-            value,
-        )  # fmt: skip
+        pieces += (lengths[size + fixed + (1 if size < 64 else 2)], place, sizes[size], value)
     return pieces
 
 
 def _keyed_pieces(values: Sequence[bytes], keys: Sequence[Key], first: int, delta_ms: int) -> list[bytes]:
-    lengths, times = _after_zero(), _times(delta_ms)
+    lengths, varints = _after_zero(), VARINTS
+    places = _places(first, len(values), delta_ms)
+    fixed = len(places[0]) + 1
     pieces: list[bytes] = []
-    fixed = 2 + len(VARINTS[delta_ms])
-    for at, (key, value) in enumerate(zip(keys, values, strict=True), first):
+    for place, key, value in zip(places, keys, values, strict=True):
         size = len(value)
         if key is None:
             key, key_size = b"", _NONE
         else:
-            key_size = VARINTS[len(key)]
-        whole = size + len(key) + len(key_size) + fixed + (1 if at < _SHORT else 2) + (1 if size < _SHORT else 2)
-        pieces += (lengths[whole], times[at], key_size, key, VARINTS[size], value)
+            key_size = varints[len(key)]
+        whole = size + len(key) + len(key_size) + fixed + (1 if size < 64 else 2)
+        pieces += (lengths[whole], place, key_size, key, varints[size], value)
     return pieces
+
+
+def _places(first: int, count: int, delta_ms: int) -> list[bytes]:
+    """What comes between length and key: attributes, time, place."""
+    before = b"\x00" + VARINTS[delta_ms]
+    if first + count <= LISTED:
+        return [before + place for place in VARINTS[first : first + count]]
+    return [before + varint(at) for at in range(first, first + count)]
 
 
 @cache
@@ -134,12 +161,6 @@ def _after_zero() -> list[bytes]:
 @cache
 def _after_none() -> list[bytes]:
     return [_NONE + varint for varint in VARINTS]
-
-
-@lru_cache(maxsize=32)
-def _times(delta_ms: int) -> list[bytes]:
-    before = b"\x00" + VARINTS[delta_ms]
-    return [before + varint for varint in VARINTS]
 
 
 # ------------------------------------------------------------------------------------------------------ one by one
