@@ -9,7 +9,7 @@ import pytest
 from headrace.client.admin_types import ConfigEntry, PartitionDescription, Reassignment, TopicDescription
 from headrace.client.types import TopicPartition
 from headrace.tools.common import UsageError
-from headrace.tools.topic_descriptions import Described, Filters, is_shown, lines, table, value
+from headrace.tools.topic_descriptions import Described, Filters, is_shown, lines, tables, value
 from headrace.tools.topic_names import (
     matching,
     parse_topic_id,
@@ -173,7 +173,9 @@ SICK = Described(
 def test_filters(filters, partitions):
     assert [each.partition for each in SICK.partitions(filters)] == partitions
     assert len(list(lines(SICK, filters))) == len(partitions) + is_shown(SICK, filters)
-    assert len(list(table([SICK], filters).rows)) == (1 if filters.with_overrides else len(partitions))
+    (table,) = tables([SICK], filters)
+    assert len(list(table.rows)) == (1 if filters.with_overrides else len(partitions))
+    assert bool(table.title) is (filters == Filters())
 
 
 def test_moves_and_missing_leaders_are_told():

@@ -241,14 +241,17 @@ class Output:
         from rich.table import Table as RichTable
         from rich.text import Text
 
-        drawn = RichTable(box=box.SIMPLE_HEAD, title=table.title or None, title_justify="left", pad_edge=False)
+        console = Console(file=self._results)
+        if table.title:
+            console.print(Text(table.title, style="cyan"))
+        drawn = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
         rows = [[_cell(value) for value in row] for row in table.rows]
         for at, heading in enumerate(table.headings):
             is_number = bool(rows) and all(row[at].lstrip("-").isdecimal() or row[at] == "-" for row in rows)
             drawn.add_column(heading, justify="right" if is_number else "left", overflow="fold")
         for row in rows:
             drawn.add_row(*map(Text, row))
-        Console(file=self._results).print(drawn)
+        console.print(drawn)
 
 
 def _cell(value: object) -> str:

@@ -10,7 +10,7 @@ from headrace.client.types import TopicPartition
 from headrace.tools.common import Table
 from headrace.tools.topic_names import topic_id_text
 
-_HEADINGS = ("TOPIC", "PARTITION", "LEADER", "REPLICAS", "ISR")
+_HEADINGS = ("PARTITION", "LEADER", "REPLICAS", "ISR")
 
 
 @dataclass(frozen=True)
@@ -105,26 +105,35 @@ def _partition_line(described: Described, partition: PartitionDescription) -> st
     return line + "\tLastKnownElr: " + ("N/A" if last_known is None else _ids(last_known))
 
 
-def table(topics: Iterable[Described], filters: Filters) -> Table:
-    """For a terminal."""
+def tables(topics: Iterable[Described], filters: Filters) -> Iterator[Table]:
+    """For a terminal: one a topic, or one of all that filters let through."""
     if filters.with_overrides:
-        overridden = [each for each in topics if is_shown(each, filters)]
-        settings = [
-            (each.topic.name, name, value) for each in overridden for name, value in each.overrides.items()
-        ]  # fmt: skip
-        return Table(("TOPIC", "CONFIG", "VALUE"), settings)
-    rows = [
+        rows = [(each.topic.name, name, text) for each in topics for name, text in each.overrides.items()]
+        yield Table(("TOPIC", "CONFIG", "VALUE"), rows)
+    elif filters.of_partitions:
+        yield Table(("TOPIC", *_HEADINGS), [(each.topic.name, *row) for each in topics for row in _rows(each, filters)])
+    else:
+        for each in topics:
+            yield Table(_HEADINGS, _rows(each, filters), _title(each))
+
+
+def _rows(described: Described, filters: Filters) -> list[tuple[object, ...]]:
+    return [
         (
-            each.topic.name,
             partition.partition,
             "none" if partition.leader_id < 0 else partition.leader_id,
             _ids(partition.replicas),
             _ids(partition.in_sync_replicas),
         )
-        for each in topics
-        for partition in each.partitions(filters)
+        for partition in described.partitions(filters)
     ]
-    return Table(_HEADINGS, rows)
+
+
+def _title(described: Described) -> str:
+    overrides = ", ".join(f"{name}={text}" for name, text in described.overrides.items())
+    topic_id = topic_id_text(described.topic.id)
+    replication = f"replication factor {described.replication_factor}"
+    return "\n".join(filter(None, (f"{described.topic.name}  id {topic_id}  {replication}", overrides)))
 
 
 def value(described: Described, filters: Filters) -> dict[str, object]:

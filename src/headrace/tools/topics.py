@@ -216,10 +216,13 @@ def _describe(admin: Admin, options: Namespace, out: Output) -> None:
         for name, topic in topics.items()
     ]
     shown = [each for each in described if topic_descriptions.is_shown(each, filters) or each.partitions(filters)]
+    if out.is_terminal:
+        for table in topic_descriptions.tables(shown, filters):
+            out.show(None, (), table)
+        return
     out.show(
         [topic_descriptions.value(each, filters) for each in shown],
         (line for each in shown for line in topic_descriptions.lines(each, filters)),
-        topic_descriptions.table(shown, filters),
     )
 
 
