@@ -312,7 +312,7 @@ class Accumulator:
         self._settle(queue)
 
     def _finish(self, batch: ProducerBatch) -> None:
-        batch.is_done, batch.is_open = True, False
+        batch.is_done, batch.is_open, batch.plain_limit_bytes = True, False, 0
         batch.encoded_count = batch.record_count
         batch.values, batch.records, batch.packed = [], b"", None
         self._incomplete.pop(batch, None)

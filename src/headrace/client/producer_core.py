@@ -1,9 +1,10 @@
 """What both producers are made of: from a record that is sent to a batch that waits in the accumulator.
 
 ``buffer`` is the whole way of most records, and this is where a producer's speed is decided: it runs on the caller's
-thread, appends to the batch that its topic fills right now, and wakes nobody. Only where that batch is full, closed, or
-the record is not of the plain kind (a key, a partition, headers, a callback, a timestamp, a serializer) does it take
-the longer way: make bytes, look at the size, choose a partition, find or open a batch there. A record that cannot be
+thread, appends to the batch that its topic fills right now, and wakes nobody. A record that is not plain (it has a key,
+a partition, headers, a callback or a timestamp) goes into the open batch of its partition (``buffer_other``). Only
+where there is none, or it is full, does a record take the longest way (``try_record``): look at the size, choose a
+partition, open a batch there. A record that cannot be
 buffered now is a :class:`Blocked`: metadata of its topic is missing, or memory. How to wait is the producer's
 (``producer.py`` on the event loop, ``sync_producer.py`` on a thread); then it tries again.
 
@@ -31,14 +32,12 @@ from headrace.client.murmur2 import partition_for_key
 from headrace.client.partitioner_choice import choose_partitioner
 from headrace.client.partitioners import Adaptive
 from headrace.client.producer_batch import ProducerBatch, record_bound_bytes
-from headrace.client.record_encoding import LISTED
 from headrace.client.types import TopicInfo
 from headrace.protocol.record_body import Headers
 from headrace.protocol.records import Codec
 from headrace.runtime.clock import Clock
 
-#: A plain record of fewer bytes takes at most so many more than its value; see ``record_encoding.bound_bytes``.
-SMALL_BYTES = LISTED - 16
+#: What a plain record takes at most beside its value, if that is below 8 KiB; above, it may be two bytes more.
 OVERHEAD_BYTES = 12
 
 #: A batch that has to wait anyway grows to so many times ``batch.size``.
@@ -89,6 +88,10 @@ class ProducerCore:
         self.filling: dict[str, ProducerBatch] = {}
         #: How much of that batch the partitioner has been told.
         self._counted_bytes: dict[str, int] = {}
+        #: The batches that are open, by topic and partition, for records with a key or a partition of their own; as far
+        #: as ``_topics_seen`` is the metadata of now.
+        self._by_partition: dict[str, list[ProducerBatch | None]] = {}
+        self._topics_seen: object = None
         self._serialize_key = config.key_serializer
         self._serialize_value = config.value_serializer
         self._is_plain = self._is_sticky and not (config.key_serializer or config.value_serializer)
@@ -109,29 +112,74 @@ class ProducerCore:
 
         :raises HeadraceError: if the record is refused.
         """
-        if key is None and type(value) is bytes and partition is None and slot is None and timestamp_ms is None:
+        if (
+            key is None and type(value) is bytes and partition is None and slot is None and timestamp_ms is None
+            and not headers
+        ):  # fmt: skip
             self._acquire()
             try:
                 batch = self.filling.get(topic)
-                if batch is not None and batch.is_open and not headers:
-                    size = len(value)
-                    used_bytes = batch.used_bytes + size + OVERHEAD_BYTES
-                    if used_bytes <= batch.limit_bytes and size < SMALL_BYTES:
+                if batch is not None:
+                    used_bytes = batch.used_bytes + len(value) + OVERHEAD_BYTES
+                    if used_bytes <= batch.plain_limit_bytes:
                         batch.used_bytes = used_bytes
                         values = batch.values
                         delivery = self._delivery()
                         delivery._batch = batch
                         delivery._index = index = len(values)
                         values.append(value)
-                        if batch.keys is not None:
-                            batch.keys.append(None)
                         now_s = time()
                         if not batch.fresh_from_s <= now_s < batch.fresh_until_s:
                             batch.add_time(index, int(now_s * 1000))
                         return delivery
             finally:
                 self._release()
-        return self.try_record(self.record(topic, value, key, partition, timestamp_ms, headers, slot))
+        return self.buffer_other(topic, value, key, partition, timestamp_ms, headers, slot)
+
+    def buffer_other(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        partition: int | None,
+        timestamp_ms: int | None,
+        headers: GivenHeaders,
+        slot: object,
+    ) -> Any:
+        """As :meth:`buffer`, for what is not plain: still into a batch that is open already, where it goes."""
+        if self._serialize_key is not None or self._serialize_value is not None or (timestamp_ms or 0) < 0:
+            return self.try_record(self.record(topic, value, key, partition, timestamp_ms, headers, slot))
+        pairs = _headers_of(headers) if headers else ()
+        if (value is None or type(value) is bytes) and (key is None or type(key) is bytes):
+            now_ms = int(time() * 1000) if timestamp_ms is None else timestamp_ms
+            self._acquire()
+            try:
+                batch = self._open_batch(topic, key, partition)
+                if batch is not None and batch.append(now_ms, key, value, pairs, slot):
+                    delivery = self._delivery()
+                    delivery._batch = batch
+                    delivery._index = len(batch.values) - 1
+                    return delivery
+            finally:
+                self._release()
+        return self.try_record(self.record(topic, value, key, partition, timestamp_ms, pairs, slot))
+
+    def _open_batch(self, topic: str, key: bytes | None, partition: int | None) -> ProducerBatch | None:
+        """The batch that a record goes to, if it is open already."""
+        if key is None and partition is None:
+            batch = self.filling.get(topic)
+            return batch if batch is not None and batch.is_open else None
+        if self._topics_seen is not self.metadata.topics:
+            self._topics_seen = self.metadata.topics
+            self._by_partition.clear()
+        batches = self._by_partition.get(topic)
+        if batches is None or (partition is None and self.config.partitioner_ignore_keys):
+            return None
+        if partition is None:
+            assert key is not None
+            partition = partition_for_key(key, len(batches))
+        batch = batches[partition] if 0 <= partition < len(batches) else None
+        return batch if batch is not None and batch.is_open else None
 
     def try_record(self, record: Record, reserved_bytes: int = 0) -> Any:
         """As :meth:`buffer`. ``reserved_bytes`` are memory that was waited for; they are used or given back."""
@@ -297,6 +345,7 @@ class ProducerCore:
         """From now on records are refused for a reason; or, with None, taken again."""
         with self._lock:
             self.refusal = reason
+            self._by_partition.clear()
             for topic in list(self.filling):
                 self._leave_batch(topic)
 

@@ -12,6 +12,8 @@ uniform   no keys, values of one size: what comes before a record's place is the
 plain     values of any size below 8 KiB: four pieces a record, six with keys
 any       headers, tombstones, large values, times far apart: record by record
 
+Large batches of a busy process are encoded by a kernel, where Numba is (``bulk_encoding.py``).
+
 A record ends with the count of its headers. Where there are none, that zero is written together with the length of
 the next record, so the first zero is cut off again and one is put at the end.
 """
@@ -20,6 +22,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import chain, repeat
 
+from headrace.client.kernel_loading import KernelLoading
 from headrace.protocol.record_body import Headers, write_varint
 
 Key = bytes | None
@@ -31,6 +34,9 @@ VARINTS = [bytes((number << 1,)) for number in range(64)] + [
 ]
 LISTED = len(VARINTS)
 _NONE = b"\x01"
+#: From so many records on, the kernel is quicker than what it takes to call it.
+_MANY = 256
+_loading = KernelLoading("headrace.client.bulk_encoding")
 #: From these places on, a place takes a byte more.
 _WIDER_AT = (64, 8192, 1048576)
 

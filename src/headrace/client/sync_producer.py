@@ -32,7 +32,7 @@ from headrace.client.delivery import Delivery, OnDelivery
 from headrace.client.errors import ClientClosed
 from headrace.client.producer import AsyncProducer, exhausted
 from headrace.client.producer_batch import ProducerBatch
-from headrace.client.producer_core import OVERHEAD_BYTES, SMALL_BYTES, Blocked, GivenHeaders, ProducerCore
+from headrace.client.producer_core import OVERHEAD_BYTES, Blocked, GivenHeaders, ProducerCore
 from headrace.client.retry import Deadline
 from headrace.client.transactions import GroupPlace, Offsets
 from headrace.client.types import PartitionInfo, RecordMetadata
@@ -109,22 +109,22 @@ class Producer:
         :return: ``.result(timeout)`` waits for the record's metadata, or raises why it was not delivered.
         """
         # The short way of ProducerCore.buffer, once more: a call less is a tenth of what a record costs.
-        if key is None and type(value) is bytes and partition is None and on_delivery is None and timestamp_ms is None:
+        if (
+            key is None and type(value) is bytes and partition is None and on_delivery is None and timestamp_ms is None
+            and not headers
+        ):  # fmt: skip
             self._acquire()
             try:
                 batch = self._filling.get(topic)
-                if batch is not None and batch.is_open and not headers:
-                    size = len(value)
-                    used_bytes = batch.used_bytes + size + OVERHEAD_BYTES
-                    if used_bytes <= batch.limit_bytes and size < SMALL_BYTES:
+                if batch is not None:
+                    used_bytes = batch.used_bytes + len(value) + OVERHEAD_BYTES
+                    if used_bytes <= batch.plain_limit_bytes:
                         batch.used_bytes = used_bytes
                         values = batch.values
                         delivery = Delivery()
                         delivery._batch = batch
                         delivery._index = index = len(values)
                         values.append(value)
-                        if batch.keys is not None:
-                            batch.keys.append(None)
                         now_s = time()
                         if not batch.fresh_from_s <= now_s < batch.fresh_until_s:
                             batch.add_time(index, int(now_s * 1000))
@@ -132,12 +132,9 @@ class Producer:
             finally:
                 self._release()
         core = self._core
-        result = core.try_record(core.record(topic, value, key, partition, timestamp_ms, headers, on_delivery))
-        if isinstance(result, Blocked):
-            result = self._unblock(result)
-        if core.has_news:
-            core.has_news = False
-            self._wake()
+        result = core.buffer_other(topic, value, key, partition, timestamp_ms, headers, on_delivery)
+        if core.has_news or result.__class__ is Blocked:
+            result = self._with_news(result)
         return result  # type: ignore[no-any-return]
 
     def send_and_wait(self, topic: str, value: Any = None, **options: Any) -> RecordMetadata:
@@ -214,6 +211,14 @@ class Producer:
             coroutine.close()
             raise ClientClosed("the producer is closed")
         return self._background.run(coroutine, timeout)
+
+    def _with_news(self, result: Any) -> Any:
+        if isinstance(result, Blocked):
+            result = self._unblock(result)
+        if self._core.has_news:
+            self._core.has_news = False
+            self._wake()
+        return result
 
     def _unblock(self, blocked: Blocked) -> Delivery:
         """Waits for what a record lacks, and buffers it."""
