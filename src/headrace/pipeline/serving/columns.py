@@ -36,6 +36,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.types import TypeEngine
 
 from headrace.pipeline.serving.errors import UnsuitableSchema
+from headrace.pipeline.serving.plain import jsonable
 
 _REPLACEMENT = "\ufffd"
 
@@ -161,41 +162,6 @@ def _typed_json(value: object, kind: pa.DataType) -> object:
     if isinstance(value, list):
         return [_typed_json(item, kind.value_type) for item in value]
     return jsonable(value)
-
-
-def jsonable(value: object) -> object:
-    """What JSON has for a value of either database or of Arrow; texts for what it has nothing for."""
-    if value is None or isinstance(value, (bool, int)):
-        return value
-    if isinstance(value, str):
-        return value.replace("\x00", _REPLACEMENT)
-    if isinstance(value, float):
-        return value if abs(value) < float("inf") else _NOT_FINITE[str(value)]
-    if isinstance(value, Decimal):
-        return _number(value)
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        return f"\\x{bytes(value).hex()}"
-    if isinstance(value, datetime.datetime):
-        in_utc = value if value.tzinfo is None else value.astimezone(datetime.UTC).replace(tzinfo=None)
-        return in_utc.isoformat(" ")
-    if isinstance(value, dict):
-        return {str(key): jsonable(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [jsonable(item) for item in value]
-    return str(value)
-
-
-_NOT_FINITE = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}
-
-
-def _number(value: Decimal) -> object:
-    """PostgreSQL's sums of integers are decimals: a number where that loses nothing, else a text."""
-    if not value.is_finite():
-        return str(value)
-    if value == value.to_integral_value():
-        return int(value)
-    as_float = float(value)
-    return as_float if Decimal(repr(as_float)) == value else str(value)
 
 
 # ------------------------------------------------------------------------------------------------------- and back

@@ -18,7 +18,8 @@ from collections.abc import Sequence
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from headrace.pipeline.serving.columns import as_text, jsonable, plain_strings
+from headrace.pipeline.serving.columns import as_text, plain_strings
+from headrace.pipeline.serving.plain import jsonable
 
 MAX_KEY_BYTES = 1000
 _NEEDS_ESCAPES = r'["\\\x00-\x1f]'

@@ -1,0 +1,77 @@
+"""Values and answers of either database as JSON and CSV have them."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import io
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headrace.pipeline.serving.query import Answer
+
+_REPLACEMENT = "\ufffd"
+_NOT_FINITE = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}
+
+
+def jsonable(value: object) -> object:
+    """What JSON has for a value of either database or of Arrow; texts for what it has nothing for."""
+    if value is None or isinstance(value, (bool, int)):
+        return value
+    if isinstance(value, str):
+        return value.replace("\x00", _REPLACEMENT)
+    if isinstance(value, float):
+        return value if abs(value) < float("inf") else _NOT_FINITE[str(value)]
+    if isinstance(value, Decimal):
+        return _number(value)
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return f"\\x{bytes(value).hex()}"
+    if isinstance(value, datetime.datetime):
+        in_utc = value if value.tzinfo is None else value.astimezone(datetime.UTC).replace(tzinfo=None)
+        return in_utc.isoformat(" ")
+    if isinstance(value, dict):
+        return {str(key): jsonable(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [jsonable(item) for item in value]
+    return str(value)
+
+
+def _number(value: Decimal) -> object:
+    """PostgreSQL's sums of integers are decimals: a number where that loses nothing, else a text."""
+    if not value.is_finite():
+        return str(value)
+    if value == value.to_integral_value():
+        return int(value)
+    as_float = float(value)
+    return as_float if Decimal(repr(as_float)) == value else str(value)
+
+
+def answer_value(answer: Answer) -> dict[str, object]:
+    """What JSON has of an answer."""
+    return {
+        "columns": answer.columns,
+        "rows": [[jsonable(value) for value in row] for row in answer.rows],
+        "truncated": answer.is_truncated,
+        "as_of": [asdict(as_of) for as_of in answer.as_of],
+    }
+
+
+def csv_text(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    """As spreadsheets and other programs read it: NULL is nothing, a text with a comma is quoted."""
+    written = io.StringIO()
+    writer = csv.writer(written, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([plain_cell(value) for value in row] for row in rows)
+    return written.getvalue()
+
+
+def plain_cell(value: object) -> object:
+    """For a table or CSV: JSON only for what has parts."""
+    value = jsonable(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return json.dumps(value) if isinstance(value, (dict, list)) else value
