@@ -28,6 +28,7 @@ COMMANDS = {
     "reassign-partitions": ("headrace.tools.reassign_partitions", "move partitions between brokers and log dirs"),
     "leader-election": ("headrace.tools.leader_election", "elect leaders of partitions"),
     "broker-api-versions": ("headrace.tools.broker_api_versions", "show which requests brokers speak"),
+    "query": ("headrace.tools.query", "ask views in SQL"),
     "dump-log": ("headrace.tools.dump_log", "show what is in the files of a partition"),
     "completion": ("headrace.tools.completion", "make a shell complete commands and options"),
 }

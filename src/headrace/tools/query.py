@@ -1,0 +1,128 @@
+"""``headrace query``: SQL over the views of a project, from the database that serves them.
+
+It reads that database directly: neither the broker nor ``headrace views run`` needs to be up. Rows go to standard
+output; which offsets they count up to, and how old that is, goes to standard error, or into the JSON.
+"""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from headrace.tools.common import CommandError, Output, Table, UsageError, columns, new_parser, run
+
+if TYPE_CHECKING:
+    from headrace.pipeline.serving.query import Answer, AsOf
+
+_EXAMPLES = """
+headrace query "SELECT * FROM pages ORDER BY clicks DESC LIMIT 10"
+headrace query "SELECT count(*) FROM pages" --project shop --json
+headrace query "SELECT * FROM pages" --database postgresql://reader@db.example/views --csv --limit 100000 > pages.csv
+echo "SELECT max(clicks) FROM pages" | headrace query - --timeout 1000
+"""
+#: As in the serving layer, which is not imported for --help.
+_DEFAULT_LIMIT = 1000
+_DEFAULT_TIMEOUT_MS = 30_000
+
+
+def main(arguments: Sequence[str]) -> int:
+    return run(parser(), arguments, _work)
+
+
+def parser() -> ArgumentParser:
+    parser = new_parser(
+        "query",
+        "Ask the views of a project in SQL, and see up to which offsets the answer counts. Nothing can be changed.",
+        _EXAMPLES,
+        connects=False,
+    )
+    parser.add_argument("sql", metavar="SQL", help="one statement that reads; - takes it from standard input")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--project", metavar="DIR", default=".", help="the project's folder (default: this one)")
+    where.add_argument(
+        "--database", metavar="URL", help="the serving database itself: sqlite:///FILE or postgresql://USER@HOST/NAME"
+    )
+    parser.add_argument("--csv", action="store_true", help="results as CSV")
+    parser.add_argument(
+        "--limit",
+        metavar="ROWS",
+        type=_positive,
+        default=_DEFAULT_LIMIT,
+        help="no more rows than that (default %(default)s)",
+    )
+    parser.add_argument(
+        "--timeout",
+        metavar="MS",
+        type=_positive,
+        default=_DEFAULT_TIMEOUT_MS,
+        help="stop after so long (default %(default)s)",
+    )
+    return parser
+
+
+def _positive(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()) or int(text) < 1:
+        raise ArgumentTypeError(f"{text!r} is no number above 0")
+    return int(text)
+
+
+def _work(options: Namespace, out: Output) -> None:
+    if options.csv and options.json:
+        raise UsageError("--json or --csv, not both")
+    sql = sys.stdin.read() if options.sql == "-" else options.sql
+    answer = _ask(options, sql)
+    _show(answer, options, out)
+    if not options.json:
+        sys.stdout.flush()
+        sys.stderr.writelines(f"{line}\n" for line in _remarks(answer, options.limit))
+
+
+def _ask(options: Namespace, sql: str) -> Answer:
+    try:
+        from headrace.pipeline.serving.location import serving_url
+        from headrace.pipeline.serving.query import QueryService
+    except ImportError as error:
+        raise CommandError(f"views need more packages: pip install 'headrace[spark]' ({error})") from None
+
+    service = QueryService(serving_url(options.database or options.project))
+    try:
+        return service.query(sql, limit=options.limit, timeout_ms=options.timeout)
+    finally:
+        service.close()
+
+
+def _show(answer: Answer, options: Namespace, out: Output) -> None:
+    from headrace.pipeline.serving.plain import answer_value, csv_text, plain_cell
+
+    if options.csv:
+        sys.stdout.write(csv_text(answer.columns, answer.rows))
+        return
+    rows = [[plain_cell(value) for value in row] for row in answer.rows]
+    lines = (line.rstrip() for line in columns(answer.columns, rows, gap=2))
+    out.show(answer_value(answer) if options.json else None, lines, Table(answer.columns, rows))
+
+
+def _remarks(answer: Answer, limit: int) -> Iterable[str]:
+    """What one must know of an answer and what is not in its rows."""
+    if answer.is_truncated:
+        yield f"only the first {limit} rows are shown: there are more (--limit)"
+    for as_of in answer.as_of:
+        yield as_of_line(as_of)
+
+
+def as_of_line(as_of: AsOf) -> str:
+    """``pages v2 as of clicks 0:1200 1:1180, 0.4 s ago``."""
+    places = ", ".join(
+        f"{topic} " + " ".join(f"{partition}:{offset}" for partition, offset in partitions.items())
+        for topic, partitions in as_of.offsets.items()
+    )
+    return f"{as_of.view} v{as_of.version} as of {places or 'nothing'}, {_age(as_of.age_ms)} ago"
+
+
+def _age(age_ms: int) -> str:
+    for unit_ms, name in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min")):
+        if age_ms >= 2 * unit_ms:
+            return f"{age_ms // unit_ms} {name}"
+    return f"{age_ms / 1000:.1f} s"
