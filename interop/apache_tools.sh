@@ -1,4 +1,6 @@
-# Apache Kafka's command line tools, against the Headrace at $address.
+# Apache Kafka's command line tools, against the Headrace at $address; and ours beside them (our_tools.sh).
+
+. interop/our_tools.sh
 
 at() { echo "--bootstrap-server $address"; } # unquoted where it is used: two words
 
@@ -104,4 +106,5 @@ apache_tools() {
     check 'tools: kafka-get-offsets, -delete-records, -transactions' offsets_and_deleted_records
     check 'tools: kafka-consumer-groups, committed offsets' offsets_of_groups
     check 'tools: kafka-broker-api-versions, -cluster, -log-dirs' cluster
+    our_tools
 }

@@ -2,7 +2,8 @@
 
 A line is ``headers TAB key TAB value``; headers are there with ``parse.headers``, the key with ``parse.key``. Headers
 are ``name:content,name:content``. With ``null.marker`` a key, value or header content of just these characters is null.
-A line that lacks a separator is an error, or with ``ignore.error`` a value without them.
+A line that lacks a separator is an error, or with ``ignore.error`` a value without them. No text where headers would be
+is no headers; Kafka's tool refuses that, or with ``ignore.error`` makes a header without a name of it.
 
 Lines are bytes and stay what they are: nothing needs to be UTF-8 but separators and header names.
 """

@@ -141,6 +141,7 @@ class _Test:
         self._total, self._steady, self._window = Latencies(), Latencies(), Latencies()
         self._made_count = 0
         self._steady_since: float | None = None
+        self._is_steady_told = False
         self._transaction_began = 0.0
         self._ended: float | None = None
         self.failed_count = 0
@@ -181,8 +182,6 @@ class _Test:
                 most = min(most, options.warmup_records - self._made_count)
             elif self._steady_since is None:
                 self._steady_since = monotonic()
-                if options.warmup_records:
-                    say_above_bar(self._out, "In steady state.")
             if options.transaction_duration_ms is not None:
                 if in_transaction and (monotonic() - self._transaction_began) * 1000 >= options.transaction_duration_ms:
                     await producer.commit_transaction()
@@ -242,6 +241,9 @@ class _Test:
             moved_to(self._total.record_count)
             elapsed_s = monotonic() - self._reported
             if elapsed_s * 1000 >= self._options.reporting_interval and self._window.record_count:
+                if self._options.warmup_records and self._steady_since is not None and not self._is_steady_told:
+                    self._is_steady_told = True
+                    say_above_bar(self._out, "In steady state.")
                 say_above_bar(self._out, ProducerReport.window(self._window, elapsed_s))
                 self._window, self._reported = Latencies(), monotonic()
 
