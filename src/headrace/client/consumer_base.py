@@ -32,6 +32,9 @@ from headrace.runtime.clock import Clock
 #: Where nothing calls for it earlier, a poll that waits looks up so often whether something is due.
 LOOK_UP_MS = 1_000
 
+#: How many full answers of a partition may wait to be handed out before no more is asked for.
+BUFFERED_FETCHES = 4
+
 #: For the names of those that were given none.
 _numbers = count(1)
 
@@ -48,7 +51,7 @@ class ConsumerBase:
         self._positions = FetchPositions(
             parse_offset_reset(config.auto_offset_reset),
             read_committed=is_committed,
-            buffer_bytes=config.max_partition_fetch_bytes,
+            buffer_bytes=config.max_partition_fetch_bytes * BUFFERED_FETCHES,
             max_bytes=config.max_partition_fetch_bytes,
         )
         self._handout = Handout(
