@@ -186,7 +186,7 @@ async def test_a_batch_larger_than_the_topic_takes_is_split():
 async def test_a_topic_that_is_not_there_and_does_not_come():
     async with (
         Broker(config={"auto.create.topics.enable": False}) as broker,
-        producer_at(broker, max_block_ms=300) as producer,
+        producer_at(broker, max_block_ms=1000) as producer,
     ):
         with pytest.raises(UnknownTopic, match="'t'"):
             await producer.send("t", b"v")
@@ -202,14 +202,14 @@ async def test_a_partition_that_the_topic_has_not(broker):
 
 async def test_a_full_buffer_is_waited_for_and_no_longer_than_max_block():
     async with Broker() as broker:
-        options = {"buffer_memory": 16_384, "max_block_ms": 200, "delivery_timeout_ms": 60_000}
+        options = {"buffer_memory": 16_384, "max_block_ms": 1000, "delivery_timeout_ms": 60_000}
         async with producer_at(broker, **options) as producer:
             for _ in range(1000):  # each fits once those before are delivered
                 await producer.send("t", b"x" * 500)
             await producer.flush()
             await broker.core.stop()
             await producer.send("t", b"x" * 15_000)
-            with pytest.raises(BufferExhausted, match=r"buffer.memory \(16384 bytes\).*200 ms \(max.block.ms\)"):
+            with pytest.raises(BufferExhausted, match=r"buffer.memory \(16384 bytes\).*1000 ms \(max.block.ms\)"):
                 await producer.send("t", b"x" * 15_000)
             await producer.close(0)
 

@@ -9,7 +9,7 @@ pytest.importorskip("numba")
 from headrace.client import record_encoding
 from headrace.client.bulk_encoding import encode_many
 from headrace.client.kernel_loading import KernelLoading
-from headrace.client.record_encoding import encode_records
+from headrace.client.record_encoding import encode_quickly, encode_records
 
 contents = st.none() | st.binary(max_size=200)
 

@@ -167,7 +167,7 @@ async def test_the_coordinator_and_the_leader_may_be_restarted(tmp_path, version
 
 async def test_a_transaction_that_lasts_too_long_is_aborted_by_the_coordinator(version):
     async with Broker() as broker:
-        producer = await started(broker, version, transaction_timeout_ms=50)
+        producer = await started(broker, version, transaction_timeout_ms=500)
         await producer.begin_transaction()
         await producer.send("t", b"late")
         await producer.flush()
@@ -182,7 +182,7 @@ async def test_a_transaction_that_lasts_too_long_is_aborted_by_the_coordinator(v
 async def test_a_commit_that_was_not_answered_is_made_again(tmp_path, version):
     async with Broker(data=tmp_path) as broker:
         address = broker.bootstrap_servers
-        producer = await started(broker, version, reconnect_backoff_ms=10, max_block_ms=300)
+        producer = await started(broker, version, reconnect_backoff_ms=10, max_block_ms=1000)
         await producer.begin_transaction()
         await producer.send("t", b"v")
         await producer.flush()

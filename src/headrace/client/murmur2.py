@@ -32,4 +32,17 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_for_key(key: bytes, partition_count: int) -> int:
-    return (murmur2(key) & 0x7FFF_FFFF) % partition_count
+    """Keys come again and again: the hashes of the last ones are kept, which is a tenth of the price."""
+    positive = _POSITIVE.get(key) if type(key) is bytes else murmur2(key) & 0x7FFF_FFFF
+    if positive is None:
+        if len(_POSITIVE) >= _MOST_KEPT:
+            _POSITIVE.clear()
+        positive = murmur2(key) & 0x7FFF_FFFF
+        if len(key) <= _LONGEST_KEPT_BYTES:
+            _POSITIVE[key] = positive
+    return positive % partition_count
+
+
+_POSITIVE: dict[bytes, int] = {}
+_MOST_KEPT = 10_000
+_LONGEST_KEPT_BYTES = 64

@@ -67,10 +67,14 @@ def failure_of(code: ErrorCode, batch: ProducerBatch, message: str | None) -> He
     return error_for(code, f"{place} did not take {records}{tries}{said}{hint}")
 
 
+_FENCED = (
+    "; another producer with the same transactional.id has taken over, or the transaction lasted longer than "
+    "transaction.timeout.ms: close this producer and make another"
+)
 _HINTS = {
     ErrorCode.message_too_large: "; the topic's max.message.bytes is less than its size",
     ErrorCode.topic_authorization_failed: "; the broker's rules do not let this client write there",
     ErrorCode.not_enough_replicas: "; fewer replicas are in sync than the topic's min.insync.replicas",
-    ErrorCode.producer_fenced: "; another producer with the same transactional.id has taken over: close this one",
-    ErrorCode.invalid_producer_epoch: "; another producer with the same transactional.id has taken over",
+    ErrorCode.producer_fenced: _FENCED,
+    ErrorCode.invalid_producer_epoch: _FENCED,
 }

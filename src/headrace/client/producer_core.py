@@ -214,8 +214,11 @@ class ProducerCore:
             return Blocked(record, accumulator.memory_for(record.key, record.value, record.headers))
         is_new = accumulator.last_number != last_number
         self.has_news = self.has_news or is_new or (batch.is_full and not batch.is_ripe)
-        if is_plain and batch is not self.filling.get(topic):
-            self._count(topic, batch, is_new)
+        if is_plain:
+            if batch is not self.filling.get(topic):
+                self._count(topic, batch, is_new)
+        elif batch.is_open:
+            self._by_partition.setdefault(topic, [None] * len(info.partitions))[partition] = batch
         return batch
 
     # --------------------------------------------------------------------------------------------------- partitions
