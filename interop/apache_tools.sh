@@ -1,6 +1,7 @@
 # Apache Kafka's command line tools, against the Headrace at $address; and ours beside them (our_tools.sh).
 
 . interop/our_tools.sh
+. interop/our_admin_tools.sh
 
 at() { echo "--bootstrap-server $address"; } # unquoted where it is used: two words
 
@@ -107,4 +108,5 @@ apache_tools() {
     check 'tools: kafka-consumer-groups, committed offsets' offsets_of_groups
     check 'tools: kafka-broker-api-versions, -cluster, -log-dirs' cluster
     our_tools
+    our_admin_tools Headrace
 }
