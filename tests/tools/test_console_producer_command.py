@@ -54,7 +54,7 @@ def test_keys_headers_and_nulls(send, read):
 
 def test_properties_from_a_file_and_over_them_those_of_the_command_line(send, read, tmp_path):
     (tmp_path / "reader").write_text("parse.key=true\nkey.separator=;\n")
-    (tmp_path / "producer").write_text("client.id=me\ncompression.type=gzip\ngroup.id=of-somebody-else\n")
+    (tmp_path / "producer").write_text("client.id=me\ncompression.type=gzip\ngroup.id=another\nkey.serializer=a.b.C\n")
     files = ("--reader-config", tmp_path / "reader", "--producer.config", tmp_path / "producer")
     assert send(b"k:v\n", "--topic", "files", *files, "--property", "key.separator=:") == (0, "", "")
     assert read("files", 1) == [(b"k", b"v", ())]

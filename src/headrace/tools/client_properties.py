@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from headrace.client.config import ClientConfig
 
 _T = TypeVar("_T")
+#: Java's classes for what is bytes here. Files for Java's clients often name them.
+_CLASSES = ("key.serializer", "value.serializer", "key.deserializer", "value.deserializer")
 
 
 def add_client_properties(parser: ArgumentParser, kind: str, old_flag: str, *, many: bool = False) -> None:
@@ -81,11 +83,14 @@ def client_config(
     if options.command_config is not None and options.old_config is not None:
         raise UsageError("give one file of properties, not two")
     path = options.command_config or options.old_config
-    in_file = set() if path is None else read_properties(path).keys()
-    more = {name: value for name, value in defaults.items() if name not in in_file}
-    more |= dict(options.properties)
-    more |= {name: value for name, value in fixed.items() if value is not None}
-    return client_options(options, kind, more, file=path)
+    known = {option.name for option in kind.options()}
+    in_file = {} if path is None else read_properties(path)
+    given: dict[str, object] = {**defaults, **{name: value for name, value in in_file.items() if name in known}}
+    given |= dict(options.properties)
+    for name in _CLASSES:
+        given.pop(name, None)
+    given |= {name: value for name, value in fixed.items() if value is not None}
+    return client_options(Namespace(**{**vars(options), "command_config": None}), kind, given)
 
 
 def run_loop(coroutine: Coroutine[Any, Any, _T]) -> _T:
