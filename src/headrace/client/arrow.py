@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from headrace.client.config import ProducerConfig
     from headrace.client.fetch_positions import BatchToRead
     from headrace.client.producer_batch import ProducerBatch
+    from headrace.client.producer_core import ProducerCore
 
 __all__ = [
     "ArrowDelivery",
@@ -128,6 +129,8 @@ class SendsEncoded(Protocol):
 
     config: ProducerConfig
 
+    @property
+    def core(self) -> ProducerCore: ...
     async def partitions_of(self, topic: str) -> list[PartitionInfo]: ...
     async def send_encoded(
         self,
@@ -137,6 +140,7 @@ class SendsEncoded(Protocol):
         record_count: int,
         base_timestamp_ms: int,
         max_timestamp_ms: int,
+        packed: bytes | None,
     ) -> ProducerBatch: ...
 
 
@@ -151,7 +155,7 @@ async def send_arrow(
     :raises HeadraceError: as ``send`` does; what was buffered before is sent nevertheless.
     """
     partitions = await producer.partitions_of(topic)
-    config = producer.config
+    config, options = producer.config, producer.core.accumulator.options
 
     def look() -> TableEncoder:
         available = [one.partition for one in partitions if one.leader_id >= 0]
@@ -164,6 +168,8 @@ async def send_arrow(
             partition=partition,
             run_turn=randrange(len(available) or 1),
             step_bytes=min(_STEP_BYTES, config.buffer_memory // 4),
+            codec=options.codec,
+            compression_level=options.compression_level,
         )
 
     encoder = await _worked(getattr(table, "nbytes", _LONG_BYTES), look)
@@ -232,6 +238,13 @@ class ArrowDelivery:
     def done(self) -> bool:
         """Whether all of it is acknowledged, or has failed."""
         return all(batch.is_settled for batch in _leaves(self._batches))
+
+    def batch_offsets(self) -> dict[int, list[tuple[int, int]]]:
+        """Once it was awaited: of each partition the batches in order, with their first offset and count of records."""
+        found: dict[int, list[tuple[int, int]]] = {}
+        for leaf in _leaves(self._batches):
+            found.setdefault(leaf.partition, []).append((leaf.base_offset, leaf.record_count))
+        return found
 
     async def summary(self) -> ArrowSummary:
         while waiting := [leaf for leaf in _leaves(self._batches) if not leaf.is_settled]:

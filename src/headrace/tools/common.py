@@ -31,7 +31,7 @@ from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TextIO
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TextIO
 
 if TYPE_CHECKING:
     from headrace import Admin
@@ -266,11 +266,17 @@ def columns(headings: Sequence[str], rows: Iterable[Sequence[object]], *, gap: i
         yield (" " * gap).join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
 
 
+class MoveTo(Protocol):
+    """Tells what is done, and the total if that is another by now."""
+
+    def __call__(self, done: float, total: float | None = None, /) -> None: ...
+
+
 @contextmanager
-def progress(what: str, total: float | None, *, unit: str = "") -> Iterator[Callable[[float], None]]:
+def progress(what: str, total: float | None, *, unit: str = "") -> Iterator[MoveTo]:
     """A bar with rate and time left on standard error, if that is a terminal; call what it yields with what is done."""
     if not sys.stderr.isatty():
-        yield lambda _done: None
+        yield lambda _done, _total=None, /: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -282,10 +288,10 @@ def progress(what: str, total: float | None, *, unit: str = "") -> Iterator[Call
     ) as bar:  # fmt: skip
         task = bar.add_task(what, total=total, rate="")
 
-        def move_to(done: float) -> None:
+        def move_to(done: float, total: float | None = None, /) -> None:
             speed = bar.tasks[0].finished_speed or bar.tasks[0].speed
             text = "" if speed is None else f"{speed:,.0f} {unit}/s".replace(" /", "/")
-            bar.update(task, completed=done, rate=text)
+            bar.update(task, completed=done, total=total, rate=text)  # None leaves the total as it is
 
         yield move_to
 

@@ -26,6 +26,7 @@ COMMANDS = {
     "log-dirs": ("headrace.tools.log_dirs", "show what partitions take on the disks of brokers"),
     "transactions": ("headrace.tools.transactions", "look at transactions, and end those that hang"),
     "reassign-partitions": ("headrace.tools.reassign_partitions", "move partitions between brokers and log dirs"),
+    "mirror-maker": ("headrace.tools.mirror_maker", "copy topics to another cluster, exactly once"),
     "leader-election": ("headrace.tools.leader_election", "elect leaders of partitions"),
     "broker-api-versions": ("headrace.tools.broker_api_versions", "show which requests brokers speak"),
     "query": ("headrace.tools.query", "ask views in SQL"),

@@ -1,0 +1,96 @@
+"""Polled records on their way to the target, and where they went: arrays, no I/O.
+
+``poll_arrow`` gives records of several topics in one RecordBatch. :func:`split` makes one table a topic of it, of the
+form that ``send_arrow`` takes, and keeps the offsets; :func:`pieces` pairs these with the offsets at the target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from headrace.client.mirror.offset_translation import Piece
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_COLUMNS = ["partition", "timestamp", "key", "value", "headers"]
+
+
+class Chunk(NamedTuple):
+    """Records of one topic. ``offsets`` has those of each partition, in the order of the records."""
+
+    topic: str
+    table: pa.Table
+    offsets: dict[int, NDArray[np.int64]]
+
+
+def split(records: pa.RecordBatch) -> list[Chunk]:
+    """
+    :param records: of ``poll_arrow`` with headers.
+    """
+    topics = records.column("topic")
+    codes = topics.indices.to_numpy()
+    names: list[str] = topics.dictionary.to_pylist()
+    columns = records.select(_COLUMNS)
+    ranges: dict[int, list[tuple[int, int]]] = {}
+    for start, end in _stretches(codes):
+        ranges.setdefault(int(codes[start]), []).append((start, end))
+    partitions, offsets = records.column("partition").to_numpy(), records.column("offset").to_numpy()
+    return [
+        Chunk(
+            names[code],
+            pa.Table.from_batches([columns.slice(start, end - start) for start, end in its]),
+            _by_partition(_joined(partitions, its), _joined(offsets, its)),
+        )
+        for code, its in ranges.items()
+    ]
+
+
+def _joined(column: NDArray[np.int64], ranges: list[tuple[int, int]]) -> NDArray[np.int64]:
+    return np.concatenate([column[start:end] for start, end in ranges])
+
+
+def _by_partition(partitions: NDArray[np.int64], offsets: NDArray[np.int64]) -> dict[int, NDArray[np.int64]]:
+    found: dict[int, list[NDArray[np.int64]]] = {}
+    for start, end in _stretches(partitions):
+        found.setdefault(int(partitions[start]), []).append(offsets[start:end])
+    return {partition: np.concatenate(its) for partition, its in found.items()}
+
+
+def _stretches(numbers: NDArray[np.int64]) -> Iterable[tuple[int, int]]:
+    """Ranges of equal numbers."""
+    ends = [*(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
+    return zip([0, *ends[:-1]], ends, strict=True)
+
+
+def pieces(source: NDArray[np.int64], placed: Iterable[tuple[int, int]]) -> list[Piece]:
+    """The runs of one partition's records.
+
+    :param placed: where they went, batch after batch: first offset and count. An offset below 0 is not known.
+    """
+    found: list[Piece] = []
+    at = 0
+    for first, count in placed:
+        its = source[at : at + count]
+        at += count
+        if first < 0:
+            continue
+        cuts = [0, *(np.flatnonzero(np.diff(its) != 1) + 1).tolist(), count]
+        for start, end in pairwise(cuts):
+            piece = Piece(int(its[start]), first + start, end - start)
+            if found and _follows(found[-1], piece):
+                found[-1] = found[-1]._replace(length=found[-1].length + piece.length)
+            else:
+                found.append(piece)
+    assert at == len(source), "records went missing"
+    return found
+
+
+def _follows(before: Piece, piece: Piece) -> bool:
+    ends = (before.source_first + before.length, before.target_first + before.length)
+    return ends == (piece.source_first, piece.target_first)

@@ -1,0 +1,73 @@
+"""The runs of all partitions of a mirror, and how they are stored: records of a compacted topic at the target, in JSON.
+
+::
+
+    key    {"topic": "orders", "partition": 0, "level": 3, "slot": 17}      the topic's name at the target
+    value  {"topic_id": "...", "number": 280, "source": 70123, "target": 70405, "count": 250}
+
+A level and a slot have one run at a time (``offset_translation.py``), so compaction keeps what we keep. Runs of a topic
+that was deleted at the target and made anew are seen by the id, and do not count.
+
+They are written in the transaction of the records that they are about. So they also tell where the mirror stood, even
+if the broker has forgotten the group of its positions, as it does with groups that are not used for a week.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+
+from headrace.client.mirror.offset_translation import OffsetTranslation, Piece, Run, slot_of, thinned
+from headrace.client.types import TopicPartition
+
+#: Of one transaction and partition: a compacted source may have a gap after each record.
+_MOST_PIECES = 32
+
+
+class OffsetSyncs:
+    def __init__(self) -> None:
+        #: By the target's partitions.
+        self.translations: dict[TopicPartition, OffsetTranslation] = {}
+        self._stored: dict[TopicPartition, list[tuple[str, Run]]] = {}
+
+    def load(self, key: bytes, value: bytes) -> None:
+        """A stored record, in the order in which they lie. What others wrote there is left alone."""
+        try:
+            place, run = json.loads(key), json.loads(value)
+            at = TopicPartition(place["topic"], place["partition"])
+            found = Run(run["number"], run["source"], run["target"], run["count"])
+            topic_id = run["topic_id"]
+        except (ValueError, KeyError, TypeError):
+            return
+        self._stored.setdefault(at, []).append((topic_id, found))
+
+    def open(self, partition: TopicPartition, topic_id: str) -> OffsetTranslation:
+        """From now on the partition's runs count: those that are stored, and those to come."""
+        runs = [run for its_id, run in self._stored.pop(partition, ()) if its_id == topic_id]
+        return self.translations.setdefault(partition, OffsetTranslation(runs))
+
+    def add(self, partition: TopicPartition, topic_id: str, pieces: list[Piece]) -> Iterable[tuple[bytes, bytes]]:
+        """Keys and values to store."""
+        translation = self.translations[partition]
+        stored: dict[int, Run] = {}
+        for piece in thinned(pieces, _MOST_PIECES):
+            run = translation.add(piece)
+            stored[run.number] = run
+        return [encode_run(partition, topic_id, run) for run in stored.values()]
+
+
+def encode_run(partition: TopicPartition, topic_id: str, run: Run) -> tuple[bytes, bytes]:
+    level, slot = slot_of(run.number)
+    key = {"topic": partition.topic, "partition": partition.partition, "level": level, "slot": slot}
+    value = {
+        "topic_id": topic_id,
+        "number": run.number,
+        "source": run.source_first,
+        "target": run.target_first,
+        "count": run.length,
+    }
+    return _json(key), _json(value)
+
+
+def _json(value: Mapping[str, object]) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()

@@ -1,0 +1,347 @@
+"""One life of a mirror: from connecting to its end, or to the first failure.
+
+Whatever fails, the next life begins as one after a crash does, so there is one way back, and it is in use every time:
+
+1. ``init_transactions`` ends what a former life left open, and fences it, should it still live;
+2. the mirror's positions are read from the target, together with the runs of its offset syncs;
+3. the source is read from there on.
+
+A *round* is one transaction: records, the runs that say where they went, and the positions behind them. It takes in
+what there is until the source has no more for a moment, or it is large or old enough. As all of it is committed or
+nothing, a round that ends in a crash has not been.
+
+Positions carry the source's cluster and topic, so that a mirror of the same name but of something else is noticed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import TYPE_CHECKING, Self
+
+from headrace.client.admin import AsyncAdmin
+from headrace.client.arrow import ArrowDelivery
+from headrace.client.config import ConsumerConfig
+from headrace.client.consumer import AsyncConsumer
+from headrace.client.errors import HeadraceError, OffsetOutOfRange, UnsupportedByBroker
+from headrace.client.mirror.chunks import Chunk, pieces, split
+from headrace.client.mirror.delivery import AtLeastOnce, Delivery, ExactlyOnce
+from headrace.client.mirror.group_offsets import sync_group_offsets
+from headrace.client.mirror.offset_syncs import OffsetSyncs
+from headrace.client.mirror.options import MirrorError, MirrorEvents, MirrorOptions
+from headrace.client.mirror.topic_names import NamesClash
+from headrace.client.mirror.topics import MirroredTopic, prepare_topics
+from headrace.client.producer import AsyncProducer
+from headrace.client.types import OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+_POLL_BYTES = 8 << 20
+_ROUND_BYTES = 64 << 20
+#: How long a poll waits: for a round to begin, and for more of it.
+_WAIT_MS = 200
+_MORE_MS = 10
+#: How long an abort or a close may take, after a failure.
+_CLEAN_UP_MS = 2_000
+
+
+@dataclass
+class MirrorState:
+    """What outlives a session."""
+
+    records: int = 0
+    #: Offsets at the source that were passed.
+    done_offsets: int = 0
+    #: Whether a session has got as far as to mirror.
+    has_begun: bool = False
+    is_exactly_once: bool = True
+    #: With ``is_once``: what is still to be reached.
+    goals: dict[TopicPartition, int] = field(default_factory=dict)
+    told: set[MirroredTopic] = field(default_factory=set)
+
+
+class Session:
+    def __init__(self, options: MirrorOptions, events: MirrorEvents, state: MirrorState) -> None:
+        self._options = options
+        self._events = events
+        self._state = state
+        self._stack = AsyncExitStack()
+        self._syncs = OffsetSyncs()
+        self._topics: dict[str, MirroredTopic] = {}
+        #: The target's partitions by those of the source, and where the source is to be read on, as committed.
+        self._targets: dict[TopicPartition, TopicPartition] = {}
+        self._positions: dict[TopicPartition, int] = {}
+        self._round_began = self._topics_taken = self._groups_synced = monotonic()
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._open()
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    @property
+    def is_round_overdue(self) -> bool:
+        """Whether the coordinator may have ended the transaction on its own by now."""
+        return (monotonic() - self._round_began) * 1000 > self._producer.config.transaction_timeout_ms
+
+    # -- beginning
+
+    async def _open(self) -> None:
+        options = self._options
+        self._source = await self._stack.enter_async_context(AsyncAdmin(config=options.source_admin))
+        self._target = await self._stack.enter_async_context(AsyncAdmin(config=options.target_admin))
+        self._cluster_id = (await self._source.describe_cluster()).cluster_id
+        self._is_one_cluster = (await self._target.describe_cluster()).cluster_id == self._cluster_id
+        self._consumer = AsyncConsumer(config=options.consumer)
+        await self._stack.enter_async_context(self._consumer)
+        self._delivery = await self._open_delivery()
+        await self._load_syncs()
+        await self._take_topics()
+        if options.is_once and not self._state.has_begun:
+            if not self._topics:
+                raise MirrorError("the source has no topic that would be mirrored")
+            self._state.goals = await self._consumer.end_offsets(*self._targets)
+        self._state.has_begun = True
+
+    async def _open_delivery(self) -> Delivery:
+        group = self._options.own_name
+        if self._options.is_exactly_once and self._state.is_exactly_once:
+            config = {**self._options.producer, "transactional.id": group}
+            await self._open_producer(config)
+            delivery = ExactlyOnce(self._producer, group)
+            try:
+                await delivery.init()
+                return delivery
+            except UnsupportedByBroker:
+                self._events.note("the target has no transactions: records may be there twice after a failure")
+                self._state.is_exactly_once = False
+        await self._open_producer(dict(self._options.producer))
+        return AtLeastOnce(self._producer, self._target, group)
+
+    async def _open_producer(self, config: dict[str, object]) -> None:
+        self._producer = AsyncProducer(config=config)
+        self._stack.push_async_callback(self._producer.close, _CLEAN_UP_MS)
+        await self._producer.start()
+
+    async def _load_syncs(self) -> None:
+        topic = self._options.syncs_topic
+        await self._target.create_topic(topic, 1, configs={"cleanup.policy": "compact"}, exist_ok=True)
+        known = {option.name for option in ConsumerConfig.options()}
+        config = {name: value for name, value in self._options.target_admin.items() if name in known}
+        config |= {"isolation.level": "read_committed", "auto.offset.reset": "earliest"}
+        partition = TopicPartition(topic, 0)
+        async with AsyncConsumer(config=config) as consumer:
+            consumer.assign([partition])
+            end = (await consumer.end_offsets(partition))[partition]
+            while await consumer.position(partition) < end:
+                for record in await consumer.poll(_WAIT_MS, 5_000):
+                    if record.key is not None and record.value is not None:
+                        self._syncs.load(record.key, record.value)
+
+    # -- topics
+
+    async def _take_topics(self) -> None:
+        """Finds what is to be mirrored, and begins with what is new."""
+        self._topics_taken = monotonic()
+        try:
+            plan = self._options.names.plan(await self._source.list_topics())
+        except NamesClash as error:
+            raise MirrorError(str(error)) from None
+        if self._is_one_cluster and (same := [name for name, target in plan.items() if name == target]):
+            raise MirrorError(f"source and target are one cluster: {same[0]} needs another name there")
+        topics = await prepare_topics(self._source, self._target, plan, self._events.note)
+        self._topics = {topic.source: topic for topic in topics}
+        targets = {
+            TopicPartition(topic.source, index): TopicPartition(topic.target, index)
+            for topic in topics
+            for index in range(topic.partition_count)
+        }
+        new = targets.keys() - self._targets.keys()
+        self._targets = targets
+        if new or self._consumer.assignment() != targets.keys():
+            positions = await self._find_positions(new) if new else {}
+            self._consumer.assign(targets)
+            for partition, offset in positions.items():
+                self._consumer.seek(partition, offset)
+        for topic in topics:
+            if topic not in self._state.told:
+                self._state.told.add(topic)
+                self._events.mirroring(topic)
+
+    async def _find_positions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        committed = await self._target.list_group_offsets(self._options.own_name, require_stable=True)
+        found: dict[TopicPartition, int] = {}
+        unknown: list[TopicPartition] = []
+        for partition in sorted(partitions):
+            target = self._targets[partition]
+            translation = self._syncs.open(target, self._topics[partition.topic].target_id)
+            place = committed.get(target)
+            if place is not None and place.metadata != self._label(partition.topic):
+                raise MirrorError(
+                    f"the mirror {self._options.name!r} has filled {target.topic} from another source "
+                    f"({place.metadata or 'unknown'}, now {self._label(partition.topic)}); give it another --name"
+                )
+            known = [offset for offset in (place and place.offset, translation.source_end) if offset is not None]
+            if known:
+                found[partition] = max(known)
+            else:
+                unknown.append(partition)
+        self._positions |= found
+        if unknown:
+            is_latest = self._options.start == "latest" and not self._state.has_begun
+            look_up = self._consumer.end_offsets if is_latest else self._consumer.beginning_offsets
+            begins = await look_up(*unknown)
+            # At once, so that they do not begin elsewhere after a crash.
+            await self._delivery.begin()
+            await self._commit(begins)
+            found |= begins
+        return found
+
+    def _label(self, topic: str) -> str:
+        return f"{self._cluster_id}/{topic}"
+
+    # -- mirroring
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Mirrors until it is stopped, or has caught up if that is all it should."""
+        options = self._options
+        while not stopping.is_set():
+            if _is_due(self._topics_taken, options.refresh_topics_every_ms):
+                await self._take_topics()
+            await self._round()
+            if _is_due(self._groups_synced, options.sync_groups_every_ms):
+                await self._sync_groups()
+            if options.is_once and await self._has_caught_up():
+                break
+        await self._finish()
+
+    async def _round(self) -> None:
+        records = await self._poll(_WAIT_MS)
+        if records is None:
+            return
+        self._round_began = began = monotonic()
+        await self._delivery.begin()
+        try:
+            sent: list[tuple[Chunk, ArrowDelivery]] = []
+            size_bytes = count = 0
+            while records is not None:
+                for chunk in split(records):
+                    target = self._topics[chunk.topic].target
+                    sent.append((chunk, await self._producer.send_arrow(target, chunk.table)))
+                count += records.num_rows
+                size_bytes += records.nbytes
+                if size_bytes >= _ROUND_BYTES or _is_due(began, self._options.commit_every_ms):
+                    break
+                records = await self._poll(_MORE_MS)
+            positions = await self._positions_of({TopicPartition(c.topic, p) for c, _ in sent for p in c.offsets})
+            await self._store_runs(sent)
+            await self._commit(positions)
+        except HeadraceError:
+            await self._abort()
+            raise
+        self._state.records += count
+        self._report()
+
+    async def _poll(self, wait_ms: float) -> pa.RecordBatch | None:
+        try:
+            records = await self._consumer.poll_arrow(wait_ms, max_bytes=_POLL_BYTES, include_headers=True)
+        except OffsetOutOfRange:
+            await self._go_into_range()
+            return None
+        return records if records.num_rows else None
+
+    async def _positions_of(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return {partition: await self._consumer.position(partition) for partition in sorted(partitions)}
+
+    async def _store_runs(self, sent: list[tuple[Chunk, ArrowDelivery]]) -> None:
+        """Waits until all is acknowledged, and sends where it went."""
+        stored = []
+        for chunk, delivery in sent:
+            await delivery
+            topic = self._topics[chunk.topic]
+            for index, placed in delivery.batch_offsets().items():
+                found = pieces(chunk.offsets[index], placed)
+                runs = self._syncs.add(TopicPartition(topic.target, index), topic.target_id, found)
+                for key, value in runs:
+                    stored.append(await self._producer.send(self._options.syncs_topic, value, key=key, partition=0))
+        for one in stored:
+            await one
+
+    async def _commit(self, positions: dict[TopicPartition, int]) -> None:
+        await self._delivery.commit(
+            {
+                self._targets[partition]: OffsetAndMetadata(offset, self._label(partition.topic))
+                for partition, offset in positions.items()
+            }
+        )
+        for partition, offset in positions.items():
+            self._state.done_offsets += max(0, offset - self._positions.get(partition, offset))
+        self._positions |= positions
+
+    async def _abort(self) -> None:
+        """So that readers of the target do not wait until the transaction times out."""
+        with suppress(HeadraceError, TimeoutError):
+            async with asyncio.timeout(_CLEAN_UP_MS / 1000):
+                await self._delivery.abort()
+
+    async def _go_into_range(self) -> None:
+        """The source has lost records that were not mirrored yet, or its log was cut or made anew."""
+        partitions = list(self._targets)
+        begins = await self._consumer.beginning_offsets(*partitions)
+        ends = (await self._source.list_offsets(dict.fromkeys(partitions, "latest"))).all()
+        for partition, position in (await self._positions_of(partitions)).items():
+            begin, end = begins[partition], ends[partition].offset
+            if begin <= position <= end:
+                continue
+            why = f"has lost its records before {begin}" if position < begin else f"ends at {end} already"
+            self._events.note(f"{partition} {why}, and {position} was next: mirrored from {begin} on")
+            self._consumer.seek(partition, begin)
+            self._positions[partition] = begin
+
+    # -- besides
+
+    async def _has_caught_up(self) -> bool:
+        goals = self._state.goals
+        for partition in [one for one in goals if one not in self._targets]:
+            del goals[partition]  # deleted meanwhile
+        for partition, position in (await self._positions_of(goals)).items():
+            if position >= goals[partition]:
+                del goals[partition]
+        return not goals
+
+    async def _sync_groups(self) -> None:
+        self._groups_synced = monotonic()
+        groups = self._options.groups
+        if groups is None:
+            return
+        names = {topic.source: topic.target for topic in self._topics.values()}
+        moved = await sync_group_offsets(self._source, self._target, groups, names, self._syncs.translations)
+        if moved:
+            self._events.groups_moved(moved)
+
+    async def _finish(self) -> None:
+        """Positions may have passed what readers do not see: markers of transactions, and what was compacted."""
+        positions = await self._positions_of(self._targets)
+        passed = {one: offset for one, offset in positions.items() if offset > self._positions.get(one, -1)}
+        if passed:
+            await self._delivery.begin()
+            await self._commit(passed)
+        await self._sync_groups()
+        self._report()
+
+    def _report(self) -> None:
+        lag = sum(self._consumer.current_lag(partition) or 0 for partition in self._targets)
+        self._events.moved(self._state.done_offsets, lag)
+
+
+def _is_due(since_s: float, every_ms: float) -> bool:
+    return (monotonic() - since_s) * 1000 >= every_ms

@@ -1,0 +1,242 @@
+"""headrace mirror-maker between two brokers: what is copied, what goes on where, and what is said."""
+
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from headrace import Admin, Broker, Consumer, Producer, TopicPartition
+from headrace.tools import mirror_maker
+
+
+class Clusters:
+    def __init__(self, source: Broker, target: Broker) -> None:
+        self.source_address, self.target_address = source.bootstrap_servers, target.bootstrap_servers
+        self.source = Admin(bootstrap_servers=self.source_address)
+        self.target = Admin(bootstrap_servers=self.target_address)
+
+
+@pytest.fixture(scope="module")
+def clusters() -> Iterator[Clusters]:
+    with Broker() as source, Broker() as target:
+        made = Clusters(source, target)
+        with made.source, made.target:
+            yield made
+
+
+@pytest.fixture
+def mirror(clusters, capsys):
+    """Runs it until it has caught up; the events that it told."""
+
+    def run(*arguments, code=0):
+        ends = ("--source", clusters.source_address, "--target", clusters.target_address)
+        assert mirror_maker.main([*ends, "--once", "--json", *map(str, arguments)]) == code
+        captured = capsys.readouterr()
+        return [json.loads(line) for line in captured.out.splitlines()] if code == 0 else captured.err
+
+    return run
+
+
+def read(address: str, topic: str, partitions: int = 1, isolation: str = "read_committed"):
+    """(partition, key, value, timestamp, headers) of all records."""
+    found = []
+    config = {"auto.offset.reset": "earliest", "isolation.level": isolation}
+    with Consumer(bootstrap_servers=address, config=config) as consumer:
+        places = [TopicPartition(topic, index) for index in range(partitions)]
+        consumer.assign(places)
+        ends = consumer.end_offsets(*places)
+        while any(consumer.position(place) < end for place, end in ends.items()):
+            found += [(r.partition, r.key, r.value, r.timestamp_ms, tuple(r.headers)) for r in consumer.poll(500)]
+    return sorted(found, key=lambda record: record[0])
+
+
+def write(address: str, topic: str, values, **options) -> None:
+    with Producer(bootstrap_servers=address) as producer:
+        for value in values:
+            producer.send(topic, value, **options)
+
+
+def test_records_arrive_as_they_are(clusters, mirror):
+    clusters.source.create_topic("whole", 3, configs={"retention.ms": "-1"})
+    with Producer(bootstrap_servers=clusters.source_address) as producer:
+        for index in range(3):
+            producer.send("whole", None, key=b"k", partition=index, timestamp_ms=5_000 + index)
+            producer.send(
+                "whole", b"", partition=index, timestamp_ms=1, headers=[("a", b"1"), ("a", b""), ("\u00e9", b"2")]
+            )
+            producer.send("whole", b"\x00\xff" * 9, key=b"", partition=index, timestamp_ms=7_000)
+    events = mirror("--include", "whole")
+    assert events[0] == {"event": "mirroring", "topic": "whole", "target": "whole", "partitions": 3}
+    assert events[-1]["event"] == "ended"
+    assert (events[-1]["records"], events[-1]["exactly_once"]) == (9, True)
+    assert read(clusters.target_address, "whole", 3) == read(clusters.source_address, "whole", 3)
+    assert clusters.target.describe_config("topic", "whole")["retention.ms"].value == "-1"
+
+
+def test_it_goes_on_where_it_ended(clusters, mirror):
+    write(clusters.source_address, "going", [b"1", b"2"])
+    assert mirror("--include", "going", "--name", "g")[-1]["records"] == 2
+    assert mirror("--include", "going", "--name", "g")[-1]["records"] == 0
+    write(clusters.source_address, "going", [b"3"])
+    assert mirror("--include", "going", "--name", "g")[-1]["records"] == 1
+    assert [record[2] for record in read(clusters.target_address, "going")] == [b"1", b"2", b"3"]
+
+
+def test_positions_outlive_their_group(clusters, mirror):
+    """A broker forgets groups that are not used; the runs tell as well."""
+    write(clusters.source_address, "idle", [b"1", b"2"])
+    mirror("--include", "idle", "--name", "i")
+    clusters.target.delete_group("headrace-mirror.i")
+    write(clusters.source_address, "idle", [b"3"])
+    assert mirror("--include", "idle", "--name", "i")[-1]["records"] == 1
+
+
+def test_a_topic_that_was_made_anew_is_mirrored_anew(clusters, mirror):
+    write(clusters.source_address, "anew", [b"1", b"2"])
+    mirror("--include", "anew", "--name", "n")
+    clusters.target.delete_topic("anew")
+    assert mirror("--include", "anew", "--name", "n")[-1]["records"] == 2
+    clusters.source.delete_topic("anew")
+    write(clusters.source_address, "anew", [b"3"])
+    events = mirror("--include", "anew", "--name", "n")
+    assert [event["event"] for event in events] == ["mirroring", "note", "ended"]
+    assert events[1]["text"] == "anew-0 ends at 1 already, and 2 was next: mirrored from 0 on"
+    assert [record[2] for record in read(clusters.target_address, "anew")] == [b"1", b"2", b"3"]
+
+
+def test_new_names_and_partitions(clusters, mirror):
+    for name in ("n.a", "n.b"):
+        clusters.source.create_topic(name, 1)
+        write(clusters.source_address, name, [name.encode()])
+    events = mirror("--include", "n[.].*", "--topic-prefix", "m.", "--rename", "n.b=c", "--name", "names")
+    assert [(event["topic"], event["target"]) for event in events[:-1]] == [("n.a", "m.n.a"), ("n.b", "c")]
+    clusters.source.create_partitions({"n.a": 3})
+    write(clusters.source_address, "n.a", [b"late"], partition=2)
+    mirror("--include", "n[.].*", "--topic-prefix", "m.", "--rename", "n.b=c", "--name", "names")
+    assert [(r[0], r[2]) for r in read(clusters.target_address, "m.n.a", 3)] == [(0, b"n.a"), (2, b"late")]
+    assert [r[2] for r in read(clusters.target_address, "c")] == [b"n.b"]
+
+
+def test_only_what_was_committed_is_mirrored(clusters, mirror):
+    with Producer(bootstrap_servers=clusters.source_address, transactional_id="t") as producer:
+        producer.init_transactions()
+        for value, is_committed in ((b"yes", True), (b"no", False), (b"yes too", True), (b"nor this", False)):
+            producer.begin_transaction()
+            producer.send("committed", value)
+            producer.flush()
+            (producer.commit_transaction if is_committed else producer.abort_transaction)()
+    assert mirror("--include", "committed")[-1]["records"] == 2
+    assert [record[2] for record in read(clusters.target_address, "committed")] == [b"yes", b"yes too"]
+
+
+def test_from_now_on(clusters, mirror):
+    write(clusters.source_address, "later", [b"before"])
+    assert mirror("--include", "later", "--start", "latest", "--name", "l")[-1]["records"] == 0
+    write(clusters.source_address, "later", [b"after"])
+    assert mirror("--include", "later", "--start", "latest", "--name", "l")[-1]["records"] == 1
+    assert [record[2] for record in read(clusters.target_address, "later")] == [b"after"]
+
+
+def test_at_least_once(clusters, mirror):
+    write(clusters.source_address, "plain", [b"1", b"2"])
+    arguments = ("--include", "plain", "--delivery", "at-least-once", "--name", "p")
+    assert mirror(*arguments)[-1]["records"] == 2
+    assert mirror(*arguments)[-1]["records"] == 0
+    # No markers of transactions between.
+    assert clusters.target.list_offsets({TopicPartition("plain", 0): "latest"}).all().popitem()[1].offset == 2
+
+
+def test_offsets_of_groups_are_translated(clusters, mirror):
+    at = TopicPartition("translated", 0)
+    arguments = ("--include", "translated", "--name", "o", "--sync-group-offsets", "readers-.*")
+    for part in range(3):
+        write(clusters.source_address, "translated", [b"%d" % (part * 10 + i) for i in range(10)])
+        mirror(*arguments)
+    clusters.source.alter_group_offsets("readers-1", {at: 25})
+    clusters.source.alter_group_offsets("others", {at: 25})
+    (moved,) = [event for event in mirror(*arguments) if event["event"] == "groups"]
+    assert (moved["group"], list(moved["offsets"])) == ("readers-1", ["translated-0"])
+    assert moved["offsets"]["translated-0"] > 25
+    with Consumer(
+        "translated", bootstrap_servers=clusters.target_address, group_id="readers-1", isolation_level="read_committed"
+    ) as reader:
+        assert next(iter(reader)).value == b"25"
+    assert not [event for event in mirror(*arguments) if event["event"] == "groups"]
+
+
+def test_records_that_the_source_has_lost(clusters, mirror):
+    at = TopicPartition("lossy", 0)
+    write(clusters.source_address, "lossy", [b"0", b"1"])
+    mirror("--include", "lossy", "--name", "lossy")
+    write(clusters.source_address, "lossy", [b"2", b"3", b"4"])
+    clusters.source.delete_records({at: 4})
+    events = mirror("--include", "lossy", "--name", "lossy")
+    assert events[1]["text"] == "lossy-0 has lost its records before 4, and 2 was next: mirrored from 4 on"
+    assert [record[2] for record in read(clusters.target_address, "lossy")] == [b"0", b"1", b"4"]
+
+
+def test_kafkas_own_flags(clusters, tmp_path, capsys):
+    write(clusters.source_address, "old", [b"1"])
+    source, target = tmp_path / "source.properties", tmp_path / "target.properties"
+    source.write_text(
+        f"bootstrap.servers={clusters.source_address}\ngroup.id=mm\n"
+        "key.deserializer=org.apache.kafka.common.serialization.ByteArrayDeserializer\n"
+    )
+    target.write_text(f"bootstrap.servers={clusters.target_address}\ncompression.type=lz4\nacks=all\n")
+    files = ["--consumer.config", str(source), "--producer.config", str(target)]
+    flags = ["--whitelist", "old", "--num.streams", "2", "--offset.commit.interval.ms", "500"]
+    assert mirror_maker.main([*files, *flags, "--abort.on.send.failure", "true", "--once"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out.startswith("1 records mirrored in ")
+    assert "old -> old (1 partition)" in captured.err.splitlines()
+    assert clusters.target.list_group_offsets("headrace-mirror.mm")
+
+
+def test_a_name_is_for_one_source(clusters, mirror):
+    for name in ("one", "two"):
+        write(clusters.source_address, name, [b"x"])
+    mirror("--rename", "one=both", "--name", "b")
+    failed = mirror("--rename", "two=both", "--name", "b", code=1)
+    assert "has filled both from another source" in failed
+    assert failed.count("\n") == 1
+
+
+def test_one_cluster_needs_other_names(clusters, capsys):
+    write(clusters.source_address, "self", [b"x"])
+    both = ["--source", clusters.source_address, "--target", clusters.source_address, "--once"]
+    assert mirror_maker.main([*both, "--include", "self"]) == 1
+    assert "source and target are one cluster: self needs another name there" in capsys.readouterr().err
+    assert mirror_maker.main([*both, "--include", ".*", "--exclude", "[^s].*", "--topic-prefix", "copy."]) == 0
+    assert [record[2] for record in read(clusters.source_address, "copy.self")] == [b"x"]
+
+
+@pytest.mark.parametrize("side", ["--source", "--target"])
+def test_a_broker_that_is_not_there(clusters, mirror, side):
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        nowhere = f"127.0.0.1:{taken.getsockname()[1]}"
+    failed = mirror("--include", ".*", side, nowhere, "--timeout", 500, code=1)
+    assert failed.count("\n") == 1
+    assert nowhere in failed
+
+
+def test_nothing_to_mirror(mirror):
+    assert "no topic that would be mirrored" in mirror("--include", "nothing-.*", code=1)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--source", "a:1", "--target", "b:1"],
+        ["--source", "a:1", "--include", "x"],
+        ["--source", "a:1", "--target", "b:1", "--include", "("],
+        ["--source", "a:1", "--target", "b:1", "--include", "x", "--rename", "y"],
+        ["--source", "a:1", "--target", "b:1", "--include", "x", "--name", "a b"],
+        ["--source", "a:x", "--target", "b:1", "--include", "x"],
+        ["--consumer.config", "/nowhere", "--target", "b:1", "--include", "x"],
+    ],
+)
+def test_wrong_use(arguments, capsys):
+    assert mirror_maker.main(arguments) == 2
+    assert capsys.readouterr().out == ""
