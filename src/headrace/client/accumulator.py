@@ -36,7 +36,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from math import ceil
 from random import random
-from threading import Lock
+from threading import RLock
 
 from headrace.client.accumulator_types import AccumulatorOptions, LeaderOf, Ready
 from headrace.client.buffer_pool import BufferPool
@@ -55,7 +55,7 @@ class Accumulator:
         self.options = options
         self._backoff = Backoff(options.retry_backoff_ms, options.retry_backoff_max_ms, random=random)
         self.pool = pool
-        self.lock = Lock()
+        self.lock = RLock()
         self.queues: dict[tuple[str, int], PartitionQueue] = {}
         self.is_closed = False
         self.is_transaction_completing = False
@@ -129,6 +129,7 @@ class Accumulator:
         *,
         slot: object = None,
         reserved_bytes: int = 0,
+        packed: bytes | None = None,
     ) -> ProducerBatch | None:
         """Queue a whole batch that is encoded already; None: there is no memory, as with :meth:`append`.
 
@@ -139,6 +140,7 @@ class Accumulator:
             leave it alone from now on.
         :param base_timestamp_ms: what the records' timestamp deltas count from.
         :param slot: told of the batch's first record; see :meth:`append`.
+        :param packed: the records in the producer's codec, if that was done already.
         :raises LargerThanPool: if it is larger than the whole of buffer.memory.
         """
         assert not self.is_closed, "the producer refuses records once it is closed"
@@ -153,6 +155,7 @@ class Accumulator:
             max_timestamp_ms=max_timestamp_ms, reserved_bytes=reserved_bytes, created_ms=now_ms,
             number=self.last_number,
         )  # fmt: skip
+        batch.packed = packed
         if slot is not None:
             batch.slots.append((0, slot))
         self._enqueue(self.queue_of(topic, partition), batch)

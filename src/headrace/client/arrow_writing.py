@@ -24,6 +24,8 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from headrace.client.encode_kernels import DESCRIPTION_FIELDS, encode_batches, hash_rows, order_rows, spread_rows
+from headrace.protocol.compression import compress
+from headrace.protocol.records import Codec
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -48,6 +50,8 @@ class EncodedBatch(NamedTuple):
     record_count: int
     base_timestamp_ms: int
     max_timestamp_ms: int
+    #: The records in the codec that was asked for, if that is not none.
+    packed: bytes | None = None
 
 
 def as_arrow_table(table: object) -> pa.Table:
@@ -109,6 +113,8 @@ class TableEncoder:
         partition: int | None = None,
         run_turn: int = 0,
         step_bytes: int = _STEP_BYTES,
+        codec: Codec = Codec.none,
+        compression_level: int | None = None,
     ) -> None:
         arrow_table = as_arrow_table(table)
         _check_columns(arrow_table)
@@ -118,6 +124,8 @@ class TableEncoder:
         self._limit_bytes = batch_size_bytes
         self._step_bytes = step_bytes
         self._turn = run_turn
+        self._codec = codec
+        self._compression_level = compression_level
         columns = {name: _whole(arrow_table.column(name)) for name in arrow_table.column_names}
         self._values = _binaries("value", columns.get("value"))
         self._keys = _binaries("key", columns.get("key"))
@@ -175,9 +183,14 @@ class TableEncoder:
         assert count >= 0, "the bound of a batch is no bound"
         data = output.data
         return [
-            EncodedBatch(partition, data[begin:stop], records, base_ms, newest_ms)
+            EncodedBatch(partition, data[begin:stop], records, base_ms, newest_ms, self._packed(data[begin:stop]))
             for partition, begin, stop, records, base_ms, newest_ms in described[:count].tolist()
         ]
+
+    def _packed(self, data: memoryview) -> bytes | None:
+        if self._codec is Codec.none:
+            return None
+        return compress(self._codec, data[_BATCH_OVERHEAD_BYTES:], self._compression_level)
 
     def _partition_rows(self, start: int, end: int, keys: _Bytes, values: _Bytes) -> "NDArray[np.int32]":
         if self._is_one_partition and len(self._partitions):

@@ -197,6 +197,7 @@ class AsyncProducer:
         record_count: int,
         base_timestamp_ms: int,
         max_timestamp_ms: int,
+        packed: bytes | None = None,
     ) -> ProducerBatch:
         """Buffers a whole batch that is encoded already; see ``Accumulator.append_encoded``. Waits for memory.
 
@@ -204,11 +205,11 @@ class AsyncProducer:
         """
         arguments = (topic, partition, body, record_count, base_timestamp_ms, max_timestamp_ms)
         self._check_open()
-        batch = self._core.append_encoded(*arguments)
+        batch = self._core.append_encoded(*arguments, packed=packed)
         if batch is None:
             deadline = Deadline(self._core.clock, self.config.max_block_ms)
             await self._wait_for_memory(len(body), deadline)
-            batch = self._core.append_encoded(*arguments, reserved_bytes=len(body))
+            batch = self._core.append_encoded(*arguments, reserved_bytes=len(body), packed=packed)
             assert batch is not None
         self._core.has_news = False
         self._sender.wake()
