@@ -4,13 +4,13 @@ A blocking method is its asynchronous twin, run here::
 
     background.run(admin.describe_cluster())
 
-The thread is started on first use and is a daemon: it keeps no program alive. When the program ends, what still runs
-is cancelled. Ctrl-C while a thread waits in :func:`run` cancels the coroutine, lets it clean up, and goes on as the
-KeyboardInterrupt that it is.
+The thread is started on first use and is a daemon: it keeps no program alive. When the program ends, clients that asked
+for it (:meth:`Background.tell`) are told first, then what still runs is cancelled. Ctrl-C while a thread waits in
+:func:`run` cancels the coroutine, lets it clean up, and goes on as the KeyboardInterrupt that it is.
 
 A fork copies no threads, so a child gets a loop of its own when it first needs one. A client of the parent is of no
-use there: its sockets are the parent's, and both would read from them. Whoever holds a :class:`Background` from before
-(:func:`current`) is told so.
+use there: its sockets are the parent's, and both would read from them. So a :class:`Background` of the parent refuses
+all work in a child, and clients that asked for it are told.
 """
 
 from __future__ import annotations
@@ -19,18 +19,23 @@ import asyncio
 import atexit
 import os
 import threading
+import warnings
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future, wait
+from contextlib import suppress
 from functools import partial
-from typing import Any, ParamSpec, TypeVar
+from time import monotonic
+from typing import Any, ParamSpec, Protocol, TypeVar
+from weakref import WeakSet
 
-from headrace.client.errors import ClientClosed, KafkaTimeout
+from headrace.client.errors import ClientClosed, HeadraceError, KafkaTimeout
 
 _T = TypeVar("_T")
 _P = ParamSpec("_P")
 
 #: How long a cancelled coroutine may take to clean up before its caller goes on without it.
 _CLEAN_UP_S = 5.0
+_PIECE_S = 0.5
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
@@ -43,12 +48,25 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
+class Client(Protocol):
+    """One that has something to do when its loop goes away."""
+
+    def program_ends(self) -> None:
+        """The program ends, and the client was not closed. The loop still runs."""
+
+    def forked(self) -> None:
+        """In a child process: the client is the parent's. There are no other threads; locks are as they were."""
+
+    def __hash__(self) -> int: ...
+
+
 class Background:
     """A loop on a thread. There is one a process: :func:`current`."""
 
     def __init__(self) -> None:
         self.loop = new_event_loop()
         self._pid = os.getpid()
+        self._clients: WeakSet[Client] = WeakSet()
         self._thread = threading.Thread(target=self._serve, name="headrace clients", daemon=True)
         self._thread.start()
 
@@ -59,12 +77,27 @@ class Background:
         for task in left:
             task.cancel()
         self.loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
-        self.loop.close()
+        with warnings.catch_warnings():
+            # Of clients that were not closed. The program ends, and uvloop does not get over a warning that raises.
+            warnings.simplefilter("ignore", ResourceWarning)
+            self.loop.close()
 
     def stop(self) -> None:
-        """Cancels what runs and ends the thread."""
+        """Tells the clients, cancels what runs and ends the thread."""
+        for client in list(self._clients):
+            with suppress(HeadraceError):
+                client.program_ends()
         self.call_soon(self.loop.stop)
         self._thread.join(_CLEAN_UP_S)
+
+    def tell(self, client: Client) -> None:
+        """From now on, as long as it lives, a client is told of the end and of forks."""
+        self._clients.add(client)
+
+    def forked(self) -> None:
+        """This is a child of the process that it belongs to."""
+        for client in list(self._clients):
+            client.forked()
 
     @property
     def is_this_thread(self) -> bool:
@@ -104,7 +137,7 @@ class Background:
             coroutine.close()
             raise
         try:
-            return done.result(timeout)
+            return _result(done, timeout)
         except BaseException as error:
             if done.done():
                 raise
@@ -113,6 +146,21 @@ class Background:
             if isinstance(error, TimeoutError):
                 raise KafkaTimeout(f"not done within {timeout} s") from None
             raise
+
+
+def _result(done: Future[_T], timeout: float | None) -> _T:
+    """The result, waited for in pieces: Python overlooks a signal that comes just before a wait begins (it is noted,
+    but interrupts nothing), and sees it only when the wait is over."""
+    until = None if timeout is None else monotonic() + timeout
+    while True:
+        left = _PIECE_S if until is None else min(_PIECE_S, until - monotonic())
+        try:
+            return done.result(max(0, left))
+        except TimeoutError:
+            if done.done():
+                return done.result()  # a TimeoutError of its own, or done just now
+            if until is not None and monotonic() >= until:
+                raise
 
 
 def _hand_over(done: Future[_T], task: asyncio.Task[_T]) -> None:
@@ -164,6 +212,7 @@ def _forget_parents() -> None:
     _lock = threading.Lock()
     if _current is not None:
         _of_parents.append(_current)
+        _current.forked()
         _current = None
 
 

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from headrace.client.arrow import BlockingArrowDelivery
 
 _FOREVER_MS = 2**31 - 1
+#: How long a program that does not close its producers waits at its end for what they have buffered.
+_AT_THE_END_S = 5.0
 #: A thread that waits for memory waits for that of so many batches.
 _BATCHES_A_WAIT = 32
 
@@ -66,8 +68,10 @@ class Producer:
         self._filling = self._core.filling
         lock = self._core.accumulator.lock
         self._acquire, self._release = lock.acquire, lock.release
+        self._release_if_held = self._core.release_if_held
         self._wake = self._inner.sender.wake_from_thread
         self._is_closed = False
+        self._background.tell(self)
 
     def __repr__(self) -> str:
         return repr(self._inner).replace("_Inner", type(self).__name__)
@@ -91,6 +95,16 @@ class Producer:
             self._is_closed = True
             self._background.run(self._inner.close(None if timeout is None else timeout * 1000))
 
+    def program_ends(self) -> None:
+        """Nobody closed it. What is buffered goes out all the same, if that does not take long."""
+        self.close(_AT_THE_END_S)
+
+    def forked(self) -> None:
+        """In a child process it is the parent's: what is buffered is sent there, and nothing more here."""
+        self._core.accumulator.lock._at_fork_reinit()  # type: ignore[attr-defined]  # as the standard library does
+        self._core.refuse(ClientClosed("this producer was made before a fork; make another one in the child process"))
+        self._is_closed = True
+
     # ------------------------------------------------------------------------------------------------------ sending
 
     def send(
@@ -113,8 +127,8 @@ class Producer:
             key is None and type(value) is bytes and partition is None and on_delivery is None and timestamp_ms is None
             and not headers
         ):  # fmt: skip
-            self._acquire()
             try:
+                self._acquire()
                 batch = self._filling.get(topic)
                 if batch is not None:
                     used_bytes = batch.used_bytes + len(value) + OVERHEAD_BYTES
@@ -128,9 +142,12 @@ class Producer:
                         now_s = time()
                         if not batch.fresh_from_s <= now_s < batch.fresh_until_s:
                             batch.add_time(index, int(now_s * 1000))
+                        self._release()
                         return delivery
-            finally:
                 self._release()
+            except BaseException:
+                self._release_if_held()
+                raise
         core = self._core
         result = core.buffer_other(topic, value, key, partition, timestamp_ms, headers, on_delivery)
         if core.has_news or result.__class__ is Blocked:
