@@ -125,8 +125,9 @@ start_headrace() { # NAME FOLDER [OPTION...]; sets $address
     return 1
 }
 
-start_apache() { # NAME FOLDER; sets $address
+start_apache() { # NAME FOLDER [SETTING=VALUE...]; sets $address
     local name=$1 folder=$2 port controller_port tries
+    shift 2
     port=$(free_port)
     controller_port=$(free_port)
     cat >"$work/$name.properties" <<-END
@@ -143,6 +144,7 @@ start_apache() { # NAME FOLDER; sets $address
 		transaction.state.log.min.isr=1
 		transaction.state.log.num.partitions=2
 	END
+    printf '%s\n' "$@" >>"$work/$name.properties"
     java_small kafka.tools.StorageTool format -t headrace-interop-00000 -c "$work/$name.properties" >"$work/$name.log" 2>&1
     java -Xmx512m -XX:+UseSerialGC -cp "$jars/*" kafka.Kafka "$work/$name.properties" >>"$work/$name.log" 2>&1 &
     echo $! >"$work/$name.pid"
