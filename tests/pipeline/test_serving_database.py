@@ -1,5 +1,7 @@
 """Transactions, upserts and loads: the same in SQLite and in PostgreSQL."""
 
+import subprocess
+import sys
 import threading
 
 import pyarrow as pa
@@ -10,6 +12,7 @@ from sqlalchemy.exc import DBAPIError
 from headrace.pipeline.serving.database import Database
 from headrace.pipeline.serving.errors import DatabaseBusy, DatabaseUnreachable, ServingError, UnsuitableSchema
 from headrace.pipeline.serving.tables import create_table, data_table
+from headrace.testing.postgresql_process import PostgresqlMissing, PostgresqlProcess
 
 SCHEMA = pa.schema([("page", pa.string()), ("clicks", pa.int64())])
 
@@ -57,7 +60,7 @@ def test_an_older_batch_does_not_undo_a_newer_one(database, table):
     assert rows_of(database, table) == [("a", 70, '["a"]', 7)]
 
 
-@pytest.mark.parametrize("others", [0, 3000])
+@pytest.mark.parametrize("others", [0, 3000, 12_000])
 def test_the_last_of_two_rows_with_one_key_wins(database, table, others):
     batch = pages(("a", 1), *((f"other {number}", number) for number in range(others)), ("a", 2))
     with database.begin() as connection:
@@ -196,6 +199,70 @@ def test_a_database_that_is_not_there_is_named_without_its_password():
         pass
     assert "secret" not in str(found.value)
     nowhere.close()
+
+
+def test_a_database_that_is_killed_loses_no_commit_and_is_used_again_when_it_is_back():
+    try:
+        server = PostgresqlProcess()
+        server.start()
+    except PostgresqlMissing as error:
+        pytest.skip(str(error))
+    database = Database(server.url)
+    made = data_table("pages__v1", SCHEMA, ["page"])
+
+    def write_while_it_dies(rows):
+        with database.begin() as connection:
+            database.upsert(connection, made, pages(("b", 2)))
+            server.kill()
+            database.upsert(connection, made, rows)
+
+    many = pages(*((f"page {number}", number) for number in range(3000)))
+    try:
+        with database.begin() as connection:
+            create_table(connection, made)
+            database.upsert(connection, made, pages(("a", 1)))
+        for rows in (pages(("d", 4)), many):
+            with pytest.raises(DatabaseUnreachable, match="what was not committed is not there"):
+                write_while_it_dies(rows)
+            server.start()
+        server.kill()
+        with pytest.raises(DatabaseUnreachable), database.read():
+            pass
+        server.start()
+        with database.begin() as connection:
+            database.upsert(connection, made, pages(("c", 3)))
+        assert [row.page for row in rows_of(database, made)] == ["a", "c"]
+    finally:
+        database.close()
+        server.close()
+
+
+def test_a_writer_that_is_killed_leaves_nothing_behind_and_nobody_waiting(sqlite_url):
+    database = Database(sqlite_url)
+    made = data_table("pages__v1", SCHEMA, ["page"])
+    with database.begin() as connection:
+        create_table(connection, made)
+    with subprocess.Popen(
+        [sys.executable, "-c", _WRITER, sqlite_url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as writer:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "written\n"
+        writer.kill()
+    assert rows_of(database, made) == []
+    with database.begin() as connection:
+        database.upsert(connection, made, pages(("a", 1)))
+    assert len(rows_of(database, made)) == 1
+    database.close()
+
+
+_WRITER = """
+import sys
+from headrace.pipeline.serving.database import Database
+with Database(sys.argv[1]).begin() as connection:
+    connection.exec_driver_sql(\"INSERT INTO pages__v1 (page, _key, _batch_id) VALUES ('x', 'x', 1)\")
+    print("written", flush=True)
+    sys.stdin.read()
+"""
 
 
 def test_odd_names_are_quoted(database):

@@ -219,3 +219,48 @@ def test_a_switch_gives_up_on_a_reader_that_does_not_end(postgresql_url, monkeyp
         with pytest.raises(DatabaseBusy, match="end their transactions"):
             switch()
     database.close()
+
+
+def test_a_role_that_may_only_read_reads_on_after_any_switch(postgresql, postgresql_url):
+    database = Database(postgresql_url)
+    Catalog(database)
+    role = "only_reads"
+    with database.begin() as connection:
+        repoint_view(connection, "pages", "SELECT 1 AS a")
+        schema = connection.exec_driver_sql("SELECT current_schema()").scalar()
+        connection.exec_driver_sql(f"CREATE ROLE {role} LOGIN")
+        connection.exec_driver_sql(f"GRANT USAGE ON SCHEMA {schema} TO {role}")
+        connection.exec_driver_sql(f"GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {role}")
+    service = QueryService(postgresql_url.replace("headrace@", f"{role}@"))
+    for select, columns in (
+        ("SELECT 2 AS a", ["a"]),
+        ("SELECT 3 AS b, 4 AS a", ["b", "a"]),
+        ("SELECT 'x' AS b", ["b"]),
+    ):
+        with database.begin() as connection:
+            repoint_view(connection, "pages", select)
+        assert service.query("SELECT * FROM pages").columns == columns
+    service.close()
+    with database.begin() as connection:
+        connection.exec_driver_sql(f"DROP OWNED BY {role}")
+        connection.exec_driver_sql(f"DROP ROLE {role}")
+    database.close()
+
+
+def test_views_of_others_over_a_view_stay_or_are_named(postgresql_url):
+    database = Database(postgresql_url)
+    Catalog(database)
+    with database.begin() as connection:
+        repoint_view(connection, "pages", "SELECT 1 AS a")
+        connection.exec_driver_sql("CREATE VIEW theirs AS SELECT a FROM pages")
+    with database.begin() as connection:
+        repoint_view(connection, "pages", "SELECT 2 AS a, 'x' AS b")
+    with database.read() as connection:
+        assert connection.exec_driver_sql("SELECT a FROM theirs").scalar() == 2
+    for change in (
+        lambda connection: repoint_view(connection, "pages", "SELECT 3 AS c"),
+        lambda c: drop_view(c, "pages"),
+    ):
+        with pytest.raises(UnsuitableSchema, match="view theirs depends on view pages"), database.begin() as connection:
+            change(connection)
+    database.close()

@@ -15,6 +15,7 @@ import socket
 import subprocess
 import tempfile
 import threading
+import time
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
@@ -61,8 +62,12 @@ class PostgresqlProcess:
             raise PostgresqlMissing(f"PostgreSQL does not start:\n{lines}")
 
     def kill(self) -> None:
-        """As a crash would: nothing is written any more. Its children notice, and end."""
+        """As a crash would: nothing is written any more. Its children notice, and end; so long this waits."""
+        children = [] if self._process is None else _children(self._process.pid)
         self._end(signal.SIGKILL)
+        deadline = time.monotonic() + _STOP_TIMEOUT_S
+        while any(Path(f"/proc/{child}").exists() for child in children) and time.monotonic() < deadline:
+            time.sleep(0.01)
 
     def stop(self) -> None:
         self._end(signal.SIGINT)
@@ -113,6 +118,10 @@ class PostgresqlProcess:
             extra_groups=None if owner is None else [],
             start_new_session=True,  # Ctrl-C is for the tests, which then end it
         )
+
+
+def _children(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
 
 
 def _programs() -> Path:

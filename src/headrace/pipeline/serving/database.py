@@ -41,10 +41,12 @@ class Database:
         self._writing = threading.Lock()
         self._writer_thread: int | None = None
         self._path = Path(parsed.database or "") if self.is_sqlite else None
+        self._failures: tuple[type[Exception], ...] = (OperationalError,)
         if self._path is not None:
             self._writer = sqlite_dialect.open_engine(self._path, read_only=False, busy_timeout_ms=busy_timeout_ms)
             self._reader = sqlite_dialect.open_engine(self._path, read_only=True, busy_timeout_ms=busy_timeout_ms)
         else:
+            self._failures = (OperationalError, *_postgresql().FAILURES)
             self._writer = _postgresql().open_engine(parsed, read_only=False)
             self._reader = _postgresql().open_engine(parsed, read_only=True)
 
@@ -79,14 +81,19 @@ class Database:
             connection = engine.connect()
         except DBAPIError as error:
             raise DatabaseUnreachable(f"cannot open the serving database {self.name}: {_reason(error)}") from None
+        driver = connection.connection.driver_connection
         with connection:
             try:
                 yield connection
-            except OperationalError as error:
-                if "database is locked" in str(error.orig):
+            except self._failures as error:
+                if "database is locked" in str(error):
                     raise DatabaseBusy(
                         f"another process has been writing to {self.name} for more than {self._busy_timeout_ms} ms: "
                         "one 'headrace views run' a project is enough"
+                    ) from error
+                if getattr(driver, "closed", False):  # psycopg's connections know; SQLite's are not lost
+                    raise DatabaseUnreachable(
+                        f"the connection to {self.name} broke ({_reason(error)}): what was not committed is not there"
                     ) from error
                 raise
 
@@ -160,5 +167,5 @@ def _loading() -> ModuleType:
     return loading
 
 
-def _reason(error: DBAPIError) -> str:
-    return " ".join(str(error.orig).split())
+def _reason(error: Exception) -> str:
+    return " ".join(str(error.orig if isinstance(error, DBAPIError) else error).split())

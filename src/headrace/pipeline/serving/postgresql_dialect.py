@@ -19,11 +19,14 @@ from collections.abc import Callable
 
 import psycopg
 from sqlalchemy import URL, Connection, Engine, create_engine, event, text
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DBAPIError, OperationalError
 
-from headrace.pipeline.serving.errors import DatabaseBusy
+from headrace.pipeline.serving.errors import DatabaseBusy, UnsuitableSchema
+from headrace.pipeline.serving.sqlite_dialect import quoted
 
 GATE = "headrace_gate"
+#: What is raised when a connection breaks, by us and by SQLAlchemy's users of the driver.
+FAILURES = (DBAPIError, psycopg.OperationalError, psycopg.InterfaceError)
 #: What is done while no reader is inside.
 Work = Callable[[], None]
 _FIRST_LOCK_WAIT_MS = 50
@@ -83,7 +86,10 @@ def enter_gate(connection: Connection) -> None:
 
 
 def with_gate_closed(connection: Connection, work: Work, *, wait_ms: int = 60_000) -> None:
-    """Does the work, which takes exclusive locks, while no reader is inside."""
+    """Does the work, which takes exclusive locks, while no reader is inside.
+
+    The gate stays closed until the transaction ends, so this belongs at its end.
+    """
     lock_wait_ms = _FIRST_LOCK_WAIT_MS
     waited_ms = 0
     while True:
@@ -108,3 +114,39 @@ def with_gate_closed(connection: Connection, work: Work, *, wait_ms: int = 60_00
             connection.exec_driver_sql("SET LOCAL lock_timeout = DEFAULT")
             savepoint.commit()
             return
+
+
+def replace_view(connection: Connection, name: str, select_sql: str) -> None:
+    """In place, which keeps grants and the views that read this one; with other columns anew, with the same grants."""
+    quoted_name = quoted(name).replace("%", "%%")
+    meaning = f"{quoted_name} AS {select_sql.replace('%', '%%')}"
+    savepoint = connection.begin_nested()
+    try:
+        connection.exec_driver_sql(f"CREATE OR REPLACE VIEW {meaning}")
+        savepoint.commit()
+        return
+    except DBAPIError as error:
+        savepoint.rollback()
+        if not isinstance(error.orig, psycopg.errors.InvalidTableDefinition):
+            raise
+    grants = connection.execute(_GRANTS, {"name": name}).fetchall()
+    drop_view(connection, name)
+    connection.exec_driver_sql(f"CREATE VIEW {meaning}")
+    for privilege, grantee in grants:
+        connection.exec_driver_sql(f"GRANT {privilege} ON {quoted_name} TO {grantee}")
+
+
+_GRANTS = text(
+    "SELECT privilege_type, CASE WHEN grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END "
+    "FROM pg_class, aclexplode(relacl) WHERE oid = to_regclass(quote_ident(:name)) AND grantee <> relowner"
+)
+
+
+def drop_view(connection: Connection, name: str) -> None:
+    try:
+        connection.exec_driver_sql(f"DROP VIEW IF EXISTS {quoted(name)}".replace("%", "%%"))
+    except DBAPIError as error:
+        if not isinstance(error.orig, psycopg.errors.DependentObjectsStillExist):
+            raise
+        detail = " ".join((error.orig.diag.message_detail or "").split("\n"))
+        raise UnsuitableSchema(f"{name} cannot change its columns or go before what reads it does: {detail}") from None

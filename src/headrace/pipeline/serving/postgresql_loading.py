@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Table
 from headrace.pipeline.serving.columns import stored
 from headrace.pipeline.serving.postgresql_dialect import driver
 from headrace.pipeline.serving.sqlite_dialect import quoted
-from headrace.pipeline.serving.sqlite_loading import on_conflict
+from headrace.pipeline.serving.sqlite_loading import in_order, on_conflict
 
 _COPY_FROM_ROWS = 2_000
 _ROWS_A_WRITE = 65_536
@@ -27,7 +27,7 @@ _ANALYZE_FROM_ROWS = 10_000
 def insert(connection: Connection, table: Table, rows: pa.Table, *, update: bool) -> None:
     rows = pa.table({name: stored(rows.column(name), "postgresql") for name in rows.column_names})
     if not update:
-        _copy(connection, quoted(table.name), rows)
+        _copy(connection, quoted(table.name), in_order(table, rows))
         if rows.num_rows >= _ANALYZE_FROM_ROWS:
             connection.exec_driver_sql(f"ANALYZE {_escaped(quoted(table.name))}")
         return
@@ -72,7 +72,7 @@ def _upsert_by_copy(connection: Connection, table: Table, rows: pa.Table) -> Non
             f"CREATE TEMP TABLE headrace_stage ON COMMIT DROP AS SELECT {columns} FROM {quoted(table.name)} "
             "WITH NO DATA".encode()
         )
-        _copy(connection, "headrace_stage", rows)
+        _copy(connection, "headrace_stage", in_order(table, rows))
         cursor.execute(
             f"INSERT INTO {quoted(table.name)} ({columns}) SELECT {columns} FROM headrace_stage "
             f"{on_conflict(table, rows.column_names)}".encode()

@@ -7,7 +7,6 @@ are seen together or not at all; both databases have transactional DDL.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 from sqlalchemy import Connection, inspect
 
@@ -29,41 +28,40 @@ def check_view_name(name: str) -> None:
 
 
 def repoint_view(connection: Connection, name: str, select_sql: str) -> None:
-    """From this transaction's commit on the name means this query. Readers see the old one or the new one, whole."""
+    """From this transaction's commit on the name means this query. Readers see the old one or the new one, whole.
 
-    def switch() -> None:
-        connection.exec_driver_sql(_driver_sql(connection, f"DROP VIEW IF EXISTS {quoted(name)}"))
-        connection.exec_driver_sql(_driver_sql(connection, f"CREATE VIEW {quoted(name)} AS {select_sql}"))
-        # SQLite looks at what a view reads only when it is read: better here than in front of a reader.
-        connection.exec_driver_sql(_driver_sql(connection, f"SELECT * FROM {quoted(name)} LIMIT 0"))
+    It belongs at the end of a transaction: in PostgreSQL new readers wait from here on until the commit.
+    """
+    _check_is_ours(connection, name)
+    if connection.dialect.name == "postgresql":
+        from headrace.pipeline.serving.postgresql_dialect import replace_view, with_gate_closed
 
-    _switch(connection, name, switch)
+        with_gate_closed(connection, lambda: replace_view(connection, name, select_sql))
+        return
+    connection.exec_driver_sql(f"DROP VIEW IF EXISTS {quoted(name)}")
+    connection.exec_driver_sql(f"CREATE VIEW {quoted(name)} AS {select_sql}")
+    # SQLite looks at what a view reads only when it is read: better here than in front of a reader.
+    connection.exec_driver_sql(f"SELECT * FROM {quoted(name)} LIMIT 0")
 
 
 def drop_view(connection: Connection, name: str) -> None:
     """Nothing if there is none."""
-
-    def drop() -> None:
-        connection.exec_driver_sql(_driver_sql(connection, f"DROP VIEW IF EXISTS {quoted(name)}"))
-
-    _switch(connection, name, drop)
-
-
-def _switch(connection: Connection, name: str, work: Callable[[], None]) -> None:
-    if inspect(connection).has_table(name) and name not in inspect(connection).get_view_names():
-        raise UnsuitableSchema(f"there is a table {name!r} in the database that is not ours: rename it, or the view")
+    _check_is_ours(connection, name)
     if connection.dialect.name == "postgresql":
-        from headrace.pipeline.serving.postgresql_dialect import with_gate_closed
+        from headrace.pipeline.serving import postgresql_dialect
 
-        with_gate_closed(connection, work)
+        postgresql_dialect.with_gate_closed(connection, lambda: postgresql_dialect.drop_view(connection, name))
     else:
-        work()
+        connection.exec_driver_sql(f"DROP VIEW IF EXISTS {quoted(name)}")
+
+
+def _check_is_ours(connection: Connection, name: str) -> None:
+    looked_at = inspect(connection)
+    if looked_at.has_table(name) and name not in looked_at.get_view_names():
+        raise UnsuitableSchema(f"there is a table {name!r} in the database that is not ours: rename it, or the view")
 
 
 def drop_table(connection: Connection, name: str) -> None:
     """Nothing if there is none. Readers that are at work on it keep what they see."""
-    connection.exec_driver_sql(_driver_sql(connection, f"DROP TABLE IF EXISTS {quoted(name)}"))
-
-
-def _driver_sql(connection: Connection, sql: str) -> str:
-    return sql.replace("%", "%%") if connection.dialect.name == "postgresql" else sql
+    sql = f"DROP TABLE IF EXISTS {quoted(name)}"
+    connection.exec_driver_sql(sql.replace("%", "%%") if connection.dialect.name == "postgresql" else sql)

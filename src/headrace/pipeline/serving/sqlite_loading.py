@@ -13,15 +13,20 @@ from sqlalchemy import Connection, Table
 from headrace.pipeline.serving.columns import stored
 from headrace.pipeline.serving.sqlite_dialect import driver, quoted
 
-#: So many rows are sorted by key first: a B-tree that grows at its end is filled in three quarters of the time.
 _SORT_FROM_ROWS = 10_000
 
 
 def insert(connection: Connection, table: Table, rows: pa.Table, *, update: bool) -> None:
-    if rows.num_rows >= _SORT_FROM_ROWS:
-        rows = rows.sort_by([(column.name, "ascending") for column in table.primary_key])
+    rows = in_order(table, rows)
     values = [stored(rows.column(name), "sqlite").to_pylist() for name in rows.column_names]
     driver(connection).executemany(_insert_sql(table, rows.column_names, update=update), zip(*values, strict=True))
+
+
+def in_order(table: Table, rows: pa.Table) -> pa.Table:
+    """Many rows are sorted by their key: an index that grows at its end takes them in three quarters of the time."""
+    if rows.num_rows < _SORT_FROM_ROWS:
+        return rows
+    return rows.sort_by([(column.name, "ascending") for column in table.primary_key])
 
 
 def _insert_sql(table: Table, names: Sequence[str], *, update: bool) -> str:
