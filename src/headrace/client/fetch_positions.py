@@ -12,24 +12,18 @@ A seek drops the buffer; an answer to what was asked before the seek is seen by 
 keeps the buffer and hands nothing out. A partition that gave records goes behind the others, so none starves.
 """
 
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum, auto
 from threading import RLock
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 from headrace.client.fetch_session import FetchSession, SessionRequest, Wanted
 from headrace.client.fetched_batches import AbortedTransaction, FetchedBatch, read_batches
+from headrace.client.fetched_partition import FetchedPartition, HasOffset
 from headrace.client.offset_reset import LATEST, OffsetReset, ResetKind
 from headrace.client.types import OffsetAndMetadata, TopicPartition
 from headrace.protocol.errors import ErrorCode
-
-
-class HasOffset(Protocol):
-    @property
-    def offset(self) -> int: ...
-
 
 R = TypeVar("R", bound=HasOffset)
 
@@ -86,57 +80,6 @@ class BatchToRead(NamedTuple):
     from_offset: int
 
 
-class _Partition:
-    __slots__ = (
-        "batches", "buffered_bytes", "decoded", "decoded_at", "high_watermark", "is_held", "is_paused",
-        "last_stable_offset", "leader_epoch", "log_start_offset", "position", "preferred_node_id", "reset",
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        self.position: int | None = None
-        #: Of the last record handed out.
-        self.leader_epoch = -1
-        self.reset: OffsetReset | None = None
-        self.is_paused = False
-        self.high_watermark = self.last_stable_offset = self.log_start_offset = -1
-        self.preferred_node_id = -1
-        self.drop_buffer()
-
-    def drop_buffer(self) -> None:
-        self.batches: deque[FetchedBatch] = deque()
-        self.buffered_bytes = 0
-        #: The visible records of the first batch, once somebody wanted them, and how many of them are gone.
-        self.decoded: Sequence[HasOffset] | None = None
-        self.decoded_at = 0
-        #: Fetching met an error. With a buffer it is asked again when that is empty, and only then told.
-        self.is_held = False
-
-    def move(self, offset: int | None, reset: OffsetReset | None = None, leader_epoch: int = -1) -> None:
-        self.position, self.reset, self.leader_epoch = offset, reset, leader_epoch
-        self.drop_buffer()
-
-    @property
-    def fetch_offset(self) -> int | None:
-        return self.batches[-1].header.next_offset if self.batches else self.position
-
-    def buffer(self, batches: Iterable[FetchedBatch]) -> None:
-        for batch in batches:
-            self.batches.append(batch)
-            self.buffered_bytes += batch.header.size_bytes
-        self.skip_hidden()
-
-    def skip_hidden(self) -> None:
-        while self.batches and not self.batches[0].is_visible:
-            self.finish_batch()
-
-    def finish_batch(self) -> None:
-        header = self.batches.popleft().header
-        self.buffered_bytes -= header.size_bytes
-        self.position, self.leader_epoch = header.next_offset, header.leader_epoch
-        self.decoded, self.decoded_at = None, 0
-        self.is_held = self.is_held and bool(self.batches)
-
-
 class FetchPositions:
     def __init__(
         self,
@@ -155,7 +98,7 @@ class FetchPositions:
         self._buffer_bytes = buffer_bytes
         self._max_bytes = max_bytes
         #: In the order in which they hand out.
-        self._partitions: dict[TopicPartition, _Partition] = {}
+        self._partitions: dict[TopicPartition, FetchedPartition] = {}
         #: Held by whoever uses this on one thread while another thread may :meth:`take`.
         self.lock = RLock()
         self._sessions: dict[int, FetchSession] = {}
@@ -164,7 +107,7 @@ class FetchPositions:
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """These and no others; those that were there before keep position, buffer and pause."""
-        self._partitions = {one: self._partitions.get(one) or _Partition() for one in partitions}
+        self._partitions = {one: self._partitions.get(one) or FetchedPartition() for one in partitions}
 
     def assignment(self) -> set[TopicPartition]:
         return set(self._partitions)
@@ -313,14 +256,14 @@ class FetchPositions:
         return Effect.BUFFERED if state.batches and batches else Effect.NOTHING
 
     @staticmethod
-    def _take_note(state: _Partition, answer: PartitionAnswer) -> None:
+    def _take_note(state: FetchedPartition, answer: PartitionAnswer) -> None:
         state.high_watermark = answer.high_watermark
         state.last_stable_offset = answer.last_stable_offset
         state.log_start_offset = answer.log_start_offset
         if answer.preferred_read_replica >= 0:
             state.preferred_node_id = answer.preferred_read_replica
 
-    def _refused(self, state: _Partition, error: ErrorCode) -> Effect:
+    def _refused(self, state: FetchedPartition, error: ErrorCode) -> Effect:
         was_follower, state.preferred_node_id = state.preferred_node_id >= 0, -1
         effect = _EFFECT_OF.get(error, Effect.FAILED)
         if state.batches:
@@ -384,7 +327,7 @@ class FetchPositions:
     @staticmethod
     def _take_from_batch(
         partition: TopicPartition,
-        state: _Partition,
+        state: FetchedPartition,
         most: int,
         decode: Callable[[TopicPartition, FetchedBatch], Sequence[R]],
     ) -> Sequence[R]:
@@ -405,7 +348,7 @@ class FetchPositions:
             state.position, state.leader_epoch = given[-1].offset + 1, state.batches[0].header.leader_epoch
         return given
 
-    def _in_turn(self) -> list[tuple[TopicPartition, _Partition]]:
+    def _in_turn(self) -> list[tuple[TopicPartition, FetchedPartition]]:
         return [(one, state) for one, state in self._partitions.items() if state.batches and not state.is_paused]
 
     def _give_others_their_turn(self, served: Collection[TopicPartition] | Mapping[TopicPartition, object]) -> None:

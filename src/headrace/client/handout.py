@@ -74,7 +74,8 @@ class Handout:
     def take_batches(self, max_bytes: int) -> list[BatchToRead]:
         """Whole batches, as they were fetched, up to so many bytes, but one at least if there is any."""
         self.give_back(None)
-        return self._positions.take_batches(max_bytes)
+        with self._positions.lock:
+            return self._positions.take_batches(max_bytes)
 
     def begin_round(self, records: list[ConsumedRecord]) -> Iterator[ConsumedRecord]:
         """An iterator of these; what it has not given yet is not consumed."""
