@@ -13,6 +13,7 @@ import asyncio
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Sequence
+from contextlib import suppress
 from random import randrange
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -197,6 +198,7 @@ class _Shown:
 
 async def _consume(options: Namespace, config: dict[str, object], shown: _Shown) -> None:
     from headrace import AsyncConsumer
+    from headrace.client.errors import HeadraceError
 
     async with AsyncConsumer(config=config) as consumer:
         await _begin(options, consumer)
@@ -218,7 +220,8 @@ async def _consume(options: Namespace, config: dict[str, object], shown: _Shown)
                 await asyncio.sleep(0)  # Ctrl-C is seen also where there is always something to read
             if options.group is None and options.topic and monotonic() - looked > _LOOK_EVERY_S:
                 looked = monotonic()
-                await _add_partitions(options, consumer)
+                with suppress(HeadraceError):  # no broker now: it goes on when there is one again
+                    await _add_partitions(options, consumer)
 
 
 async def _begin(options: Namespace, consumer: AsyncConsumer) -> None:

@@ -104,13 +104,15 @@ def _work(options: Namespace, out: Output) -> int:
         raise UsageError(str(error)) from None
     config = _config(options)
     failures = _Failures(out)
-    with Producer(config) as producer:
-        producer.partitions_of(options.topic)
-        try:
+    try:
+        with Producer(config) as producer:
+            producer.partitions_of(options.topic)
             _send_all(producer, options, reader, failures)
-        except BadLine as error:
-            raise CommandError(str(error)) from None
-    return failures.report()
+    except BadLine as error:
+        raise CommandError(str(error)) from None
+    finally:  # also after Ctrl-C: closing has sent what could be sent
+        code = failures.report()
+    return code
 
 
 def _config(options: Namespace) -> dict[str, object]:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _CLIENT_ID = "perf-producer-client"
 _TICK_S = 0.005
+_QUIT_MS = 1_000
 _TRANSACTION_MS = 3000
 
 _EXAMPLES = """
@@ -166,6 +167,9 @@ class _Test:
             try:
                 await self._send_all(producer)
                 await producer.flush()
+            except asyncio.CancelledError:
+                await producer.close(_QUIT_MS)  # who presses Ctrl-C does not wait for all that is buffered
+                raise
             finally:
                 reporting.cancel()
                 self._ended = monotonic()
