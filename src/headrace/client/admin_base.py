@@ -22,6 +22,7 @@ from headrace.client.connection import Connection
 from headrace.client.errors import (
     BrokerError,
     BrokerUnreachable,
+    ClientClosed,
     ErrorCode,
     HeadraceError,
     KafkaTimeout,
@@ -140,6 +141,8 @@ class AdminBase:
             connection = await self._cluster.connection(node_id, timeout_ms=deadline.left_ms())
             node = self._cluster.metadata.nodes.get(node_id) or Node(node_id, connection.host, connection.port)
             return await ask(Target(node, connection, self._request_timeout_ms(deadline)), keys)
+        except ClientClosed:
+            raise
         except HeadraceError as error:
             return dict.fromkeys(keys, error)
 

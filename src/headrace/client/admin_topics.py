@@ -17,12 +17,22 @@ from headrace.client.admin_types import (
     TopicDescription,
     TopicListing,
 )
-from headrace.client.errors import ErrorCode, HeadraceError, TopicExists, UnknownTopic, UnsupportedByBroker
+from headrace.client.errors import (
+    BrokerUnreachable,
+    ErrorCode,
+    HeadraceError,
+    KafkaTimeout,
+    TopicExists,
+    UnknownTopic,
+    UnsupportedByBroker,
+)
 from headrace.client.metadata import Metadata
 from headrace.protocol.api import Api
 
 #: How many partitions a broker describes in one answer.
 _PAGE_PARTITIONS = 2000
+#: What the controller has done, brokers know within milliseconds.
+_SOON_MS = 5
 
 
 class TopicsAdmin(AdminBase):
@@ -182,20 +192,19 @@ class TopicsAdmin(AdminBase):
         """Waits until the metadata has what the controller has done. When the time is up, that is no failure: it is
         done, and will be seen."""
         deadline = self._deadline(timeout_ms)
-        attempts, names = 0, topics
-        while topics and not deadline.has_passed():
-            await self._cluster.refresh(topics, timeout_ms=deadline.left_ms())
+        waiting, attempts = topics, 0
+        while waiting and not deadline.has_passed():
+            try:
+                await self._cluster.refresh(waiting, timeout_ms=deadline.left_ms())
+            except (BrokerUnreachable, KafkaTimeout):
+                break
             metadata = self._cluster.metadata
-            if not are_there:
-                gone = ErrorCode.unknown_topic_or_partition
-                topics = [name for name in topics if name in metadata.topics and metadata.topics[name].error != gone]
-            else:
-                topics = [name for name in topics if not _is_led(metadata, name)]
+            is_settled = _is_led if are_there else _is_gone
+            waiting = [name for name in waiting if not is_settled(metadata, name)]
             attempts += 1
-            if topics:
-                await asyncio.sleep(min(self._backoff.delay_ms(attempts), 5 * attempts) / 1000)
-        if not are_there:
-            self._cluster.metadata.forget(names)
+            if waiting:
+                await asyncio.sleep(min(self._backoff.delay_ms(attempts), _SOON_MS * attempts) / 1000)
+        self._cluster.metadata.forget(topics)  # else each later refresh would ask for them
 
     async def _metadata_of(self, names: list[str], timeout_ms: float) -> dict[str, TopicDescription | HeadraceError]:
         answer = await self._cluster.ask_any(
@@ -268,6 +277,11 @@ def _controller_codes(items: Iterable[Any]) -> list[ErrorCode]:
 def _is_led(metadata: Metadata, topic: str) -> bool:
     partitions = metadata.partitions(topic)
     return bool(partitions) and all(partition.leader_id >= 0 for partition in partitions)
+
+
+def _is_gone(metadata: Metadata, topic: str) -> bool:
+    known = metadata.topics.get(topic)
+    return known is None or known.error is ErrorCode.unknown_topic_or_partition
 
 
 def _description(topic: Any, partitions: Iterable[Any]) -> TopicDescription | HeadraceError:

@@ -147,11 +147,15 @@ async def test_no_broker_is_one_error_in_time() -> None:
         pass
 
 
-async def test_a_closed_client_says_so(servers: str) -> None:
+async def test_a_closed_client_says_so(servers: str, topic: str) -> None:
+    at = TopicPartition(topic, 0)
     admin = AsyncAdmin(bootstrap_servers=servers)
+    assert (await admin.list_offsets({at: "latest"})).value(at).offset == 0
     await admin.close()
     with pytest.raises(ClientClosed):
         await admin.list_topics()
+    with pytest.raises(ClientClosed):
+        await admin.list_offsets({at: "latest"})
 
 
 def test_options_by_both_names_and_none_that_do_not_exist(servers: str) -> None:
