@@ -1,6 +1,9 @@
 """headrace mirror-maker between two brokers: what is copied, what goes on where, and what is said."""
 
+import asyncio
 import json
+import os
+import signal
 import socket
 from collections.abc import Iterator
 from contextlib import closing
@@ -8,6 +11,8 @@ from contextlib import closing
 import pytest
 
 from headrace import Admin, Broker, Consumer, Producer, TopicPartition
+from headrace.client.mirror.mirror import Mirror
+from headrace.client.mirror.options import MirrorError, MirrorEvents
 from headrace.tools import mirror_maker
 
 
@@ -201,6 +206,86 @@ def test_a_name_is_for_one_source(clusters, mirror):
     failed = mirror("--rename", "two=both", "--name", "b", code=1)
     assert "has filled both from another source" in failed
     assert failed.count("\n") == 1
+
+
+class Watched(MirrorEvents):
+    def __init__(self):
+        self.began, self.moves = asyncio.Event(), asyncio.Queue()
+
+    def mirroring(self, topic):
+        self.began.set()
+
+    def moved(self, done_offsets, lag_offsets):
+        self.moves.put_nowait((done_offsets, lag_offsets))
+
+
+def options_of(clusters, *arguments):
+    ends = ("--source", clusters.source_address, "--target", clusters.target_address)
+    return mirror_maker._mirror_options(mirror_maker.parser().parse_args([*ends, *arguments]))
+
+
+def test_a_second_mirror_of_the_name_takes_over(clusters):
+    clusters.source.create_topic("contended", 1)
+    options = options_of(clusters, "--include", "contended", "--name", "c")
+
+    async def scenario():
+        first, second = (Mirror(options, Watched()) for _ in range(2))
+        first_task = asyncio.create_task(first.run(asyncio.Event()))
+        await first._events.began.wait()
+        stopping = asyncio.Event()
+        second_task = asyncio.create_task(second.run(stopping))
+        await second._events.began.wait()
+        await asyncio.to_thread(write, clusters.source_address, "contended", [b"1"])
+        with pytest.raises(MirrorError, match="another mirror of the name 'c' has taken over"):
+            await first_task
+        assert (await second._events.moves.get())[0] == 1
+        stopping.set()
+        await second_task
+
+    asyncio.run(scenario())
+    assert [record[2] for record in read(clusters.target_address, "contended")] == [b"1"]
+
+
+def test_new_topics_are_found_while_it_runs(clusters):
+    clusters.source.create_topic("first.1", 1)
+    arguments = ("--include", "first.*", "--name", "f", "--refresh.topics.interval.ms", "50", "--start", "latest")
+    options = options_of(clusters, *arguments)
+
+    async def scenario():
+        mirror, stopping = Mirror(options, Watched()), asyncio.Event()
+        task = asyncio.create_task(mirror.run(stopping))
+        await mirror._events.began.wait()
+        # From its first record on, though partitions that were there at the start begin at their ends.
+        await asyncio.to_thread(write, clusters.source_address, "first.2", [b"1"])
+        assert (await mirror._events.moves.get())[0] == 1
+        stopping.set()
+        await task
+
+    asyncio.run(scenario())
+    assert [record[2] for record in read(clusters.target_address, "first.2")] == [b"1"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_well(clusters, capsys, monkeypatch, number):
+    write(clusters.source_address, f"stopped-{number.name}", [b"1", b"2"])
+    monkeypatch.setattr(Mirror, "run", _signalled(Mirror.run, number))
+    ends = ["--source", clusters.source_address, "--target", clusters.target_address]
+    assert mirror_maker.main([*ends, "--include", f"stopped-{number.name}", "--name", number.name]) == 0
+    assert capsys.readouterr().out.startswith("2 records mirrored in ")
+
+
+def _signalled(run, number):
+    """The process gets the signal once something is mirrored."""
+
+    async def signalled(self, stopping):
+        def moved(done_offsets, lag_offsets):
+            if not stopping.is_set():
+                os.kill(os.getpid(), number)
+
+        self._events.moved = moved
+        await run(self, stopping)
+
+    return signalled
 
 
 def test_one_cluster_needs_other_names(clusters, capsys):
