@@ -1,6 +1,7 @@
 """The blocking producer: many threads, deliveries that wait, callbacks, and errors that are its own."""
 
 import asyncio
+import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -174,6 +175,35 @@ def test_a_broker_that_is_restarted_under_a_running_producer_loses_and_doubles_n
         assert [delivery.result(30).offset for delivery in deliveries] == list(range(len(deliveries)))
         assert asyncio.run(read_values(address)) == [b"%d" % number for number in range(len(deliveries))]
         producer.close()
+
+
+class _Interrupted(Exception):
+    pass
+
+
+def test_an_interruption_at_any_moment_leaves_the_producer_in_order(broker):
+    def interrupt(*_):
+        raise _Interrupted
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    deliveries = []
+    try:
+        with producer_at(broker, linger_ms=5) as producer:
+            for turn in range(100):
+                fields = {"key": b"k" if turn % 2 else None, "partition": 0 if turn % 3 else None}
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, 0.001 + turn * 0.00001)
+                    while True:
+                        deliveries.append(producer.send("t", b"v", **fields))
+                except _Interrupted:
+                    pass
+            producer.send("t", b"last").result(30)
+            assert [delivery for delivery in deliveries if delivery.exception(30)] == []
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    arrived = sum(len(values_of(broker, partition)) for partition in range(3))
+    assert len(deliveries) <= arrived <= len(deliveries) + 101
 
 
 def test_transactions(broker):

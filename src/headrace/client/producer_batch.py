@@ -190,15 +190,19 @@ class ProducerBatch:
         if index and used_bytes > self.limit_bytes:
             return False
         self.used_bytes = used_bytes
-        values.append(value)
+        # Ctrl-C may come between any two lines: the record is there once its value is, and what was left by one that
+        # did not come so far is overwritten.
         if self.keys is not None:
-            self.keys.append(key)
+            self.keys[index:] = (key,)
         elif key is not None:
+            self.plain_limit_bytes = 0
             self.keys = [None] * index
             self.keys.append(key)
-            self.plain_limit_bytes = 0
         if headers:
             self.headers[index] = headers
+        elif self.headers:
+            self.headers.pop(index, None)
+        values.append(value)
         if timestamp_ms != self.last_timestamp_ms:
             self.add_time(index, timestamp_ms)
         if slot is not None:
@@ -227,9 +231,9 @@ class ProducerBatch:
         assert self.values, "an empty batch is never sent"
         self.records = encode_quickly(self.values, self.keys, self.headers, self.times)
         self.used_bytes = HEADER_BYTES + len(self.records)
-        self.encoded_count = len(self.values)
         self.base_timestamp_ms = self.times[0][1]
         self.max_timestamp_ms = max(ms for _, ms in self.times)
+        self.encoded_count = len(self.values)  # Whoever was interrupted before this leaves it to the next.
         self.values, self.keys, self.headers = [], None, {}
 
     def seal(
@@ -243,7 +247,7 @@ class ProducerBatch:
         is_transactional: bool = False,
     ) -> None:
         """Close the batch and make ``data`` what the broker is to have."""
-        if self.is_open:
+        if not self.encoded_count:
             self.close()
         self.base_sequence = base_sequence
         records = self.records
