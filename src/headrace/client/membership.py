@@ -21,24 +21,14 @@ from collections.abc import Mapping
 from contextlib import suppress
 from enum import Enum, auto
 from logging import getLogger
-from typing import Any, NamedTuple
 
-from headrace.client.assignors import ASSIGNORS, Assignor, Rebalance, member_from, user_data_for
 from headrace.client.cluster import Cluster
 from headrace.client.config import ConsumerConfig
-from headrace.client.consumer_protocol import (
-    NO_GENERATION,
-    Assignment,
-    Subscription,
-    Unreadable,
-    decode_assignment,
-    decode_subscription,
-    encode_assignment,
-    encode_subscription,
-)
+from headrace.client.consumer_protocol import NO_GENERATION
 from headrace.client.errors import BrokerUnreachable, ErrorCode, HeadraceError, KafkaTimeout, error_for
 from headrace.client.group_host import GroupHost
 from headrace.client.heartbeat import Heartbeat
+from headrace.client.join_round import Joined, JoinRound
 from headrace.client.offsets import Identity
 from headrace.client.retry import Backoff, Deadline
 from headrace.client.types import TopicInfo, TopicPartition
@@ -46,9 +36,7 @@ from headrace.protocol.api import Api
 
 logger = getLogger(__name__)
 
-_PROTOCOL_TYPE = "consumer"
-#: A broker answers a join late, when the others have joined too; then the answer needs time to come.
-_JOIN_GRACE_MS = 5_000
+_LEAVE_TIMEOUT_MS = 5_000
 
 
 class State(Enum):
@@ -56,13 +44,6 @@ class State(Enum):
     JOINING = auto()
     JOINED = auto()
     STABLE = auto()
-
-
-class _Joined(NamedTuple):
-    generation: int
-    partitions: frozenset[TopicPartition]
-    #: What the leader assigned by; none if we are not the leader.
-    counts: Mapping[str, int] | None
 
 
 #: Codes after which a member tries again as a new one.
@@ -81,8 +62,8 @@ class ClassicMembership:
         self._config = config
         self._group_id = config.group_id
         self._host = host
-        self._assignors = _assignors(config.partition_assignment_strategy)
-        self.is_cooperative = all(one.rebalance is Rebalance.COOPERATIVE for one in self._assignors)
+        self._join_round = JoinRound(cluster, config, host)
+        self.is_cooperative = self._join_round.is_cooperative
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
         self._heartbeat = Heartbeat(
             cluster.clock,
@@ -94,7 +75,7 @@ class ClassicMembership:
         self.generation = NO_GENERATION
         #: What "sticky" tells the leader: an eager member owns nothing when it joins.
         self._remembered: tuple[frozenset[TopicPartition], int] = frozenset(), NO_GENERATION
-        self._joined: _Joined | None = None
+        self._joined: Joined | None = None
         self._counts: Mapping[str, int] | None = None
         self._topics: frozenset[str] | None = None
         self._seen_topics: Mapping[str, TopicInfo] | None = None
@@ -193,42 +174,52 @@ class ClassicMembership:
 
     async def _apply(self) -> None:
         """Takes what the group gave us."""
-        joined, self._joined = self._joined, None
+        joined = self._joined
         assert joined is not None
-        given = set(joined.partitions)
-        self._remembered = joined.partitions, joined.generation
-        self._counts, self._seen_topics = joined.counts, None
-        self.state = State.STABLE
-        revoked = self._host.assignment() - given
+        revoked = self._host.assignment() - joined.partitions
         if revoked:
             await self._host.revoke(revoked)
-        await self._host.assign(given)
-        if revoked and self.state is State.STABLE:
-            self._reason = "it gave up partitions that others shall have"
-            self._unjoin()
+        if self.state is not State.JOINED:
+            return  # while the callback ran, the group has gone on without us
+        self.state, self._joined = State.STABLE, None
+        self._remembered = joined.partitions, joined.generation
+        self._counts, self._seen_topics = joined.counts, None
+        try:
+            await self._host.assign(set(joined.partitions))
+        finally:
+            if revoked:
+                self._reason = "it gave up partitions that others shall have"
+                self._unjoin()
 
     async def leave(self) -> None:
         joining, self._joining = self._joining, None
+        is_joining = self.state is State.JOINING
         if joining is not None:
             joining.cancel()
             await asyncio.gather(joining, return_exceptions=True)
         await self._stop_beating()
-        await self._host.revoke(self._host.assignment())
-        if self._config.group_instance_id is None:
-            await self._send_leave("the consumer is being closed, or has unsubscribed")
+        try:
+            await self._host.revoke(self._host.assignment())
+        finally:
+            if self._config.group_instance_id is None:
+                await self._send_leave("the consumer is being closed, or has unsubscribed", is_joining=is_joining)
         self._forget()
         self.state = State.UNJOINED
         self._topics = self._counts = None
 
-    async def _send_leave(self, reason: str) -> None:
+    async def _send_leave(self, reason: str, *, is_joining: bool = False) -> None:
         if not self.member_id:
             return
         member = {"member_id": self.member_id, "group_instance_id": None, "reason": reason}
         try:
-            connection = await self._cluster.coordinator("group", self._group_id, timeout_ms=_JOIN_GRACE_MS)
+            connection = await self._cluster.coordinator("group", self._group_id, timeout_ms=_LEAVE_TIMEOUT_MS)
+            if is_joining:
+                # The broker answers in order, and the join may wait for others for minutes.
+                await connection.close()
+                connection = await self._cluster.coordinator("group", self._group_id, timeout_ms=_LEAVE_TIMEOUT_MS)
             await connection.ask(
                 Api.LEAVE_GROUP,
-                timeout_ms=_JOIN_GRACE_MS,
+                timeout_ms=_LEAVE_TIMEOUT_MS,
                 group_id=self._group_id,
                 member_id=self.member_id,
                 members=[member],
@@ -242,7 +233,7 @@ class ClassicMembership:
         attempts = 0
         while True:
             try:
-                code = await self._join()
+                code = await self._join_once()
             except (BrokerUnreachable, KafkaTimeout) as error:
                 logger.info("joining the group %r: %s", self._group_id, error)
                 self._cluster.forget_coordinator("group", self._group_id)
@@ -259,100 +250,23 @@ class ClassicMembership:
             if code in _MOVED:
                 self._cluster.forget_coordinator("group", self._group_id)
             if code in _FORGOTTEN:
-                self._forget()
+                self._forget(code)
             elif code not in _PASSING and code is not ErrorCode.rebalance_in_progress:
                 self._failed(error_for(code, f"joining the group {self._group_id!r}{_HINTS.get(code, '')}"))
                 return
             await asyncio.sleep(self._backoff.delay_ms(attempts) / 1000)
 
+    async def _join_once(self) -> ErrorCode:
+        topics = self._topics or frozenset()
+        code, found = await self._join_round.join(self, topics, self._remembered, self._reason)
+        if found is not None:
+            self.generation, self._joined = found.generation, found
+        return code
+
     def _failed(self, error: HeadraceError) -> None:
         self._error = error
         self.state = State.UNJOINED
         self._host.notify()
-
-    async def _join(self) -> ErrorCode:
-        code, answer = await self._ask_join()
-        if code is ErrorCode.member_id_required:
-            self.member_id = answer.member_id
-            code, answer = await self._ask_join()
-        if code is not ErrorCode.none:
-            return code
-        self.member_id, generation = answer.member_id, int(answer.generation_id)
-        counts: dict[str, int] | None = None
-        assignments: list[dict[str, object]] = []
-        if answer.leader == self.member_id:
-            counts, assignments = await self._assign_all(answer)
-        answer = await self._ask(
-            Api.SYNC_GROUP,
-            self._config.request_timeout_ms + self._config.max_poll_interval_ms,
-            generation_id=generation,
-            member_id=self.member_id,
-            group_instance_id=self._config.group_instance_id,
-            protocol_type=_PROTOCOL_TYPE,
-            protocol_name=answer.protocol_name,
-            assignments=assignments,
-        )
-        if answer.error_code is not ErrorCode.none:
-            return ErrorCode(answer.error_code)
-        try:
-            partitions = frozenset(decode_assignment(bytes(answer.assignment)).partitions)
-        except Unreadable as error:
-            raise HeadraceError(f"the leader of the group {self._group_id!r} sent no assignment: {error}") from error
-        self.generation = generation
-        self._joined = _Joined(generation, partitions, counts)
-        return ErrorCode.none
-
-    async def _ask_join(self) -> tuple[ErrorCode, Any]:
-        config = self._config
-        answer = await self._ask(
-            Api.JOIN_GROUP,
-            config.max_poll_interval_ms + _JOIN_GRACE_MS,
-            session_timeout=config.session_timeout_ms,
-            rebalance_timeout=config.max_poll_interval_ms,
-            member_id=self.member_id,
-            group_instance_id=config.group_instance_id,
-            protocol_type=_PROTOCOL_TYPE,
-            protocols=[{"name": one.name, "metadata": self._subscription(one)} for one in self._assignors],
-            reason=self._reason,
-        )
-        return ErrorCode(answer.error_code), answer
-
-    def _subscription(self, assignor: Assignor) -> bytes:
-        owned = tuple(self._host.assignment())
-        topics = self._topics or frozenset()
-        return encode_subscription(
-            Subscription(
-                topics=tuple(topics),
-                user_data=user_data_for(assignor.name, *self._remembered),
-                owned=owned,
-                generation=self.generation,
-                rack_id=self._config.client_rack or None,
-            )
-        )
-
-    async def _assign_all(self, answer: Any) -> tuple[dict[str, int], list[dict[str, object]]]:
-        """What the leader does: gives each member its partitions."""
-        name: str = answer.protocol_name
-        members = {
-            one.member_id: member_from(
-                name, decode_subscription(bytes(one.metadata)), getattr(one, "group_instance_id", None)
-            )
-            for one in answer.members
-        }
-        topics = {topic for member in members.values() for topic in member.topics}
-        counts = await self._host.partition_counts(topics)
-        if getattr(answer, "skip_assignment", False):
-            return counts, []
-        found = ASSIGNORS[name].assign(members, counts)
-        logger.debug("the group %r: %s", self._group_id, found)
-        return counts, [
-            {"member_id": member_id, "assignment": encode_assignment(Assignment(tuple(partitions)))}
-            for member_id, partitions in found.items()
-        ]
-
-    async def _ask(self, api: Api, timeout_ms: float, **fields: Any) -> Any:
-        connection = await self._cluster.coordinator("group", self._group_id)
-        return await connection.ask(api, timeout_ms=timeout_ms, group_id=self._group_id, **fields)
 
     # -- heartbeats
 
@@ -380,9 +294,11 @@ class ClassicMembership:
                 continue
             self._heartbeat.sent()
             try:
-                answer = await self._ask(
+                connection = await self._cluster.coordinator("group", self._group_id)
+                answer = await connection.ask(
                     Api.HEARTBEAT,
-                    self._config.session_timeout_ms,
+                    timeout_ms=self._config.session_timeout_ms,
+                    group_id=self._group_id,
                     generation_id=self.generation,
                     member_id=self.member_id,
                     group_instance_id=self._config.group_instance_id,
@@ -435,11 +351,14 @@ class ClassicMembership:
         logger.warning("the group %r has gone on without this consumer (%s); it joins again", self._group_id, code.name)
         self._is_lost = True
         self._reason = f"the group has gone on without it ({code.name})"
-        self._forget()
+        self._forget(code)
         self._unjoin()
 
-    def _forget(self) -> None:
-        self.member_id, self.generation = "", NO_GENERATION
+    def _forget(self, code: ErrorCode = ErrorCode.unknown_member_id) -> None:
+        self.generation = NO_GENERATION
+        # Of a generation that has passed the group still has the member: as a new one it would wait for itself.
+        if code is not ErrorCode.illegal_generation:
+            self.member_id = ""
 
 
 _HINTS = {
@@ -449,11 +368,3 @@ _HINTS = {
     ErrorCode.invalid_session_timeout: "; the broker does not allow such a session.timeout.ms",
     ErrorCode.group_max_size_reached: "; it has as many members as the broker allows",
 }
-
-
-def _assignors(names: tuple[str, ...]) -> list[Assignor]:
-    unknown = [name for name in names if name not in ASSIGNORS]
-    if unknown or not names:
-        known = ", ".join(ASSIGNORS)
-        raise ValueError(f"partition.assignment.strategy: {', '.join(unknown) or 'nothing'} is none of {known}")
-    return [ASSIGNORS[name] for name in dict.fromkeys(names)]

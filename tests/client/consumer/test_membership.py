@@ -279,6 +279,42 @@ async def test_who_does_not_poll_is_out_and_joins_again(bed: Bed):
     assert ("lost", [0, 1]) in log.events
 
 
+async def test_a_generation_that_has_passed_is_no_new_member(bed: Bed):
+    name = await bed.topic(2)
+    consumer, log = bed.consumer(), Log()
+    consumer.subscribe([name], **log.callbacks())
+    await settle(2, consumer)
+    before = consumer.group_metadata()
+    consumer._membership.refused(ErrorCode.illegal_generation)
+    assert consumer.group_metadata().generation_id == -1
+    await poll_until(lambda: log.events[-1][0] == "assigned" and len(log.events) == 3, consumer)
+    assert log.events[1:] == [("lost", [0, 1]), ("assigned", [0, 1])]
+    assert consumer.group_metadata().member_id == before.member_id
+
+
+async def test_who_waits_for_others_to_join_can_be_closed_at_once(bed: Bed):
+    name = await bed.topic(2)
+    first = bed.consumer(name)
+    await settle(2, first)
+    second = bed.consumer(name)
+    assert await second.poll(100) == []  # its join is held until the first one polls
+    async with asyncio.timeout(4):
+        await second.close()
+    await settle(2, first)
+
+
+async def test_a_poll_that_is_cancelled_loses_nothing(bed: Bed):
+    name = await bed.topic(1)
+    await bed.fill(name, range(3))
+    consumer = bed.consumer(name)
+    for _ in range(5):
+        polling = asyncio.ensure_future(consumer.poll(1000))
+        await asyncio.sleep(0)
+        polling.cancel()
+        await asyncio.gather(polling, return_exceptions=True)
+    assert values(await read(consumer, 3)) == ["0", "1", "2"]
+
+
 async def test_a_group_that_does_not_want_us_says_why(bed: Bed):
     name = await bed.topic(1)
     first = bed.consumer(name, partition_assignment_strategy="range")
