@@ -23,7 +23,14 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from headrace.client.encode_kernels import DESCRIPTION_FIELDS, encode_batches, hash_rows, order_rows, spread_rows
+from headrace.client.encode_kernels import (
+    DESCRIPTION_FIELDS,
+    USUAL_OVERHEAD_BYTES,
+    encode_batches,
+    hash_rows,
+    order_rows,
+    spread_rows,
+)
 from headrace.protocol.compression import compress
 from headrace.protocol.records import Codec
 
@@ -121,7 +128,7 @@ class TableEncoder:
         self.row_count: int = arrow_table.num_rows
         self._partition_count = partition_count
         self._available = np.array(list(available) or range(partition_count), np.int32)
-        self._limit_bytes = batch_size_bytes
+        self._limit_bytes = max(1, batch_size_bytes)
         self._step_bytes = step_bytes
         self._turn = run_turn
         self._codec = codec
@@ -146,12 +153,13 @@ class TableEncoder:
         return int(self._row_bytes.sum())
 
     def steps(self) -> Iterator[tuple[int, int]]:
-        """Ranges of rows to encode together."""
-        ends = np.cumsum(self._row_bytes)
+        """Ranges of rows to encode together, of as many bytes as full batches have."""
+        step_bytes = max(1, self._step_bytes // self._limit_bytes) * self._limit_bytes
+        ends = np.cumsum(self._row_bytes - (_RECORD_OVERHEAD_BYTES - USUAL_OVERHEAD_BYTES))
         start = 0
         while start < self.row_count:
             before = int(ends[start - 1]) if start else 0
-            end = max(start + 1, int(np.searchsorted(ends, before + self._step_bytes, "right")))
+            end = max(start + 1, int(np.searchsorted(ends, before + step_bytes, "right")))
             yield start, end
             start = end
 

@@ -23,6 +23,8 @@ __all__ = ["DESCRIPTION_FIELDS", "encode_batches", "hash_rows", "order_rows", "s
 #: What ``encode_batches`` says of each batch; ``start`` is that of the room for the header.
 DESCRIPTION_FIELDS = ("partition", "start", "end", "record_count", "base_timestamp", "max_timestamp")
 
+#: What a record takes beside its data, mostly, or a little more than that.
+USUAL_OVERHEAD_BYTES = 14
 _HEADER_BYTES = 61
 _SEED, _FACTOR, _MASK = 0x9747B28C, 0x5BD1E995, 0xFFFF_FFFF
 
@@ -77,20 +79,20 @@ def hash_rows(
 def spread_rows(
     value_offsets: "NDArray[int64]", run_bytes: int, choices: "NDArray[int32]", turn: int, partitions: "NDArray[int32]"
 ) -> int:
-    """Give rows with a partition of -1 to the choices in turn, about so many bytes each time; the next turn."""
-    used_bytes = 0
+    """Give rows with a partition of -1 to the choices in turn, about so many bytes each time; the next turn.
+
+    Where a run ends is told by what came before it altogether, so that so many runs' bytes are as many runs.
+    """
+    before_bytes = used_runs = 0
     for row in range(partitions.shape[0]):
         if partitions[row] >= 0:
             continue
-        size_bytes = 8
+        used_runs = before_bytes // run_bytes
+        partitions[row] = choices[(turn + used_runs) % choices.shape[0]]
+        before_bytes += USUAL_OVERHEAD_BYTES
         if value_offsets.shape[0]:
-            size_bytes += value_offsets[row + 1] - value_offsets[row]
-        if used_bytes and used_bytes + size_bytes > run_bytes:
-            turn += 1
-            used_bytes = 0
-        used_bytes += size_bytes
-        partitions[row] = choices[turn % choices.shape[0]]
-    return turn + 1
+            before_bytes += value_offsets[row + 1] - value_offsets[row]
+    return turn + used_runs + 1
 
 
 @kernel("int64(int32[::1], int64, int64[::1])")
