@@ -20,6 +20,7 @@ import asyncio
 import re
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from functools import partial
+from itertools import chain
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
@@ -222,6 +223,10 @@ class Consumer:
         return self._run_with_callbacks(polling)
 
     def __iter__(self) -> Iterator[ConsumedRecord]:
+        # A generator of records would be resumed for each of them; this is resumed for each round.
+        return chain.from_iterable(self._rounds())
+
+    def _rounds(self) -> Iterator[Iterator[ConsumedRecord]]:
         consumer = self._consumer
         while True:
             self._tell()
@@ -229,7 +234,7 @@ class Consumer:
                 self._wake()
             else:
                 records = self._run_with_callbacks(consumer.next_round())
-            yield from consumer.begin_round(records)
+            yield consumer.begin_round(records)
 
     # -- positions
 
