@@ -90,11 +90,13 @@ class Member:
             Api.JOIN_GROUP, 2, group_id=group, session_timeout=30_000, rebalance_timeout=30_000, member_id="",
             protocol_type="consumer", protocols=[{"name": "range", "metadata": subscription}],
         )  # fmt: skip
+        assert not answer.error_code.value
         self.member_id = answer.member_id
-        self.client.ask(
+        synced = self.client.ask(
             Api.SYNC_GROUP, 1, group_id=group, generation_id=answer.generation_id, member_id=self.member_id,
             assignments=[{"member_id": self.member_id, "assignment": encode_assignment(Assignment(tuple(assignment)))}],
         )  # fmt: skip
+        assert not synced.error_code.value
 
     def leave(self) -> None:
         self.client.ask(Api.LEAVE_GROUP, 1, group_id=self.group, member_id=self.member_id)
@@ -102,11 +104,12 @@ class Member:
 
 
 @pytest.fixture
-def join(broker: Broker) -> Iterator[Callable[..., Member]]:
+def join(broker: Broker, admin: Admin) -> Iterator[Callable[..., Member]]:
     """Puts the only member into a group: ``join("group", ["orders"], [TopicPartition("orders", 0)])``."""
     members: list[Member] = []
 
     def make(group: str, topics: Sequence[str], assignment) -> Member:
+        admin.describe_groups([group])  # waits until its coordinator is there
         members.append(Member(broker.bootstrap_servers, group, topics, assignment))
         return members[-1]
 

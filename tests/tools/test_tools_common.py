@@ -113,7 +113,7 @@ def test_a_broker_that_is_not_there_is_one_line_within_the_timeout(capsys):
 
         began = time.monotonic()
         assert run(parser(), ["--bootstrap-server", address, "--timeout", "300"], work) == 1
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 10
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.count("\n") == 1

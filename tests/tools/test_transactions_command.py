@@ -18,12 +18,12 @@ def topic(admin):
 
 
 @pytest.fixture
-def begin(broker, topic):
+def begin(broker, admin, topic):
     """Opens a transaction in partition 0 and leaves it; gives the producer's id."""
 
     def begin(name, partition=0):
+        admin.describe_transactions([name])  # waits until its coordinator is there
         with RawClient(broker.bootstrap_servers) as client:
-            client.ask(Api.FIND_COORDINATOR, 3, key=name, key_type=1)
             made = client.ask(Api.INIT_PRODUCER_ID, 4, transactional_id=name, transaction_timeout=60_000,
                               producer_id=-1, producer_epoch=-1)  # fmt: skip
             assert made.error_code.value == 0
