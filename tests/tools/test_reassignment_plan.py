@@ -3,6 +3,8 @@
 from collections import Counter
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headrace.client.admin_types import LogDir, Reassignment, ReplicaSize, TopicPartitionReplica
 from headrace.client.types import TopicPartition
@@ -167,3 +169,26 @@ def test_log_dirs(current, future, line):
 
 def test_what_is_under_way_is_listed():
     assert list(listing(ONGOING)) == ["a-1: replicas: 1,2,3. adding: 3. removing: 1."]
+
+
+@given(
+    counts=st.lists(st.integers(1, 9), min_size=1, max_size=4),
+    racks=st.lists(st.sampled_from(["x", "y", "z"]), min_size=1, max_size=8),
+    factor=st.integers(1, 4),
+    with_racks=st.booleans(),
+)
+def test_any_proposal_is_sound(counts, racks, factor, with_racks):
+    factor = min(factor, len(racks))
+    brokers = {number: rack if with_racks else None for number, rack in enumerate(racks)}
+    now = {
+        TopicPartition(f"t{topic}", index): (0,) * factor
+        for topic, count in enumerate(counts)
+        for index in range(count)
+    }
+    proposed = propose(now, brokers)
+    assert proposed.keys() == now.keys()
+    leaders = Counter(target.replicas[0] for target in proposed.values())
+    assert max(leaders.values()) - min(leaders[number] for number in brokers) <= 1
+    for target in proposed.values():
+        assert len(set(target.replicas)) == factor
+        assert len({brokers[number] for number in target.replicas}) == min(factor, len(set(brokers.values())))

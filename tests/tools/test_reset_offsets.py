@@ -1,6 +1,8 @@
 """The seven strategies of a reset, and files of offsets."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headrace.client.types import TopicPartition
 from headrace.tools.common import CommandError, UsageError
@@ -92,3 +94,16 @@ def test_what_is_exported_can_be_read(with_group):
     plans = {"g,1" if with_group else "g": {A0: 5, A1: 6}}
     text = "\n".join(csv_lines(plans, with_group=with_group))
     assert parse_csv(text, "f", plans) == plans
+
+
+@given(
+    kind=st.sampled_from(["to_earliest", "to_latest", "to_current", "to_offset", "shift_by", "at_time"]),
+    number=st.integers(-(2**63), 2**63),
+    earliest=st.integers(0, 100),
+    size=st.integers(0, 100),
+    committed=st.integers(0, 300),
+    at_time=st.none() | st.integers(0, 100),
+)
+def test_no_strategy_leaves_the_partition(kind, number, earliest, size, committed, at_time):
+    facts = Facts({A0: earliest}, {A0: earliest + size}, {A0: committed}, {} if at_time is None else {A0: at_time})
+    assert earliest <= plan(Strategy(kind, number), [A0], facts)[A0] <= earliest + size
