@@ -1,7 +1,12 @@
 """producer-perf-test: sends what was asked for, and says so in Kafka's words."""
 
+import os
+import pty
 import re
+import signal
 import socket
+import subprocess
+import sys
 
 import pytest
 
@@ -157,3 +162,40 @@ def test_a_broker_that_is_not_there_is_one_line(capsys):
     captured = capsys.readouterr()
     assert captured.err.startswith("headrace producer-perf-test: ")
     assert (captured.out, captured.err.count("\n")) == ("", 1)
+
+
+# -- as a process
+
+
+def command(broker, *arguments):
+    main = "from headrace.tools.main import main; main()"
+    test = ("producer-perf-test", "--bootstrap-server", broker.bootstrap_servers, "--record-size", "10")
+    return [sys.executable, "-c", main, *test, *arguments]
+
+
+def test_ctrl_c_says_how_it_went_until_then(broker):
+    arguments = ("--topic", "stopped", "--num-records", "1000000", "--throughput", "200", "--reporting-interval", "100")
+    with subprocess.Popen(
+        command(broker, *arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as run:
+        assert run.stdout is not None
+        assert "records sent" in run.stdout.readline()
+        run.send_signal(signal.SIGINT)
+        out, err = run.communicate(timeout=60)
+    assert (run.returncode, err) == (130, "")
+    assert "ms 99.9th." in out.splitlines()[-1]
+
+
+def test_a_terminal_gets_a_bar_and_a_pipe_does_not(broker):
+    terminal, standard_error = pty.openpty()
+    arguments = ("--topic", "shown", "--num-records", "100", "--throughput", "200")
+    done = subprocess.run(
+        command(broker, *arguments), stdout=subprocess.PIPE, stderr=standard_error, timeout=60, check=True
+    )
+    os.close(standard_error)
+    shown = os.read(terminal, 1 << 16)
+    os.close(terminal)
+    assert b"100/100" in shown
+    assert b"records/s" in shown
+    assert done.stdout.startswith(b"100 records sent, ")
+    assert b"\x1b" not in done.stdout
