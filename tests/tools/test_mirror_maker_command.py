@@ -11,6 +11,7 @@ from contextlib import closing
 import pytest
 
 from headrace import Admin, Broker, Consumer, Producer, TopicPartition
+from headrace.client.mirror import topics
 from headrace.client.mirror.mirror import Mirror
 from headrace.client.mirror.options import MirrorError, MirrorEvents
 from headrace.tools import mirror_maker
@@ -106,8 +107,8 @@ def test_a_topic_that_was_made_anew_is_mirrored_anew(clusters, mirror):
     clusters.source.delete_topic("anew")
     write(clusters.source_address, "anew", [b"3"])
     events = mirror("--include", "anew", "--name", "n")
-    assert [event["event"] for event in events] == ["mirroring", "note", "ended"]
-    assert events[1]["text"] == "anew-0 ends at 1 already, and 2 was next: mirrored from 0 on"
+    assert [event["event"] for event in events] == ["note", "mirroring", "ended"]
+    assert events[0]["text"] == "anew was made anew at the source: mirrored from its start"
     assert [record[2] for record in read(clusters.target_address, "anew")] == [b"1", b"2", b"3"]
 
 
@@ -182,6 +183,26 @@ def test_records_that_the_source_has_lost(clusters, mirror):
     assert [record[2] for record in read(clusters.target_address, "lossy")] == [b"0", b"1", b"4"]
 
 
+def test_a_target_that_takes_smaller_batches(clusters, mirror):
+    clusters.source.create_topic("small", 1, configs={"max.message.bytes": "20000"})
+    write(clusters.source_address, "small", [b"%04d" % number * 100 for number in range(1_000)])
+    mirror("--include", "small")
+    assert [int(r[2][:4]) for r in read(clusters.target_address, "small")] == list(range(1_000))
+
+
+def test_settings_that_the_target_does_not_take(clusters, mirror, monkeypatch):
+    """Its own are taken then, and that is said."""
+    clusters.source.create_topic("odd", 2, configs={"retention.ms": "-1"})
+    monkeypatch.setattr(topics, "NewTopic", _with_nonsense(topics.NewTopic))
+    events = mirror("--include", "odd", "--name", "odd")
+    assert events[0]["text"].startswith("odd is made with the target's own settings")
+    assert len(clusters.target.describe_topic("odd").partitions) == 2
+
+
+def _with_nonsense(new_topic):
+    return lambda name, count, configs: new_topic(name, count, configs={**configs, "no.such.setting": "1"})
+
+
 def test_kafkas_own_flags(clusters, tmp_path, capsys):
     write(clusters.source_address, "old", [b"1"])
     source, target = tmp_path / "source.properties", tmp_path / "target.properties"
@@ -241,6 +262,7 @@ def test_a_second_mirror_of_the_name_takes_over(clusters):
         assert (await second._events.moves.get())[0] == 1
         stopping.set()
         await second_task
+        assert second.state.records == 1
 
     asyncio.run(scenario())
     assert [record[2] for record in read(clusters.target_address, "contended")] == [b"1"]

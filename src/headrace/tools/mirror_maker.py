@@ -145,14 +145,17 @@ def _work(options: Namespace, out: Output) -> int:
 
 
 async def _run(mirror: Mirror, patience_ms: int) -> None:
-    """A first signal ends it after the round it is in; a second, or that round taking too long, ends it at once."""
+    """A first signal ends it after the round it is in; a second, or that round taking too long, ends it at once.
+
+    The round does not count then, and is the first one of the next run.
+    """
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     task = asyncio.ensure_future(mirror.run(stopping))
 
     def stop() -> None:
-        if stopping.is_set():
-            task.cancel()
+        if stopping.is_set() or not mirror.is_mirroring:
+            task.cancel()  # nothing is open, or there is no more patience
         stopping.set()
         loop.call_later(patience_ms / 1000, task.cancel)
 
@@ -161,9 +164,8 @@ async def _run(mirror: Mirror, patience_ms: int) -> None:
     try:
         await task
     except asyncio.CancelledError:
-        if not stopping.is_set():
-            raise
-        raise CommandError("ended in the midst of a transaction: it does not count, and is done again") from None
+        if not mirror.state.has_begun:
+            raise KeyboardInterrupt from None
     finally:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
@@ -260,7 +262,7 @@ def _tell(out: Output, event: str, value: Mapping[str, object], text: str) -> No
         sys.stdout.write(json.dumps({"event": event, **value}) + "\n")
         sys.stdout.flush()
     else:
-        out.note(text)
+        sys.stderr.write(f"{text}\n")  # whatever that is now: a progress bar takes lines above itself
 
 
 def _show_end(mirror: Mirror, out: Output, seconds: float) -> None:

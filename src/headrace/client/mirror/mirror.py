@@ -31,6 +31,8 @@ class Mirror:
         self._options = options
         self._events = events or MirrorEvents()
         self.state = MirrorState()
+        #: Whether a session is open: then there may be a transaction to be finished.
+        self.is_mirroring = False
 
     @property
     def has_caught_up(self) -> bool:
@@ -49,11 +51,14 @@ class Mirror:
             session = Session(self._options, self._events, self.state)
             try:
                 async with session:
+                    self.is_mirroring = True
                     await session.run(stopping)
                 return
             except HeadraceError as error:
                 self._raise_if_hopeless(error, session)
                 self._events.failed(error)
+            finally:
+                self.is_mirroring = False
             failures = failures + 1 if self.state.records == records else 1
             with suppress(TimeoutError):
                 await asyncio.wait_for(stopping.wait(), backoff.delay_ms(failures) / 1000)

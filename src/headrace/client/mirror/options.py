@@ -61,7 +61,7 @@ class MirrorEvents:
         """A topic is mirrored from now on."""
 
     def moved(self, done_offsets: int, lag_offsets: int) -> None:
-        """So many offsets of the source are behind, and so many ahead."""
+        """So many offsets of the source are behind, committed or on the way, and so many ahead."""
 
     def groups_moved(self, offsets: Mapping[str, Mapping[TopicPartition, int]]) -> None:
         """Groups have new offsets at the target."""

@@ -10,7 +10,8 @@ A *round* is one transaction: records, the runs that say where they went, and th
 what there is until the source has no more for a moment, or it is large or old enough. As all of it is committed or
 nothing, a round that ends in a crash has not been.
 
-Positions carry the source's cluster and topic, so that a mirror of the same name but of something else is noticed.
+Positions carry the source's cluster, topic and the topic's id. So a mirror of the same name but of something else is
+noticed, and a topic that was deleted at the source and made anew is mirrored from its start, behind what was there.
 """
 
 from __future__ import annotations
@@ -159,13 +160,14 @@ class Session:
         if self._is_one_cluster and (same := [name for name, target in plan.items() if name == target]):
             raise MirrorError(f"source and target are one cluster: {same[0]} needs another name there")
         topics = await prepare_topics(self._source, self._target, plan, self._events.note)
+        remade = {one.source for one in topics if self._topics.get(one.source, one).source_id != one.source_id}
         self._topics = {topic.source: topic for topic in topics}
         targets = {
             TopicPartition(topic.source, index): TopicPartition(topic.target, index)
             for topic in topics
             for index in range(topic.partition_count)
         }
-        new = targets.keys() - self._targets.keys()
+        new = {one for one in targets if one not in self._targets or one.topic in remade}
         self._targets = targets
         if new or self._consumer.assignment() != targets.keys():
             positions = await self._find_positions(new) if new else {}
@@ -180,34 +182,51 @@ class Session:
     async def _find_positions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         committed = await self._target.list_group_offsets(self._options.own_name, require_stable=True)
         found: dict[TopicPartition, int] = {}
-        unknown: list[TopicPartition] = []
+        never: list[TopicPartition] = []
+        remade: list[TopicPartition] = []
         for partition in sorted(partitions):
             target = self._targets[partition]
             translation = self._syncs.open(target, self._topics[partition.topic].target_id)
             place = committed.get(target)
-            if place is not None and place.metadata != self._label(partition.topic):
-                raise MirrorError(
-                    f"the mirror {self._options.name!r} has filled {target.topic} from another source "
-                    f"({place.metadata or 'unknown'}, now {self._label(partition.topic)}); give it another --name"
-                )
+            if place is not None and self._is_of_another_log(partition, place):
+                remade.append(partition)
+                continue
             known = [offset for offset in (place and place.offset, translation.source_end) if offset is not None]
             if known:
                 found[partition] = max(known)
             else:
-                unknown.append(partition)
+                never.append(partition)
+        for topic in sorted({partition.topic for partition in remade}):
+            self._events.note(f"{topic} was made anew at the source: mirrored from its start")
         self._positions |= found
-        if unknown:
-            is_latest = self._options.start == "latest" and not self._state.has_begun
-            look_up = self._consumer.end_offsets if is_latest else self._consumer.beginning_offsets
-            begins = await look_up(*unknown)
+        if never or remade:
+            begins = await self._look_up(never, remade)
             # At once, so that they do not begin elsewhere after a crash.
             await self._delivery.begin()
             await self._commit(begins)
             found |= begins
         return found
 
+    async def _look_up(self, never: list[TopicPartition], remade: list[TopicPartition]) -> dict[TopicPartition, int]:
+        if self._options.start == "latest" and not self._state.has_begun:
+            return await self._consumer.end_offsets(*never) | await self._consumer.beginning_offsets(*remade)
+        return await self._consumer.beginning_offsets(*never, *remade)
+
+    def _is_of_another_log(self, partition: TopicPartition, place: OffsetAndMetadata) -> bool:
+        """
+        :raises MirrorError: if it is even of another topic.
+        """
+        origin, _, topic_id = place.metadata.rpartition("/")
+        now, _, topic_id_now = self._label(partition.topic).rpartition("/")
+        if origin != now:
+            raise MirrorError(
+                f"the mirror {self._options.name!r} has filled {self._targets[partition].topic} from another source, "
+                f"{origin or 'unknown'}, not from {now}; give it another --name"
+            )
+        return topic_id != topic_id_now
+
     def _label(self, topic: str) -> str:
-        return f"{self._cluster_id}/{topic}"
+        return f"{self._cluster_id}/{topic}/{self._topics[topic].source_id}"
 
     # -- mirroring
 
@@ -239,13 +258,14 @@ class Session:
                     sent.append((chunk, await self._producer.send_arrow(target, chunk.table)))
                 count += records.num_rows
                 size_bytes += records.nbytes
+                self._report(count)
                 if size_bytes >= _ROUND_BYTES or _is_due(began, self._options.commit_every_ms):
                     break
                 records = await self._poll(_MORE_MS)
             positions = await self._positions_of({TopicPartition(c.topic, p) for c, _ in sent for p in c.offsets})
             await self._store_runs(sent)
             await self._commit(positions)
-        except HeadraceError:
+        except (HeadraceError, asyncio.CancelledError):
             await self._abort()
             raise
         self._state.records += count
@@ -338,9 +358,9 @@ class Session:
         await self._sync_groups()
         self._report()
 
-    def _report(self) -> None:
+    def _report(self, on_the_way: int = 0) -> None:
         lag = sum(self._consumer.current_lag(partition) or 0 for partition in self._targets)
-        self._events.moved(self._state.done_offsets, lag)
+        self._events.moved(self._state.done_offsets + on_the_way, lag)
 
 
 def _is_due(since_s: float, every_ms: float) -> bool:

@@ -29,7 +29,8 @@ class MirroredTopic(NamedTuple):
     target: str
     #: Of the source; the target has as many or more.
     partition_count: int
-    #: Of the target's topic; "" where topics have none.
+    #: "" where topics have no ids.
+    source_id: str
     target_id: str
 
 
@@ -52,7 +53,7 @@ async def prepare_topics(
     if missing or narrow:
         there = (await target.describe_topics(plan[name] for name in wanted)).all()
     return [
-        MirroredTopic(name, plan[name], len(topic.partitions), _id_text(there[plan[name]]))
+        MirroredTopic(name, plan[name], len(topic.partitions), _id_text(topic), _id_text(there[plan[name]]))
         for name, topic in wanted.items()
     ]
 
