@@ -345,6 +345,19 @@ def test_fetching_ahead_goes_on_behind_the_buffer_until_it_is_full():
     assert offsets(positions.take(10, decode)) == {A0: [0, 1]}
 
 
+def test_room_for_more_is_known_when_records_are_taken():
+    positions = at(0, A0)
+    assert asks(positions) == {A0: 0}
+    positions.answered(A0, wanted(0), answer(batch(0)))
+    assert not positions.has_room_again()  # nothing was refused for want of room
+    assert asks(positions) == {}
+    assert not positions.has_room_again()
+    positions.take(1, decode)
+    assert positions.has_room_again()
+    assert asks(positions) == {A0: 1}
+    assert not positions.has_room_again()
+
+
 def test_an_error_ahead_is_told_when_the_buffer_is_empty():
     positions = at(0, buffer_bytes=1000)
     positions.answered(A0, wanted(0), answer(batch(0)))

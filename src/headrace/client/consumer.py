@@ -208,6 +208,7 @@ class AsyncConsumer(ConsumerBase):
                 fetcher.raise_error()
                 if deadline.has_passed():
                     return taken
+                fetcher.wake()
                 await self._signal.wait(min(LOOK_UP_MS, deadline.left_ms()))
                 self._raise_if_closed()
         finally:
@@ -247,6 +248,11 @@ class AsyncConsumer(ConsumerBase):
             self._membership.polled()
         limit = self.config.max_poll_records if max_records is None else max_records
         return self._handout.take_round(limit) if is_round else self._handout.take(limit)
+
+    @property
+    def is_to_wake(self) -> bool:
+        """Whether what was taken makes room for more."""
+        return self._fetcher is not None and self._fetcher.is_to_wake
 
     def wake(self) -> None:
         if self._fetcher is not None:

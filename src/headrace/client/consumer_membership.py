@@ -101,6 +101,7 @@ class ConsumerMembership:
     def is_due(self) -> bool:
         return (
             self._loop is None
+            or self._loop.done()
             or self._is_lost
             or self._error is not None
             or self._is_to_reconcile
@@ -121,6 +122,9 @@ class ConsumerMembership:
         if self._is_lost:
             self._is_lost = False
             await self._host.lose(self._host.assignment())
+        if self._loop is not None and self._loop.done():  # it ended by a mistake of ours
+            loop, self._loop = self._loop, None
+            loop.result()
         if self._loop is None:
             self._loop = asyncio.create_task(self._run())
         if self._told_subscribed != self._subscribed():

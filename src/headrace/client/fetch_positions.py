@@ -99,6 +99,8 @@ class FetchPositions:
         self._max_bytes = max_bytes
         #: In the order in which they hand out.
         self._partitions: dict[TopicPartition, FetchedPartition] = {}
+        #: Those that were not asked for because their buffers were full.
+        self._full: set[TopicPartition] = set()
         #: Held by whoever uses this on one thread while another thread may :meth:`take`.
         self.lock = RLock()
         self._sessions: dict[int, FetchSession] = {}
@@ -196,6 +198,7 @@ class FetchPositions:
         by_node: dict[int, dict[TopicPartition, Wanted]] = {}
         leaderless: set[TopicPartition] = set()
         busy = set(busy)
+        self._full = set()
         for partition, state in self._partitions.items():
             offset = state.fetch_offset
             if offset is None or state.is_paused or state.is_held:
@@ -207,6 +210,7 @@ class FetchPositions:
             if state.buffered_bytes > self._buffer_bytes:
                 # A request without it could be held by the broker for long after its buffer is empty.
                 busy.add(node_id)
+                self._full.add(partition)
                 continue
             wanted = Wanted(leader.topic_id, offset, leader.leader_epoch, max_bytes=self._max_bytes)
             by_node.setdefault(node_id, {})[partition] = wanted
@@ -218,9 +222,21 @@ class FetchPositions:
         }
         return asked, leaderless
 
+    def has_room_again(self) -> bool:
+        """Whether a partition that had too much buffered when requests were last made has not any more."""
+        return any(
+            state.buffered_bytes <= self._buffer_bytes
+            for one in self._full
+            if (state := self._partitions.get(one)) is not None
+        )
+
     def hold(self, partition: TopicPartition) -> None:
         """Asks for no more of it until it is released, moved, or its buffer is handed out."""
         self._partitions[partition].is_held = True
+
+    def is_held(self, partition: TopicPartition) -> bool:
+        state = self._partitions.get(partition)
+        return state is not None and state.is_held
 
     def release(self, partition: TopicPartition) -> None:
         self._partitions[partition].is_held = False

@@ -80,7 +80,10 @@ class Fetcher:
         #: What runs, or pauses, besides fetching.
         self._chores: set[str] = set()
         self._lookups: dict[str, asyncio.Task[None]] = {}
+        #: All partitions together have too much buffered.
+        self._is_full = False
         self._errors: dict[TopicPartition, HeadraceError] = {}
+        self._mistake: BaseException | None = None
         self._turn: asyncio.Handle | None = None
         self._is_closed = False
 
@@ -100,15 +103,23 @@ class Fetcher:
         for name in list(self._lookups):
             self._lookups.pop(name).cancel()
             self._chores.discard(name)
-        self._errors = {one: error for one, error in self._errors.items() if one in self._positions.assignment()}
+        # Who was moved is not held any more: what went wrong before is not what is wanted now.
+        self._errors = {one: error for one, error in self._errors.items() if self._positions.is_held(one)}
         self.wake()
 
     @property
+    def is_to_wake(self) -> bool:
+        """Whether records were taken for want of whose room something was not asked for. On any thread."""
+        return self._is_full or self._positions.has_room_again()
+
+    @property
     def has_error(self) -> bool:
-        return bool(self._errors)
+        return bool(self._errors) or self._mistake is not None
 
     def raise_error(self) -> None:
         """Raises what went wrong with a partition, once; it is then asked for again."""
+        if self._mistake is not None:
+            raise self._mistake
         for partition in self._errors:
             error = self._errors.pop(partition)
             if partition in self._positions.assignment():
@@ -153,7 +164,8 @@ class Fetcher:
             self._start_lookup("committed", self._look_up_committed())
         if self._positions.awaiting_reset():
             self._start_lookup("resets", self._look_up_resets())
-        if self._positions.buffered_bytes() > self._limits.max_bytes:
+        self._is_full = self._positions.buffered_bytes() > self._limits.max_bytes
+        if self._is_full:
             return
         requests, leaderless = self._positions.requests(self._leader_of, self._busy)
         if leaderless:
@@ -173,8 +185,15 @@ class Fetcher:
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._loop.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
         return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (mistake := task.exception()) is not None:
+            # Ours. Nothing goes on by itself from here, so whoever polls must know.
+            self._mistake = mistake
+            self._notify()
 
     def _start_chore(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
         if name in self._chores:

@@ -80,7 +80,7 @@ class ClassicMembership:
         self._topics: frozenset[str] | None = None
         self._seen_topics: Mapping[str, TopicInfo] | None = None
         self._is_lost = False
-        self._error: HeadraceError | None = None
+        self._error: BaseException | None = None
         self._joining: asyncio.Task[None] | None = None
         self._beating: asyncio.Task[None] | None = None
         self._reason = "the consumer is new"
@@ -130,6 +130,9 @@ class ClassicMembership:
                 await asyncio.wait([self._joining], timeout=deadline.left_ms() / 1000)
                 if not self._joining.done():
                     return
+                if self.state is State.JOINING:  # it ended by a mistake of ours
+                    self.state = State.UNJOINED
+                    self._joining.result()
             if self.state is State.JOINED:
                 await self._apply()
 
@@ -274,6 +277,7 @@ class ClassicMembership:
         self._heartbeat.sent()
         assert self._beating is None
         self._beating = asyncio.create_task(self._beat())
+        self._beating.add_done_callback(self._beating_ended)
 
     async def _stop_beating(self) -> None:
         beating, self._beating = self._beating, None
@@ -281,6 +285,11 @@ class ClassicMembership:
             beating.cancel()
             with suppress(asyncio.CancelledError):
                 await beating
+
+    def _beating_ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (mistake := task.exception()) is not None:
+            self._error = mistake
+            self._host.notify()
 
     async def _beat(self) -> None:
         while True:

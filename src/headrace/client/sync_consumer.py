@@ -207,7 +207,8 @@ class Consumer:
         return self._run_with_callbacks(self._consumer.poll(timeout_ms, max_records))
 
     def _wake(self) -> None:
-        self._background.call_soon(self._consumer.wake)
+        if self._consumer.is_to_wake:
+            self._background.call_soon(self._consumer.wake)
 
     def poll_batches(self, timeout_ms: float = LOOK_UP_MS, *, max_bytes: int = 50 << 20) -> list[BatchToRead]:
         """See :meth:`AsyncConsumer.poll_batches`."""
