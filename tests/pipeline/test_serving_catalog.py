@@ -8,6 +8,7 @@ import pytest
 from headrace.pipeline.serving.catalog import Batch, Catalog, Event, Progress, Span, State, Wanted
 from headrace.pipeline.serving.database import Database
 from headrace.pipeline.serving.errors import IllegalTransition, UnknownView, UnsuitableSchema
+from headrace.pipeline.serving.sql_views import check_view_name
 from headrace.pipeline.serving.version_states import TRANSITIONS, next_state
 from headrace.testing import ManualClock
 
@@ -40,13 +41,13 @@ def caught_up(catalog):
     return version
 
 
-@pytest.mark.parametrize(("state", "event"), list(product(State, Event)))
-def test_only_what_the_table_has_is_possible(state, event):
-    if event in TRANSITIONS[state]:
-        assert next_state(state, event) in State
-    else:
-        with pytest.raises(IllegalTransition, match=f"is {state}"):
-            next_state(state, event)
+def test_only_what_the_table_has_is_possible():
+    for state, event in product(State, Event):
+        if event in TRANSITIONS[state]:
+            assert next_state(state, event) in State
+        else:
+            with pytest.raises(IllegalTransition, match=f"is {state}"):
+                next_state(state, event)
 
 
 def test_a_version_begins_by_starting_and_is_wanted(catalog, clock):
@@ -218,10 +219,10 @@ def test_what_is_not_there_is_named(catalog):
         catalog.ask("users", "batch")
 
 
-@pytest.mark.parametrize("name", ["", "Pages", "1st", "a b", "headrace_views", "pg_x", "x" * 51])
-def test_a_name_that_cannot_be_a_views_is_refused(catalog, name):
-    with pytest.raises(UnsuitableSchema, match="cannot be the name of a view"):
-        catalog.create_view(name, "kappa", "h")
+def test_a_name_that_cannot_be_a_views_is_refused():
+    for name in ("", "Pages", "1st", "a b", "headrace_views", "pg_x", "x" * 51):
+        with pytest.raises(UnsuitableSchema, match="cannot be the name of a view"):
+            check_view_name(name)
 
 
 def test_another_process_sees_the_same_catalog(catalog, database_url):

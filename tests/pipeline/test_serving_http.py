@@ -91,14 +91,14 @@ def test_a_query_may_be_posted(ask):
     assert (status, answer["rows"], answer["truncated"]) == (200, [[1]], True)
 
 
-@pytest.mark.parametrize(("more", "accept"), [("&format=csv", "*/*"), ("", "text/csv")])
-def test_csv_has_the_rest_in_headers(ask, more, accept):
-    status, text = ask(f"/query?sql={quote('SELECT * FROM pages ORDER BY clicks')}{more}", accept=accept)
-    assert status == 200
-    assert text == 'page,clicks,share,tags\n"a,b",1,1,"[""x""]"\n,2,2,\n'
-    assert ask.response.getheader("content-type").startswith("text/csv")
-    assert ask.response.getheader("headrace-truncated") == "false"
-    assert json.loads(ask.response.getheader("headrace-as-of"))[0]["offsets"] == {"clicks": {"0": 4}}
+def test_csv_has_the_rest_in_headers(ask):
+    for more, accept in (("&format=csv", "*/*"), ("", "text/csv")):
+        status, text = ask(f"/query?sql={quote('SELECT * FROM pages ORDER BY clicks')}{more}", accept=accept)
+        assert status == 200
+        assert text == 'page,clicks,share,tags\n"a,b",1,1,"[""x""]"\n,2,2,\n'
+        assert ask.response.getheader("content-type").startswith("text/csv")
+        assert ask.response.getheader("headrace-truncated") == "false"
+        assert json.loads(ask.response.getheader("headrace-as-of"))[0]["offsets"] == {"clicks": {"0": 4}}
 
 
 def test_views_are_listed(ask):
@@ -110,34 +110,31 @@ def test_views_are_listed(ask):
     assert view["as_of"]["offsets"] == {"clicks": {"0": 4}}
 
 
-@pytest.mark.parametrize(
-    ("path", "status", "kind", "words"),
-    [
-        ("/query", 400, "bad_request", "say which"),
-        ("/query?sql=SELECT%201&limit=0", 400, "bad_request", "limit must be a number from 1"),
-        ("/query?sql=SELECT%201&limit=many", 400, "bad_request", "limit"),
-        ("/query?sql=SELECT%201&timeout_ms=99999999", 400, "bad_request", "timeout_ms"),
-        ("/query?sql=SELECT%201&format=xml", 400, "bad_request", "json or csv"),
-        ("/query?sql=SELECT%20nope%20FROM%20pages", 400, "bad_query", "nope"),
-        ("/query?sql=SELECT%20*%20FROM%20pagez", 400, "bad_query", "did you mean pages"),
-        ("/query?sql=DROP%20VIEW%20pages", 403, "read_only", "only reading"),
-        ("/nowhere", 404, "http", "Not Found"),
-    ],
-)
-def test_an_error_is_json_and_says_what_to_do(ask, path, status, kind, words):
-    found, answer = ask(path)
-    assert (found, answer["kind"]) == (status, kind)
-    assert words in answer["error"]
+ERRORS = [
+    ("/query", 400, "bad_request", "say which"),
+    ("/query?sql=SELECT%201&limit=0", 400, "bad_request", "limit must be a number from 1"),
+    ("/query?sql=SELECT%201&limit=many", 400, "bad_request", "limit"),
+    ("/query?sql=SELECT%201&timeout_ms=99999999", 400, "bad_request", "timeout_ms"),
+    ("/query?sql=SELECT%201&format=xml", 400, "bad_request", "json or csv"),
+    ("/query?sql=SELECT%20nope%20FROM%20pages", 400, "bad_query", "nope"),
+    ("/query?sql=SELECT%20*%20FROM%20pagez", 400, "bad_query", "did you mean pages"),
+    ("/query?sql=DROP%20VIEW%20pages", 403, "read_only", "only reading"),
+    ("/nowhere", 404, "http", "Not Found"),
+]
 
 
-@pytest.mark.parametrize(
-    ("body", "status"), [("{", 400), ("[]", 400), ('{"sql": 7}', 400), ('{"sql": "SELECT 1", "limit": true}', 400),
-                         (" " * (1 << 20) + "{}", 413)],
-)  # fmt: skip
-def test_a_body_that_is_no_request_is_told_so(ask, body, status):
-    found, answer = ask("/query", method="POST", body=body)
-    assert found == status
-    assert answer["error"]
+def test_an_error_is_json_and_says_what_to_do(ask):
+    for path, status, kind, words in ERRORS:
+        found, answer = ask(path)
+        assert (found, answer["kind"]) == (status, kind), path
+        assert words in answer["error"]
+
+
+def test_a_body_that_is_no_request_is_told_so(ask):
+    for body in ("{", "[]", '{"sql": 7}', '{"sql": "SELECT 1", "limit": true}'):
+        found, answer = ask("/query", method="POST", body=body)
+        assert (found, answer["kind"]) == (400, "bad_request"), body
+    assert ask("/query", method="POST", body=" " * (1 << 20) + "{}")[0] == 413
 
 
 def test_other_methods_are_refused(ask):
