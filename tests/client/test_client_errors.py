@@ -4,6 +4,7 @@ Headrace has no rules of who may do what yet, so where one is wanted, a handler 
 refuses.
 """
 
+import asyncio
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -194,6 +195,19 @@ def test_offsets_that_are_not_there_without_a_reset(servers: str) -> None:
         consumer.seek(T0, 100)
         with pytest.raises(OffsetOutOfRange, match="t-0"):
             consumer.poll(5_000)
+
+
+async def test_what_went_wrong_before_a_seek_is_not_raised_after_it(servers: str) -> None:
+    async with AsyncConsumer(bootstrap_servers=servers, group_id="g", auto_offset_reset="none") as consumer:
+        consumer.assign([T0])
+        with pytest.raises(NoCommittedOffset):
+            await consumer.poll(5_000)
+        assert consumer._fetcher is not None
+        while not consumer._fetcher.has_error:  # it has looked once more, with the same result
+            await asyncio.sleep(0)
+        consumer.seek(T0, 100)
+        with pytest.raises(OffsetOutOfRange):
+            await consumer.poll(5_000)
 
 
 async def test_closed_consumers(servers: str) -> None:
