@@ -10,10 +10,13 @@ from contextlib import closing
 
 import pytest
 
-from headrace import Admin, Broker, Consumer, Producer, TopicPartition
+from headrace import Admin, AsyncProducer, Broker, Consumer, Producer, TopicPartition
+from headrace.client.errors import BrokerUnreachable
 from headrace.client.mirror import topics
+from headrace.client.mirror.delivery import ExactlyOnce
 from headrace.client.mirror.mirror import Mirror
 from headrace.client.mirror.options import MirrorError, MirrorEvents
+from headrace.client.mirror.session import Session
 from headrace.tools import mirror_maker
 
 
@@ -285,6 +288,63 @@ def test_new_topics_are_found_while_it_runs(clusters):
 
     asyncio.run(scenario())
     assert [record[2] for record in read(clusters.target_address, "first.2")] == [b"1"]
+
+
+def _failing(method, *, is_done, turn):
+    """The method, but at its given turn it fails, before or after it has done its work."""
+    calls = 0
+
+    async def failing(*arguments):
+        nonlocal calls
+        calls += 1
+        result = await method(*arguments) if calls != turn or is_done else None
+        if calls == turn:
+            raise BrokerUnreachable("the cable was pulled")
+        return result
+
+    return failing
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+@pytest.mark.parametrize(
+    ("owner", "method"),
+    [
+        (ExactlyOnce, "begin"),
+        (ExactlyOnce, "commit"),
+        (AsyncProducer, "send_offsets_to_transaction"),
+        (AsyncProducer, "send_arrow"),
+        (Session, "_poll"),
+        (Session, "_store_runs"),
+    ],
+)
+def test_whatever_fails_each_record_is_there_once(clusters, monkeypatch, owner, method, is_done):
+    topic = f"faulty-{method}-{is_done}"
+    values = [b"%d" % number for number in range(30)]
+    write(clusters.source_address, topic, values[:10])
+    options = options_of(clusters, "--include", topic, "--name", topic, "--once")
+    asyncio.run(Mirror(options).run(asyncio.Event()))
+    write(clusters.source_address, topic, values[10:])
+    failed = []
+
+    async def scenario():
+        mirror = Mirror(options, Watched())
+        mirror._events.failed = failed.append
+        await mirror.run(asyncio.Event())
+
+    monkeypatch.setattr(owner, method, _failing(getattr(owner, method), is_done=is_done, turn=1))
+    asyncio.run(scenario())
+    assert [str(error) for error in failed] == ["the cable was pulled"]
+    assert [record[2] for record in read(clusters.target_address, topic)] == values
+
+
+def test_a_record_that_the_target_does_not_take(clusters, mirror):
+    clusters.target.create_topic("narrow", 1, configs={"max.message.bytes": "1000"})
+    write(clusters.source_address, "narrow", [b"x" * 5_000])
+    failed = mirror("--include", "narrow", "--name", "narrow", code=1)
+    assert "message_too_large" in failed
+    assert failed.count("\n") == 1
+    clusters.target.alter_config("topic", "narrow", {"max.message.bytes": "10000"})
+    assert mirror("--include", "narrow", "--name", "narrow")[-1]["records"] == 1
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
