@@ -4,7 +4,6 @@ Headrace has no rules of who may do what yet, so where one is wanted, a handler 
 refuses.
 """
 
-import asyncio
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -203,8 +202,8 @@ async def test_what_went_wrong_before_a_seek_is_not_raised_after_it(servers: str
         with pytest.raises(NoCommittedOffset):
             await consumer.poll(5_000)
         assert consumer._fetcher is not None
-        while not consumer._fetcher.has_error:  # it has looked once more, with the same result
-            await asyncio.sleep(0)
+        while not consumer._fetcher.has_error:
+            await consumer.beginning_offsets(T0)  # meanwhile it looks once more, with the same result
         consumer.seek(T0, 100)
         with pytest.raises(OffsetOutOfRange):
             await consumer.poll(5_000)
