@@ -155,25 +155,23 @@ def test_a_broker_that_is_restarted_under_a_running_producer_loses_and_doubles_n
     with Broker(data=tmp_path) as broker:
         address = broker.bootstrap_servers
         producer = Producer(bootstrap_servers=address, linger_ms=1, retry_backoff_ms=10, reconnect_backoff_ms=10)
-        begun, ended = threading.Event(), threading.Event()
+        begun = threading.Event()
         deliveries = []
 
         def send():
-            while not ended.is_set():
-                deliveries.append(producer.send("t", b"%d" % len(deliveries)))
-                if len(deliveries) == 2000:
+            for number in range(6000):
+                deliveries.append(producer.send("t", b"%d" % number))
+                if number == 2000:
                     begun.set()
 
         thread = threading.Thread(target=send)
         thread.start()
         assert begun.wait(30)
     with Broker(data=tmp_path, listen=address):
-        deliveries[1999].result(30)
-        ended.set()
         thread.join()
         producer.flush()
-        assert [delivery.result(30).offset for delivery in deliveries] == list(range(len(deliveries)))
-        assert asyncio.run(read_values(address)) == [b"%d" % number for number in range(len(deliveries))]
+        assert [delivery.result(30).offset for delivery in deliveries] == list(range(6000))
+        assert asyncio.run(read_values(address)) == [b"%d" % number for number in range(6000)]
         producer.close()
 
 
@@ -181,6 +179,7 @@ class _Interrupted(Exception):
     pass
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_an_interruption_at_any_moment_leaves_the_producer_in_order(broker):
     def interrupt(*_):
         raise _Interrupted
@@ -189,12 +188,13 @@ def test_an_interruption_at_any_moment_leaves_the_producer_in_order(broker):
     deliveries = []
     try:
         with producer_at(broker, linger_ms=5) as producer:
-            for turn in range(100):
+            for turn in range(40):
                 fields = {"key": b"k" if turn % 2 else None, "partition": 0 if turn % 3 else None}
                 try:
-                    signal.setitimer(signal.ITIMER_REAL, 0.001 + turn * 0.00001)
-                    while True:
-                        deliveries.append(producer.send("t", b"v", **fields))
+                    signal.setitimer(signal.ITIMER_REAL, 0.001 + turn * 0.000025)
+                    for _ in range(20_000):  # it may hit where Python ignores exceptions, so not forever
+                        deliveries.append(producer.send("t", b"v", **fields))  # noqa: PERF401
+                    signal.setitimer(signal.ITIMER_REAL, 0)
                 except _Interrupted:
                     pass
             producer.send("t", b"last").result(30)
@@ -203,7 +203,7 @@ def test_an_interruption_at_any_moment_leaves_the_producer_in_order(broker):
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     arrived = sum(len(values_of(broker, partition)) for partition in range(3))
-    assert len(deliveries) <= arrived <= len(deliveries) + 101
+    assert len(deliveries) <= arrived <= len(deliveries) + 41
 
 
 def test_transactions(broker):
