@@ -12,7 +12,9 @@ def broker():
 
 
 @pytest.mark.parametrize(
-    "options", [{"on_delivery": lambda *_: None}, {"headers": [("h", b"1")]}, {"timestamp_ms": 5}, {}], ids=str
+    "options",
+    [{"on_delivery": lambda *_: None}, {"headers": [("h", b"1")]}, {"timestamp_ms": 5}, {}],
+    ids=["callback", "headers", "timestamp", "plain"],
 )
 def test_records_of_all_kinds_share_a_batch(broker, options):
     with Producer(bootstrap_servers=broker.bootstrap_servers, linger_ms=60_000) as producer:
