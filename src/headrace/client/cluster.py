@@ -204,12 +204,17 @@ class Cluster:
 
     # -- coordinators
 
-    async def coordinator(self, kind: CoordinatorKind, key: str, *, timeout_ms: float | None = None) -> Connection:
-        """A connection to the coordinator of a group or of a transactional id, for nothing but coordination."""
+    async def coordinator(
+        self, kind: CoordinatorKind, key: str, *, purpose: str = "", timeout_ms: float | None = None
+    ) -> Connection:
+        """A connection to the coordinator of a group or of a transactional id, for nothing but coordination.
+
+        :param purpose: of a connection of its own, for a request that the coordinator may hold for long.
+        """
         deadline = self._deadline(timeout_ms)
 
         async def find() -> Connection:
-            return await self._coordinator_once(kind, key, deadline)
+            return await self._coordinator_once(kind, key, deadline, purpose)
 
         return await self._until(find, f"finding the coordinator of the {kind} {key!r}", deadline)
 
@@ -217,12 +222,14 @@ class Cluster:
         """Says that it is another broker by now."""
         self._coordinators.pop((kind, key), None)
 
-    async def _coordinator_once(self, kind: CoordinatorKind, key: str, deadline: Deadline) -> Connection:
+    async def _coordinator_once(
+        self, kind: CoordinatorKind, key: str, deadline: Deadline, purpose: str = ""
+    ) -> Connection:
         node = self._coordinators.get((kind, key))
         if node is None:
             node = self._coordinators[kind, key] = await self._find_coordinator(kind, key, deadline)
         try:
-            return await self._connect(node, f"{kind} coordinator", deadline)
+            return await self._connect(node, f"{kind} coordinator {purpose}", deadline)
         except BrokerUnreachable:
             self.forget_coordinator(kind, key)
             raise

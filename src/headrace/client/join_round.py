@@ -2,7 +2,8 @@
 
 The broker answers a join when all members have joined, or their time to is up; then the leader gets the subscriptions
 of all, and sends everybody's assignment with its SyncGroup. A member that is new is first given its id, and joins again
-with it (KIP-394).
+with it (KIP-394). All of it goes over a connection of its own: a broker answers a connection in order, and nobody who
+goes on reading during a rebalance shall wait with his commits until everybody has joined.
 """
 
 from __future__ import annotations
@@ -159,7 +160,7 @@ class JoinRound:
         ]
 
     async def _ask(self, api: Api, timeout_ms: float, **fields: Any) -> Any:
-        connection = await self._cluster.coordinator("group", self._group_id)
+        connection = await self._cluster.coordinator("group", self._group_id, purpose="join")
         return await connection.ask(api, timeout_ms=timeout_ms, group_id=self._group_id, **fields)
 
 

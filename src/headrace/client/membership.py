@@ -196,7 +196,6 @@ class ClassicMembership:
 
     async def leave(self) -> None:
         joining, self._joining = self._joining, None
-        is_joining = self.state is State.JOINING
         if joining is not None:
             joining.cancel()
             await asyncio.gather(joining, return_exceptions=True)
@@ -205,21 +204,17 @@ class ClassicMembership:
             await self._host.revoke(self._host.assignment())
         finally:
             if self._config.group_instance_id is None:
-                await self._send_leave("the consumer is being closed, or has unsubscribed", is_joining=is_joining)
+                await self._send_leave("the consumer is being closed, or has unsubscribed")
         self._forget()
         self.state = State.UNJOINED
         self._topics = self._counts = None
 
-    async def _send_leave(self, reason: str, *, is_joining: bool = False) -> None:
+    async def _send_leave(self, reason: str) -> None:
         if not self.member_id:
             return
         member = {"member_id": self.member_id, "group_instance_id": None, "reason": reason}
         try:
             connection = await self._cluster.coordinator("group", self._group_id, timeout_ms=_LEAVE_TIMEOUT_MS)
-            if is_joining:
-                # The broker answers in order, and the join may wait for others for minutes.
-                await connection.close()
-                connection = await self._cluster.coordinator("group", self._group_id, timeout_ms=_LEAVE_TIMEOUT_MS)
             await connection.ask(
                 Api.LEAVE_GROUP,
                 timeout_ms=_LEAVE_TIMEOUT_MS,

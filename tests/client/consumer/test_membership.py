@@ -8,6 +8,7 @@ from consumerbed import Bed, at, meanwhile, poll_until, read, settle, unique, va
 
 from headrace import AsyncConsumer, AsyncProducer, OffsetAndMetadata, TopicPartition
 from headrace.client.errors import BrokerError, ErrorCode, HeadraceError, MemberFenced
+from headrace.client.membership import State
 
 EAGER = ["range", "roundrobin", "sticky"]
 
@@ -301,6 +302,19 @@ async def test_who_waits_for_others_to_join_can_be_closed_at_once(bed: Bed):
     async with asyncio.timeout(4):
         await second.close()
     await settle(2, first)
+
+
+async def test_commits_do_not_wait_for_others_to_join(bed: Bed):
+    name = await bed.topic(2)
+    options = {"partition_assignment_strategy": "cooperative-sticky", "enable_auto_commit": False}
+    first, second, third = (bed.consumer(name, **options) for _ in range(3))
+    await settle(2, first, second)
+    # The first one notices that a third has come, and waits for the second, which does not poll.
+    await poll_until(lambda: first._membership.state is State.JOINING, first, third)
+    (mine,) = first.assignment()
+    async with asyncio.timeout(4):
+        await first.commit({mine: 1})
+        assert await first.committed(mine) == {mine: OffsetAndMetadata(1)}
 
 
 async def test_a_poll_that_is_cancelled_loses_nothing(bed: Bed):
