@@ -22,8 +22,10 @@ TOPIC, COPY = "numbers", "copy.numbers"
 PARTITIONS = 3
 PLACES = [TopicPartition(TOPIC, index) for index in range(PARTITIONS)]
 COPIES = [TopicPartition(COPY, index) for index in range(PARTITIONS)]
-#: Records a partition. With many small rounds, a kill finds one open more often than not.
+#: Records a partition, and in a batch. Rounds take in little, so that kills come in the midst of them and between.
 COUNT = 30_000
+BATCH = 500
+SMALL_FETCHES = "max.partition.fetch.bytes=16000\n"
 SETTINGS = (
     "-o", f"num.partitions={PARTITIONS}", "-o", "offsets.topic.num.partitions=1",
     "-o", "transaction.state.log.num.partitions=1",
@@ -52,12 +54,13 @@ class Server:
 
 
 class MirrorProcess:
-    def __init__(self, source: Server, target: Server, *arguments: str) -> None:
+    def __init__(self, source: Server, target: Server, config: Path, *arguments: str) -> None:
+        config.write_text(SMALL_FETCHES)
         self._process = subprocess.Popen(
             [
                 *_COMMAND, "--source", source.address, "--target", target.address, "--include", TOPIC,
-                "--topic-prefix", "copy.", "--offset.commit.interval.ms", "20", "--sync-group-offsets", ".*",
-                "--sync.group.offsets.interval.ms", "100", *arguments,
+                "--topic-prefix", "copy.", "--offset.commit.interval.ms", "0", "--sync-group-offsets", ".*",
+                "--sync.group.offsets.interval.ms", "100", "--consumer.config", str(config), *arguments,
             ],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
@@ -91,10 +94,11 @@ def servers(tmp_path: Path) -> Iterator[tuple[Server, Server]]:
 
 def write(address: str, first: int, count: int) -> None:
     """So many more numbers to each partition."""
-    numbers = pa.array([b"%d" % number for number in range(first, first + count)])
     with Producer(bootstrap_servers=address) as producer:
-        for index in range(PARTITIONS):
-            producer.send_arrow(TOPIC, pa.table({"value": numbers}), partition=index).result()
+        for start in range(first, first + count, BATCH):
+            table = pa.table({"value": [b"%d" % number for number in range(start, start + BATCH)]})
+            for index in range(PARTITIONS):
+                producer.send_arrow(TOPIC, table, partition=index)
 
 
 def copied(address: str) -> dict[int, list[int]]:
@@ -135,32 +139,35 @@ def check(target: Server, count: int) -> None:
     assert all(GROUP_OFFSET * 0.9 <= number <= GROUP_OFFSET for number in first.values()), first
 
 
-def test_the_mirror_is_killed(servers):
+def test_the_mirror_is_killed(servers, tmp_path):
     source, target = servers
+    config = tmp_path / "consumer.properties"
     write(source.address, 0, COUNT)
     with Admin(bootstrap_servers=source.address) as admin:
         admin.alter_group_offsets(GROUP, dict.fromkeys(PLACES, GROUP_OFFSET)).all()
     with Admin(bootstrap_servers=target.address) as admin:
-        for share in (0.0, 0.3, 0.7):
-            mirror = MirrorProcess(source, target)
+        for share in (0.1, 0.4, 0.8):
+            mirror = MirrorProcess(source, target, config)
             try:
                 mirror.begins()
                 wait_until_there_are(admin, int(COUNT * PARTITIONS * share) + 1)
                 mirror.ends(signal.SIGKILL, code=-signal.SIGKILL)
             finally:
                 mirror.close()
-    ended = MirrorProcess(source, target, "--once").ends()[-1]
+    ended = MirrorProcess(source, target, config, "--once").ends()[-1]
     assert ended["event"] == "ended"
+    assert ended["records"] < COUNT * PARTITIONS
     check(target, COUNT)
 
 
-def test_brokers_are_killed_under_it(servers):
+def test_brokers_are_killed_under_it(servers, tmp_path):
     source, target = servers
+    config = tmp_path / "consumer.properties"
     third = COUNT // 3
     write(source.address, 0, third)
     with Admin(bootstrap_servers=source.address) as admin:
         admin.alter_group_offsets(GROUP, dict.fromkeys(PLACES, GROUP_OFFSET)).all()
-    mirror = MirrorProcess(source, target)
+    mirror = MirrorProcess(source, target, config)
     try:
         mirror.begins()
         with Admin(bootstrap_servers=target.address) as admin:
@@ -172,7 +179,7 @@ def test_brokers_are_killed_under_it(servers):
             with Admin(bootstrap_servers=target.address) as admin:
                 wait_until_there_are(admin, third * PARTITIONS * number)
         mirror.ends(signal.SIGTERM)
-        MirrorProcess(source, target, "--once").ends()
+        MirrorProcess(source, target, config, "--once").ends()
     finally:
         mirror.close()
     check(target, third * 3)
