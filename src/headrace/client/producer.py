@@ -26,7 +26,8 @@ from headrace.client.config import ProducerConfig
 from headrace.client.delivery import AsyncDelivery, OnDelivery
 from headrace.client.errors import BufferExhausted, ClientClosed, KafkaTimeout
 from headrace.client.producer_batch import ProducerBatch
-from headrace.client.producer_core import Blocked, GivenHeaders, ProducerCore
+from headrace.client.producer_core import Blocked, ProducerCore
+from headrace.client.producer_inputs import GivenHeaders
 from headrace.client.retry import Deadline
 from headrace.client.sender import Sender
 from headrace.client.transactions import GroupPlace, Offsets, Transactions

@@ -17,12 +17,10 @@ what went there is counted when it does not. With another partitioner each recor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from time import time
 from typing import Any, NamedTuple
 
 from headrace.client.accumulator import Accumulator
-from headrace.client.accumulator_types import AccumulatorOptions
 from headrace.client.buffer_pool import BufferPool, LargerThanPool
 from headrace.client.config import ProducerConfig
 from headrace.client.delivery import AsyncDelivery, Delivery
@@ -32,18 +30,13 @@ from headrace.client.murmur2 import partition_for_key
 from headrace.client.partitioner_choice import choose_partitioner
 from headrace.client.partitioners import Adaptive
 from headrace.client.producer_batch import ProducerBatch, record_bound_bytes
+from headrace.client.producer_inputs import GivenHeaders, bytes_of, headers_of, options_of
 from headrace.client.types import TopicInfo
 from headrace.protocol.record_body import Headers
-from headrace.protocol.records import Codec
 from headrace.runtime.clock import Clock
 
 #: What a plain record takes at most beside its value, if that is below 8 KiB; above, it may be two bytes more.
 OVERHEAD_BYTES = 12
-
-#: A batch that has to wait anyway grows to so many times ``batch.size``.
-MOST_BATCHES = 16
-
-GivenHeaders = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
 
 
 class Record(NamedTuple):
@@ -73,7 +66,7 @@ class ProducerCore:
         self.metadata = metadata
         self.clock = clock
         self.pool = BufferPool(config.buffer_memory)
-        self.accumulator = Accumulator(_options(config), self.pool)
+        self.accumulator = Accumulator(options_of(config), self.pool)
         self.partitioner = choose_partitioner(config)
         #: Why records are refused: closed, fenced, no transaction begun, ... Checked on the longer way only: see below.
         self.refusal: Exception | None = None
@@ -153,7 +146,7 @@ class ProducerCore:
         """As :meth:`buffer`, for what is not plain: still into a batch that is open already, where it goes."""
         if self._serialize_key is not None or self._serialize_value is not None or (timestamp_ms or 0) < 0:
             return self.try_record(self.record(topic, value, key, partition, timestamp_ms, headers, slot))
-        pairs = _headers_of(headers) if headers else ()
+        pairs = headers_of(headers) if headers else ()
         if (value is None or type(value) is bytes) and (key is None or type(key) is bytes):
             now_ms = int(time() * 1000) if timestamp_ms is None else timestamp_ms
             with self._lock:
@@ -291,9 +284,9 @@ class ProducerCore:
         """
         if self.refusal is not None:
             raise self.refusal
-        key = _bytes_of(key, self._serialize_key, "key")
-        value = _bytes_of(value, self._serialize_value, "value")
-        pairs = _headers_of(headers) if headers else ()
+        key = bytes_of(key, self._serialize_key, "key")
+        value = bytes_of(value, self._serialize_value, "value")
+        pairs = headers_of(headers) if headers else ()
         size_bytes = record_bound_bytes(key, value, pairs)
         if size_bytes > self.config.max_request_size:
             raise RecordTooLarge(
@@ -359,46 +352,3 @@ class ProducerCore:
         self.refuse(ClientClosed("the producer is closed"))
         with self._lock:
             self.accumulator.is_closed = True
-
-
-def _options(config: ProducerConfig) -> AccumulatorOptions:
-    codec = Codec[config.compression_type]
-    levels = {
-        Codec.gzip: config.compression_gzip_level if config.compression_gzip_level >= 0 else None,
-        Codec.lz4: config.compression_lz4_level,
-        Codec.zstd: config.compression_zstd_level,
-    }
-    return AccumulatorOptions(
-        batch_size_bytes=config.batch_size,
-        most_batch_bytes=min(MOST_BATCHES * config.batch_size, config.max_request_size),
-        max_in_flight=config.max_in_flight_requests_per_connection,
-        linger_ms=config.linger_ms,
-        delivery_timeout_ms=config.delivery_timeout_ms,
-        codec=codec,
-        compression_level=levels.get(codec),
-        is_idempotent=config.enable_idempotence,
-        is_transactional=config.transactional_id is not None,
-        retry_backoff_ms=config.retry_backoff_ms,
-        retry_backoff_max_ms=config.retry_backoff_max_ms,
-    )
-
-
-def _bytes_of(data: Any, serialize: Any, what: str) -> bytes | None:
-    if serialize is not None and data is not None:
-        data = serialize(data)
-    if data is None or type(data) is bytes:
-        return data
-    if isinstance(data, bytes | bytearray | memoryview):
-        return bytes(data)
-    raise TypeError(
-        f"the {what} of a record is bytes or None, not {type(data).__name__}; give the producer a {what}_serializer"
-    )
-
-
-def _headers_of(headers: GivenHeaders) -> Headers:
-    pairs = headers.items() if isinstance(headers, Mapping) else headers
-    found = tuple((name, content) for name, content in pairs)
-    for name, content in found:
-        if not isinstance(name, str) or not (content is None or isinstance(content, bytes)):
-            raise TypeError(f"a header is a text and bytes (or None), not ({name!r}, {content!r})")
-    return found

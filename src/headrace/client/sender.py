@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from headrace.client.accumulator import Accumulator
 from headrace.client.cluster import Cluster
@@ -32,9 +32,11 @@ from headrace.client.errors import HeadraceError, UnsupportedByBroker
 from headrace.client.named_tasks import NamedTasks
 from headrace.client.partition_queue import Lane
 from headrace.client.partitioners import Partitioner, SlowLeaders
+from headrace.client.produce_answers import epoch_ms, message_of
 from headrace.client.producer_batch import ProducerBatch
 from headrace.client.producer_identity import ask_producer_id
 from headrace.client.retry import Backoff
+from headrace.client.transaction_gate import TransactionGate
 from headrace.client.verdicts import Verdicts
 from headrace.protocol.api import Api
 from headrace.protocol.kio import ErrorCode
@@ -47,25 +49,6 @@ _LOAD_INTERVAL_MS = 5
 _PURPOSE = "produce"
 #: Batches below that are copied into their request.
 _COPIED_BYTES = 32 * 1024
-
-
-class TransactionGate(Protocol):
-    """What the sender asks of a transaction."""
-
-    transactional_id: str
-
-    @property
-    def produce_version(self) -> int: ...
-
-    def unadmitted(self) -> bool:
-        """Whether partitions that have records are to be added to the transaction first; the lock is held."""
-        ...
-
-    async def admit(self) -> None:
-        """Adds them."""
-        ...
-
-    def batch_failed(self, error: Exception) -> None: ...
 
 
 class Sender:
@@ -317,10 +300,10 @@ class Sender:
                     message = "the broker's answer does not speak of the partition"
                     settled += verdicts.judge(batch, ErrorCode.network_exception, message)
                 elif answer.error_code is ErrorCode.none:
-                    verdicts.deliver(batch, answer.base_offset, _epoch_ms(getattr(answer, "log_append_time", None)))
+                    verdicts.deliver(batch, answer.base_offset, epoch_ms(getattr(answer, "log_append_time", None)))
                     settled.append(batch)
                 else:
-                    settled += verdicts.judge(batch, answer.error_code, _message_of(answer))
+                    settled += verdicts.judge(batch, answer.error_code, message_of(answer))
         self._tell(settled)
 
     def _failed(self, node_id: int, batches: list[ProducerBatch], error: HeadraceError) -> None:
@@ -405,17 +388,3 @@ def _records_of(batch: ProducerBatch) -> bytes | Pieces:
         return batch.data
     records = batch.records if batch.packed is None else batch.packed
     return Pieces(batch.head, records)
-
-
-def _epoch_ms(moment: Any) -> int:
-    return -1 if moment is None else round(moment.timestamp() * 1000)
-
-
-def _message_of(answer: Any) -> str | None:
-    """What the broker says in words, from v8 on."""
-    parts = [getattr(answer, "error_message", None)]
-    parts += [
-        f"record {int(error.batch_index)}: {error.batch_index_error_message}"
-        for error in getattr(answer, "record_errors", ())
-    ]
-    return "; ".join(part for part in parts if part) or None

@@ -32,7 +32,8 @@ from headrace.client.delivery import Delivery, OnDelivery
 from headrace.client.errors import ClientClosed
 from headrace.client.producer import AsyncProducer, exhausted
 from headrace.client.producer_batch import ProducerBatch
-from headrace.client.producer_core import OVERHEAD_BYTES, Blocked, GivenHeaders, ProducerCore
+from headrace.client.producer_core import OVERHEAD_BYTES, Blocked, ProducerCore
+from headrace.client.producer_inputs import GivenHeaders
 from headrace.client.retry import Deadline
 from headrace.client.transactions import GroupPlace, Offsets
 from headrace.client.types import PartitionInfo, RecordMetadata

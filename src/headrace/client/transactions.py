@@ -122,7 +122,7 @@ _FEATURE = "transaction.version"
 
 
 class Transactions:
-    """Of one producer, on its event loop. The sender asks it before it sends (``sender.TransactionGate``)."""
+    """Of one producer, on its event loop. The sender asks it before it sends (``transaction_gate.py``)."""
 
     sender: Sender
 
