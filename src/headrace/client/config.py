@@ -127,7 +127,9 @@ class ClientConfig:
 @dataclass(frozen=True, kw_only=True)
 class ProducerConfig(ClientConfig):
     acks: str = option("all", "how many replicas must have a record: all (or -1), 1, 0", one_of=("all", "-1", "1", "0"))
-    batch_size: int = option(16_384, "bytes of a batch; 0 sends each record alone")
+    batch_size: int = option(
+        16_384, "bytes that fill a batch; one that has to wait anyway grows to 16 times that; 0 sends each record alone"
+    )
     buffer_memory: int = option(33_554_432, "bytes of records that may wait to be sent")
     compression_type: str = option(
         "none", "none, gzip, snappy, lz4 or zstd", one_of=("none", "gzip", "snappy", "lz4", "zstd")
