@@ -20,7 +20,14 @@ from uuid import UUID, uuid4
 
 from headrace.client.cluster import Cluster
 from headrace.client.config import ConsumerConfig
-from headrace.client.errors import BrokerUnreachable, ErrorCode, HeadraceError, KafkaTimeout, error_for
+from headrace.client.errors import (
+    BrokerUnreachable,
+    ErrorCode,
+    HeadraceError,
+    KafkaTimeout,
+    UnsupportedByBroker,
+    error_for,
+)
 from headrace.client.group_host import GroupHost
 from headrace.client.heartbeat import Heartbeat
 from headrace.client.offsets import Identity
@@ -213,7 +220,8 @@ class ConsumerMembership:
         is_first = self.epoch == JOINING_EPOCH
         if version < _OWN_ID_VERSION:
             if self._host.pattern() is not None:
-                connection.version_of(Api.CONSUMER_GROUP_HEARTBEAT)
+                message = f"{connection.address} does not resolve patterns; subscribe with a compiled one instead"
+                raise UnsupportedByBroker(message=message)
             if is_first:
                 self.member_id = ""
         self._is_due = False
@@ -328,6 +336,7 @@ class ConsumerMembership:
 
     def _failed(self, error: HeadraceError) -> None:
         self._error = error
+        self._is_lost = True
         self._start_anew()
         self._host.notify()
 
