@@ -37,8 +37,9 @@ if TYPE_CHECKING:
     from headrace.client.arrow import ArrowDelivery
 
 _FOREVER_MS = 2**31 - 1
-#: A program that only sends would never let the sender run; so ``send`` pauses whenever so many batches are there.
-_BATCHES_A_PAUSE = 8
+#: A program that only sends would never let others run, the sender among them; so ``send`` pauses after so many
+#: records or so many batches, which is every few milliseconds.
+_SENDS_A_PAUSE, _BATCHES_A_PAUSE = 2048, 8
 
 
 class AsyncProducer:
@@ -55,7 +56,7 @@ class AsyncProducer:
         self._cluster: Cluster | None = None
         self._transactions: Transactions | None = None
         self._is_closed = False
-        self._batches_since_pause = 0
+        self._since_pause = 0
 
     def __repr__(self) -> str:
         state = "closed" if self._is_closed else "not started" if self._cluster is None else "open"
@@ -154,13 +155,14 @@ class AsyncProducer:
         delivery = core.buffer(topic, value, key, partition, timestamp_ms, headers, on_delivery)
         if delivery.__class__ is Blocked:
             delivery = await self._unblock(delivery)
+        self._since_pause += 1
         if core.has_news:
             core.has_news = False
             self._sender.wake()
-            self._batches_since_pause += 1
-            if self._batches_since_pause >= _BATCHES_A_PAUSE:
-                self._batches_since_pause = 0
-                await asyncio.sleep(0)
+            self._since_pause += _SENDS_A_PAUSE // _BATCHES_A_PAUSE
+        if self._since_pause >= _SENDS_A_PAUSE:
+            self._since_pause = 0
+            await asyncio.sleep(0)
         return delivery  # type: ignore[no-any-return]
 
     async def send_and_wait(self, topic: str, value: Any = None, **options: Any) -> RecordMetadata:

@@ -31,7 +31,7 @@ from headrace.client.delivery import tell
 from headrace.client.errors import HeadraceError, UnsupportedByBroker
 from headrace.client.named_tasks import NamedTasks
 from headrace.client.partition_queue import Lane
-from headrace.client.partitioners import Partitioner, SlowLeaders
+from headrace.client.partitioners import Adaptive, Partitioner, SlowLeaders
 from headrace.client.produce_answers import epoch_ms, message_of
 from headrace.client.producer_batch import ProducerBatch
 from headrace.client.producer_identity import ask_producer_id
@@ -45,7 +45,7 @@ _ACKS = {"all": -1, "1": 1, "0": 0}
 #: The last version that names topics; later ones have their ids.
 _PRODUCE_VERSION = 12
 #: How often the partitioner hears of the queues.
-_LOAD_INTERVAL_MS = 5
+_LOAD_INTERVAL_MS = 20
 _PURPOSE = "produce"
 #: Batches below that are copied into their request.
 _COPIED_BYTES = 32 * 1024
@@ -146,7 +146,7 @@ class Sender:
             self._fill(requests, now_ms)
             if accumulator.has_incomplete:
                 self._wake_within(max(1, self._next_expiry_ms - now_ms))
-            if now_ms >= self._next_load_ms:
+            if now_ms >= self._next_load_ms and isinstance(self.partitioner, Adaptive):
                 self._tell_load(now_ms)
         for node_id, connection, batches in requests:
             self._send(node_id, connection, batches)
