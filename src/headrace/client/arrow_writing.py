@@ -16,8 +16,9 @@ A big table is cut in steps (``TableEncoder.steps``), so that no more than one s
 producer's memory takes it. Nothing here touches the loop: steps may be encoded on any thread.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -46,6 +47,8 @@ _RECORD_OVERHEAD_BYTES = 40
 _HEADER_OVERHEAD_BYTES = 10
 _BATCH_OVERHEAD_BYTES = 61
 _STEP_BYTES = 4 << 20
+_LOOK_ROWS = 1 << 16
+_MOST_BYTES = 2**31 - 1
 _NO_BYTES = np.empty(0, np.uint8)
 _NO_NUMBERS = np.empty(0, np.int64)
 
@@ -73,23 +76,24 @@ def as_arrow_table(table: object) -> pa.Table:
 
 
 class _Bytes(NamedTuple):
-    """A column of binaries in the terms of the kernels. Offsets of none: all null."""
+    """A column of binaries. Offsets of none: all null."""
 
+    #: As Arrow has them, in 32 or 64 bits; for the kernels, see :meth:`of`.
     offsets: "NDArray[np.int64]"
     address: int
     is_valid: "NDArray[np.uint8]"
     alive: object = None
 
     def of(self, start: int, end: int) -> "_Bytes":
-        """Some of its rows; offsets stay those of the whole data."""
+        """Some of its rows in the terms of the kernels; offsets stay those of the whole data."""
         if not len(self.offsets):
             return self
         is_valid = self.is_valid[start:end] if len(self.is_valid) else self.is_valid
-        return self._replace(offsets=self.offsets[start : end + 1], is_valid=is_valid)
+        # A copy: Arrow's memory is not to be written, which to a kernel is another type.
+        return self._replace(offsets=self.offsets[start : end + 1].astype(np.int64), is_valid=is_valid)
 
-    @property
-    def lengths(self) -> "NDArray[np.int64]":
-        return np.diff(self.offsets)
+    def bytes_before(self, row: int) -> int:
+        return int(self.offsets[row]) - int(self.offsets[0]) if len(self.offsets) else 0
 
 
 _ALL_NULL = _Bytes(_NO_NUMBERS, 0, _NO_BYTES)
@@ -140,26 +144,50 @@ class TableEncoder:
         self._timestamps = _timestamps(columns.get("timestamp"), now_ms)
         self._partitions = self._given_partitions(columns.get("partition"), partition)
         self._is_one_partition = partition_count == 1 or partition is not None
-        self._row_bytes = self._bounds()
 
     @property
     def largest_row_bytes(self) -> int:
         """The most that one record may take."""
-        return int(self._row_bytes.max(initial=0))
+        largest = 0
+        for start in range(0, self.row_count, _LOOK_ROWS):
+            end = min(start + _LOOK_ROWS, self.row_count)
+            sizes = np.zeros(end - start, np.int64)
+            for column in (self._keys, self._values):
+                if len(column.offsets):
+                    sizes += np.diff(column.offsets[start : end + 1])
+            headers = self._headers
+            if len(headers.lists):
+                lists = headers.lists[start : end + 1]
+                sizes += np.diff(lists) * _HEADER_OVERHEAD_BYTES
+                for column in (headers.names, headers.contents):
+                    if len(column.offsets):
+                        sizes += np.diff(column.offsets[lists])
+            largest = max(largest, int(sizes.max()) + _RECORD_OVERHEAD_BYTES)
+        return largest
 
     @property
     def size_bytes(self) -> int:
-        """The most that all of them may take."""
-        return int(self._row_bytes.sum())
+        """About what all of them take."""
+        return self._bytes_before(self.row_count)
+
+    def _bytes_before(self, row: int) -> int:
+        """What the rows before this one take, with the usual overhead."""
+        size_bytes = row * USUAL_OVERHEAD_BYTES + self._keys.bytes_before(row) + self._values.bytes_before(row)
+        headers = self._headers
+        if len(headers.lists):
+            first, last = int(headers.lists[0]), int(headers.lists[row])
+            size_bytes += (last - first) * _HEADER_OVERHEAD_BYTES
+            for column in (headers.names, headers.contents):
+                size_bytes += column.bytes_before(last) - column.bytes_before(first)
+        return size_bytes
 
     def steps(self) -> Iterator[tuple[int, int]]:
         """Ranges of rows to encode together, of as many bytes as full batches have."""
         step_bytes = max(1, self._step_bytes // self._limit_bytes) * self._limit_bytes
-        ends = np.cumsum(self._row_bytes - (_RECORD_OVERHEAD_BYTES - USUAL_OVERHEAD_BYTES))
-        start = 0
+        rows, start = range(self.row_count + 1), 0
         while start < self.row_count:
-            before = int(ends[start - 1]) if start else 0
-            end = max(start + 1, int(np.searchsorted(ends, before + step_bytes, "right")))
+            until_bytes = self._bytes_before(start) + step_bytes
+            end = max(start + 1, bisect_right(rows, until_bytes, lo=start, key=self._bytes_before) - 1)
             yield start, end
             start = end
 
@@ -174,7 +202,8 @@ class TableEncoder:
                 raise ValueError(f"a partition in the table is not one of 0 to {self._partition_count - 1}")
         headers = self._headers
         lists = headers.lists[start : end + 1] if len(headers.lists) else _NO_NUMBERS
-        row_bytes = int(self._row_bytes[start:end].sum())
+        row_bytes = self._bytes_before(end) - self._bytes_before(start)
+        row_bytes += (end - start) * (_RECORD_OVERHEAD_BYTES - USUAL_OVERHEAD_BYTES)
         # Two neighbours in a partition are together larger than the limit.
         room_bytes = max(1, self._limit_bytes - _BATCH_OVERHEAD_BYTES)
         most_batches = min(end - start, self._partition_count + 1 + 2 * row_bytes // room_bytes)
@@ -232,20 +261,6 @@ class TableEncoder:
         small: NDArray[np.int32] = numbers.astype(np.int32)
         return small
 
-    def _bounds(self) -> "NDArray[np.int64]":
-        bounds = np.full(self.row_count, _RECORD_OVERHEAD_BYTES, np.int64)
-        for column in (self._keys, self._values):
-            if len(column.offsets):
-                bounds += column.lengths
-        if len(self._headers.lists):
-            lists = self._headers.lists
-            names, contents = self._headers.names.offsets, self._headers.contents.offsets
-            bounds += np.diff(lists) * _HEADER_OVERHEAD_BYTES
-            for offsets in (names, contents):
-                if len(offsets):
-                    bounds += np.diff(offsets[lists])
-        return bounds
-
 
 def table_to_batches(table: object, **options: int) -> list[EncodedBatch]:
     """All of a table at once; options as of :class:`TableEncoder`."""
@@ -271,6 +286,8 @@ def _check_columns(table: pa.Table) -> None:
 def _whole(column: pa.ChunkedArray) -> pa.Array:
     if column.num_chunks == 1:
         return column.chunk(0)
+    if column.nbytes > _MOST_BYTES and (pa.types.is_binary(column.type) or pa.types.is_string(column.type)):
+        column = column.cast(pa.large_binary())
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
@@ -291,7 +308,7 @@ def _binaries(name: str, column: pa.Array | None) -> _Bytes:
     first, count = column.offset, len(column)
     if not count:
         return _ALL_NULL
-    numbers = np.frombuffer(offsets, width, count + 1, first * np.dtype(width).itemsize).astype(np.int64)
+    numbers: NDArray[Any] = np.frombuffer(offsets, width, count + 1, first * np.dtype(width).itemsize)
     is_valid = _NO_BYTES
     if validity is not None and column.null_count:
         is_valid = column.is_valid().to_numpy(zero_copy_only=False).view(np.uint8)
@@ -343,9 +360,6 @@ def _header_columns(column: pa.Array | None) -> _Headers:
     if entries.null_count or entries.field(0).null_count:
         raise ValueError("a header in the column headers is null, or has no key")
     lists = column.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
-    names, contents = (_binaries(f"headers.{place}", _field(entries, place)) for place in range(2))
-    return _Headers(lists, names, contents)
-
-
-def _field(entries: pa.StructArray, place: int) -> pa.Array:
-    return entries.field(place)
+    names, contents = (_binaries(f"headers.{place}", entries.field(place)) for place in range(2))
+    # They are few, and rows do not begin where they do: all of them, in the terms of the kernels.
+    return _Headers(lists, names.of(0, len(entries)), contents.of(0, len(entries)))
