@@ -115,6 +115,26 @@ def test_a_topic_that_was_made_anew_is_mirrored_anew(clusters, mirror):
     assert [record[2] for record in read(clusters.target_address, "anew")] == [b"1", b"2", b"3"]
 
 
+def test_a_crash_before_anything_of_a_topic_made_anew_is_mirrored(clusters, mirror, monkeypatch):
+    """The position that was committed first counts, not what is known of the topic that was there before."""
+    write(clusters.source_address, "anew-2", [b"1", b"2", b"3"])
+    mirror("--include", "anew-2", "--name", "n2")
+    clusters.source.delete_topic("anew-2")
+    write(clusters.source_address, "anew-2", [b"4", b"5"])
+
+    class Crash(Exception):
+        pass
+
+    async def crashes(self, stopping):
+        raise Crash
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Session, "run", crashes)
+        with pytest.raises(Crash):
+            mirror("--include", "anew-2", "--name", "n2")
+    assert mirror("--include", "anew-2", "--name", "n2")[-1]["records"] == 2
+
+
 def test_new_names_and_partitions(clusters, mirror):
     for name in ("n.a", "n.b"):
         clusters.source.create_topic(name, 1)
@@ -182,8 +202,41 @@ def test_records_that_the_source_has_lost(clusters, mirror):
     write(clusters.source_address, "lossy", [b"2", b"3", b"4"])
     clusters.source.delete_records({at: 4})
     events = mirror("--include", "lossy", "--name", "lossy")
-    assert events[1]["text"] == "lossy-0 has lost its records before 4, and 2 was next: mirrored from 4 on"
+    assert events[0]["text"] == "lossy-0 has lost its records before 4, and 2 was next: mirrored from 4 on"
     assert [record[2] for record in read(clusters.target_address, "lossy")] == [b"0", b"1", b"4"]
+
+
+def test_records_that_the_source_loses_while_they_are_mirrored(clusters):
+    at = TopicPartition("losing", 0)
+    write(clusters.source_address, "losing", [b"%d" % number for number in range(8)])
+    options = options_of(clusters, "--include", "losing", "--name", "losing", "--once")
+    notes = []
+
+    class Losing(MirrorEvents):
+        def note(self, text):
+            notes.append(text)
+
+        def mirroring(self, topic):
+            # On a thread of its own, while the mirror waits for it: its first fetch comes later.
+            clusters.source.delete_records({at: 6})
+
+    asyncio.run(Mirror(options, Losing()).run(asyncio.Event()))
+    assert notes == ["losing-0 has lost its records before 6, and 0 was next: mirrored from 6 on"]
+    assert [record[2] for record in read(clusters.target_address, "losing")] == [b"6", b"7"]
+
+
+def test_a_source_that_has_lost_its_end(clusters, mirror):
+    """What was mirrored stays, and what comes next is mirrored: nothing is there twice."""
+    at, group = TopicPartition("cut", 0), "headrace-mirror.cut"
+    write(clusters.source_address, "cut", [b"0", b"1"])
+    mirror("--include", "cut", "--name", "cut")
+    place = clusters.target.list_group_offsets(group)[at]
+    clusters.target.alter_group_offsets(group, {at: place._replace(offset=5)})
+    events = mirror("--include", "cut", "--name", "cut")
+    assert events[0]["text"] == "cut-0 ends at 2, and 5 was next: mirrored from 2 on"
+    write(clusters.source_address, "cut", [b"2"])
+    mirror("--include", "cut", "--name", "cut")
+    assert [record[2] for record in read(clusters.target_address, "cut")] == [b"0", b"1", b"2"]
 
 
 def test_a_target_that_takes_smaller_batches(clusters, mirror):

@@ -46,6 +46,8 @@ _ROUND_BYTES = 64 << 20
 #: How long a poll waits: for a round to begin, and for more of it.
 _WAIT_MS = 200
 _MORE_MS = 10
+#: Small segments: what is behind the last one is compacted, and read at each start.
+_SYNCS_CONFIG = {"cleanup.policy": "compact", "segment.bytes": 8 << 20, "min.cleanable.dirty.ratio": 0.2}
 #: How long an abort or a close may take, after a failure.
 _CLEAN_UP_MS = 2_000
 
@@ -76,6 +78,8 @@ class Session:
         #: The target's partitions by those of the source, and where the source is to be read on, as committed.
         self._targets: dict[TopicPartition, TopicPartition] = {}
         self._positions: dict[TopicPartition, int] = {}
+        #: The source has not what comes next. Seen within a round, and mended after it.
+        self._is_out_of_range = False
         self._round_began = self._topics_taken = self._groups_synced = monotonic()
 
     async def __aenter__(self) -> Self:
@@ -135,7 +139,7 @@ class Session:
 
     async def _load_syncs(self) -> None:
         topic = self._options.syncs_topic
-        await self._target.create_topic(topic, 1, configs={"cleanup.policy": "compact"}, exist_ok=True)
+        await self._target.create_topic(topic, 1, configs=_SYNCS_CONFIG, exist_ok=True)
         known = {option.name for option in ConsumerConfig.options()}
         config = {name: value for name, value in self._options.target_admin.items() if name in known}
         config |= {"isolation.level": "read_committed", "auto.offset.reset": "earliest"}
@@ -191,21 +195,17 @@ class Session:
             if place is not None and self._is_of_another_log(partition, place):
                 remade.append(partition)
                 continue
-            known = [offset for offset in (place and place.offset, translation.source_end) if offset is not None]
-            if known:
-                found[partition] = max(known)
-            else:
+            offset = translation.source_end if place is None else place.offset
+            if offset is None:
                 never.append(partition)
+            else:
+                found[partition] = offset
         for topic in sorted({partition.topic for partition in remade}):
             self._events.note(f"{topic} was made anew at the source: mirrored from its start")
         self._positions |= found
-        if never or remade:
-            begins = await self._look_up(never, remade)
-            # At once, so that they do not begin elsewhere after a crash.
-            await self._delivery.begin()
-            await self._commit(begins)
-            found |= begins
-        return found
+        moved = await self._look_up(never, remade) | await self._into_range(found)
+        await self._commit_alone(moved)
+        return found | moved
 
     async def _look_up(self, never: list[TopicPartition], remade: list[TopicPartition]) -> dict[TopicPartition, int]:
         if self._options.start == "latest" and not self._state.has_begun:
@@ -237,6 +237,8 @@ class Session:
             if _is_due(self._topics_taken, options.refresh_topics_every_ms):
                 await self._take_topics()
             await self._round()
+            if self._is_out_of_range:
+                await self._go_into_range()
             if _is_due(self._groups_synced, options.sync_groups_every_ms):
                 await self._sync_groups()
             if options.is_once and await self._has_caught_up():
@@ -275,7 +277,7 @@ class Session:
         try:
             records = await self._consumer.poll_arrow(wait_ms, max_bytes=_POLL_BYTES, include_headers=True)
         except OffsetOutOfRange:
-            await self._go_into_range()
+            self._is_out_of_range = True
             return None
         return records if records.num_rows else None
 
@@ -313,19 +315,38 @@ class Session:
             async with asyncio.timeout(_CLEAN_UP_MS / 1000):
                 await self._delivery.abort()
 
+    async def _commit_alone(self, positions: dict[TopicPartition, int]) -> None:
+        """At once, so that they are not others after a crash."""
+        if positions:
+            await self._delivery.begin()
+            await self._commit(positions)
+
     async def _go_into_range(self) -> None:
-        """The source has lost records that were not mirrored yet, or its log was cut or made anew."""
-        partitions = list(self._targets)
-        begins = await self._consumer.beginning_offsets(*partitions)
-        ends = (await self._source.list_offsets(dict.fromkeys(partitions, "latest"))).all()
-        for partition, position in (await self._positions_of(partitions)).items():
+        self._is_out_of_range = False
+        await self._take_topics()  # a topic that was made anew begins anew
+        moved = await self._into_range(await self._positions_of(self._targets))
+        for partition, offset in moved.items():
+            self._consumer.seek(partition, offset)
+        await self._commit_alone(moved)
+
+    async def _into_range(self, positions: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Other positions, where the source has lost records: old ones before they were mirrored, or, in a crash, young
+        ones after that."""
+        if not positions:
+            return {}
+        begins = await self._consumer.beginning_offsets(*positions)
+        ends = (await self._source.list_offsets(dict.fromkeys(positions, "latest"))).all()
+        moved: dict[TopicPartition, int] = {}
+        for partition, position in positions.items():
             begin, end = begins[partition], ends[partition].offset
             if begin <= position <= end:
                 continue
-            why = f"has lost its records before {begin}" if position < begin else f"ends at {end} already"
-            self._events.note(f"{partition} {why}, and {position} was next: mirrored from {begin} on")
-            self._consumer.seek(partition, begin)
-            self._positions[partition] = begin
+            # Without ids of topics, an early end may as well be that of a new topic.
+            to = begin if position < begin or not self._topics[partition.topic].source_id else end
+            why = f"has lost its records before {begin}" if position < begin else f"ends at {end}"
+            self._events.note(f"{partition} {why}, and {position} was next: mirrored from {to} on")
+            moved[partition] = to
+        return moved
 
     # -- besides
 
@@ -352,9 +373,7 @@ class Session:
         """Positions may have passed what readers do not see: markers of transactions, and what was compacted."""
         positions = await self._positions_of(self._targets)
         passed = {one: offset for one, offset in positions.items() if offset > self._positions.get(one, -1)}
-        if passed:
-            await self._delivery.begin()
-            await self._commit(passed)
+        await self._commit_alone(passed)
         await self._sync_groups()
         self._report()
 
