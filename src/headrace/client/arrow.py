@@ -12,7 +12,7 @@ Needs pyarrow and Numba (``pip install headrace[arrow]``); nothing of this is im
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Sequence
 from functools import partial
 from random import randrange
 from time import time
@@ -55,6 +55,8 @@ _LONG_BYTES = 256 * 1024
 #: Batches of a table are at least that large, if there is so much: what keeps ``batch.size`` small is that records
 #: come one by one and do not like to wait, and a table is there as a whole.
 _BATCH_BYTES = 256 * 1024
+#: So much of a table waits for each of the topic's leaders at most: more would only be memory that is in no cache.
+_AHEAD_BYTES = 16 << 20
 #: Of a table, so much is encoded at a time.
 _STEP_BYTES = 4 << 20
 
@@ -179,9 +181,16 @@ async def send_arrow(
             f"{config.max_request_size}; raise that, and the topic's max.message.bytes if need be"
         )
     batches: list[ProducerBatch] = []
+    most_ahead_bytes = _AHEAD_BYTES * len({one.leader_id for one in partitions})
+    ahead_bytes, first_ahead = 0, 0
     async for encoded in _ahead(encoder):
         for one in encoded:
-            batches.append(await producer.send_encoded(topic, *one))  # noqa: PERF401  one at a time
+            batches.append(await producer.send_encoded(topic, *one))
+            ahead_bytes += batches[-1].limit_bytes
+            while ahead_bytes > most_ahead_bytes:
+                await _all_settled(batches[first_ahead : first_ahead + 1])
+                ahead_bytes -= batches[first_ahead].limit_bytes
+                first_ahead += 1
     return ArrowDelivery(topic, batches)
 
 
@@ -247,8 +256,7 @@ class ArrowDelivery:
         return found
 
     async def summary(self) -> ArrowSummary:
-        while waiting := [leaf for leaf in _leaves(self._batches) if not leaf.is_settled]:
-            await _settled(waiting[-1])
+        await _all_settled(self._batches)
         partitions: dict[int, PartitionSummary] = {}
         for leaf in _leaves(self._batches):
             if leaf.error is not None:
@@ -285,6 +293,11 @@ class BlockingArrowDelivery:
         """
         summary: ArrowSummary = self._run(self._delivery.summary(), timeout)
         return summary
+
+
+async def _all_settled(batches: Sequence[ProducerBatch]) -> None:
+    while waiting := [leaf for leaf in _leaves(batches) if not leaf.is_settled]:
+        await _settled(waiting[-1])
 
 
 async def _settled(batch: ProducerBatch) -> None:
