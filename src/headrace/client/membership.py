@@ -37,6 +37,7 @@ from headrace.protocol.api import Api
 logger = getLogger(__name__)
 
 _LEAVE_TIMEOUT_MS = 5_000
+_NAMING_TIMEOUT_S = 1.0
 
 
 class State(Enum):
@@ -71,6 +72,7 @@ class ClassicMembership:
             max_poll_interval_ms=config.max_poll_interval_ms,
         )
         self.state = State.UNJOINED
+        self._named = asyncio.Event()
         self.member_id = ""
         self.generation = NO_GENERATION
         #: What "sticky" tells the leader: an eager member owns nothing when it joins.
@@ -84,6 +86,18 @@ class ClassicMembership:
         self._joining: asyncio.Task[None] | None = None
         self._beating: asyncio.Task[None] | None = None
         self._reason = "the consumer is new"
+
+    @property
+    def member_id(self) -> str:
+        return self._member_id
+
+    @member_id.setter
+    def member_id(self, member_id: str) -> None:
+        self._member_id = member_id
+        if member_id:
+            self._named.set()
+        else:
+            self._named.clear()
 
     # -- for commits
 
@@ -197,6 +211,10 @@ class ClassicMembership:
     async def leave(self) -> None:
         joining, self._joining = self._joining, None
         if joining is not None:
+            if not joining.done():
+                # The group waits for whom it has just given an id. So it must be known, to be given back.
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._named.wait(), _NAMING_TIMEOUT_S)
             joining.cancel()
             await asyncio.gather(joining, return_exceptions=True)
         await self._stop_beating()

@@ -304,6 +304,16 @@ async def test_who_waits_for_others_to_join_can_be_closed_at_once(bed: Bed):
     await settle(2, first)
 
 
+async def test_who_is_closed_before_it_has_joined_holds_up_nobody(bed: Bed):
+    name = await bed.topic(1)
+    hasty, patient = bed.consumer(name), bed.consumer(name)
+    await hasty.start()
+    assert await hasty.poll(0) == []  # its join is on the way
+    await hasty.close()
+    async with asyncio.timeout(10):
+        await settle(1, patient)
+
+
 async def test_commits_do_not_wait_for_others_to_join(bed: Bed):
     name = await bed.topic(2)
     options = {"partition_assignment_strategy": "cooperative-sticky", "enable_auto_commit": False}
