@@ -243,7 +243,7 @@ class AsyncConsumer(ConsumerBase):
         if self._next_commit_ms is not None and self._clock.monotonic_ms() >= self._next_commit_ms:
             return []
         if self._membership is not None:
-            if self._membership.is_due:
+            if self._membership.is_due or self._subscription.must_refresh():
                 return []
             self._membership.polled()
         limit = self.config.max_poll_records if max_records is None else max_records

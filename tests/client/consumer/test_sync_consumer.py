@@ -116,6 +116,26 @@ def test_callbacks_run_on_the_thread_that_polls_and_may_use_the_consumer(sync_be
         assert {one.offset for one in other.committed(*at(name, 0, 1)).values() if one} == {5}
 
 
+def test_a_busy_consumer_notices_new_topics_all_the_same(sync_bed: SyncBed):
+    prefix = unique("many")
+    with Admin(bootstrap_servers=sync_bed.servers) as admin:
+        admin.create_topic(f"{prefix}-a", 1, 1)
+        options = {"group_id": sync_bed.group, "enable_auto_commit": False, "metadata_max_age_ms": 50}
+        with sync_bed.open(max_poll_records=1, **options) as consumer:
+            consumer.subscribe(pattern=rf"{prefix}-.")
+            with Producer(bootstrap_servers=sync_bed.servers) as producer:
+                for _ in range(20_000):
+                    producer.send(f"{prefix}-a", b"a")
+                producer.flush()
+                admin.create_topic(f"{prefix}-b", 1, 1)
+            seen = 0
+            for _ in consumer:
+                seen += 1
+                if len(consumer.assignment()) == 2:
+                    break
+            assert seen < 20_000
+
+
 def test_what_a_callback_raises_the_poll_raises(sync_bed: SyncBed):
     name = sync_bed.make_topic()
 
