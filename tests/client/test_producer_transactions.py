@@ -4,9 +4,9 @@ import pytest
 from producer_reading import has_marker, read_headers, read_values
 
 from headrace import Broker
-from headrace.client.errors import BrokerError, BrokerUnreachable, ProducerFenced, RecordTooLarge
+from headrace.client.errors import BrokerError, BrokerUnreachable, ProducerFenced, RecordTooLarge, TransactionError
 from headrace.client.producer import AsyncProducer
-from headrace.client.transactions import NEXT, Call, State, TransactionError
+from headrace.client.transactions import NEXT, Call, State
 from headrace.client.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from headrace.protocol.api import Api
 

@@ -34,6 +34,10 @@ class BufferExhausted(KafkaTimeout):
     """The producer's ``buffer.memory`` stayed full for ``max.block.ms``."""
 
 
+class TransactionError(HeadraceError):
+    """The producer is not in a state for that call, or the transaction of a record was aborted."""
+
+
 class BrokerError(HeadraceError):
     """A broker refused; ``code`` says why."""
 

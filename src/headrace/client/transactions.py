@@ -53,10 +53,6 @@ Offsets = Mapping[TopicPartition, OffsetAndMetadata | int] | Mapping[tuple[str, 
 GroupPlace = ConsumerGroupMetadata | str
 
 
-class TransactionError(HeadraceError):
-    """The producer is not in a state for that."""
-
-
 class State(Enum):
     UNINITIALIZED = "has not called init_transactions()"
     READY = "has begun no transaction"
@@ -172,6 +168,7 @@ class Transactions:
             return
         self.error = error
         self._go(Call.FENCED if is_fatal else Call.FAILED)
+        self.sender.drop(TransactionError(f"the transaction failed before the record was sent: {error}"))
 
     # ------------------------------------------------------------------------------------------- what the user calls
 
@@ -289,7 +286,6 @@ class Transactions:
             await self._add_partitions(waiting)
         except HeadraceError as error:
             self._fail(error)
-            self.sender.drop(error)
             return
         with self._accumulator.lock:
             self._admit(waiting)
