@@ -37,6 +37,7 @@ from headrace.client.errors import (
     HeadraceError,
     KafkaTimeout,
     ProducerFenced,
+    TransactionError,
     error_for,
 )
 from headrace.client.partition_queue import NO_PRODUCER
