@@ -3,3 +3,31 @@
 It sees the clients and the protocol, nothing of the broker. Spark is imported only where it is used: the catalog of
 views and queries do without.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["register"]
+
+
+def register(spark: SparkSession) -> None:
+    """Makes ``.format("headrace")`` known to a session, with filters pushed down to the log.
+
+    On this machine alone (``local[*]``) tasks run with the Python that runs this program, unless something else is set:
+    it is the one that surely has this package.
+    """
+    import os
+    import sys
+
+    from headrace.pipeline.source import HeadraceSource
+
+    context = spark.sparkContext
+    is_chosen = "PYSPARK_PYTHON" in os.environ or context.getConf().contains("spark.pyspark.python")
+    if context.master.startswith("local") and not is_chosen:
+        context.pythonExec = sys.executable
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    spark.dataSource.register(HeadraceSource)

@@ -1,0 +1,174 @@
+"""The data source ``headrace``: Kafka topics as DataFrames, read and written without a jar.
+
+::
+
+    from headrace.pipeline import register
+
+    register(spark)
+    spark.read.format("headrace").option("kafka.bootstrap.servers", "127.0.0.1:9092").option("subscribe", "clicks").load()
+
+Columns and options are those of Spark's Kafka connector, so that a program changes one word: ``source_options.py`` lists
+the options of reading, ``sink_options.py`` those of writing.
+
+Spark makes a :class:`HeadraceSource` of a query's options in Python processes of its own: one that plans, one that
+keeps a stream going, and those of the tasks. What they have in common travels pickled, so the objects here hold options
+and numbers, and open clients when they need them.
+
+Filters come to a reader only if ``spark.sql.python.filterPushdown.enabled`` is true, which :func:`register` sees to.
+Where it is not, Spark refuses a reader that could take them; hence there are two, and the process that was started for
+pushing filters down is known by its module.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from headrace.pipeline.log_offsets import LogOffsets
+from headrace.pipeline.ranges import Bounds, OffsetRange, split
+from headrace.pipeline.source_options import SourceOptions
+
+if TYPE_CHECKING:
+    import pyarrow  # type: ignore[import-untyped]
+
+    from headrace.pipeline.sink import BatchSink, StreamSink
+    from headrace.pipeline.stream_reader import StreamReader
+
+_PUSHING = "pyspark.sql.worker.data_source_pushdown_filters"
+
+
+class HeadraceSource(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "headrace"
+
+    def schema(self) -> StructType:
+        return spark_schema(include_headers=str(self.options.get("includeHeaders", "false")).lower() == "true")
+
+    def reader(self, schema: StructType) -> LogReader:
+        options = SourceOptions.parse(self.options, is_stream=False)
+        return FilteredLogReader(options) if _PUSHING in sys.modules else LogReader(options)
+
+    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802  Spark's name
+        from headrace.pipeline.stream_reader import StreamReader
+
+        return StreamReader(SourceOptions.parse(self.options, is_stream=True))
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchSink:
+        from headrace.pipeline.sink import BatchSink
+
+        return BatchSink.for_schema(self.options, schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamSink:  # noqa: N802  Spark's name
+        from headrace.pipeline.sink import StreamSink
+
+        return StreamSink.for_schema(self.options, schema, overwrite=overwrite)
+
+
+def spark_schema(*, include_headers: bool) -> StructType:
+    fields = [
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("timestamp", TimestampType()),
+        StructField("timestampType", IntegerType()),
+    ]
+    if include_headers:
+        header = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+        fields.append(StructField("headers", ArrayType(header)))
+    return StructType(fields)
+
+
+class RangePartition(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, wanted: OffsetRange) -> None:
+        super().__init__(tuple(wanted))
+
+    @property
+    def wanted(self) -> OffsetRange:
+        return OffsetRange(*self.value)
+
+
+class LogReader(DataSourceReader):
+    """Of ``spark.read``: plans in the driver's process, reads in those of the tasks."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._bounds = Bounds()
+
+    def partitions(self) -> list[InputPartition]:
+        log = LogOffsets(self._options)
+        try:
+            ranges = plan_batch(log, self._options, self._bounds)
+        finally:
+            log.close()
+        pieces = split(
+            ranges,
+            min_partitions=self._options.min_partitions,
+            max_records=self._options.max_records_per_partition,
+        )
+        return [RangePartition(one) for one in pieces]
+
+    def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
+        from headrace.pipeline.reader import read_range
+
+        # Where nothing is to be read, Spark makes up a partition.
+        if isinstance(partition, RangePartition):
+            yield from read_range(self._options, partition.wanted, self._bounds)
+
+
+class FilteredLogReader(LogReader):
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  Spark's name
+        for one in filters:
+            path = getattr(one, "attribute", ())
+            narrower = None
+            if len(path) == 1:
+                narrower = self._bounds.with_filter(type(one).__name__, path[0], getattr(one, "value", None))
+            if narrower is None:
+                yield one
+            else:
+                self._bounds = narrower
+
+
+def plan_batch(log: LogOffsets, options: SourceOptions, bounds: Bounds) -> list[OffsetRange]:
+    """What a batch has to read: from the options, what the log has, and the filters.
+
+    :raises DataLost: if the log begins after the start or ends before the end that was given as a number.
+    """
+    places = log.partitions()
+    starts, ends = log.resolve(options.start, places, is_start=True), log.resolve(options.end, places, is_start=False)
+    firsts, lasts = log.earliest(places), log.latest(places)
+    ranges = []
+    for place in places:
+        start, end = starts[place], ends[place]
+        # What comes while we ask moves the end on, never back.
+        if end > lasts[place]:
+            log.lost(f"{place} ends at {lasts[place]}, not at {end} as endingOffsets says")
+        if start < firsts[place] and start < end:
+            log.lost(f"{place} begins at {firsts[place]}, not at {start} as startingOffsets says")
+        ranges.append(OffsetRange(*place, max(start, firsts[place]), min(end, lasts[place])))
+    narrowed = bounds.narrow(ranges)
+    if not bounds.has_min_timestamp:
+        return narrowed
+    # Records before the first that is young enough are all too old. Behind it there may be old ones too.
+    found = log.at_times({one.place: max(0, bounds.min_timestamp_ms) for one in narrowed})
+    later = [
+        one._replace(start=max(one.start, found_at)) for one in narrowed if (found_at := found[one.place]) is not None
+    ]
+    return [one for one in later if one.size > 0]
