@@ -165,8 +165,6 @@ class LogOffsets:
 def _check_same(name: str, given: Mapping[TopicPartition, int], places: list[TopicPartition]) -> None:
     """As the connector has it: what is not named is not guessed."""
     for place in sorted(set(places) - given.keys()):
-        raise BadOption(
-            f"{name} says nothing of {place}; name all partitions, -1 is the latest offset, -2 the earliest"
-        )
+        raise BadOption(f"{name} says nothing of {place}; name all partitions; -1 is the latest offset, -2 the first")
     for place in sorted(given.keys() - set(places)):
         raise BadOption(f"{name} speaks of {place}, which is not read")

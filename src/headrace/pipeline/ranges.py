@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import NamedTuple
 
 from headrace.client.types import TopicPartition
@@ -62,7 +63,7 @@ def split(
 
 def _cut(whole: OffsetRange, count: int) -> list[OffsetRange]:
     ends = [whole.start + whole.size * number // count for number in range(count + 1)]
-    return [whole._replace(start=start, end=end) for start, end in zip(ends, ends[1:], strict=False)]
+    return [whole._replace(start=start, end=end) for start, end in pairwise(ends)]
 
 
 def share_out(waiting: Mapping[TopicPartition, int], limit: int) -> dict[TopicPartition, int]:
@@ -111,7 +112,7 @@ class Bounds:
         return [one for one in narrowed if one.size > 0]
 
     def with_filter(self, kind: str, column: str, value: object) -> Bounds | None:
-        """Narrower by one of Spark's filters, such as ``("GreaterThan", "offset", 5)``; None if it cannot be said so."""
+        """Narrower by one of Spark's filters, as ``("GreaterThan", "offset", 5)``; None if it cannot be said so."""
         if kind == "IsNotNull":
             return self if column in _APPLY else None
         apply = _APPLY.get(column)

@@ -5,10 +5,11 @@
     from headrace.pipeline import register
 
     register(spark)
-    spark.read.format("headrace").option("kafka.bootstrap.servers", "127.0.0.1:9092").option("subscribe", "clicks").load()
+    reader = spark.read.format("headrace").option("kafka.bootstrap.servers", "127.0.0.1:9092")
+    clicks = reader.option("subscribe", "clicks").load()
 
-Columns and options are those of Spark's Kafka connector, so that a program changes one word: ``source_options.py`` lists
-the options of reading, ``sink_options.py`` those of writing.
+Columns and options are those of Spark's Kafka connector, so that a program changes one word: ``source_options.py``
+lists the options of reading, ``sink_options.py`` those of writing.
 
 Spark makes a :class:`HeadraceSource` of a query's options in Python processes of its own: one that plans, one that
 keeps a stream going, and those of the tasks. What they have in common travels pickled, so the objects here hold options
@@ -39,7 +40,7 @@ from pyspark.sql.types import (
 
 from headrace.pipeline.log_offsets import LogOffsets
 from headrace.pipeline.ranges import Bounds, OffsetRange, split
-from headrace.pipeline.source_options import SourceOptions
+from headrace.pipeline.source_options import BadOption, SourceOptions
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]
@@ -59,13 +60,18 @@ class HeadraceSource(DataSource):
         return spark_schema(include_headers=str(self.options.get("includeHeaders", "false")).lower() == "true")
 
     def reader(self, schema: StructType) -> LogReader:
-        options = SourceOptions.parse(self.options, is_stream=False)
+        options = self._source_options(schema, is_stream=False)
         return FilteredLogReader(options) if _PUSHING in sys.modules else LogReader(options)
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802  Spark's name
         from headrace.pipeline.stream_reader import StreamReader
 
-        return StreamReader(SourceOptions.parse(self.options, is_stream=True))
+        return StreamReader(self._source_options(schema, is_stream=True))
+
+    def _source_options(self, schema: StructType, *, is_stream: bool) -> SourceOptions:
+        if schema.simpleString() != self.schema().simpleString():
+            raise BadOption(f"the columns of a topic are always {self.schema().simpleString()}; leave .schema() out")
+        return SourceOptions.parse(self.options, is_stream=is_stream)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchSink:
         from headrace.pipeline.sink import BatchSink

@@ -232,7 +232,7 @@ def _which(options: Given) -> tuple[tuple[str, ...], str | None, tuple[TopicPart
 
 def _assigned(text: str) -> tuple[TopicPartition, ...]:
     wanted = 'assign takes JSON such as {"topic": [0, 1]}'
-    found = _json_object("assign", text, wanted)
+    found = _json_object(text, wanted)
     partitions: set[TopicPartition] = set()
     for topic, indexes in found.items():
         if not isinstance(indexes, list) or not all(type(one) is int and one >= 0 for one in indexes):
@@ -280,7 +280,7 @@ def offsets_from_json(name: str, text: str, *, least: int) -> dict[TopicPartitio
     if name in ("startingOffsets", "endingOffsets"):
         wanted = f"{name} takes earliest, latest, or JSON such as {{'topic': {{'0': 23, '1': -1}}}}".replace("'", '"')
     found: dict[TopicPartition, int] = {}
-    for topic, numbers in _json_object(name, text, wanted).items():
+    for topic, numbers in _json_object(text, wanted).items():
         if not isinstance(numbers, dict):
             raise BadOption(f"{wanted}, not {text}")
         for index, number in numbers.items():
@@ -290,7 +290,7 @@ def offsets_from_json(name: str, text: str, *, least: int) -> dict[TopicPartitio
     return found
 
 
-def _json_object(name: str, text: str, wanted: str) -> dict[str, object]:
+def _json_object(text: str, wanted: str) -> dict[str, object]:
     try:
         found = json.loads(text)
     except ValueError as error:
