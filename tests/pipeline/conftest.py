@@ -1,9 +1,13 @@
-"""Both serving databases, for every test that asks for ``database``: SQLite, and a PostgreSQL that really runs."""
+"""Both serving databases, for every test that asks for ``database``: SQLite, and a PostgreSQL that really runs.
+
+And ``spark``, a session with our data source.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import count
+from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
@@ -11,7 +15,19 @@ import pytest
 from headrace.pipeline.serving.database import Database
 from headrace.testing.postgresql_process import PostgresqlMissing, PostgresqlProcess
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 _numbers = count()
+_SPARK_CONF = {
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.streaming.stopTimeout": "20s",
+}
 
 
 @pytest.fixture(scope="session")
@@ -51,3 +67,20 @@ def database(database_url: str) -> Iterator[Database]:
     opened = Database(database_url)
     yield opened
     opened.close()
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """One session for all tests of a worker; ``xdist_group("spark")`` puts these into one."""
+    from pyspark.sql import SparkSession
+
+    from headrace.pipeline import register
+
+    builder = SparkSession.builder.master("local[2]").appName("headrace tests")
+    for name, value in _SPARK_CONF.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    register(session)
+    yield session
+    session.stop()
