@@ -1,0 +1,265 @@
+"""The algebra of partial results: a query's answer over all events, put together from answers over ranges of them.
+
+    partial(events of a range)   one row a key: the key columns k0, ..., and partial columns p0, ...    (by Spark)
+    merge(partial tables)        the same columns, one row a key                                        (by Arrow)
+    final(merged)                the query's output columns, row by row, and _hidden                    (by Arrow, or
+                                                                      Spark where the query computes with its aggregates)
+
+What all rests on: for any split of the events into ranges, final(merge(partials)) is the query over all of them.
+
+=======================  ==========================================  =============================================
+function                 partial columns                             combined by
+=======================  ==========================================  =============================================
+count, count_if          p                                           sum
+sum                      p                                           sum
+min, max, bool_and/or    p                                           min, max
+avg                      p_sum, p_count                              sums
+approx_count_distinct    p, registers of HyperLogLog++               the larger registers
+first, last              p and p_timestamp, p_topic, p_partition,    the earliest or latest by these
+                         p_offset
+min_by, max_by           p and p_by, p_topic, p_partition, p_offset  the smallest or largest by these
+=======================  ==========================================  =============================================
+
+Types are Spark's. Sums of decimals are exact; sums of doubles depend on the order of addition, as they do in Spark.
+first and last mean the first and last by time (then topic, partition, offset), where Spark by itself takes whatever
+comes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Context, Decimal
+from typing import TYPE_CHECKING
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+
+from headrace.pipeline.catalyst import chain, data_type, items, kind
+from headrace.pipeline.combining import Combination, Rule, combine
+from headrace.pipeline.distinct_sketch import estimates, precision, registers_column
+from headrace.pipeline.plan import HIDDEN, POSITION, AggregatePlan, Function, NotCombinable
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
+
+_RULES = {"count": Rule.SUM, "sum": Rule.SUM, "min": Rule.MIN, "max": Rule.MAX}
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A function's share of the partial columns."""
+
+    function: Function
+    columns: dict[str, Column]
+    combinations: tuple[Combination, ...]
+
+
+class Algebra:
+    """The three steps for one query. Keep it: making one takes as long as analyzing the query.
+
+    :ivar schema: of partial tables: key columns, then partial columns.
+    :ivar key_columns: those of ``schema`` that make up the key of a row; empty for one total over everything.
+    :ivar final_schema: of what ``final`` gives: the output columns, ``_order_n`` if any, ``_hidden``.
+    :ivar exact_columns: decimals among the partial columns, which a table must keep to the last digit.
+    """
+
+    def __init__(self, plan: AggregatePlan) -> None:
+        self.plan = plan
+        self._parts = [_part(plan, function, f"p{number}") for number, function in enumerate(plan.functions)]
+        self.key_columns = plan.key_columns
+        aggregated = self._aggregated(plan.rows())
+        self._partial_chain = chain(plan.catalyst.analyzed(aggregated))
+        self.schema: pa.Schema = _arrow_schema(aggregated.schema)
+        self.exact_columns = tuple(field.name for field in self.schema if pa.types.is_decimal(field.type))
+        self._values_schema = self._schema_of_values()
+        outputs = plan.outputs(plan.catalyst.frame(plan.above[-1]))
+        self.final_schema: pa.Schema = _arrow_schema(outputs.schema)
+        self._plain_outputs = _plain_outputs(outputs)
+
+    # ---------------------------------------------------------------------------------------------------- partial
+
+    def partial(self, events: DataFrame) -> DataFrame:
+        """Partial rows over these events: a frame with the columns of the one that the query was built on."""
+        catalyst = self.plan.catalyst
+        return catalyst.frame(catalyst.replace_leaf(self._partial_chain, events))
+
+    def collect(self, events: DataFrame) -> pa.Table:
+        """``partial``, here."""
+        return self.partial(events).toArrow().cast(self.schema)
+
+    def _aggregated(self, rows: DataFrame) -> DataFrame:
+        keys = self.plan.key_expressions()
+        columns = [column.alias(name) for part in self._parts for name, column in part.columns.items()]
+        if columns:
+            return rows.groupBy(*keys).agg(*columns)
+        return rows.select(*keys).distinct()
+
+    # ------------------------------------------------------------------------------------------------ merge, final
+
+    def merge(self, tables: Sequence[pa.Table]) -> pa.Table:
+        """One row a key. A total over everything has one row even if nothing is given."""
+        rows = pa.concat_tables([self.schema.empty_table(), *(each.select(self.schema.names).cast(self.schema) for each in tables)])
+        if rows.num_rows == 0 and not self.key_columns:
+            return self._nothing()
+        combinations = [each for part in self._parts for each in part.combinations]
+        return combine(rows.combine_chunks(), self.key_columns, combinations)
+
+    def final(self, merged: pa.Table) -> pa.Table:
+        """What readers see of each row, in the order of the rows given."""
+        values = pa.table(
+            [merged.column(name) for name in self.key_columns] + [self._value(part, merged) for part in self._parts],
+            schema=self._values_schema,
+        )
+        if self._plain_outputs is None:
+            return self._by_spark(values)
+        columns = [
+            pa.repeat(pa.scalar(False), len(values)) if source is None else values.column(source)
+            for source in self._plain_outputs
+        ]
+        return pa.table([column.cast(field.type) for column, field in zip(columns, self.final_schema, strict=True)], schema=self.final_schema)
+
+    def _by_spark(self, values: pa.Table) -> pa.Table:
+        frame = self.plan.catalyst.spark.createDataFrame(values)
+        return self.plan.outputs(frame.coalesce(1)).toArrow().cast(self.final_schema)
+
+    def _nothing(self) -> pa.Table:
+        counts = {column for part in self._parts for column in _counts(part)}
+        columns = [pa.array([0 if field.name in counts else None], field.type) for field in self.schema]
+        return pa.table(columns, schema=self.schema)
+
+    def _schema_of_values(self) -> pa.Schema:
+        from pyspark.sql.types import StructField, StructType
+
+        keys = [self.schema.field(name) for name in self.key_columns]
+        types = StructType([StructField(part.function.column, part.function.type) for part in self._parts])
+        return pa.schema([*keys, *_arrow_schema(types)])
+
+    def _value(self, part: _Part, merged: pa.Table) -> pa.ChunkedArray:
+        function, (name, *_) = part.function, part.columns
+        type_ = self._values_schema.field(function.column).type
+        if function.how == "avg":
+            return _averages(merged.column(f"{name}"), merged.column(f"{name.removesuffix('_sum')}_count"), type_)
+        if function.how == "approx_count_distinct":
+            sketch = function.expression.aggregateFunction()
+            helper = self.plan.catalyst.hyper_log_log(sketch)
+            return pa.chunked_array([estimates(merged.column(name), _precision(function), helper.estimateBias)])
+        return merged.column(name).cast(type_)
+
+
+# ---------------------------------------------------------------------------------------------------- partial columns
+
+
+def _part(plan: AggregatePlan, function: Function, name: str) -> _Part:
+    if function.how in _RULES:
+        column = plan.catalyst.column(function.expression)
+        return _Part(function, {name: column}, (Combination(_RULES[function.how], (name,)),))
+    make = {"avg": _average_part, "approx_count_distinct": _distinct_part,
+            "first": _first_part, "last": _first_part, "min_by": _by_part, "max_by": _by_part}[function.how]  # fmt: skip
+    return make(plan, function, name)
+
+
+def _argument(plan: AggregatePlan, function: Function, index: int = 0) -> Column:
+    """An argument, NULL where the function's FILTER does not hold."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    column = plan.catalyst.column(function.arguments[index])
+    return column if function.filter is None else F.when(plan.catalyst.column(function.filter), column)
+
+
+def _average_part(plan: AggregatePlan, function: Function, name: str) -> _Part:
+    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql.types import DecimalType
+
+    value = _argument(plan, function)
+    summand = value if isinstance(data_type(function.arguments[0]), DecimalType) else value.cast("double")
+    columns = {f"{name}_sum": F.sum(summand), f"{name}_count": F.count(value)}
+    return _Part(function, columns, tuple(Combination(Rule.SUM, (each,)) for each in columns))
+
+
+def _distinct_part(plan: AggregatePlan, function: Function, name: str) -> _Part:
+    column = registers_column(_argument(plan, function), _precision(function))
+    return _Part(function, {name: column}, (Combination(Rule.UNION, (name,)),))
+
+
+def _precision(function: Function) -> int:
+    return precision(float(function.expression.aggregateFunction().relativeSD()))
+
+
+def _first_part(plan: AggregatePlan, function: Function, name: str) -> _Part:
+    """first and last: the value where (timestamp, topic, partition, offset) is smallest or largest."""
+    missing = [each for each in POSITION if each not in plan.position]
+    if missing:
+        raise NotCombinable(f"{function.how}() goes by time, and {missing[0]} is not there: a subquery leaves it out")
+    return _chosen_part(plan, function, name, {}, ignore_nulls=function.ignores_nulls)
+
+
+def _by_part(plan: AggregatePlan, function: Function, name: str) -> _Part:
+    return _chosen_part(plan, function, name, {f"{name}_by": plan.catalyst.column(function.arguments[1])})
+
+
+def _chosen_part(
+    plan: AggregatePlan, function: Function, name: str, by: dict[str, Column], *, ignore_nulls: bool = False
+) -> _Part:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    value = plan.catalyst.column(function.arguments[0])
+    position = {f"{name}{each}": plan.catalyst.column(attribute) for each, attribute in plan.position.items()}
+    order = by | position
+    counts = next(iter(order.values())).isNotNull()
+    if function.filter is not None:
+        counts = counts & plan.catalyst.column(function.filter)
+    if ignore_nulls:
+        counts = counts & value.isNotNull()
+    place = F.when(counts, F.struct(*(column.alias(each) for each, column in order.items())))
+    is_first = function.how in ("first", "min_by")
+    extreme, value_at = (F.min(place), F.min_by(value, place)) if is_first else (F.max(place), F.max_by(value, place))
+    columns = {name: value_at} | {each: extreme.getField(each) for each in order}
+    rule = Rule.FIRST if is_first else Rule.LAST
+    return _Part(function, columns, (Combination(rule, tuple(columns), tuple(order)),))
+
+
+def _counts(part: _Part) -> list[str]:
+    names = list(part.columns)
+    return {"count": names, "avg": names[1:]}.get(part.function.how, [])
+
+
+# ------------------------------------------------------------------------------------------------------------- final
+
+
+def _averages(sums: pa.ChunkedArray, counts: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
+    if not pa.types.is_decimal(type_):
+        return pc.divide(sums, counts.cast(pa.float64())).cast(type_)
+    context, step = Context(prec=38, rounding=ROUND_HALF_UP), Decimal(1).scaleb(-type_.scale)
+    averages = [
+        None if total is None else context.divide(total, Decimal(count)).quantize(step, context=context)
+        for total, count in zip(sums.to_pylist(), counts.to_pylist(), strict=True)
+    ]
+    return pa.chunked_array([averages], type_)
+
+
+def _plain_outputs(outputs: DataFrame) -> list[str | None] | None:
+    """For each output the column k or f that it is (nothing for a _hidden that is always false).
+
+    Nothing at all if any of them is computed: then Spark has to. Its optimizer has put all projections into one.
+    """
+    optimized = outputs._jdf.queryExecution().optimizedPlan()
+    expressions = items(optimized.projectList() if kind(optimized) == "Project" else optimized.output())
+    found: list[str | None] = []
+    for expression in expressions:
+        inner = expression.child() if kind(expression) == "Alias" else expression
+        if kind(inner) == "AttributeReference":
+            found.append(str(inner.name()))
+        elif str(expression.name()) == HIDDEN and kind(inner) == "Literal":
+            found.append(None)
+        else:
+            return None
+    return found
+
+
+def _arrow_schema(schema: StructType) -> pa.Schema:
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    # Everything may be NULL: a table of the serving database does not know better.
+    return pa.schema([pa.field(field.name, field.type) for field in to_arrow_schema(schema, timezone="UTC")])
