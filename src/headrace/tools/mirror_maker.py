@@ -60,9 +60,15 @@ _CONSUMER = {
     "allow.auto.create.topics": "false",
     "enable.auto.commit": "false",
 }
-#: Unless the files have others.
+#: Unless the files have others. What is not delivered for long may be so since the topic was deleted: then the next
+#: session makes it again, and nobody else would. A transaction does not last much longer anyway.
 _CONSUMER_DEFAULTS = {"max.partition.fetch.bytes": 4 << 20}
-_PRODUCER_DEFAULTS = {"buffer.memory": 64 << 20, "max.request.size": 16 << 20, "linger.ms": 0}
+_PRODUCER_DEFAULTS = {
+    "buffer.memory": 64 << 20,
+    "max.request.size": 16 << 20,
+    "linger.ms": 0,
+    "delivery.timeout.ms": 35_000,
+}
 
 
 def main(arguments: Sequence[str]) -> int:

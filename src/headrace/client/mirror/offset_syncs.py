@@ -28,6 +28,7 @@ class OffsetSyncs:
     def __init__(self) -> None:
         #: By the target's partitions.
         self.translations: dict[TopicPartition, OffsetTranslation] = {}
+        self._ids: dict[TopicPartition, str] = {}
         self._stored: dict[TopicPartition, list[tuple[str, Run]]] = {}
 
     def load(self, key: bytes, value: bytes) -> None:
@@ -43,8 +44,10 @@ class OffsetSyncs:
 
     def open(self, partition: TopicPartition, topic_id: str) -> OffsetTranslation:
         """From now on the partition's runs count: those that are stored, and those to come."""
-        runs = [run for its_id, run in self._stored.pop(partition, ()) if its_id == topic_id]
-        return self.translations.setdefault(partition, OffsetTranslation(runs))
+        if partition not in self.translations or self._ids[partition] != topic_id:
+            runs = [run for its_id, run in self._stored.pop(partition, ()) if its_id == topic_id]
+            self.translations[partition], self._ids[partition] = OffsetTranslation(runs), topic_id
+        return self.translations[partition]
 
     def add(self, partition: TopicPartition, topic_id: str, pieces: list[Piece]) -> Iterable[tuple[bytes, bytes]]:
         """Keys and values to store."""

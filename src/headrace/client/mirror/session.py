@@ -10,8 +10,8 @@ A *round* is one transaction: records, the runs that say where they went, and th
 what there is until the source has no more for a moment, or it is large or old enough. As all of it is committed or
 nothing, a round that ends in a crash has not been.
 
-Positions carry the source's cluster, topic and the topic's id. So a mirror of the same name but of something else is
-noticed, and a topic that was deleted at the source and made anew is mirrored from its start, behind what was there.
+Positions carry the source's cluster and topic, and the topic's ids on both sides. So a mirror of the same name but of
+something else is noticed, and a topic that was deleted on either side and made anew is mirrored from its start.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class Session:
         if self._is_one_cluster and (same := [name for name, target in plan.items() if name == target]):
             raise MirrorError(f"source and target are one cluster: {same[0]} needs another name there")
         topics = await prepare_topics(self._source, self._target, plan, self._events.note)
-        remade = {one.source for one in topics if self._topics.get(one.source, one).source_id != one.source_id}
+        remade = {one.source for one in topics if self._topics.get(one.source, one).ids != one.ids}
         self._topics = {topic.source: topic for topic in topics}
         targets = {
             TopicPartition(topic.source, index): TopicPartition(topic.target, index)
@@ -201,7 +201,7 @@ class Session:
             else:
                 found[partition] = offset
         for topic in sorted({partition.topic for partition in remade}):
-            self._events.note(f"{topic} was made anew at the source: mirrored from its start")
+            self._events.note(f"{topic} was made anew, there or here: mirrored from its start")
         self._positions |= found
         moved = await self._look_up(never, remade) | await self._into_range(found)
         await self._commit_alone(moved)
@@ -216,17 +216,17 @@ class Session:
         """
         :raises MirrorError: if it is even of another topic.
         """
-        origin, _, topic_id = place.metadata.rpartition("/")
-        now, _, topic_id_now = self._label(partition.topic).rpartition("/")
+        origin, _, ids = place.metadata.rpartition("/")
+        now, _, ids_now = self._label(partition.topic).rpartition("/")
         if origin != now:
             raise MirrorError(
                 f"the mirror {self._options.name!r} has filled {self._targets[partition].topic} from another source, "
                 f"{origin or 'unknown'}, not from {now}; give it another --name"
             )
-        return topic_id != topic_id_now
+        return ids != ids_now
 
     def _label(self, topic: str) -> str:
-        return f"{self._cluster_id}/{topic}/{self._topics[topic].source_id}"
+        return f"{self._cluster_id}/{topic}/{self._topics[topic].ids}"
 
     # -- mirroring
 

@@ -33,6 +33,11 @@ class MirroredTopic(NamedTuple):
     source_id: str
     target_id: str
 
+    @property
+    def ids(self) -> str:
+        """Others, if the topic of either side is another."""
+        return f"{self.source_id}+{self.target_id}"
+
 
 async def prepare_topics(
     source: AsyncAdmin, target: AsyncAdmin, plan: Mapping[str, str], note: Callable[[str], None]
