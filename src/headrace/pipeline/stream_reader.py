@@ -17,7 +17,9 @@ is, or one that ends before it (the topic was deleted and made anew) is lost dat
 ``failOnDataLoss=false`` a warning. In the last case the stream goes on at the start of the new log.
 
 ``commitGroup`` names a consumer group that is told the end of each micro-batch that is done, so that every tool sees
-how far the query is behind. The group is written to, never read: what counts is the checkpoint.
+how far the query is behind. The group is written to, never read: what counts is the checkpoint. Spark commits a
+micro-batch only when there is another one; but when it asks how far to go next, all before the start is done, so the
+group is told then, and stands where the query does even while nothing comes.
 """
 
 from __future__ import annotations
@@ -79,6 +81,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._triggered_s = now_s()
         self._newest: Offsets | None = None
         self._admin: Admin | None = None
+        self._told: StreamOffset | None = None
 
     # -- how far
 
@@ -97,6 +100,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = self._log.latest(self._log.partitions())
 
     def latestOffset(self, start: StreamOffset, limit: ReadLimit) -> StreamOffset:  # noqa: N802
+        self._tell_group(start)
         starts = from_stream_offset(start)
         ends = self._newest = dict(self._target) if self._target is not None else self._ends(starts)
         begins = self._begins(starts, ends)
@@ -175,13 +179,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- the end
 
     def commit(self, end: StreamOffset) -> None:
+        self._tell_group(end)
+
+    def _tell_group(self, done: StreamOffset) -> None:
         group = self._options.commit_group
-        if group is None:
+        if group is None or done == self._told:
             return
         try:
             if self._admin is None:
                 self._admin = Admin(config=shared_client_options(self._options.client))
-            self._admin.alter_group_offsets(group, from_stream_offset(end)).all()
+            self._admin.alter_group_offsets(group, from_stream_offset(done)).all()
+            self._told = done
         except HeadraceError as error:  # what counts is the checkpoint: the next one may succeed
             logger.warning("the progress of the stream was not committed to the group %s: %s", group, error)
 

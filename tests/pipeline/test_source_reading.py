@@ -1,0 +1,196 @@
+"""What a task reads of the log, and what a batch has to read: with a broker, without Spark."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from datetime import UTC, datetime
+
+import pytest
+from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from headrace import Admin, Broker, Producer, TopicPartition
+from headrace.client.errors import UnknownTopic
+from headrace.pipeline.log_offsets import DataLost
+from headrace.pipeline.ranges import Bounds, OffsetRange
+from headrace.pipeline.reader import read_range, spark_arrow_schema
+from headrace.pipeline.source import FilteredLogReader, LogReader, spark_schema
+from headrace.pipeline.source_options import BadOption, SourceOptions
+
+START_MS = 1_700_000_000_000
+
+
+@pytest.fixture(scope="module")
+def broker():
+    with Broker() as running:
+        with Admin(bootstrap_servers=running.bootstrap_servers) as admin:
+            admin.create_topic("t", num_partitions=2)
+            admin.create_topic("cut", num_partitions=1)
+            admin.create_topic("txn", num_partitions=1)
+        with Producer(bootstrap_servers=running.bootstrap_servers) as producer:
+            for number in range(20):
+                at_ms = START_MS + number
+                producer.send("t", b"v%d" % number, partition=number % 2, timestamp_ms=at_ms, headers={"h": b"x"})
+                producer.send("cut", b"v%d" % number)
+        with Admin(bootstrap_servers=running.bootstrap_servers) as admin:
+            admin.delete_records({TopicPartition("cut", 0): 5}).all()
+        _write_transactions(running.bootstrap_servers)
+        yield running
+
+
+def _write_transactions(servers: str) -> None:
+    """Two committed, then one aborted: offsets 0-1, marker 2, 3-4, marker 5, 6-7 aborted, marker 8."""
+    with Producer(bootstrap_servers=servers, transactional_id="x") as producer:
+        producer.init_transactions()
+        for number in range(3):
+            producer.begin_transaction()
+            for place in range(2):
+                producer.send("txn", b"%d.%d" % (number, place))
+            producer.flush()
+            producer.commit_transaction() if number < 2 else producer.abort_transaction()
+
+
+def options_of(broker, is_stream=False, **given) -> SourceOptions:
+    servers = {"kafka.bootstrap.servers": broker.bootstrap_servers}
+    return SourceOptions.parse({**servers, "subscribe": "t", **given}, is_stream=is_stream)
+
+
+def values(options, wanted, bounds=None) -> list[bytes]:
+    return [value for batch in read_range(options, wanted, bounds) for value in batch.column("value").to_pylist()]
+
+
+def planned(reader: LogReader) -> list[OffsetRange]:
+    return [one.wanted for one in reader.partitions()]
+
+
+def test_a_task_reads_its_range_and_nothing_else(broker):
+    assert values(options_of(broker), OffsetRange("t", 1, 3, 6)) == [b"v7", b"v9", b"v11"]
+    assert values(options_of(broker), OffsetRange("t", 1, 3, 3)) == []
+
+
+@pytest.mark.parametrize("include_headers", [False, True])
+def test_columns_are_those_of_sparks_connector(broker, include_headers):
+    options = options_of(broker, includeheaders=str(include_headers))
+    (batch,) = read_range(options, OffsetRange("t", 0, 2, 3))
+    assert batch.schema.equals(spark_arrow_schema(include_headers=include_headers))
+    assert batch.schema.equals(to_arrow_schema(spark_schema(include_headers=include_headers), timezone="UTC"))
+    row = {
+        "key": None, "value": b"v4", "topic": "t", "partition": 0, "offset": 2,
+        "timestamp": datetime.fromtimestamp(START_MS / 1000, UTC).replace(microsecond=4000), "timestampType": 0,
+    }  # fmt: skip
+    assert batch.to_pylist() == [{**row, "headers": [{"key": "h", "value": b"x"}]} if include_headers else row]
+
+
+def test_time_narrows_what_is_read(broker):
+    bounds = Bounds(min_timestamp_ms=START_MS + 4, max_timestamp_ms=START_MS + 8)
+    assert values(options_of(broker), OffsetRange("t", 0, 0, 10), bounds) == [b"v4", b"v6", b"v8"]
+
+
+def test_a_range_may_end_in_markers_and_aborted_records(broker):
+    committed = options_of(broker, **{"kafka.isolation.level": "read_committed"})
+    assert values(committed, OffsetRange("txn", 0, 0, 9)) == [b"0.0", b"0.1", b"1.0", b"1.1"]
+    assert values(committed, OffsetRange("txn", 0, 4, 6)) == [b"1.1"]
+    assert values(committed, OffsetRange("txn", 0, 5, 9)) == []
+    assert values(options_of(broker), OffsetRange("txn", 0, 5, 9)) == [b"2.0", b"2.1"]
+
+
+def test_offsets_that_are_gone_are_an_error_or_a_warning(broker, caplog):
+    with pytest.raises(DataLost, match="offsets 2 to 4 of cut-0 are gone: the log begins at 5 now"):
+        values(options_of(broker), OffsetRange("cut", 0, 2, 8))
+    lenient = options_of(broker, failondataloss="false")
+    assert values(lenient, OffsetRange("cut", 0, 2, 8)) == [b"v5", b"v6", b"v7"]
+    assert values(lenient, OffsetRange("cut", 0, 2, 4)) == []
+    assert "going on with what there is" in caplog.text
+
+
+def test_offsets_that_never_were_are_lost_data(broker):
+    with pytest.raises(DataLost, match="offsets 20 to 24 of cut-0 are gone: the log ends at 20 now"):
+        values(options_of(broker), OffsetRange("cut", 0, 18, 25))
+    assert values(options_of(broker, failondataloss="false"), OffsetRange("cut", 0, 18, 25)) == [b"v18", b"v19"]
+    assert values(options_of(broker, failondataloss="false"), OffsetRange("cut", 0, 30, 35)) == []
+
+
+# -- planning
+
+
+def test_a_batch_reads_all_partitions(broker):
+    assert planned(LogReader(options_of(broker))) == [OffsetRange("t", 0, 0, 10), OffsetRange("t", 1, 0, 10)]
+
+
+def test_a_batch_begins_and_ends_where_it_is_told(broker):
+    starts, ends = json.dumps({"t": {"0": 3, "1": -2}}), json.dumps({"t": {"0": -1, "1": 4}})
+    reader = LogReader(options_of(broker, startingoffsets=starts, endingoffsets=ends))
+    assert planned(reader) == [OffsetRange("t", 0, 3, 10), OffsetRange("t", 1, 0, 4)]
+
+
+def test_a_batch_may_be_of_some_time(broker):
+    reader = LogReader(options_of(broker, startingtimestamp=str(START_MS + 3), endingtimestamp=str(START_MS + 8)))
+    assert planned(reader) == [OffsetRange("t", 0, 2, 4), OffsetRange("t", 1, 1, 4)]
+    late = options_of(broker, startingtimestamp=str(START_MS + 19))
+    with pytest.raises(BadOption, match="t-0 has no record at or after"):
+        planned(LogReader(late))
+    late = options_of(
+        broker, startingtimestamp=str(START_MS + 19), startingoffsetsbytimestampstrategy="latest"
+    )  # the other partition is at its end
+    assert planned(LogReader(late)) == [OffsetRange("t", 1, 9, 10)]
+
+
+def test_partitions_may_be_assigned_or_found_by_a_pattern(broker):
+    servers = {"kafka.bootstrap.servers": broker.bootstrap_servers}
+    assigned = SourceOptions.parse({**servers, "assign": '{"t": [1]}'}, is_stream=False)
+    assert planned(LogReader(assigned)) == [OffsetRange("t", 1, 0, 10)]
+    matching = SourceOptions.parse({**servers, "subscribepattern": "t|cu."}, is_stream=False)
+    assert {one.topic for one in planned(LogReader(matching))} == {"t", "cut"}
+
+
+def test_what_is_not_there_is_told_by_its_name(broker):
+    with pytest.raises(UnknownTopic, match="no topic 'absent'"):
+        planned(LogReader(options_of(broker, subscribe="t,absent")))
+    servers = {"kafka.bootstrap.servers": broker.bootstrap_servers}
+    with pytest.raises(UnknownTopic, match="no partition t-7"):
+        planned(LogReader(SourceOptions.parse({**servers, "assign": '{"t": [0, 7]}'}, is_stream=False)))
+
+
+def test_offsets_have_to_be_given_for_each_partition(broker):
+    with pytest.raises(BadOption, match="says nothing of t-1"):
+        planned(LogReader(options_of(broker, startingoffsets='{"t": {"0": 3}}')))
+    with pytest.raises(BadOption, match="speaks of t-5, which is not read"):
+        planned(LogReader(options_of(broker, startingoffsets='{"t": {"0": 3, "1": 3, "5": 1}}')))
+
+
+def test_a_plan_says_at_once_what_is_lost(broker):
+    with pytest.raises(DataLost, match="cut-0 begins at 5, not at 3"):
+        planned(LogReader(options_of(broker, subscribe="cut", startingoffsets='{"cut": {"0": 3}}')))
+    with pytest.raises(DataLost, match="cut-0 ends at 20, not at 30"):
+        planned(LogReader(options_of(broker, subscribe="cut", endingoffsets='{"cut": {"0": 30}}')))
+    lenient = {"startingoffsets": '{"cut": {"0": 3}}', "endingoffsets": '{"cut": {"0": 30}}', "failondataloss": "false"}
+    assert planned(LogReader(options_of(broker, subscribe="cut", **lenient))) == [OffsetRange("cut", 0, 5, 20)]
+
+
+def test_tasks_are_as_many_as_wanted(broker):
+    assert len(planned(LogReader(options_of(broker, minpartitions="5")))) == 5
+    assert len(planned(LogReader(options_of(broker, maxrecordsperpartition="3")))) == 8
+
+
+def test_filters_narrow_the_plan(broker):
+    reader = FilteredLogReader(options_of(broker))
+    at = datetime.fromtimestamp(START_MS / 1000, UTC).replace(microsecond=7000)
+    left = [EqualTo(("value",), b"v7")]
+    pushed = [EqualTo(("partition",), 0), GreaterThanOrEqual(("timestamp",), at)]
+    assert list(reader.pushFilters([*pushed, *left])) == left
+    # v8 is the first of partition 0 that is young enough.
+    assert planned(reader) == [OffsetRange("t", 0, 4, 10)]
+    assert [
+        one for part in reader.partitions() for batch in reader.read(part) for one in batch["value"].to_pylist()
+    ] == [b"v%d" % number for number in range(8, 20, 2)]
+    future = FilteredLogReader(options_of(broker))
+    list(future.pushFilters([GreaterThanOrEqual(("timestamp",), at.replace(year=2100))]))
+    assert planned(future) == []
+
+
+def test_what_goes_to_tasks_can_be_pickled(broker):
+    reader = LogReader(options_of(broker))
+    part, again = reader.partitions()[0], pickle.loads(pickle.dumps(reader))
+    assert pickle.loads(pickle.dumps(part)).wanted == part.wanted
+    assert sum(batch.num_rows for batch in again.read(part)) == 10
