@@ -231,7 +231,8 @@ class TableEncoder:
 
     def _partition_rows(self, start: int, end: int, keys: _Bytes, values: _Bytes) -> "NDArray[np.int32]":
         if self._is_one_partition and len(self._partitions):
-            return self._partitions[start:end]
+            # A row that says none (-1) has only that one to go to.
+            return np.maximum(self._partitions[start:end], 0)
         partitions = np.empty(end - start, np.int32)
         missing = hash_rows(keys.offsets, keys.address, keys.is_valid, self._partition_count, partitions)
         if len(self._partitions):
