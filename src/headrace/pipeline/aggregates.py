@@ -100,7 +100,9 @@ class Algebra:
 
     def merge(self, tables: Sequence[pa.Table]) -> pa.Table:
         """One row a key. A total over everything has one row even if nothing is given."""
-        rows = pa.concat_tables([self.schema.empty_table(), *(each.select(self.schema.names).cast(self.schema) for each in tables)])
+        rows = pa.concat_tables(
+            [self.schema.empty_table(), *(each.select(self.schema.names).cast(self.schema) for each in tables)]
+        )
         if rows.num_rows == 0 and not self.key_columns:
             return self._nothing()
         combinations = [each for part in self._parts for each in part.combinations]
@@ -118,7 +120,10 @@ class Algebra:
             pa.repeat(pa.scalar(False), len(values)) if source is None else values.column(source)
             for source in self._plain_outputs
         ]
-        return pa.table([column.cast(field.type) for column, field in zip(columns, self.final_schema, strict=True)], schema=self.final_schema)
+        return pa.table(
+            [column.cast(field.type) for column, field in zip(columns, self.final_schema, strict=True)],
+            schema=self.final_schema,
+        )
 
     def _by_spark(self, values: pa.Table) -> pa.Table:
         frame = self.plan.catalyst.spark.createDataFrame(values)

@@ -44,7 +44,6 @@ class Combination:
 
     :param columns: one; for FIRST and LAST all that belong to the row that is chosen.
     :param by: what FIRST and LAST go by, the most important first. Where the first of it is NULL, a row does not count.
-    :param present: a boolean column that says whether a row counts, where NULL is a value to go by.
     """
 
     rule: Rule
@@ -108,9 +107,8 @@ def _chosen(table: pa.Table, groups: Groups, combination: Combination) -> dict[s
     rows = table.select(sorted({*combination.columns, *combination.by}))
     rows = rows.append_column("group", pa.array(groups.of_row))
     counting = rows.filter(pc.is_valid(rows.column(combination.by[0])))
-    # NULLs of the lesser columns first, as Spark orders structs.
     order = [("group", "ascending"), *((name, "ascending") for name in combination.by)]
-    counting = counting.take(pc.sort_indices(counting, sort_keys=order, null_placement="at_end"))
+    counting = counting.take(pc.sort_indices(counting, sort_keys=order))
     owners = counting.column("group").to_numpy()
     side = "left" if combination.rule is Rule.FIRST else "right"
     places = np.searchsorted(owners, np.arange(groups.count), side=side) - (side == "right")

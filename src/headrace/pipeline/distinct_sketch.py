@@ -43,7 +43,7 @@ def registers_column(value: Column, p: int) -> Column:
     hash_ = F.xxhash64(value)
     register = F.shiftrightunsigned(hash_, 64 - p)
     rest = F.shiftleft(hash_, p).bitwiseOR(F.lit(1 << (p - 1)).cast("bigint"))
-    zeros = F.lit(64) - F.length(F.ltrim(F.lit("0"), F.lpad(F.bin(rest), 64, "0")))
+    zeros = F.lit(64) - F.length(F.bin(rest))
     code = F.shiftleft(register, _VALUE_BITS).bitwiseOR((zeros + 1).cast("bigint"))
     codes = F.sort_array(F.collect_set(F.when(value.isNotNull(), code)))
     return F.unhex(F.array_join(F.transform(codes, lambda each: F.lpad(F.hex(each), 8, "0")), ""))
@@ -82,13 +82,14 @@ def _estimate(sketch: bytes | None, p: int, bias: Callable[[float], float]) -> i
     codes = np.frombuffer(sketch or b"", dtype=">u4").astype(np.int64)
     m = 1 << p
     zero_registers = m - len(codes)
-    if zero_registers:
-        linear = m * math.log(m / zero_registers)
-        if p - 4 < len(_THRESHOLDS) and linear <= _THRESHOLDS[p - 4]:
-            return _rounded(linear)
     values = codes & ((1 << _VALUE_BITS) - 1)
     inverse = float(zero_registers) + float(np.sum(np.ldexp(1.0, -values.astype(np.int32))))
     raw = _alpha(p) * m * m / inverse
+    if zero_registers:
+        linear = m * math.log(m / zero_registers)
+        # The second condition is Spark's: the limit of HyperLogLog without the two plusses.
+        if (p < 19 and linear <= _THRESHOLDS[p - 4]) or raw <= 2.5 * m:
+            return _rounded(linear)
     return _rounded(raw - bias(raw) if p < 19 and raw < 5.0 * m else raw)
 
 

@@ -36,7 +36,7 @@ HIDDEN = "_hidden"
 ORDER = "_order_"
 #: Where an event stands in the log; in this order they also break ties, so that every run gives the same answer.
 POSITION = ("_timestamp", "_topic", "_partition", "_offset")
-_ADVICE = "change the query, or set architecture = \"kappa\""
+_ADVICE = 'change the query, or set architecture = "kappa"'
 
 _TRANSPARENT = {"SubqueryAlias", "View", "EventTimeWatermark", "ResolvedHint", "Repartition", "RepartitionByExpression"}
 _ROW_WISE = {"Project", "Filter", "Generate", "Expand"}
