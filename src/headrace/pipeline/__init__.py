@@ -27,7 +27,7 @@ def register(spark: SparkSession) -> None:
 
     context = spark.sparkContext
     is_chosen = "PYSPARK_PYTHON" in os.environ or context.getConf().contains("spark.pyspark.python")
-    if context.master.startswith("local") and not is_chosen:
+    if (context.master or "").startswith("local") and not is_chosen:
         context.pythonExec = sys.executable
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     spark.dataSource.register(HeadraceSource)

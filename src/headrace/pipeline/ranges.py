@@ -16,10 +16,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from headrace.client.types import TopicPartition
 
+_T = TypeVar("_T")
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -135,11 +136,12 @@ def _by_partition(bounds: Bounds, kind: str, value: object) -> Bounds | None:
     return None
 
 
-def _one_of(kind: str, value: object, wanted: type) -> list[object] | None:
+def _one_of(kind: str, value: object, wanted: type[_T]) -> list[_T] | None:
     values = [value] if kind == "EqualTo" else list(value) if kind == "In" and isinstance(value, tuple | list) else None
+    if values is None or not all(one is None or type(one) is wanted for one in values):
+        return None
     # A null in a list of values equals nothing.
-    found = None if values is None else [one for one in values if one is not None]
-    return found if found is not None and all(type(one) is wanted for one in found) else None
+    return [one for one in values if isinstance(one, wanted)]
 
 
 def _by_offset(bounds: Bounds, kind: str, value: object) -> Bounds | None:

@@ -142,7 +142,7 @@ class LogReader(DataSourceReader):
 class FilteredLogReader(LogReader):
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  Spark's name
         for one in filters:
-            path = getattr(one, "attribute", ())
+            path: tuple[str, ...] = getattr(one, "attribute", ())
             narrower = None
             if len(path) == 1:
                 narrower = self._bounds.with_filter(type(one).__name__, path[0], getattr(one, "value", None))
