@@ -1,7 +1,7 @@
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
-from consumerbed import BROKER_CONFIG, OTHER_KAFKA, Bed
+from readerbed import BROKER_CONFIG, OTHER_KAFKA, Bed
 
 from headrace import Broker
 

@@ -4,7 +4,7 @@ import re
 import time
 
 import pytest
-from consumerbed import Bed, at, read, unique, values
+from readerbed import Bed, at, read, unique, values
 
 from headrace import AsyncProducer, TopicPartition
 from headrace.client.errors import (

@@ -4,7 +4,7 @@ import asyncio
 import re
 
 import pytest
-from consumerbed import Bed, at, meanwhile, poll_until, read, settle, unique, values
+from readerbed import Bed, at, meanwhile, poll_until, read, settle, unique, values
 from test_membership import Log
 
 from headrace import OffsetAndMetadata, TopicPartition

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from consumerbed import Bed, at, read, values
+from readerbed import Bed, at, read, values
 
 from headrace import AsyncConsumer, Broker, TopicPartition
 from headrace.client.errors import BrokerError, BrokerUnreachable

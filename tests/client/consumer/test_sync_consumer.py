@@ -3,7 +3,7 @@
 import threading
 
 import pytest
-from consumerbed import Bed, at, unique, values
+from readerbed import Bed, at, unique, values
 
 from headrace import Consumer, OffsetAndMetadata, Producer, TopicPartition
 from headrace.client.errors import ClientClosed, NotAssigned, UnknownTopic
