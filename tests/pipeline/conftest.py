@@ -1,17 +1,20 @@
 """Both serving databases, for every test that asks for ``database``: SQLite, and a PostgreSQL that really runs.
 
-And ``spark``, a session with our data source.
+And ``spark``, a session with our data source; and ``kafka``, a broker: ours, or with ``HEADRACE_TEST_KAFKA=host:port``
+one that is there already, and has none of the tests' topics yet.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import psycopg
 import pytest
 
+from headrace import Broker
 from headrace.pipeline.serving.database import Database
 from headrace.testing.postgresql_process import PostgresqlMissing, PostgresqlProcess
 
@@ -67,6 +70,19 @@ def database(database_url: str) -> Iterator[Database]:
     opened = Database(database_url)
     yield opened
     opened.close()
+
+
+class Kafka(NamedTuple):
+    bootstrap_servers: str
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[Kafka]:
+    if other := os.environ.get("HEADRACE_TEST_KAFKA"):
+        yield Kafka(other)
+        return
+    with Broker() as broker:
+        yield Kafka(broker.bootstrap_servers)
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
-from headrace import Admin, Broker, Consumer, Producer, TopicPartition
+from headrace import Admin, Consumer, Producer, TopicPartition
 from headrace.pipeline.sink import BatchSink, StreamSink, send_rows
 from headrace.pipeline.sink_options import SinkOptions
 from headrace.pipeline.source_options import BadOption
@@ -17,9 +17,8 @@ SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
 
 
 @pytest.fixture(scope="module")
-def broker():
-    with Broker() as running:
-        yield running
+def broker(kafka):
+    return kafka
 
 
 def create(broker, *topics: str) -> None:

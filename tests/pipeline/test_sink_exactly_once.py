@@ -7,10 +7,11 @@ from itertools import count
 import pyarrow as pa
 import pytest
 
-from headrace import Admin, Broker, Consumer, TopicPartition
-from headrace.client.prepared_transactions import TransactionLost
+from headrace import Admin, Consumer, TopicPartition
+from headrace.client.prepared_transactions import PreparedTransaction, TransactionLost
 from headrace.pipeline import exactly_once
-from headrace.pipeline.exactly_once import Ledger, Share, TaskPlace
+from headrace.pipeline.commit_ledger import CommitLedger, MicroBatch
+from headrace.pipeline.exactly_once import Share
 from headrace.pipeline.sink import send_rows
 from headrace.pipeline.sink_options import SinkOptions
 
@@ -18,9 +19,8 @@ _numbers = count()
 
 
 @pytest.fixture(scope="module")
-def broker():
-    with Broker() as running:
-        yield running
+def broker(kafka):
+    return kafka
 
 
 @pytest.fixture
@@ -38,16 +38,25 @@ class Sink:
         )
         with Admin(bootstrap_servers=self.servers) as admin:
             admin.create_topic(topic)
-        self.ledger = Ledger(self.options)
 
     def task(self, batch_id: int, task: int, *values: str) -> Share:
-        batches = [pa.RecordBatch.from_pydict({"value": list(values)})] if values else []
-        _, share = exactly_once.write_share(
-            self.options,
-            TaskPlace(task, self.query_id, batch_id),
-            lambda producer, begin: send_rows(producer, self.topic, batches, before_first=begin),
-        )
+        rows = [pa.RecordBatch.from_pydict({"value": pa.array(values, "string")})]
+        batch = None if self.query_id is None else MicroBatch(self.query_id, batch_id)
+
+        def send(producer, its_rows, begin) -> int:
+            return send_rows(producer, self.topic, its_rows, before_first=begin)
+
+        _, share = exactly_once.write_share(self.options, task, batch, iter(rows), send)
         return share
+
+    def decide(self, *shares: Share) -> None:
+        """As the driver does before it ends the first transaction."""
+        with CommitLedger(self.options) as ledger:
+            ledger.decide(shares[0].batch, self.topic, {one.task: one.prepared for one in shares})
+
+    def end(self, share: Share) -> None:
+        with CommitLedger(self.options) as ledger:
+            ledger.end([share.prepared], is_commit=True)
 
     def commit(self, *shares: Share) -> None:
         exactly_once.commit(self.options, list(shares))
@@ -95,8 +104,8 @@ def test_a_crash_before_the_decision_leaves_nothing(sink):
 
 def test_a_crash_between_two_commits_is_finished_by_the_replay(sink):
     first, second = sink.task(0, 0, "a"), sink.task(0, 1, "b")
-    sink.ledger.decide(first.place, sink.topic, {0: first.prepared, 1: second.prepared})
-    sink.ledger.end([first.prepared], is_commit=True)
+    sink.decide(first, second)
+    sink.end(first)
     # The driver dies. Even with its rows elsewhere the replay changes nothing.
     replayed = sink.task(0, 0, "b"), sink.task(0, 1, "a")
     assert all(one.is_done_before for one in replayed)
@@ -106,19 +115,19 @@ def test_a_crash_between_two_commits_is_finished_by_the_replay(sink):
 
 def test_the_driver_finishes_what_no_task_of_the_replay_asked_for(sink):
     shares = [sink.task(0, task, "abc"[task]) for task in range(3)]
-    sink.ledger.decide(shares[0].place, sink.topic, {task: one.prepared for task, one in enumerate(shares)})
+    sink.decide(*shares)
     sink.commit(sink.task(0, 0, "a", "b", "c"))
     assert sink.seen() == ["a", "b", "c"]
 
 
 def test_what_timed_out_after_the_decision_is_written_again(sink):
     first, second = sink.task(0, 0, "a"), sink.task(0, 1, "b")
-    sink.ledger.decide(first.place, sink.topic, {0: first.prepared, 1: second.prepared})
-    sink.ledger.end([first.prepared], is_commit=True)
+    sink.decide(first, second)
+    sink.end(first)
     with Admin(bootstrap_servers=sink.servers) as admin:  # as the coordinator does when the time is up
         admin.fence_producers([second.prepared.transactional_id]).all()
     with pytest.raises(TransactionLost):
-        sink.ledger.end([second.prepared], is_commit=True)
+        sink.end(second)
     replayed = sink.task(0, 0, "a"), sink.task(0, 1, "b")
     assert [one.is_done_before for one in replayed] == [True, False]
     sink.commit(*replayed)
@@ -141,7 +150,7 @@ def test_tasks_that_failed_leave_nothing(sink):
 
 def test_what_was_decided_is_not_aborted(sink):
     shares = sink.task(0, 0, "a"), sink.task(0, 1, "b")
-    sink.ledger.decide(shares[0].place, sink.topic, {task: one.prepared for task, one in enumerate(shares)})
+    sink.decide(*shares)
     sink.abort(*shares)  # as Spark does when a commit fails
     sink.commit(sink.task(0, 0, "a"), sink.task(0, 1, "b"))
     assert sink.seen() == ["a", "b"]
@@ -163,13 +172,50 @@ def test_another_query_begins_its_numbers_anew(sink):
 
 
 def test_a_decision_of_many_tasks_is_kept_in_parts(sink):
-    place = TaskPlace(0, "0b0b0b0b-1c1c-2d2d-3e3e-4f4f4f4f4f4f", 3)
-    share = sink.task(0, 0, "a")
-    many = {task: share.prepared._replace(transactional_id=f"tx-{sink.topic}-{task}") for task in range(200)}
-    sink.ledger.decide(place, sink.topic, many)
-    assert sink.ledger.decision(place) == many
-    assert sink.ledger.decision(TaskPlace(0, place.query_id, 4)) == {}
-    sink.abort(share)
+    batch = MicroBatch("0b0b0b0b-1c1c-2d2d-3e3e-4f4f4f4f4f4f", 3)
+    with CommitLedger(sink.options) as ledger:
+        many = {task: PreparedTransaction(ledger.transactional_id(task), 123_456, 7, True) for task in range(200)}
+        ledger.decide(batch, sink.topic, many)
+        assert ledger.decision(batch) == many
+        assert ledger.decision(batch._replace(batch_id=4)) == {}
+        assert ledger.decision(batch._replace(query_id="another")) == {}
+
+
+def test_rows_that_moved_to_a_task_of_which_nothing_was_decided_are_not_written(sink):
+    shares = sink.task(0, 0, "a"), sink.task(0, 1, "b")
+    sink.decide(*shares)
+    moved = sink.task(0, 5, "a", "b")
+    assert moved.is_done_before
+    sink.commit(sink.task(0, 0), sink.task(0, 1), moved)
+    assert sink.seen() == ["a", "b"]
+
+
+def test_a_second_crash_within_the_replay_changes_nothing(sink):
+    shares = [sink.task(0, task, "abc"[task]) for task in range(3)]
+    sink.decide(*shares)
+    sink.end(shares[0])
+    with Admin(bootstrap_servers=sink.servers) as admin:
+        admin.fence_producers([one.prepared.transactional_id for one in shares[1:]]).all()
+    replayed = [sink.task(0, task, "abc"[task]) for task in range(3)]
+    assert [one.is_done_before for one in replayed] == [True, False, False]
+    sink.decide(*replayed[1:])
+    sink.end(replayed[1])
+    again = [sink.task(0, task, "abc"[task]) for task in range(3)]
+    assert all(one.is_done_before for one in again)
+    sink.commit(*again)
+    assert sink.seen() == ["a", "b", "c"]
+
+
+def test_a_task_that_fails_leaves_nothing_open(sink):
+    def send(producer, rows, begin) -> int:
+        send_rows(producer, sink.topic, rows, before_first=begin)
+        raise ValueError("a bad row")
+
+    rows = [pa.RecordBatch.from_pydict({"value": ["a"]})]
+    with pytest.raises(ValueError, match="a bad row"):
+        exactly_once.write_share(sink.options, 0, MicroBatch("query", 0), iter(rows), send)
+    with Admin(bootstrap_servers=sink.servers) as admin:
+        assert admin.describe_transaction(f"tx-{sink.topic}-0").state in ("CompleteAbort", "PrepareAbort")
 
 
 def test_a_write_that_is_no_stream_is_one_whole(broker):

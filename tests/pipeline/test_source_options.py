@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from headrace.client.types import TopicPartition
@@ -142,3 +145,8 @@ def test_a_pattern_has_to_be_one():
 def test_topics_have_to_be_said():
     with pytest.raises(BadOption, match="say which topics"):
         SourceOptions.parse(SERVERS, is_stream=False)
+
+
+def test_the_package_does_not_bring_spark():
+    code = "import sys, headrace.pipeline; assert not {'pyspark', 'pyarrow'} & sys.modules.keys()"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

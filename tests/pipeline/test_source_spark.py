@@ -6,25 +6,24 @@ import json
 
 import pytest
 
-from headrace import Admin, Broker, Producer, TopicPartition
+from headrace import Admin, Producer, TopicPartition
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
 START_MS = 1_700_000_000_000
 
 
 @pytest.fixture(scope="module")
-def broker():
-    with Broker() as running:
-        with Admin(bootstrap_servers=running.bootstrap_servers) as admin:
-            for topic in ("clicks", "copy", "exact", "written"):
-                admin.create_topic(topic, num_partitions=2)
-        with Producer(bootstrap_servers=running.bootstrap_servers) as producer:
-            for number in range(100):
-                producer.send(
-                    "clicks", b"v%d" % number, key=b"k%d" % (number % 5), partition=number % 2,
-                    timestamp_ms=START_MS + number, headers={"h": b"x"},
-                )  # fmt: skip
-        yield running
+def broker(kafka):
+    with Admin(bootstrap_servers=kafka.bootstrap_servers) as admin:
+        for topic in ("clicks", "copy", "exact", "written"):
+            admin.create_topic(topic, num_partitions=2)
+    with Producer(bootstrap_servers=kafka.bootstrap_servers) as producer:
+        for number in range(100):
+            producer.send(
+                "clicks", b"v%d" % number, key=b"k%d" % (number % 5), partition=number % 2,
+                timestamp_ms=START_MS + number, headers={"h": b"x"},
+            )  # fmt: skip
+    return kafka
 
 
 def read(spark, broker, topic="clicks", **options):

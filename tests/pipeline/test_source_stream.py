@@ -7,25 +7,20 @@ import pickle
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
-from headrace import Admin, Broker, Producer, TopicPartition
+from headrace import Admin, Producer, TopicPartition
 from headrace.pipeline.log_offsets import DataLost
 from headrace.pipeline.ranges import OffsetRange
+from headrace.pipeline.reader import COLUMNS
 from headrace.pipeline.source_options import SourceOptions
 from headrace.pipeline.stream_reader import StreamReader
 
 ALL = ReadAllAvailable()
 
 
-@pytest.fixture(scope="module")
-def running():
-    with Broker() as broker:
-        yield broker
-
-
 @pytest.fixture
-def log(running, request):
+def log(kafka, request):
     """A topic of its own with two partitions, of 30 and 10 records."""
-    log = Log(running.bootstrap_servers, f"t{abs(hash(request.node.name))}")
+    log = Log(kafka.bootstrap_servers, f"t{abs(hash(request.node.name))}")
     log.create()
     log.produce(0, 30)
     log.produce(1, 10)
@@ -50,7 +45,7 @@ class Log:
 
     def reader(self, now_s=lambda: 0.0, **options: str) -> StreamReader:
         given = {"kafka.bootstrap.servers": self.servers, "subscribe": self.topic, "startingoffsets": "earliest"}
-        return StreamReader(SourceOptions.parse({**given, **options}, is_stream=True), now_s=now_s)
+        return StreamReader(SourceOptions.parse({**given, **options}, is_stream=True), COLUMNS, now_s=now_s)
 
     def ranges(self, reader: StreamReader, start, end) -> list[OffsetRange]:
         return [one.wanted for one in reader.partitions(start, end)]
@@ -139,6 +134,7 @@ def test_a_topic_that_is_gone_or_made_anew_is_lost_data(log):
     with pytest.raises(DataLost, match="no topic"):
         strict.latestOffset(log.at(30, 10), ALL)
     assert lenient.latestOffset(log.at(30, 10), ALL) == log.at(30, 10)
+    assert log.ranges(lenient, log.at(30, 10), log.at(30, 10)) == []
     log.create()
     log.produce(0, 2)
     with pytest.raises(DataLost, match="ends at 2 now, but the stream has read it up to 30"):
@@ -147,6 +143,20 @@ def test_a_topic_that_is_gone_or_made_anew_is_lost_data(log):
     assert log.ranges(lenient, log.at(30, 10), log.at(2, 0)) == [OffsetRange(log.topic, 0, 0, 2)]
     strict.stop()
     lenient.stop()
+
+
+def test_other_topics_go_on_without_one_that_is_gone(log):
+    other = Log(log.servers, f"{log.topic}-other")
+    other.create(1)
+    reader = log.reader(subscribe=f"{log.topic},{other.topic}", failondataloss="false")
+    assert reader.latestOffset(log.at(30, 10) | other.at(0), ALL) == log.at(30, 10) | other.at(0)
+    with Admin(bootstrap_servers=log.servers) as admin:
+        admin.delete_topics([log.topic]).all()
+    other.produce(0, 3)
+    end = reader.latestOffset(log.at(30, 10) | other.at(0), ALL)
+    assert end == log.at(30, 10) | other.at(3)
+    assert log.ranges(reader, log.at(30, 10) | other.at(0), end) == [OffsetRange(other.topic, 0, 0, 3)]
+    reader.stop()
 
 
 def test_a_partition_that_vanishes_is_lost_data(log):
@@ -170,7 +180,7 @@ def test_progress_is_committed_to_a_group(log, caplog):
 
 def test_a_fresh_reader_can_be_pickled_for_its_tasks(log):
     reader = log.reader()
-    again = pickle.loads(pickle.dumps(StreamReader(reader._options)))
+    again = pickle.loads(pickle.dumps(StreamReader(reader._options, COLUMNS)))
     (first, _) = reader.partitions(log.at(0, 0), log.at(30, 10))
     assert sum(batch.num_rows for batch in again.read(first)) == 30
     reader.stop()

@@ -1,6 +1,6 @@
 """The algebra of partial results: a query's answer over all events, put together from answers over ranges of them.
 
-    partial(events of a range)   one row a key: the key columns k0, ..., and partial columns p0, ...    (by Spark)
+    partial(events of a range)   one row a key: the key columns _k0, ..., and partial columns _p0, ...  (by Spark)
     merge(partial tables)        the same columns, one row a key                                        (by Arrow)
     final(merged)                the query's output columns, row by row, and _hidden                    (by Arrow, or
                                                                       Spark where the query computes with its aggregates)
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
+_BITS = {pa.float64(): pa.int64(), pa.float32(): pa.int32()}
 _RULES = {"count": Rule.SUM, "sum": Rule.SUM, "min": Rule.MIN, "max": Rule.MAX}
 
 
@@ -62,20 +63,21 @@ class Algebra:
     :ivar schema: of partial tables: key columns, then partial columns.
     :ivar key_columns: those of ``schema`` that make up the key of a row; empty for one total over everything.
     :ivar final_schema: of what ``final`` gives: the output columns, ``_order_n`` if any, ``_hidden``.
-    :ivar exact_columns: decimals among the partial columns, which a table must keep to the last digit.
+    :ivar exact_columns: decimals among the partial columns, which a table must keep to the last digit
+        (``serving.tables.data_table``). Tables of partials have the ``stored_schema``.
     """
 
     def __init__(self, plan: AggregatePlan) -> None:
         self.plan = plan
-        self._parts = [_part(plan, function, f"p{number}") for number, function in enumerate(plan.functions)]
+        self._parts = [_part(plan, function, f"_p{number}") for number, function in enumerate(plan.functions)]
         self.key_columns = plan.key_columns
         aggregated = self._aggregated(plan.rows())
         self._partial_chain = chain(plan.catalyst.analyzed(aggregated))
-        self.schema: pa.Schema = _arrow_schema(aggregated.schema)
+        self.schema: pa.Schema = arrow_schema(aggregated.schema)
         self.exact_columns = tuple(field.name for field in self.schema if pa.types.is_decimal(field.type))
         self._values_schema = self._schema_of_values()
         outputs = plan.outputs(plan.catalyst.frame(plan.above[-1]))
-        self.final_schema: pa.Schema = _arrow_schema(outputs.schema)
+        self.final_schema: pa.Schema = arrow_schema(outputs.schema)
         self._plain_outputs = _plain_outputs(outputs)
 
     # ---------------------------------------------------------------------------------------------------- partial
@@ -95,6 +97,22 @@ class Algebra:
         if columns:
             return rows.groupBy(*keys).agg(*columns)
         return rows.select(*keys).distinct()
+
+    # ----------------------------------------------------------------------------------------------------- storing
+
+    @property
+    def stored_schema(self) -> pa.Schema:
+        """Of partial tables in a database: doubles are their bits, as integers, because SQLite has no NaN."""
+        return pa.schema([pa.field(field.name, _BITS.get(field.type, field.type)) for field in self.schema])
+
+    def stored(self, partial: pa.Table) -> pa.Table:
+        """A partial table as it is kept in a database; ``loaded`` is the way back."""
+        return pa.table([_viewed(column, _BITS.get(column.type)) for column in partial.columns], schema=self.stored_schema)
+
+    def loaded(self, stored: pa.Table) -> pa.Table:
+        columns = [stored.column(field.name) for field in self.schema]
+        kinds = [field.type if field.type in _BITS else None for field in self.schema]
+        return pa.table([_viewed(*each) for each in zip(columns, kinds, strict=True)], schema=self.schema)
 
     # ------------------------------------------------------------------------------------------------ merge, final
 
@@ -139,7 +157,7 @@ class Algebra:
 
         keys = [self.schema.field(name) for name in self.key_columns]
         types = StructType([StructField(part.function.column, part.function.type) for part in self._parts])
-        return pa.schema([*keys, *_arrow_schema(types)])
+        return pa.schema([*keys, *arrow_schema(types)])
 
     def _value(self, part: _Part, merged: pa.Table) -> pa.ChunkedArray:
         function, (name, *_) = part.function, part.columns
@@ -244,8 +262,13 @@ def _averages(sums: pa.ChunkedArray, counts: pa.ChunkedArray, type_: pa.DataType
     return pa.chunked_array([averages], type_)
 
 
+def _viewed(column: pa.ChunkedArray, kind_: pa.DataType | None) -> pa.ChunkedArray:
+    """The same bits, as another type."""
+    return column if kind_ is None else pa.chunked_array([chunk.view(kind_) for chunk in column.chunks], kind_)
+
+
 def _plain_outputs(outputs: DataFrame) -> list[str | None] | None:
-    """For each output the column k or f that it is (nothing for a _hidden that is always false).
+    """For each output the column _k or _f that it is (nothing for a _hidden that is always false).
 
     Nothing at all if any of them is computed: then Spark has to. Its optimizer has put all projections into one.
     """
@@ -263,8 +286,9 @@ def _plain_outputs(outputs: DataFrame) -> list[str | None] | None:
     return found
 
 
-def _arrow_schema(schema: StructType) -> pa.Schema:
-    from pyspark.sql.pandas.types import to_arrow_schema
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Spark's columns in Arrow, times in UTC."""
+    from pyspark.sql.pandas.types import toarrow_schema
 
     # Everything may be NULL: a table of the serving database does not know better.
-    return pa.schema([pa.field(field.name, field.type) for field in to_arrow_schema(schema, timezone="UTC")])
+    return pa.schema([pa.field(field.name, field.type) for field in toarrow_schema(schema, timezone="UTC")])

@@ -124,10 +124,22 @@ class Catalyst:
         build = self._jvm.org.apache.spark.sql.catalyst.expressions.Alias
         return build(expression, like.name(), like.exprId(), nothing, none, nothing)
 
+    def null_if(self, condition: Java, expression: Java) -> Java:
+        """The expression, not computed and NULL where the condition holds."""
+        expressions = self._jvm.org.apache.spark.sql.catalyst.expressions
+        return expressions.If(condition, expressions.Literal(None, expression.dataType()), expression)
+
     def hyper_log_log(self, function: Java) -> Java:
         """What computes the estimates of an approx_count_distinct."""
         helpers = self._jvm.org.apache.spark.sql.catalyst.util
         return helpers.HyperLogLogPlusPlusHelper(function.relativeSD())
+
+    def check_stream(self, frame: DataFrame, output_mode: str) -> None:
+        """Raises Spark's error if a query cannot run as a stream in that output mode."""
+        modes = self._jvm.org.apache.spark.sql.streaming.OutputMode
+        mode = {"append": modes.Append, "update": modes.Update, "complete": modes.Complete}[output_mode]()
+        checker = self._jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+        checker.checkForStreaming(frame._jdf.queryExecution().analyzed(), mode)
 
     def rewrite(self, expression: Java, replace: Callable[[Java], Java | None]) -> Java:
         """The expression with parts replaced, outermost first; what ``replace`` has nothing for stays."""

@@ -70,10 +70,10 @@ class LogOffsets:
 
     # -- what there is
 
-    def partitions(self) -> list[TopicPartition]:
+    def partitions(self, *, skip_missing: bool = False) -> list[TopicPartition]:
         """All that the options speak of, sorted.
 
-        :raises UnknownTopic: if a topic that they name is not there.
+        :raises UnknownTopic: if a topic or partition that they name is not there, and that is not to be passed over.
         """
         found = self._ask(lambda consumer: consumer.list_topics())
         options = self._options
@@ -83,12 +83,16 @@ class LogOffsets:
             pattern = re.compile(options.pattern)
             names = {one for one, info in there.items() if pattern.fullmatch(one) and not info.is_internal}
         for name in sorted(names - there.keys()):
-            raise UnknownTopic(message=f"there is no topic {name!r} at {options.client['bootstrap.servers']}")
-        known = {TopicPartition(name, one.partition) for name in names for one in there[name].partitions}
+            if not skip_missing:
+                raise UnknownTopic(message=f"there is no topic {name!r} at {options.client['bootstrap.servers']}")
+        known = {
+            TopicPartition(name, one.partition) for name in names & there.keys() for one in there[name].partitions
+        }
         wanted = set(options.partitions) or known
         for place in sorted(wanted - known):
-            raise UnknownTopic(message=f"there is no partition {place}: {place.topic} has fewer")
-        return sorted(wanted)
+            if not skip_missing:
+                raise UnknownTopic(message=f"there is no partition {place}: {place.topic} has fewer")
+        return sorted(wanted & known)
 
     def earliest(self, places: Iterable[TopicPartition]) -> Offsets:
         return self._at(places, lambda consumer, wanted: consumer.beginning_offsets(*wanted))

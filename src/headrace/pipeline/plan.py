@@ -7,10 +7,10 @@ A query qualifies (runs as a Lambda view) if its plan is one chain:
     Project, Filter, Generate, Expand         below     row by row over the events
     a relation                                          the events
 
-``analyze`` cuts it there. Columns get names that do not depend on the query: ``k0, k1, ...`` are the keys (a struct,
-such as a time window, gives one column a field: ``k0_start``, ``k0_end``) and ``f0, f1, ...`` the values of the
+``analyze`` cuts it there. Columns get names that do not depend on the query: ``_k0, _k1, ...`` are the keys (a struct,
+such as a time window, gives one column a field: ``_k0_start``, ``_k0_end``) and ``_f0, _f1, ...`` the values of the
 functions. ``AggregatePlan.rows`` runs the lower part over any frame of events; ``AggregatePlan.outputs`` runs the upper
-part over any frame with the columns k and f.
+part over any frame with the columns _k and _f.
 
 HAVING does not drop rows here: a group that was shown and no longer qualifies must be hidden where it was. So
 ``outputs`` has all groups, with the column ``_hidden``. The columns ``_order_0, ...`` are what to sort by, where that
@@ -100,7 +100,7 @@ class Key:
 class Function:
     """An aggregate function of the query.
 
-    :param column: ``f0``, ...; what its value is called.
+    :param column: ``_f0``, ...; what its value is called.
     :param how: how it is combined, one of the values of ``FUNCTIONS``.
     :param expression: the whole of it in Catalyst, with its FILTER.
     """
@@ -159,7 +159,7 @@ class AggregatePlan:
         return self.catalyst.frame(self.catalyst.replace_leaf(self.below, events))
 
     def outputs(self, values: DataFrame) -> DataFrame:
-        """The query's output columns, ``_order_n`` and ``_hidden``, from columns k and f; other columns are dropped."""
+        """The query's output columns, ``_order_n`` and ``_hidden``, from columns _k and _f; other columns are dropped."""
         return self.catalyst.frame(self.catalyst.replace_leaf(self.above, values))
 
     def key_expressions(self) -> list[Column]:
@@ -262,18 +262,28 @@ def _grouping(aggregate: Java) -> tuple[tuple[Key, ...], list[Java]]:
 
 
 def _key(number: int, expression: Java) -> Key:
-    from pyspark.sql.types import ArrayType, MapType, StringType, StructType, VariantType
+    from pyspark.sql.types import StructType
 
-    name, type_ = f"k{number}", data_type(expression)
-    if isinstance(type_, StructType):
-        if any(isinstance(field.dataType, (StructType, ArrayType, MapType)) for field in type_):
-            raise NotCombinable(f"it groups by {expression.sql()}, a struct with nested fields")
-        return Key(tuple(f"{name}_{field.name}" for field in type_), tuple(type_.names), expression)
-    if isinstance(type_, (ArrayType, MapType, VariantType)):
-        raise NotCombinable(f"it groups by {expression.sql()}, which is of type {type_.simpleString()}")
-    if isinstance(type_, StringType) and type_.collation != "UTF8_BINARY":
-        raise NotCombinable(f"it groups by {expression.sql()}, a text with the collation {type_.collation}")
-    return Key((name,), (), expression)
+    name, type_ = f"_k{number}", data_type(expression)
+    what = f"it groups by {expression.sql()},"
+    if not isinstance(type_, StructType):
+        _check_type(type_, what)
+        return Key((name,), (), expression)
+    for field in type_:
+        _check_type(field.dataType, f"{what} with the field {field.name}")
+    return Key(tuple(f"{name}_{field.name}" for field in type_), tuple(type_.names), expression)
+
+
+def _check_type(type_: DataType, what: str) -> None:
+    """Only what comes back from a database as it went in, and is compared there and here as in Spark."""
+    from pyspark.sql import types
+
+    if isinstance(type_, types.StringType) and type_.collation != "UTF8_BINARY":
+        raise NotCombinable(f"{what} a text with the collation {type_.collation}")
+    known = (types.StringType, types.BinaryType, types.BooleanType, types.NumericType, types.DateType,
+             types.TimestampType, types.TimestampNTZType, types.NullType)  # fmt: skip
+    if not isinstance(type_, known):
+        raise NotCombinable(f"{what} of the type {type_.simpleString()}")
 
 
 def _functions(catalyst: Catalyst, outputs: Sequence[Java]) -> tuple[Function, ...]:
@@ -297,7 +307,7 @@ def _function(number: int, expression: Java) -> Function:
         raise NotCombinable(f"{function.sql()} has another value each time that it is asked")
     condition = expression.filter()
     made = Function(
-        column=f"f{number}",
+        column=f"_f{number}",
         how=how,
         type=data_type(expression),
         arguments=tuple(children(function)),
@@ -309,18 +319,9 @@ def _function(number: int, expression: Java) -> Function:
 
 
 def _check_types(function: Function, name: str) -> None:
-    from pyspark.sql.types import (
-        ArrayType, DayTimeIntervalType, MapType, StringType, StructType, VariantType, YearMonthIntervalType,
-    )  # fmt: skip
-
-    compared = {"min": function.arguments[:1], "max": function.arguments[:1],
-                "min_by": function.arguments[1:], "max_by": function.arguments[1:],
-                "sum": function.arguments[:1], "avg": function.arguments[:1]}.get(function.how, ())  # fmt: skip
-    unfit = (ArrayType, MapType, StructType, VariantType, DayTimeIntervalType, YearMonthIntervalType)
-    for argument in compared:
-        type_ = data_type(argument)
-        if isinstance(type_, unfit) or (isinstance(type_, StringType) and type_.collation != "UTF8_BINARY"):
-            raise NotCombinable(f"{name}() of the type {type_.simpleString()} is not supported here")
+    if function.how not in ("count", "approx_count_distinct"):
+        for argument in function.arguments:
+            _check_type(data_type(argument), f"{name}() is asked for {argument.sql()},")
 
 
 def _widen(catalyst: Catalyst, chain: tuple[Java, ...]) -> tuple[Java, ...]:

@@ -1,8 +1,9 @@
-"""The part of a query above its Aggregate, rebuilt to run over finished groups: columns k and f in, output columns out.
+"""The part of a query above its Aggregate, rebuilt to run over finished groups: columns _k and _f in, output columns out.
 
-The Aggregate becomes a projection: each function in its output is replaced by the column f that holds its value, each
-grouping expression by its column k. Projections above keep their expressions and pass on what was added; a Filter
-becomes a column, ``_hidden``; Sort and Limit are taken off and described.
+The Aggregate becomes a projection: each function in its output is replaced by the column _f that holds its value, each
+grouping expression by its column _k. Projections above keep their expressions and pass on what was added; a Filter
+becomes a column, ``_hidden``; Sort and Limit are taken off and described. Nothing is computed for rows that are hidden
+already: the query may have hidden them because it cannot be (a division by zero).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Above(NamedTuple):
-    #: One projection over another, the topmost first; the last is a relation with the columns k and f.
+    #: One projection over another, the topmost first; the last is a relation with the columns _k and _f.
     chain: tuple[Java, ...]
     order: tuple[SortBy, ...]
     limit: int | None
@@ -50,7 +51,7 @@ class _Builder:
         self._leaf = self._values_leaf()
         self._by_name = {str(each.name()): each for each in items(self._leaf.output())}
         self._chain: list[Java] = [self._leaf]
-        self._hidden: list[Java] = []
+        self._hidden: Java | None = None
         self._orders: list[tuple[Java, Java]] = []  # the attribute that carries it, and the SortOrder
         self._limit: int | None = None
 
@@ -64,7 +65,7 @@ class _Builder:
         return Above(tuple(reversed(self._chain)), order, self._limit)
 
     def _values_leaf(self) -> Java:
-        """An empty relation with the columns k and f."""
+        """An empty relation with the columns _k and _f."""
         from pyspark.sql.types import StructField, StructType
 
         fields = [StructField(function.column, function.type) for function in self._functions]
@@ -108,20 +109,29 @@ class _Builder:
     # ------------------------------------------------------------------------------------------- what is above
 
     def _carried(self) -> list[Java]:
-        return [*self._hidden, *(attribute for attribute, _ in self._orders)]
+        hidden = [] if self._hidden is None else [self._hidden]
+        return [*hidden, *(attribute for attribute, _ in self._orders)]
 
     def _project(self, node: Java) -> None:
         known = {expression_id(each) for each in items(node.output())}
         more = [each for each in self._carried() if expression_id(each) not in known]
-        self._push(self._catalyst.project([*items(node.projectList()), *more], self._chain[-1]))
+        outputs = [self._unless_hidden(each) for each in items(node.projectList())]
+        self._push(self._catalyst.project([*outputs, *more], self._chain[-1]))
+
+    def _unless_hidden(self, output: Java) -> Java:
+        if self._hidden is None or kind(output) != "Alias" or kind(output.child()) == "AttributeReference":
+            return output
+        return self._catalyst.with_children(output, [self._catalyst.null_if(self._hidden, output.child())])
 
     def _filter(self, node: Java) -> None:
         if self._limit is not None:
             raise NotCombinable("it filters what a LIMIT has left")
         from pyspark.sql import functions as F  # noqa: N812
 
-        condition = self._catalyst.column(node.condition())
-        self._hidden.append(self._added(~F.coalesce(condition, F.lit(False)), f"{HIDDEN}_{len(self._hidden)}"))
+        hides = ~F.coalesce(self._catalyst.column(node.condition()), F.lit(False))
+        if self._hidden is not None:
+            hides = F.when(self._catalyst.column(self._hidden), F.lit(True)).otherwise(hides)
+        self._hidden = self._added(hides, HIDDEN)
 
     def _added(self, column: Column, name: str) -> Java:
         """One more column, beside those that there are; its attribute."""
@@ -138,6 +148,8 @@ class _Builder:
             if kind(expression) == "AttributeReference":
                 self._orders.append((expression, each))
             else:
+                if self._hidden is not None:
+                    expression = self._catalyst.null_if(self._hidden, expression)
                 column = self._catalyst.column(expression)
                 self._orders.append((self._added(column, f"{ORDER}{number}"), each))
 
@@ -164,9 +176,7 @@ class _Builder:
                 more.append(self._catalyst.column(attribute).alias(name))
             nulls_first = kind(each.nullOrdering()) == "NullsFirst"
             order.append(SortBy(name, kind(each.direction()) == "Descending", nulls_first))
-        hidden = F.lit(False)
-        for each in self._hidden:
-            hidden = hidden | self._catalyst.column(each)
+        hidden = F.lit(False) if self._hidden is None else self._catalyst.column(self._hidden)
         outputs = [self._catalyst.column(each) for each in self._top]
         self._push(self._catalyst.select(self._chain[-1], [*outputs, *more, hidden.alias(HIDDEN)]))
         return tuple(order)

@@ -22,7 +22,8 @@ from pyspark.sql.types import StructType
 from headrace.client.arrow import BlockingArrowDelivery
 from headrace.client.sync_producer import Producer
 from headrace.pipeline import exactly_once
-from headrace.pipeline.exactly_once import Share, TaskPlace
+from headrace.pipeline.commit_ledger import MicroBatch
+from headrace.pipeline.exactly_once import Share
 from headrace.pipeline.sink_options import SinkOptions
 from headrace.pipeline.source_options import BadOption
 
@@ -55,21 +56,21 @@ class _Sink:
             raise BadOption("a log is not overwritten: use mode append")
         return cls(SinkOptions.parse(options, schema))
 
-    def _write(self, batches: Iterator[pa.RecordBatch], place: TaskPlace) -> Written:
+    def _write(self, rows: Iterator[pa.RecordBatch], task: int, batch: MicroBatch | None) -> Written:
+        topic = self._options.topic
         if self._options.transactional_id_prefix is None:
             with Producer(config=self._options.client) as producer:
-                return Written(send_rows(producer, self._options.topic, batches))
-        row_count, share = exactly_once.write_share(
-            self._options,
-            place,
-            lambda producer, begin: send_rows(producer, self._options.topic, batches, before_first=begin),
-        )
-        return Written(row_count, share)
+                return Written(send_rows(producer, topic, rows))
+
+        def send(producer: Producer, its_rows: Iterator[pa.RecordBatch], begin: Callable[[str], object]) -> int:
+            return send_rows(producer, topic, its_rows, before_first=begin)
+
+        return Written(*exactly_once.write_share(self._options, task, batch, rows, send))
 
 
 class BatchSink(_Sink, DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        return self._write(iterator, TaskPlace(_task().partitionId()))
+        return self._write(iterator, _task().partitionId(), None)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         exactly_once.commit(self._options, _shares(messages))
@@ -83,7 +84,8 @@ class StreamSink(_Sink, DataSourceStreamArrowWriter):
         task = _task()
         batch_id, query_id = task.getLocalProperty(_BATCH_ID), task.getLocalProperty(_QUERY_ID)
         assert batch_id is not None, "a micro-batch has a number"
-        return self._write(iterator, TaskPlace(task.partitionId(), query_id, int(batch_id)))
+        assert query_id is not None, "and belongs to a query"
+        return self._write(iterator, task.partitionId(), MicroBatch(query_id, int(batch_id)))
 
     # The tasks tell the number of their batch themselves, as they have to know it before.
 

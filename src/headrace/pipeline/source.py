@@ -13,11 +13,15 @@ lists the options of reading, ``sink_options.py`` those of writing.
 
 Spark makes a :class:`HeadraceSource` of a query's options in Python processes of its own: one that plans, one that
 keeps a stream going, and those of the tasks. What they have in common travels pickled, so the objects here hold options
-and numbers, and open clients when they need them.
+and numbers, and open clients when they need them; and as each process imports this file first, it imports clients and
+Arrow only where they are used.
 
 Filters come to a reader only if ``spark.sql.python.filterPushdown.enabled`` is true, which :func:`register` sees to.
 Where it is not, Spark refuses a reader that could take them; hence there are two, and the process that was started for
 pushing filters down is known by its module.
+
+Spark does not say which columns a query uses: all come from Python to the JVM. A query that wants it faster names those
+that it needs, ``.schema("value BINARY")``.
 """
 
 from __future__ import annotations
@@ -38,13 +42,13 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from headrace.pipeline.log_offsets import LogOffsets
 from headrace.pipeline.ranges import Bounds, OffsetRange, split
 from headrace.pipeline.source_options import BadOption, SourceOptions
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]
 
+    from headrace.pipeline.log_offsets import LogOffsets
     from headrace.pipeline.sink import BatchSink, StreamSink
     from headrace.pipeline.stream_reader import StreamReader
 
@@ -60,18 +64,27 @@ class HeadraceSource(DataSource):
         return spark_schema(include_headers=str(self.options.get("includeHeaders", "false")).lower() == "true")
 
     def reader(self, schema: StructType) -> LogReader:
-        options = self._source_options(schema, is_stream=False)
-        return FilteredLogReader(options) if _PUSHING in sys.modules else LogReader(options)
+        options, columns = SourceOptions.parse(self.options, is_stream=False), self._columns(schema)
+        return FilteredLogReader(options, columns) if _PUSHING in sys.modules else LogReader(options, columns)
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802  Spark's name
         from headrace.pipeline.stream_reader import StreamReader
 
-        return StreamReader(self._source_options(schema, is_stream=True))
+        return StreamReader(SourceOptions.parse(self.options, is_stream=True), self._columns(schema))
 
-    def _source_options(self, schema: StructType, *, is_stream: bool) -> SourceOptions:
-        if schema.simpleString() != self.schema().simpleString():
-            raise BadOption(f"the columns of a topic are always {self.schema().simpleString()}; leave .schema() out")
-        return SourceOptions.parse(self.options, is_stream=is_stream)
+    def _columns(self, schema: StructType) -> tuple[str, ...]:
+        """
+        :raises BadOption: if ``.schema()`` was given, and names what a topic has not.
+        """
+        known = spark_schema(include_headers=True)
+        types = {one.name: one.dataType.simpleString() for one in known.fields}
+        for one in schema.fields:
+            if types.get(one.name) != one.dataType.simpleString():
+                raise BadOption(
+                    f"a topic has no column {one.name} {one.dataType.simpleString()}; .schema() may name some of "
+                    f"{known.simpleString()}"
+                )
+        return tuple(schema.fieldNames())
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchSink:
         from headrace.pipeline.sink import BatchSink
@@ -114,11 +127,14 @@ class RangePartition(InputPartition):
 class LogReader(DataSourceReader):
     """Of ``spark.read``: plans in the driver's process, reads in those of the tasks."""
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
         self._options = options
+        self._columns = columns
         self._bounds = Bounds()
 
     def partitions(self) -> list[InputPartition]:
+        from headrace.pipeline.log_offsets import LogOffsets
+
         log = LogOffsets(self._options)
         try:
             ranges = plan_batch(log, self._options, self._bounds)
@@ -136,7 +152,7 @@ class LogReader(DataSourceReader):
 
         # Where nothing is to be read, Spark makes up a partition.
         if isinstance(partition, RangePartition):
-            yield from read_range(self._options, partition.wanted, self._bounds)
+            yield from read_range(self._options, partition.wanted, self._bounds, self._columns)
 
 
 class FilteredLogReader(LogReader):

@@ -72,8 +72,11 @@ def from_stream_offset(offset: Mapping[str, Mapping[str, int]]) -> Offsets:
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """:param now_s: seconds that only go forward."""
 
-    def __init__(self, options: SourceOptions, *, now_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, options: SourceOptions, columns: tuple[str, ...], *, now_s: Callable[[], float] = time.monotonic
+    ) -> None:
         self._options = options
+        self._columns = columns
         self._now_s = now_s
         self._log = LogOffsets(options)
         #: Where a query with the trigger availableNow ends.
@@ -97,7 +100,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._target = self._log.latest(self._log.partitions())
+        is_lenient = not self._options.fail_on_data_loss
+        self._target = self._log.latest(self._log.partitions(skip_missing=is_lenient))
 
     def latestOffset(self, start: StreamOffset, limit: ReadLimit) -> StreamOffset:  # noqa: N802
         self._tell_group(start)
@@ -125,11 +129,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _ends(self, starts: Offsets) -> Offsets:
         try:
-            places = self._log.partitions()
+            return self._log.latest(self._log.partitions())
         except UnknownTopic as error:
             self._log.lost(f"{error}, but the stream has read of it")
-            return starts
-        return self._log.latest(places)
+        # What is gone stays where it was, so that it is noticed if it comes back shorter.
+        return starts | self._log.latest(self._log.partitions(skip_missing=True))
 
     def _begins(self, starts: Offsets, ends: Offsets) -> Offsets:
         """Where each partition goes on: where the stream is; new ones, and those made anew, at their start."""
@@ -160,12 +164,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if starts == ends:
             return []
         begins = self._begins(starts, ends)
-        firsts = self._log.earliest(ends)
+        to_read = {place: end for place, end in sorted(ends.items()) if begins[place] < end}
+        firsts = self._log.earliest(to_read)
         ranges = []
-        for place, end in sorted(ends.items()):
+        for place, end in to_read.items():
             if place not in starts and begins[place] > 0:
                 self._log.lost(f"{place} is new and begins at {begins[place]} already")
-            elif begins[place] < firsts[place] and begins[place] < end:
+            elif begins[place] < firsts[place]:
                 self._log.lost(f"{place} begins at {firsts[place]} now, but the stream is at {begins[place]}")
             ranges.append(OffsetRange(*place, max(begins[place], firsts[place]), end))
         return ranges
@@ -174,7 +179,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         from headrace.pipeline.reader import read_range
 
         assert isinstance(partition, RangePartition)
-        yield from read_range(self._options, partition.wanted)
+        yield from read_range(self._options, partition.wanted, columns=self._columns)
 
     # -- the end
 
