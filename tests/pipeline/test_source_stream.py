@@ -82,6 +82,7 @@ def test_a_micro_batch_waits_for_enough_but_not_forever(log):
     reader = log.reader(lambda: now_s, minoffsetspertrigger="15", maxtriggerdelay="60s")
     limit = reader.getDefaultReadLimit()
     assert limit == ReadMinRows(15)
+    assert reader.latestOffset(log.at(29, 10), limit) == log.at(30, 10)  # the first does not wait
     assert reader.latestOffset(log.at(20, 6), limit) == log.at(20, 6)
     assert reader.latestOffset(log.at(20, 5), limit) == log.at(30, 10)
     now_s += 59
@@ -141,6 +142,23 @@ def test_a_topic_that_is_gone_or_made_anew_is_lost_data(log):
         strict.latestOffset(log.at(30, 10), ALL)
     assert lenient.latestOffset(log.at(30, 10), ALL) == log.at(2, 0)
     assert log.ranges(lenient, log.at(30, 10), log.at(2, 0)) == [OffsetRange(log.topic, 0, 0, 2)]
+    strict.stop()
+    lenient.stop()
+
+
+def test_a_topic_made_anew_is_known_by_its_id(log, caplog):
+    strict, lenient = log.reader(), log.reader(failondataloss="false")
+    for reader in (strict, lenient):
+        assert reader.latestOffset(log.at(0, 0), ALL) == log.at(30, 10)
+    with Admin(bootstrap_servers=log.servers) as admin:
+        admin.delete_topics([log.topic]).all()
+    log.create()
+    log.produce(0, 40)
+    log.produce(1, 40)
+    with pytest.raises(DataLost, match="was deleted and made anew"):
+        strict.latestOffset(log.at(30, 10), ALL)
+    assert lenient.latestOffset(log.at(30, 10), ALL) == log.at(40, 40)
+    assert "was deleted and made anew" in caplog.text
     strict.stop()
     lenient.stop()
 

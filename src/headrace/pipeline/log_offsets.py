@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from logging import getLogger
 from typing import TypeVar
+from uuid import UUID
 
 from headrace.client.errors import BrokerError, BrokerUnreachable, HeadraceError, KafkaTimeout, UnknownTopic
 from headrace.client.sync_consumer import Consumer
@@ -59,6 +60,7 @@ class LogOffsets:
         self._options = options
         self._sleep = sleep
         self._consumer: Consumer | None = None
+        self._topic_ids: dict[str, UUID | None] = {}
 
     def close(self) -> None:
         if self._consumer is not None:
@@ -74,6 +76,7 @@ class LogOffsets:
         """All that the options speak of, sorted.
 
         :raises UnknownTopic: if a topic or partition that they name is not there, and that is not to be passed over.
+        :raises DataLost: if a topic is not the one that it was when we asked before.
         """
         found = self._ask(lambda consumer: consumer.list_topics())
         options = self._options
@@ -85,6 +88,7 @@ class LogOffsets:
         for name in sorted(names - there.keys()):
             if not skip_missing:
                 raise UnknownTopic(message=f"there is no topic {name!r} at {options.client['bootstrap.servers']}")
+        self._compare_ids({name: there[name].id for name in sorted(names & there.keys())})
         known = {
             TopicPartition(name, one.partition) for name in names & there.keys() for one in there[name].partitions
         }
@@ -93,6 +97,12 @@ class LogOffsets:
             if not skip_missing:
                 raise UnknownTopic(message=f"there is no partition {place}: {place.topic} has fewer")
         return sorted(wanted & known)
+
+    def _compare_ids(self, topic_ids: Mapping[str, UUID | None]) -> None:
+        for name, topic_id in topic_ids.items():
+            if self._topic_ids.get(name, topic_id) != topic_id:
+                self.lost(f"the topic {name!r} was deleted and made anew")
+        self._topic_ids.update(topic_ids)
 
     def earliest(self, places: Iterable[TopicPartition]) -> Offsets:
         return self._at(places, lambda consumer, wanted: consumer.beginning_offsets(*wanted))

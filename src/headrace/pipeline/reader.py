@@ -150,7 +150,8 @@ class RangeReader:
     ) -> dict[TopicPartition, int]:
         left = {place: at for place, at in reached.items() if at < wanted[place].end}
         done = reached.keys() - left.keys()
-        self._positions |= {place: reached[place] for place in done}
+        # Not what was reached: where data is lost, that is only said to be.
+        self._positions |= {place: self._consumer.position(place) for place in done}
         if left and done:
             self._consumer.pause(*done)
         return left

@@ -9,12 +9,14 @@ checkpoint and shows in the progress of a query. Spark asks in turn, in one proc
     commit(end)                  when a micro-batch is done for good
 
 ``maxOffsetsPerTrigger`` is shared among partitions in proportion to what they have waiting. ``minOffsetsPerTrigger``
-holds a micro-batch back until there is enough, or the last one is ``maxTriggerDelay`` ago. With the trigger
-``availableNow`` the ends are taken once, and the minimum does not count.
+holds a micro-batch back until there is enough, or the last one is ``maxTriggerDelay`` ago; the first is not held back.
+With the trigger ``availableNow`` the ends are taken once, and the minimum does not count.
 
 A partition that appears is read from its first offset. One that vanishes, one whose log begins behind where the stream
 is, or one that ends before it (the topic was deleted and made anew) is lost data: an error, or with
-``failOnDataLoss=false`` a warning. In the last case the stream goes on at the start of the new log.
+``failOnDataLoss=false`` a warning. In the last case the stream goes on at the start of the new log. A topic that was
+made anew and is longer than the old one already is known by its id, as long as the query runs; the checkpoint has no
+ids.
 
 ``commitGroup`` names a consumer group that is told the end of each micro-batch that is done, so that every tool sees
 how far the query is behind. The group is written to, never read: what counts is the checkpoint. Spark commits a
@@ -24,6 +26,7 @@ group is told then, and stands where the query does even while nothing comes.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from logging import getLogger
@@ -81,7 +84,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._log = LogOffsets(options)
         #: Where a query with the trigger availableNow ends.
         self._target: Offsets | None = None
-        self._triggered_s = now_s()
+        self._triggered_s = -math.inf
         self._newest: Offsets | None = None
         self._admin: Admin | None = None
         self._told: StreamOffset | None = None
