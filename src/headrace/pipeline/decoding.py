@@ -1,0 +1,261 @@
+"""From records to events: bytes become typed columns, and what does not decode is marked, never lost.
+
+    raw        key, value, topic, partition, offset, timestamp (``source``)
+    decoded    the columns of the schema, _topic, _partition, _offset, _timestamp, _key, and _value, _error
+    events     the rows without an _error; no _value, no _error           (``good_rows``)
+    bad        the others: where they stood, their bytes and why          (``bad_rows``)
+
+``_error`` is NULL or the reason. A column that the schema says is NOT NULL must be there; everything else follows
+Spark's readers of JSON and CSV. A record without a value (a tombstone) is bad for all formats but ``raw`` and
+``python``, which may make something of it.
+
+A Python function gets the value, or key and value if it takes two arguments, and gives a mapping by column name or the
+values in order. Whatever it raises makes that row bad, as does a value that is not of its column's type: one record
+must not stop a view.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import sys
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from headrace.pipeline.avro_columns import avro_columns, avro_reader
+from headrace.pipeline.definition import Decode, Source
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
+
+ERROR, VALUE, HEADERS = "_error", "_value", "_headers"
+#: What an event has besides its own columns, and where that comes from.
+PLACE = {"_topic": "topic", "_partition": "partition", "_offset": "offset", "_timestamp": "timestamp", "_key": "key"}
+_PLACE_DDL = "_topic STRING, _partition INT, _offset BIGINT, _timestamp TIMESTAMP, _key BINARY"
+_CORRUPT = "_headrace_corrupt"
+_MAX_REASON = 300
+
+
+class UnsuitableDecode(ValueError):
+    """A [decode] that cannot work, whatever the records are."""
+
+
+def columns_of(decode: Decode) -> StructType:
+    """The columns that a record gives.
+
+    :raises UnsuitableDecode: if the schema is none. Needs a Spark session that is active.
+    """
+    from pyspark.errors import PySparkException
+    from pyspark.sql.types import StructType
+
+    if decode.format == "raw":
+        return StructType.fromDDL("value BINARY")
+    try:
+        columns = avro_columns(decode.schema) if decode.format == "avro" else StructType.fromDDL(decode.schema)
+    except (PySparkException, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise UnsuitableDecode(f"decode.schema cannot be read: {reason}") from error
+    if not isinstance(columns, StructType):
+        raise UnsuitableDecode("decode.schema must be columns, 'user STRING, ms BIGINT'")
+    taken = [name for name in columns.names if name.lower() in {*PLACE, ERROR, VALUE, HEADERS, _CORRUPT}]
+    if taken:
+        raise UnsuitableDecode(f"decode.schema: {taken[0]} is a name that every event has already")
+    lowered = [name.lower() for name in columns.names]
+    twice = [name for name in columns.names if lowered.count(name.lower()) > 1]
+    if twice:
+        raise UnsuitableDecode(f"decode.schema has {twice[0]} twice")
+    return columns
+
+
+def event_schema(decode: Decode) -> StructType:
+    """The columns that a query sees."""
+    from pyspark.sql.types import StructField, StructType
+
+    columns = [StructField(field.name, field.dataType) for field in columns_of(decode)]
+    return StructType([*columns, *StructType.fromDDL(_PLACE_DDL).fields])
+
+
+def decode_frame(decode: Decode, raw: DataFrame) -> DataFrame:
+    """All rows, with ``_error`` where one is bad. Works for batches and streams."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    columns = columns_of(decode)
+    make = {"json": _text_columns, "csv": _text_columns, "raw": _raw_columns,
+            "avro": _python_columns, "python": _python_columns}[decode.format]  # fmt: skip
+    parsed, error = make(decode, columns)
+    place = [F.col(source).alias(name) for name, source in PLACE.items()]
+    headers = [F.col("headers").alias(HEADERS)] if "headers" in raw.columns else []
+    # Two steps, so that what is parsed is parsed once and looked at twice.
+    step = raw.select(parsed.alias("_parsed"), *place, *headers, F.col("value").alias(VALUE))
+    fields = [F.col("_parsed").getField(field.name).alias(field.name) for field in columns]
+    return step.select(*fields, *PLACE, *(HEADERS for _ in headers), VALUE, error.alias(ERROR))
+
+
+def good_rows(decoded: DataFrame) -> DataFrame:
+    """The events, as a query sees them."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return decoded.where(F.col(ERROR).isNull()).drop(ERROR, VALUE, HEADERS)
+
+
+def bad_rows(decoded: DataFrame) -> DataFrame:
+    """Where the others stood, what they were and why they are bad."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    headers = [HEADERS] if HEADERS in decoded.columns else []
+    return decoded.where(F.col(ERROR).isNotNull()).select(*PLACE, *headers, VALUE, ERROR)
+
+
+# ------------------------------------------------------------------------------------------------ raw, JSON and CSV
+
+
+def _raw_columns(_decode: Decode, _columns: StructType) -> tuple[Column, Column]:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return F.struct(F.col("value").alias("value")), F.lit(None).cast("string")
+
+
+def _text_columns(decode: Decode, columns: StructType) -> tuple[Column, Column]:
+    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    nullable = [StructField(field.name, field.dataType) for field in columns]
+    wanted = StructType([*nullable, StructField(_CORRUPT, StringType())])
+    options = {**decode.options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    text = F.col("value").cast("string")
+    if decode.format == "json":
+        parsed = F.from_json(text, wanted, options)
+    else:
+        parsed = F.from_csv(text, F.lit(_ddl(wanted)), options)
+    return parsed, _text_error(decode, columns)
+
+
+def _ddl(columns: StructType) -> str:
+    """from_csv takes no StructType."""
+    return ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in columns)
+
+
+def _text_error(decode: Decode, columns: StructType) -> Column:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    text, parsed = F.col(VALUE).cast("string"), F.col("_parsed")
+    kind = decode.format.upper()
+    error = (
+        F.when(F.col(VALUE).isNull(), F.lit("the record has no value"))
+        .when(~F.is_valid_utf8(text), F.lit("the value is not UTF-8"))
+        .when((F.trim(text) == "") | parsed.isNull(), F.lit("the value is empty"))
+        .when(parsed.getField(_CORRUPT).isNotNull(), F.lit(f"the value is no {kind} that fits the schema"))
+    )
+    for field in columns:
+        if not field.nullable:
+            missing = F.lit(f"{field.name} is missing and must not be")
+            error = error.when(parsed.getField(field.name).isNull(), missing)
+    return error
+
+
+# ------------------------------------------------------------------------------------------------- Avro and Python
+
+
+def load_function(source: Source) -> Callable[..., object]:
+    """A function of a Python file, from its text. Spark ships it to its workers by value, as it is.
+
+    What the file imports must be installed where the workers run.
+    """
+    from pyspark import cloudpickle
+
+    name = f"headrace_project_{hashlib.sha256(f'{source.file}:{source.text}'.encode()).hexdigest()[:16]}"
+    if name not in sys.modules:
+        module = types.ModuleType(name)
+        module.__file__ = source.file
+        sys.modules[name] = module  # dataclasses look there for the module of a class
+        try:
+            exec(compile(source.text, source.file, "exec"), module.__dict__)  # the project's owner wrote it
+        except BaseException:
+            del sys.modules[name]
+            raise
+        cloudpickle.register_pickle_by_value(module)
+    found: object = getattr(sys.modules[name], source.function, None)
+    if not callable(found):
+        raise UnsuitableDecode(f"{source.file} has no function {source.function!r}")
+    return found
+
+
+def _python_columns(decode: Decode, columns: StructType) -> tuple[Column, Column]:
+    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    read = _avro_function(decode) if decode.format == "avro" else _own_function(decode)
+    nullable = [StructField(field.name, field.dataType) for field in columns]
+    result = StructType([*nullable, StructField(ERROR, StringType())])
+    parse = F.udf(_guarded(read, columns), result)
+    return parse(F.col("key"), F.col("value")), F.col("_parsed").getField(ERROR)
+
+
+def _avro_function(decode: Decode) -> Callable[[bytes | None, bytes | None], object]:
+    readers: list[Callable[[bytes], object]] = []
+
+    def read(_key: bytes | None, value: bytes | None) -> object:
+        if value is None:
+            raise ValueError("the record has no value")
+        if not readers:  # made where it runs: a parsed schema need not travel
+            readers.append(avro_reader(decode))
+        return readers[0](value)
+
+    return read
+
+
+def _own_function(decode: Decode) -> Callable[[bytes | None, bytes | None], object]:
+    assert decode.function is not None, "project.py sees to it"
+    function = load_function(decode.function)
+    if len(inspect.signature(function).parameters) == 1:
+        return lambda _key, value: function(value)
+    return function
+
+
+def _guarded(
+    read: Callable[[bytes | None, bytes | None], object], columns: StructType
+) -> Callable[[bytes | None, bytes | None], dict[str, object]]:
+    """The same, for Spark: a row that it surely can take, or one with nothing but ``_error``."""
+    names = list(columns.names)
+    checks: list[Callable[[dict[str, object]], None]] = []
+
+    def run(key: bytes | None, value: bytes | None) -> dict[str, object]:
+        if not checks:
+            checks.append(_row_check(columns))
+        try:
+            read_ = read(None if key is None else bytes(key), None if value is None else bytes(value))
+            row = _row(read_, names)
+            checks[0](row)
+        except Exception as error:  # noqa: BLE001  whatever a record makes of a user's function is that record's fault
+            reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            return dict.fromkeys(names) | {ERROR: reason[:_MAX_REASON].encode(errors="replace").decode()}
+        return row | {ERROR: None}
+
+    return run
+
+
+def _row(made: object, names: Sequence[str]) -> dict[str, object]:
+    if isinstance(made, Mapping):
+        return {name: made.get(name) for name in names}
+    if isinstance(made, (tuple, list)) and len(made) == len(names):
+        return dict(zip(names, made, strict=True))
+    what = "nothing" if made is None else f"{type(made).__name__}"
+    raise TypeError(f"the function gave {what}, not a mapping or {len(names)} values")
+
+
+def _row_check(columns: StructType) -> Callable[[dict[str, object]], None]:
+    """Raises for what Spark would fail on later, where it would take the whole batch along."""
+    import pyarrow as pa  # type: ignore[import-untyped]
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import _make_type_verifier
+
+    verify = _make_type_verifier(columns)
+    arrow = pa.struct(list(to_arrow_schema(columns, timezone="UTC")))
+
+    def check(row: dict[str, object]) -> None:
+        verify(row)
+        pa.array([row], arrow)
+
+    return check

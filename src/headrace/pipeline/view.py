@@ -1,0 +1,337 @@
+"""From a definition to a DataFrame: records decoded, the query applied; and all that can be checked before it runs.
+
+    build        raw records -> what the query says of them
+    validate     a project -> everything that would not work, each with file and line
+
+A query reads ``FROM events``, or by the topic's name where that is an identifier; a Python function is given the events
+as its only argument. A struct with start and end, which is what ``window()`` gives, becomes two columns, ``NAME_start``
+and ``NAME_end``: tables have no structs worth querying.
+
+Validation runs the query over no records at all, as a batch or as a stream as its architecture wants: whatever Spark
+has to say, it says it there. Only the outcome of user code on real records is left for later.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import traceback
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.client.errors import HeadraceError
+from headrace.pipeline.catalyst import Catalyst
+from headrace.pipeline.decoding import UnsuitableDecode, decode_frame, event_schema, good_rows, load_function
+from headrace.pipeline.definition import ViewDefinition
+from headrace.pipeline.plan import NotCombinable, analyze
+from headrace.pipeline.project import Problem, Project
+from headrace.pipeline.serving.errors import UnsuitableSchema
+from headrace.pipeline.toml_files import did_you_mean
+from headrace.pipeline.view_keys import grouping_of
+
+if TYPE_CHECKING:
+    from pyspark.errors import PySparkException
+    from pyspark.sql import DataFrame, SparkSession
+
+EVENTS = "events"
+_IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
+_SPARK_LINE = re.compile(r"line (\d+),? pos(?:ition)? \d+")
+#: Names that tables of the serving database give to columns of their own.
+_OWN_COLUMNS = re.compile(r"_key|_batch_id|_hidden|_span|_order_\d+|_[kp]\d+(_\w+)?", re.IGNORECASE)
+#: Temporary views belong to a session, which several views share.
+_naming = threading.Lock()
+
+
+class ViewError(HeadraceError):
+    """A view that cannot be built; ``problem`` says where and why."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(str(problem))
+        self.problem = problem
+
+
+# ------------------------------------------------------------------------------------------------------------ building
+
+
+def build(spark: SparkSession, definition: ViewDefinition, frame: DataFrame) -> DataFrame:
+    """The query over records as the log has them (``format("headrace")``), bad ones left out.
+
+    :raises ViewError: if the definition does not work.
+    """
+    return apply_query(spark, definition, good_rows(decode_frame(definition.decode, frame)))
+
+
+def apply_query(spark: SparkSession, definition: ViewDefinition, events: DataFrame) -> DataFrame:
+    """The query over decoded events (``decoding.good_rows``); a watermark is set if the events are a stream.
+
+    :raises ViewError: if the query does not work.
+    """
+    if definition.watermark and events.isStreaming:
+        events = events.withWatermark(definition.watermark.column, definition.watermark.delay)
+    made = _by_python(definition, events) if definition.query.is_python else _by_sql(spark, definition, events)
+    _check_names(definition, made)
+    return _flattened(made)
+
+
+def template(spark: SparkSession, definition: ViewDefinition, *, is_stream: bool = False) -> DataFrame:
+    """No events, with the columns that the query sees. ``plan.analyze(apply_query(spark, definition, template))`` is
+    how a Lambda view gets its plan."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    schema = event_schema(definition.decode)
+    if not is_stream:
+        return spark.createDataFrame([], schema)
+    columns = [F.lit(None).cast(field.dataType).alias(field.name) for field in schema]
+    return spark.readStream.format("rate").load().select(*columns)
+
+
+def output_mode(query: DataFrame) -> str:
+    """What ``writeStream`` needs: ``update`` for groups, ``complete`` if they are sorted or limited, else ``append``."""
+    grouping = grouping_of(query)
+    if grouping is None:
+        return "append"
+    return "complete" if grouping.is_sorted else "update"
+
+
+def key_columns(definition: ViewDefinition, query: DataFrame) -> tuple[str, ...]:
+    """The output columns that make up a row's key in the serving database.
+
+    :raises ViewError: if there are none that tell its rows apart.
+    """
+    names = query.columns
+    unknown = [name for name in definition.key if name not in names]
+    if unknown:
+        message = f"key: the query has no column {unknown[0]!r}{did_you_mean(unknown[0], names)}"
+        raise ViewError(Problem(definition.file, definition.line("key"), message))
+    if definition.key:
+        return definition.key
+    grouping = grouping_of(query)
+    if grouping is None:
+        hint = 'name the columns that tell its rows apart, key = ["id"]'
+        raise ViewError(_of_query(definition, f"the query does not group, so it has no key by itself: {hint}", "key"))
+    if grouping.missing:
+        hint = "add it to SELECT" if "grouping_id" not in grouping.missing[0] else "add grouping_id() to SELECT"
+        message = f"rows are told apart by {grouping.missing[0]}, which is not among the output columns: {hint}"
+        raise ViewError(_of_query(definition, message, "query"))
+    return grouping.columns
+
+
+def _by_sql(spark: SparkSession, definition: ViewDefinition, events: DataFrame) -> DataFrame:
+    from pyspark.errors import PySparkException
+
+    names = [EVENTS, *(topic for topic in definition.topics if _IDENTIFIER.fullmatch(topic) and topic != EVENTS)]
+    with _naming:
+        try:
+            _check_is_query(spark, definition)
+            for name in names:
+                events.createOrReplaceTempView(name)
+            return spark.sql(definition.query.text)
+        except PySparkException as error:
+            raise ViewError(_sql_problem(definition, error, [*names, *events.columns])) from error
+        finally:
+            for name in names:
+                spark.catalog.dropTempView(name)
+
+
+def _check_is_query(spark: SparkSession, definition: ViewDefinition) -> None:
+    """``spark.sql`` runs commands at once; a view must not create, drop or set anything."""
+    if not definition.query.text.strip():
+        raise ViewError(Problem(Path(definition.query.file), 1, "there is no query in it"))
+    jvm = spark._jvm
+    assert jvm is not None
+    plan = spark._jsparkSession.sessionState().sqlParser().parsePlan(definition.query.text)
+    logical = "org.apache.spark.sql.catalyst.plans.logical"
+    for kind in ("Command", "ParsedStatement"):
+        if jvm.java.lang.Class.forName(f"{logical}.{kind}").isInstance(plan):
+            raise ViewError(Problem(Path(definition.query.file), 1, "a view is a query: one SELECT or WITH"))
+
+
+def _by_python(definition: ViewDefinition, events: DataFrame) -> DataFrame:
+    from pyspark.sql import DataFrame
+
+    with _user_code(definition, events.columns):
+        made = load_function(definition.query)(events)
+    if not isinstance(made, DataFrame):
+        what = f"{definition.query.function}() gave {type(made).__name__}, not a DataFrame"
+        raise ViewError(Problem(Path(definition.query.file), None, what))
+    return made
+
+
+@contextmanager
+def _user_code(definition: ViewDefinition, columns: Collection[str]) -> Iterator[None]:
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except Exception as error:
+        file = definition.query.file
+        lines = [each.lineno for each in traceback.extract_tb(error.__traceback__) if each.filename == file]
+        message = _explained(error, columns) if isinstance(error, PySparkException) else f"{type(error).__name__}: {error}"
+        raise ViewError(Problem(Path(file), lines[-1] if lines else None, message)) from error
+
+
+def _check_names(definition: ViewDefinition, made: DataFrame) -> None:
+    seen: set[str] = set()
+    for name in made.columns:
+        if name.lower() in seen:
+            raise ViewError(_of_query(definition, f"two columns are named {name!r}: rename one with AS", "query"))
+        seen.add(name.lower())
+        if _OWN_COLUMNS.fullmatch(name):
+            hint = "rename it with AS"
+            raise ViewError(_of_query(definition, f"{name} is a name that our tables need themselves: {hint}", "query"))
+
+
+def _flattened(made: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql.types import StructType
+
+    columns = []
+    for field in made.schema:
+        column = F.col(f"`{field.name.replace('`', '``')}`")
+        if isinstance(field.dataType, StructType) and field.dataType.names == ["start", "end"]:
+            columns += [column.getField(part).alias(f"{field.name}_{part}") for part in ("start", "end")]
+        else:
+            columns.append(column)
+    return made if len(columns) == len(made.columns) else made.select(*columns)
+
+
+# ------------------------------------------------------------------------------------------------------------ messages
+
+
+def _of_query(definition: ViewDefinition, message: str, *path: str) -> Problem:
+    """A problem of the query as a whole: at the field of the view's file that names it."""
+    return Problem(definition.file, definition.line(*path) or definition.line("query"), message)
+
+
+def _sql_problem(definition: ViewDefinition, error: PySparkException, known: Collection[str]) -> Problem:
+    found = _SPARK_LINE.search(str(error))
+    return Problem(Path(definition.query.file), int(found[1]) if found else None, _explained(error, known))
+
+
+def _explained(error: PySparkException, known: Collection[str]) -> str:
+    """Spark's message in one line, without the plan below it; better where we know better."""
+    condition = (error.getCondition() or "").partition(".")[0]
+    parameters = error.getMessageParameters() or {}
+    if condition == "UNRESOLVED_COLUMN":
+        name = parameters.get("objectName", "").strip("`")
+        return f"there is no column {name}{did_you_mean(name.rpartition('.')[2].strip('`'), known)}"
+    if condition == "TABLE_OR_VIEW_NOT_FOUND":
+        name = parameters.get("relationName", "").strip("`")
+        return f"there is no table {name}: a view's query reads FROM {EVENTS}"
+    text = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    text = re.sub(r"^\[[A-Z0-9_.]+\] ", "", text)
+    return re.sub(r"\s*SQLSTATE: \w+.*$|;$|;? line \d+,? pos \d+;?$", "", text)
+
+
+# ---------------------------------------------------------------------------------------------------------- validation
+
+
+def validate(spark: SparkSession, project: Project, *, topics: Collection[str] | None = None) -> list[Problem]:
+    """Everything that keeps a view of the project from running.
+
+    :param topics: those that there are; the log is asked if it is not given.
+    """
+    if topics is None:
+        topics = _topics_of(project)
+    return [problem for definition in project.views.values() for problem in validate_view(spark, definition, topics)]
+
+
+def validate_view(spark: SparkSession, definition: ViewDefinition, topics: Collection[str]) -> list[Problem]:
+    """One problem of the query at most, because the others often follow from it; and all of the rest."""
+    problems = _missing_topics(definition, topics)
+    try:
+        _check_query(spark, definition)
+    except ViewError as error:
+        problems.append(error.problem)
+    except UnsuitableDecode as error:
+        problems.append(Problem(definition.file, definition.line("decode", "schema"), str(error)))
+    return problems
+
+
+def _topics_of(project: Project) -> Collection[str]:
+    from headrace.client.sync_admin import Admin
+
+    with Admin(dict(project.log_options), bootstrap_servers=project.bootstrap) as admin:
+        return list(admin.list_topics())
+
+
+def _missing_topics(definition: ViewDefinition, topics: Collection[str]) -> list[Problem]:
+    line = definition.line("topics") or definition.line("pattern")
+    problems = [
+        Problem(definition.file, line, f"there is no topic {topic!r}{did_you_mean(topic, topics)}")
+        for topic in definition.topics
+        if topic not in topics
+    ]
+    if definition.pattern and not any(re.fullmatch(definition.pattern, topic) for topic in topics):
+        problems.append(Problem(definition.file, line, f"no topic fits the pattern {definition.pattern!r}"))
+    return problems
+
+
+def _check_query(spark: SparkSession, definition: ViewDefinition) -> None:
+    _check_decoding(spark, definition)
+    query = apply_query(spark, definition, template(spark, definition))
+    _check_storable(definition, query)
+    if definition.architecture == "lambda":
+        _check_lambda(definition, query)
+    else:
+        _check_kappa(spark, definition)
+
+
+def _check_decoding(spark: SparkSession, definition: ViewDefinition) -> None:
+    """Options and functions of the decoding, on no record."""
+    from pyspark.errors import PySparkException
+
+    from headrace.pipeline.source import spark_schema
+
+    watermark, columns = definition.watermark, event_schema(definition.decode).names
+    if watermark and watermark.column not in columns:
+        message = f"there is no column {watermark.column}{did_you_mean(watermark.column, columns)}"
+        raise ViewError(Problem(definition.file, definition.line("watermark", "column"), message))
+    try:
+        decode_frame(definition.decode, spark.createDataFrame([], spark_schema(include_headers=False)))
+    except UnsuitableDecode:
+        raise
+    except PySparkException as error:
+        raise ViewError(Problem(definition.file, definition.line("decode"), _explained(error, ()))) from error
+    except Exception as error:  # user code is run to get at its functions
+        function = definition.decode.function
+        file = Path(function.file) if function else definition.file
+        raise ViewError(Problem(file, None, f"{type(error).__name__}: {error}")) from error
+
+
+def _check_storable(definition: ViewDefinition, query: DataFrame) -> None:
+    from headrace.pipeline.aggregates import arrow_schema
+    from headrace.pipeline.serving.tables import data_table
+
+    try:
+        data_table(definition.name, arrow_schema(query.schema), ())
+    except UnsuitableSchema as error:
+        raise ViewError(_of_query(definition, str(error), "query")) from error
+
+
+def _check_lambda(definition: ViewDefinition, query: DataFrame) -> None:
+    from headrace.pipeline.aggregates import Algebra
+
+    try:
+        Algebra(analyze(query))
+    except NotCombinable as error:
+        raise ViewError(_of_query(definition, str(error), "query")) from error
+    if definition.key:
+        groups = grouping_of(query)
+        if groups is None or set(definition.key) != set(groups.columns) or groups.missing:
+            message = "the key of a Lambda view is what its query groups by: leave key out"
+            raise ViewError(_of_query(definition, message, "key"))
+
+
+def _check_kappa(spark: SparkSession, definition: ViewDefinition) -> None:
+    from pyspark.errors import PySparkException
+
+    query = apply_query(spark, definition, template(spark, definition, is_stream=True))
+    key_columns(definition, query)
+    try:
+        Catalyst(spark).check_stream(query, output_mode(query))
+    except PySparkException as error:
+        message = f"this query cannot run as a stream: {_explained(error, ())}"
+        raise ViewError(_of_query(definition, message, "query")) from error

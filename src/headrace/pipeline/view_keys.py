@@ -1,0 +1,78 @@
+"""Which output columns of a query tell its rows apart: those that it groups by, found in its plan.
+
+Unlike ``plan`` this has to work for any query that Spark can keep as a stream.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from headrace.pipeline.catalyst import Catalyst, Java, children, expression_id, items, kind
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class Grouping(NamedTuple):
+    """
+    :ivar columns: the output columns that are grouped by, or fields of it (a window's start).
+    :ivar missing: what is grouped by and does not show in any output column, as SQL.
+    :ivar is_sorted: whether something above the groups sorts or limits them.
+    """
+
+    columns: tuple[str, ...]
+    missing: tuple[str, ...]
+    is_sorted: bool
+
+
+def grouping_of(frame: DataFrame) -> Grouping | None:
+    """Nothing if the query does not aggregate."""
+    top = Catalyst(frame.sparkSession).analyzed(frame)
+    above, node = [], top
+    while kind(node) not in ("Aggregate", "Distinct", "Deduplicate"):
+        below = children(node)
+        if len(below) != 1:
+            return None
+        above.append(node)
+        node = below[0]
+    grouped, carried = _of_aggregate(node)
+    for each in reversed(above):
+        if kind(each) == "Project":
+            carried = _through(each, carried)
+    columns = [(str(each.name()), carried.get(expression_id(each))) for each in items(top.output())]
+    shown = {number for _, number in columns}
+    missing = [str(key.sql()) for number, key in enumerate(grouped) if number not in shown and not key.foldable()]
+    is_sorted = any(kind(each) in ("Sort", "GlobalLimit") for each in above)
+    return Grouping(tuple(name for name, number in columns if number is not None), tuple(missing), is_sorted)
+
+
+def _of_aggregate(node: Java) -> tuple[list[Java], dict[int, int]]:
+    """What is grouped by; and for each output that is such a thing, by its id, which one."""
+    if kind(node) == "Aggregate":
+        grouped, outputs = items(node.groupingExpressions()), items(node.aggregateExpressions())
+    else:
+        outputs = items(node.output())
+        grouped = outputs if kind(node) == "Distinct" else items(node.keys())
+    carried = {}
+    for output in outputs:
+        inner = _inner(output)
+        for number, key in enumerate(grouped):
+            if inner.semanticEquals(key):
+                carried[expression_id(output)] = number
+    return grouped, carried
+
+
+def _through(project: Java, carried: dict[int, int]) -> dict[int, int]:
+    passed = {}
+    for each in items(project.projectList()):
+        inner = _inner(each)
+        if kind(inner) == "AttributeReference" and expression_id(inner) in carried:
+            passed[expression_id(each)] = carried[expression_id(inner)]
+    return passed
+
+
+def _inner(expression: Java) -> Java:
+    """What an output is a name for; of a struct's field, the struct."""
+    while kind(expression) in ("Alias", "GetStructField"):
+        expression = children(expression)[0]
+    return expression

@@ -1,0 +1,189 @@
+"""Records to events: every format, and every way in which a record can be bad."""
+
+from __future__ import annotations
+
+import io
+import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
+
+import fastavro
+import pytest
+
+from headrace.pipeline.decoding import UnsuitableDecode, bad_rows, columns_of, decode_frame, event_schema, good_rows
+from headrace.pipeline.definition import Decode, Source
+from headrace.pipeline.source import spark_schema
+
+pytestmark = pytest.mark.xdist_group("spark")
+AT = datetime(2026, 11, 16, 8, 30, tzinfo=UTC)
+
+
+@pytest.fixture
+def decoded(spark):
+    """Events as dicts, and bad records as {offset: reason}."""
+
+    def run(decode: Decode, *values: bytes | None, key: bytes | None = b"k"):
+        rows = [(key, value, "clicks", 0, offset, AT, 0) for offset, value in enumerate(values)]
+        frame = decode_frame(decode, spark.createDataFrame(rows, spark_schema(include_headers=False)))
+        collected = [row.asDict(recursive=True) for row in frame.collect()]
+        good = [row for row in collected if row["_error"] is None]
+        return good, {row["_offset"]: row["_error"] for row in collected if row["_error"] is not None}
+
+    return run
+
+
+def test_json(decoded):
+    decode = Decode("json", "user STRING NOT NULL, ms BIGINT, at TIMESTAMP, tags ARRAY<STRING>")
+    good, bad = decoded(
+        decode,
+        b'{"user":"ann","ms":7,"at":"2026-11-16T08:00:00Z","tags":["a","b"],"more":1}',
+        b'{"user":"bob"}',
+        b'{"user":"ann","ms":"x"}',
+        b"{bad",
+        b"",
+        b"null",
+        b'[{"user":"ann"}]',
+        b'{"ms":1}',
+        b"\xff\xfe",
+        None,
+    )
+    assert [(row["user"], row["ms"], row["tags"]) for row in good] == [("ann", 7, ["a", "b"]), ("bob", None, None)]
+    assert bad == {
+        2: "the value is no JSON that fits the schema",
+        3: "the value is no JSON that fits the schema",
+        4: "the value is empty",
+        5: "the value is no JSON that fits the schema",
+        6: "the value is no JSON that fits the schema",
+        7: "user is missing and must not be",
+        8: "the value is not UTF-8",
+        9: "the record has no value",
+    }
+
+
+def test_where_an_event_stood(decoded):
+    ((row,), _) = decoded(Decode("json", "user STRING"), b'{"user":"ann"}')
+    assert (row["_topic"], row["_partition"], row["_offset"], row["_key"]) == ("clicks", 0, 0, b"k")
+    assert row["_value"] == b'{"user":"ann"}'
+
+
+def test_good_and_bad_rows(spark):
+    decode = Decode("json", "user STRING")
+    rows = [(None, b'{"user":"ann"}', "t", 0, 0, AT, 0), (b"k", b"{", "t", 1, 5, AT, 0)]
+    frame = decode_frame(decode, spark.createDataFrame(rows, spark_schema(include_headers=False)))
+    assert good_rows(frame).columns == event_schema(decode).names
+    assert [row.user for row in good_rows(frame).collect()] == ["ann"]
+    ((topic, partition, offset, *_, value, error),) = bad_rows(frame).collect()
+    assert (topic, partition, offset, value) == ("t", 1, 5, b"{")
+    assert error == "the value is no JSON that fits the schema"
+
+
+def test_csv(decoded):
+    decode = Decode("csv", "user STRING, ms BIGINT", {"sep": ";"})
+    good, bad = decoded(decode, b"ann;7", b'"a;b";8', b"ann", b"ann;x", b"ann;1;2", b" ", None)
+    assert [(row["user"], row["ms"]) for row in good] == [("ann", 7), ("a;b", 8)]
+    assert set(bad) == {2, 3, 4, 5, 6}
+    assert bad[3] == "the value is no CSV that fits the schema"
+
+
+def test_raw(decoded):
+    good, bad = decoded(Decode("raw"), b"\x00\xff", None)
+    assert [row["value"] for row in good] == [b"\x00\xff", None]
+    assert bad == {}
+
+
+AVRO = {
+    "type": "record",
+    "name": "click",
+    "fields": [
+        {"name": "user", "type": "string"},
+        {"name": "ms", "type": ["null", "long"]},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
+        {"name": "kind", "type": {"type": "enum", "name": "kinds", "symbols": ["A", "B"]}},
+        {"name": "tags", "type": {"type": "array", "items": "string"}},
+        {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+    ],
+}
+CLICK = {"user": "ann", "ms": None, "at": AT, "price": Decimal("1.25"), "kind": "B", "tags": ["x"], "day": date(2026, 1, 2)}
+
+
+def _avro(row: dict[str, object]) -> bytes:
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(AVRO), row)
+    return out.getvalue()
+
+
+def test_avro(decoded):
+    good, bad = decoded(Decode("avro", json.dumps(AVRO)), _avro(CLICK), _avro(CLICK)[:-2], _avro(CLICK) + b"x", None)
+    (row,) = good
+    assert (row["user"], row["ms"], row["price"], row["kind"], row["tags"]) == ("ann", None, Decimal("1.25"), "B", ["x"])
+    assert row["day"] == date(2026, 1, 2)
+    assert bad[2] == "ValueError: 1 bytes are left over"
+    assert bad[3] == "ValueError: the record has no value"
+    assert set(bad) == {1, 2, 3}
+
+
+def test_avro_behind_confluents_header(decoded):
+    decode = Decode("avro", json.dumps(AVRO), framing="confluent")
+    good, bad = decoded(decode, b"\x00\x00\x00\x00\x07" + _avro(CLICK), b"\x01\x00\x00\x00\x07" + _avro(CLICK))
+    assert len(good) == 1
+    assert bad == {1: "ValueError: it does not begin with Confluent's five bytes"}
+
+
+def test_avro_that_is_no_table(spark):
+    schema = {"type": "record", "name": "r", "fields": [{"name": "u", "type": ["int", "string"]}]}
+    with pytest.raises(UnsuitableDecode, match='a union of \\["int", "string"\\] has no column type'):
+        columns_of(Decode("avro", json.dumps(schema)))
+
+
+FUNCTION = """
+from __future__ import annotations
+from dataclasses import dataclass
+
+@dataclass
+class Parts:
+    user: str
+    ms: int
+
+def by_value(value):
+    if value == b"none":
+        return None
+    if value == b"surrogate":
+        return {"user": "\\ud800", "ms": 1}
+    if value == b"huge":
+        return {"user": "x", "ms": 2**70}
+    user, ms = value.decode().split("=")
+    parts = Parts(user, int(ms))
+    return {"user": parts.user, "ms": parts.ms}
+
+def by_both(key, value):
+    return key.decode(), len(value)
+"""
+
+
+def test_a_python_function(decoded):
+    decode = Decode("python", "user STRING, ms BIGINT", function=Source("d.py", FUNCTION, "by_value"))
+    good, bad = decoded(decode, b"ann=7", b"ann", b"ann=x", b"none", b"surrogate", b"huge", None)
+    assert [(row["user"], row["ms"]) for row in good] == [("ann", 7)]
+    assert set(bad) == {1, 2, 3, 4, 5, 6}
+    assert bad[2] == "ValueError: invalid literal for int() with base 10: 'x'"
+    assert bad[3] == "TypeError: the function gave nothing, not a mapping or 2 values"
+
+
+def test_a_python_function_of_key_and_value(decoded):
+    decode = Decode("python", "user STRING, ms BIGINT", function=Source("d.py", FUNCTION, "by_both"))
+    good, _ = decoded(decode, b"12345")
+    assert [(row["user"], row["ms"]) for row in good] == [("k", 5)]
+
+
+@pytest.mark.parametrize(
+    ("schema", "complaint"),
+    [
+        ("user STRIN", "decode.schema cannot be read"),
+        ("user STRING, _offset BIGINT", "_offset is a name that every event has already"),
+        ("user STRING, User BIGINT", "decode.schema has user twice"),
+    ],
+)
+def test_schemas_that_cannot_be(spark, schema, complaint):
+    with pytest.raises(UnsuitableDecode, match=complaint):
+        columns_of(Decode("json", schema))

@@ -1,0 +1,180 @@
+"""Views as DataFrames, and what validation says of those that would not run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from headrace.client.sync_admin import Admin
+from headrace.embedded import Broker
+from headrace.pipeline.definition import Decode, Source, ViewDefinition, Watermark
+from headrace.pipeline.project import Project, load_project
+from headrace.pipeline.source import spark_schema
+from headrace.pipeline.view import ViewError, apply_query, build, key_columns, output_mode, template, validate, validate_view
+
+pytestmark = pytest.mark.xdist_group("spark")
+LINES = {("topics",): 1, ("architecture",): 2, ("query",): 3, ("decode",): 5, ("decode", "schema"): 7}
+AT = datetime(2026, 11, 16, 8, 30, tzinfo=UTC)
+BY_PAGE = "SELECT page, count(*) AS n FROM events GROUP BY page"
+
+
+def _view(query: str, architecture: str = "lambda", *, function: str = "", **changes: object) -> ViewDefinition:
+    made = ViewDefinition(
+        name="pages",
+        topics=("clicks",),
+        pattern="",
+        architecture=architecture,
+        query=Source("views/q.py" if function else "views/pages.sql", query, function),
+        decode=Decode("json", "page STRING, ms BIGINT, at TIMESTAMP"),
+        file=Path("views/pages.toml"),
+        lines=LINES,
+    )
+    return replace(made, **changes)
+
+
+def _problems(spark, definition: ViewDefinition) -> list[str]:
+    return [str(problem) for problem in validate_view(spark, definition, ["clicks", "orders"])]
+
+
+def _records(spark, *values: bytes):
+    rows = [(None, value, "clicks", 0, offset, AT, 0) for offset, value in enumerate(values)]
+    return spark.createDataFrame(rows, spark_schema(include_headers=False))
+
+
+@pytest.mark.parametrize("name", ["events", "clicks"])
+def test_a_query_reads_events_or_the_topic(spark, name):
+    query = BY_PAGE.replace("events", name) + " ORDER BY page;"
+    records = _records(spark, b'{"page":"a"}', b'{"page":"b"}', b'{"page":"a"}', b"{bad")
+    frame = build(spark, _view(query), records)
+    assert [tuple(row) for row in frame.collect()] == [("a", 2), ("b", 1)]
+    assert not spark.catalog.tableExists(name)
+
+
+def test_a_python_query(spark):
+    code = "def pages(events):\n    return events.groupBy('page').count()\n"
+    frame = build(spark, _view(code, function="pages"), _records(spark, b'{"page":"a"}'))
+    assert [tuple(row) for row in frame.collect()] == [("a", 1)]
+
+
+def test_windows_become_two_columns(spark):
+    query = "SELECT window(at, '1 hour') AS w, page, count(*) AS n FROM events GROUP BY 1, page"
+    definition = _view(query, "kappa")
+    frame = build(spark, definition, _records(spark, b'{"page":"a","at":"2026-11-16T08:10:00Z"}'))
+    assert frame.columns == ["w_start", "w_end", "page", "n"]
+    assert frame.toArrow().column("w_start")[0].as_py() == datetime(2026, 11, 16, 8, tzinfo=UTC)
+    assert key_columns(definition, frame) == ("w_start", "w_end", "page")
+
+
+@pytest.mark.parametrize(
+    ("query", "mode", "keys"),
+    [
+        (BY_PAGE, "update", ("page",)),
+        ("SELECT upper(page) AS p, n FROM (SELECT page, count(*) AS n FROM events GROUP BY page)", "update", None),
+        ("SELECT n, p FROM (SELECT page AS p, count(*) AS n FROM events GROUP BY page)", "update", ("p",)),
+        (BY_PAGE + " ORDER BY n LIMIT 3", "complete", ("page",)),
+        ("SELECT count(*) AS n FROM events", "update", ()),
+        ("SELECT DISTINCT page, ms FROM events", "update", ("page", "ms")),
+        ("SELECT page, ms FROM events WHERE ms > 0", "append", None),
+    ],
+)
+def test_modes_and_keys(spark, query, mode, keys):
+    definition = _view(query, "kappa")
+    frame = apply_query(spark, definition, template(spark, definition, is_stream=True))
+    assert output_mode(frame) == mode
+    if keys is None:
+        with pytest.raises(ViewError):
+            key_columns(definition, frame)
+    else:
+        assert key_columns(definition, frame) == keys
+
+
+@pytest.mark.parametrize("architecture", ["lambda", "kappa"])
+@pytest.mark.parametrize("query", [BY_PAGE, BY_PAGE + " HAVING n > 1 ORDER BY n DESC LIMIT 3"])
+def test_views_that_run(spark, architecture, query):
+    assert _problems(spark, _view(query, architecture)) == []
+
+
+@pytest.mark.parametrize(
+    ("query", "problem"),
+    [
+        ("SELECT page,\n  pge\nFROM events", "views/pages.sql:2: there is no column pge: did you mean page?"),
+        ("SELECT page\nFORM events", "views/pages.sql:2: Syntax error at or near 'events'."),
+        ("SELECT *\nFROM clikcs", "views/pages.sql:2: there is no table clikcs: a view's query reads FROM events"),
+        ("SELECT foo(page) FROM events", "views/pages.sql:1: Cannot resolve routine `foo`"),
+        ("SELECT page, count(*) FROM events", "views/pages.sql:1: The query does not include a GROUP BY clause."),
+        ("DROP TABLE x", "views/pages.sql:1: a view is a query: one SELECT or WITH"),
+        ("CREATE TABLE x AS SELECT 1", "views/pages.sql:1: a view is a query: one SELECT or WITH"),
+        ("  ", "views/pages.sql:1: there is no query in it"),
+        ("SELECT page, page FROM events", "views/pages.toml:3: two columns are named 'page': rename one with AS"),
+        ("SELECT page AS _hidden, count(*) FROM events GROUP BY 1", "views/pages.toml:3: _hidden is a name that our tables"),
+        ("SELECT page, ms FROM events", "views/pages.toml:3: this query cannot run as a Lambda view: it does not aggregate"),
+    ],
+)  # fmt: skip
+def test_queries_that_do_not_run(spark, query, problem):
+    (found,) = _problems(spark, _view(query))
+    assert found.startswith(problem), found
+
+
+@pytest.mark.parametrize(
+    ("query", "problem"),
+    [
+        ("SELECT page, ms FROM events", "the query does not group, so it has no key by itself"),
+        ("SELECT count(*) AS n FROM events GROUP BY page", "rows are told apart by"),
+        ("SELECT page, count(*) FROM events GROUP BY ROLLUP (page)", "rows are told apart by spark_grouping_id"),
+        ("SELECT page, count(DISTINCT ms) AS n FROM events GROUP BY page", "cannot run as a stream: Distinct aggregations"),
+    ],
+)
+def test_queries_that_do_not_run_as_streams(spark, query, problem):
+    (found,) = _problems(spark, _view(query, "kappa"))
+    assert found.startswith("views/pages.toml:3: "), found
+    assert problem in found
+
+
+def test_an_unknown_topic(spark):
+    assert _problems(spark, _view(BY_PAGE, topics=("click",))) == [
+        "views/pages.toml:1: there is no topic 'click': did you mean clicks?"
+    ]
+    assert _problems(spark, _view(BY_PAGE, topics=(), pattern="x.*")) == [
+        "views/pages.toml:1: no topic fits the pattern 'x.*'"
+    ]
+
+
+def test_an_unknown_key_and_watermark(spark):
+    (found,) = _problems(spark, _view(BY_PAGE, "kappa", key=("pge",)))
+    assert found == "views/pages.toml: key: the query has no column 'pge': did you mean page?"
+    (found,) = _problems(spark, _view(BY_PAGE, "kappa", watermark=Watermark("att", "1 minute")))
+    assert found == "views/pages.toml: there is no column att: did you mean at?"
+    (found,) = _problems(spark, _view(BY_PAGE, key=("n",)))
+    assert "the key of a Lambda view is what its query groups by" in found
+
+
+def test_a_schema_that_is_none(spark):
+    (found,) = _problems(spark, _view(BY_PAGE, decode=Decode("json", "page STRIN G")))
+    assert found.startswith("views/pages.toml:7: decode.schema cannot be read:")
+
+
+def test_python_that_fails(spark):
+    code = "def pages(events):\n    x = events.select('page')\n    return x.select('pge')\n"
+    assert _problems(spark, _view(code, function="pages"))[0].startswith("views/q.py:3: there is no column pge")
+    code = "def pages(events):\n    return 1 / 0\n"
+    assert _problems(spark, _view(code, function="pages")) == ["views/q.py:2: ZeroDivisionError: division by zero"]
+    code = "def pages(events):\n    return 7\n"
+    assert _problems(spark, _view(code, function="pages")) == ["views/q.py: pages() gave int, not a DataFrame"]
+
+
+def test_a_project_against_a_log(spark, tmp_path):
+    (tmp_path / "views").mkdir()
+    (tmp_path / "views" / "pages.sql").write_text(BY_PAGE)
+    (tmp_path / "views" / "pages.toml").write_text(
+        'topics = ["clicks"]\narchitecture = "lambda"\nquery = "pages.sql"\n[decode]\nschema = "page STRING"\n'
+    )
+    with Broker() as broker:
+        (tmp_path / "headrace.toml").write_text(f'[log]\nbootstrap = "{broker.bootstrap_servers}"\n')
+        project: Project = load_project(tmp_path)
+        assert [str(each) for each in validate(spark, project)] == ["views/pages.toml:1: there is no topic 'clicks'"]
+        with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+            admin.create_topic("clicks")
+        assert validate(spark, project) == []
