@@ -50,23 +50,42 @@ class Commits:
         if topic is None:
             code = ErrorCode.unknown_topic_id if by_id else ErrorCode.unknown_topic_or_partition
             return [code] * len(asked.partitions)
-        codes: list[ErrorCode | None] = [None] * len(asked.partitions)
-        count, limit = len(topic.partitions), self._metadata_limit
         has_epochs = bool(asked.partitions) and hasattr(asked.partitions[0], "committed_leader_epoch")
-        commits = []
-        for at, wanted in enumerate(asked.partitions):
-            index, metadata = wanted.partition_index, wanted.committed_metadata
-            if not 0 <= index < count:
-                codes[at] = ErrorCode.unknown_topic_or_partition
-            elif metadata and _utf16_units(metadata) > limit:
-                codes[at] = ErrorCode.offset_metadata_too_large
-            else:
-                epoch = wanted.committed_leader_epoch if has_epochs else NO_LEADER_EPOCH
-                commits.append((index, wanted.committed_offset, epoch, metadata or ""))
+        commits = [
+            (
+                wanted.partition_index,
+                wanted.committed_offset,
+                wanted.committed_leader_epoch if has_epochs else NO_LEADER_EPOCH,
+                wanted.committed_metadata or "",
+            )
+            for wanted in asked.partitions
+        ]
+        codes = self._refusals(commits, len(topic.partitions))
+        if codes is None:
+            codes = [None] * len(commits)
+        else:
+            commits = [commit for commit, code in zip(commits, codes, strict=True) if code is None]
         if commits:
             self._possible.append(TopicCommit(topic.name, topic.topic_id, commits))
         self._is_for_group |= bool(commits) or ErrorCode.offset_metadata_too_large in codes
         return codes
+
+    def _refusals(
+        self, commits: Sequence[tuple[int, int, int, str]], partition_count: int
+    ) -> list[ErrorCode | None] | None:
+        """The codes of partitions that are not there and of metadata that are too long; None if there is no such."""
+        indexes, _, _, metadata = zip(*commits, strict=True) if commits else ((0,), (), (), ())
+        if min(indexes) >= 0 and max(indexes) < partition_count and not any(metadata):
+            return None
+        limit = self._metadata_limit
+        return [
+            ErrorCode.unknown_topic_or_partition
+            if not 0 <= index < partition_count
+            else ErrorCode.offset_metadata_too_large
+            if text and _utf16_units(text) > limit
+            else None
+            for index, _, _, text in commits
+        ]
 
     def answer(self, commit: Callable[[list[TopicCommit]], None]) -> list[dict[str, object]]:
         """Commits what is possible, and says of each partition how it went."""
@@ -96,6 +115,8 @@ def _encoded_all(
 ) -> list[bytes]:
     """The answers of a topic's partitions."""
     good = _answers_of(api, version, common)
+    if not any(codes):
+        return [good[wanted.partition_index] for wanted in asked]
     return [
         good[wanted.partition_index]
         if own is None
