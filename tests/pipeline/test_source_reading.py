@@ -205,7 +205,9 @@ def test_a_batch_begins_and_ends_where_it_is_told(broker):
 
 
 def test_a_batch_may_be_of_some_time(broker):
-    reader = LogReader(options_of(broker, startingtimestamp=str(START_MS + 3), endingtimestamp=str(START_MS + 8)), COLUMNS)
+    reader = LogReader(
+        options_of(broker, startingtimestamp=str(START_MS + 3), endingtimestamp=str(START_MS + 8)), COLUMNS
+    )
     assert planned(reader) == [OffsetRange("t", 0, 2, 4), OffsetRange("t", 1, 1, 4)]
     late = options_of(broker, startingtimestamp=str(START_MS + 19))
     with pytest.raises(BadOption, match="t-0 has no record at or after"):

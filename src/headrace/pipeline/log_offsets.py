@@ -89,9 +89,7 @@ class LogOffsets:
             if not skip_missing:
                 raise UnknownTopic(message=f"there is no topic {name!r} at {options.client['bootstrap.servers']}")
         self._compare_ids({name: there[name].id for name in sorted(names & there.keys())})
-        known = {
-            TopicPartition(name, one.partition) for name in names & there.keys() for one in there[name].partitions
-        }
+        known = {TopicPartition(name, one.partition) for name in names & there.keys() for one in there[name].partitions}
         wanted = set(options.partitions) or known
         for place in sorted(wanted - known):
             if not skip_missing:
