@@ -42,7 +42,7 @@ events = st.lists(st.tuples(a_value, times, st.integers(0, 2)), max_size=40)
 SIMPLE = """
     count(*) AS n, count(ms) AS n_ms, count(page, ms) AS n_both, count(*) FILTER (WHERE ms > 0) AS n_positive,
     sum(ms) AS sum_ms, sum(d) AS sum_d, sum(price) AS sum_price, sum(ms) FILTER (WHERE b) AS sum_b,
-    min(ms) AS min_ms, max(ms) AS max_ms, min(d) AS min_d, max(d) AS max_d, min(user) AS min_user, max(user) AS max_user,
+    min(ms) AS min_ms, max(ms) AS max_ms, min(d) AS min_d, max(d) AS max_d, min(user) AS min_user, max(user) AS max_u,
     min(at) AS min_at, max(at) AS max_at, min(price) AS min_price, max(price) AS max_price, max(day) AS max_day,
     min(b) AS min_b, max(DISTINCT ms) AS max_distinct, count_if(b) AS n_b, bool_and(b) AS every_b, bool_or(b) AS any_b,
     avg(ms) AS avg_ms, avg(d) AS avg_d, avg(price) AS avg_price, avg(CAST(ms % 7 AS INT)) AS avg_int,
@@ -63,8 +63,9 @@ QUERIES = {
     "by page": (f"SELECT page, {SIMPLE} FROM events GROUP BY page", None),
     "in all": (f"SELECT {SIMPLE} FROM events", None),
     "by time": (
-        """SELECT page, first(user) AS f, last(user) AS l, first(user, true) AS fn, last(ms) FILTER (WHERE b) AS lb,
-           max_by(user, ms) AS mx, min_by(user, d) AS mn, max_by(price, at) FILTER (WHERE b) AS mb
+        """SELECT page, first(user) AS f, last(user) AS l, any_value(user) IGNORE NULLS AS fn,
+           last(ms) FILTER (WHERE b) AS lb, max_by(user, ms) AS mx, min_by(user, d) AS mn,
+           max_by(price, at) FILTER (WHERE b) AS mb
            FROM (SELECT page, user, ms, b, d, price, at FROM events) GROUP BY page""",
         f"""SELECT page, min_by(user, {BY_PLACE}) AS f, max_by(user, {BY_PLACE}) AS l,
             min_by(user, CASE WHEN user IS NOT NULL THEN {BY_PLACE} END) AS fn,
@@ -74,7 +75,7 @@ QUERIES = {
     ),
     "expressions": (
         """WITH busy AS (SELECT upper(page) AS p, ms, d, at FROM events WHERE ms IS NOT NULL)
-           SELECT p AS name, date_trunc('MINUTE', at) AS minute, sum(ms) / count(*) AS mean, max(ms) - min(ms) AS spread,
+           SELECT p AS name, date_trunc('MINUTE', at) AS minute, sum(ms) / count(*) AS mean, max(ms) - min(ms) AS width,
            concat(p, ':', count(*)) AS label, CASE WHEN max(d) > 0 THEN 'up' ELSE 'down' END AS sign
            FROM busy GROUP BY p, date_trunc('MINUTE', at) HAVING count(*) > 1 OR max(ms) > 2""",
         None,
@@ -204,7 +205,8 @@ def _final(spark, algebra: Algebra, rows) -> pa.Table:
 
 def test_hidden_groups_keep_their_place_and_are_not_computed(spark, algebra_of):
     query = """SELECT page, 100 DIV total AS share, n FROM
-               (SELECT page, sum(ms) AS total, count(*) AS n FROM events GROUP BY page) WHERE total <> 0 ORDER BY 1 DIV total"""
+               (SELECT page, sum(ms) AS total, count(*) AS n FROM events GROUP BY page)
+               WHERE total <> 0 ORDER BY 1 DIV total"""
     algebra = algebra_of(query)
     rows = [_row("b", 5), _row("zero", 0), _row("a", 20), _row("null", None)]
     merged = algebra.merge([algebra.collect(_frame(spark, rows))])
@@ -249,8 +251,8 @@ def test_partial_tables_survive_a_database_without_nan(spark, algebra_of):
 
 
 def test_many_distinct_values_are_counted_as_spark_counts_them(spark):
-    groups = """SELECT CAST(id % 5 AS INT) AS k, CASE id % 5 WHEN 0 THEN id % 300 WHEN 1 THEN id % 450 WHEN 2 THEN id % 1200
-                WHEN 3 THEN id % 2400 ELSE id END AS v FROM range(40000)"""
+    groups = """SELECT CAST(id % 5 AS INT) AS k, CASE id % 5 WHEN 0 THEN id % 300 WHEN 1 THEN id % 450
+                WHEN 2 THEN id % 1200 WHEN 3 THEN id % 2400 ELSE id END AS v FROM range(40000)"""
     rows = spark.sql(groups).localCheckpoint()
     query = "SELECT k, approx_count_distinct(v) AS a, approx_count_distinct(v, 0.02) AS b FROM numbers GROUP BY k"
     spark.createDataFrame([], rows.schema).createOrReplaceTempView("numbers")

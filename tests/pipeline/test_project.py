@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.pipeline.definition import ViewDefinition, duration_ms
+from headrace.pipeline.definition import ViewDefinition, Watermark, duration_ms
 from headrace.pipeline.project import ProjectError, load_project
 from headrace.pipeline.toml_files import lines_of
 
@@ -51,7 +51,7 @@ def test_a_project_with_its_defaults(folder):
     assert project.spark_master == "local[*]"
     view = project.views["pages"]
     assert view.topics == ("clicks",)
-    assert view.query.text == SQL and not view.query.is_python
+    assert (view.query.text, view.query.is_python) == (SQL, False)
     assert (view.lambda_.batch_every_ms, view.lambda_.trigger_ms) == (3_600_000, 200)
     assert view.line("decode", "schema") == 7
 
@@ -91,7 +91,7 @@ caught_up_within = 5
     view = load_project(_with_view(folder, text, "sessions")).views["sessions"]
     assert view.query.function == "sessions"
     assert view.decode.options == {"sep": ";"}
-    assert view.watermark is not None and view.watermark.delay == "10 minutes"
+    assert view.watermark == Watermark("at", "10 minutes")
     assert (view.kappa.switch, view.kappa.caught_up_within) == ("manual", 5)
 
 
@@ -112,7 +112,8 @@ def test_the_hash_changes_with_the_answer_only(folder):
 
 
 def test_no_project_here(tmp_path):
-    assert _problems(tmp_path) == [f"{tmp_path}: there is no headrace.toml here: headrace views init makes an example that runs"]
+    (problem,) = _problems(tmp_path)
+    assert problem == f"{tmp_path}: there is no headrace.toml here: headrace views init makes an example that runs"
 
 
 @pytest.mark.parametrize(
@@ -130,9 +131,12 @@ def test_no_project_here(tmp_path):
         (('"json"', '"python"'), "views/pages.toml:5: format = \"python\" goes with function"),
         (('"json"', '"avro"'), "views/pages.toml:7: schema: views/page STRING, ms BIGINT cannot be read"),
         (("[decode]", "x = = 1"), "views/pages.toml:5: not TOML: Invalid value"),
-        (("[decode]", '[watermark]\ncolumn = "at"\ndelay = "10 parsecs"\n[decode]'), "views/pages.toml:7: delay: '10 parsecs'"),
+        (
+            ("[decode]", '[watermark]\ncolumn = "at"\ndelay = "10 parsecs"\n[decode]'),
+            "views/pages.toml:7: delay: '10 parsecs'",
+        ),
         (("[decode]", "[kappa]\n[decode]"), "views/pages.toml:5: [kappa] says nothing in a lambda view"),
-        (("[decode]", "[lambda]\ntrigger_ms = 0\n[decode]"), "views/pages.toml:6: lambda.trigger_ms must be a whole number"),
+        (("[decode]", "[lambda]\ntrigger_ms = 0\n[decode]"), "views/pages.toml:6: lambda.trigger_ms must be a whole"),
     ],
 )  # fmt: skip
 def test_mistakes_are_reported_with_their_line(folder, change, complaint):
@@ -144,7 +148,8 @@ def test_all_mistakes_at_once(folder):
     (folder / "headrace.toml").write_text('[serving]\nurl = "oracle://x"\n[sprak]\n')
     _with_view(folder, VIEW, "Pages-2")
     problems = _problems(folder)
-    assert [problem.split(": ")[0] for problem in problems] == ["headrace.toml:2", "headrace.toml:3", "views/Pages-2.toml"]
+    places = [problem.split(": ")[0] for problem in problems]
+    assert places == ["headrace.toml:2", "headrace.toml:3", "views/Pages-2.toml"]
 
 
 def test_a_function_that_is_not_there(folder):
@@ -152,11 +157,13 @@ def test_a_function_that_is_not_there(folder):
     problems = _problems(_with_view(folder, VIEW.replace("pages.sql", "q.py:page")))
     assert problems == ["views/pages.toml:3: views/q.py has no function 'page': did you mean pages?"]
     (folder / "views" / "q.py").write_text("x = 1\ndef pages(events:\n")
-    assert _problems(_with_view(folder, VIEW.replace("pages.sql", "q.py:pages")))[0].startswith("views/q.py:2: not Python")
+    (problem,) = _problems(_with_view(folder, VIEW.replace("pages.sql", "q.py:pages")))
+    assert problem.startswith("views/q.py:2: not Python")
 
 
 @pytest.mark.parametrize(
-    ("text", "expected_ms"), [("10 minutes", 600_000), ("1 hour 30 min", 5_400_000), ("500ms", 500), ("2 days", 172_800_000)]
+    ("text", "expected_ms"),
+    [("10 minutes", 600_000), ("1 hour 30 min", 5_400_000), ("500ms", 500), ("2 days", 172_800_000)],
 )
 def test_durations(text, expected_ms):
     assert duration_ms(text) == expected_ms

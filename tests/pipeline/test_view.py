@@ -13,7 +13,16 @@ from headrace.embedded import Broker
 from headrace.pipeline.definition import Decode, Source, ViewDefinition, Watermark
 from headrace.pipeline.project import Project, load_project
 from headrace.pipeline.source import spark_schema
-from headrace.pipeline.view import ViewError, apply_query, build, key_columns, output_mode, template, validate, validate_view
+from headrace.pipeline.view import (
+    ViewError,
+    apply_query,
+    build,
+    key_columns,
+    output_mode,
+    template,
+    validate,
+    validate_view,
+)  # fmt: skip
 
 pytestmark = pytest.mark.xdist_group("spark")
 LINES = {("topics",): 1, ("architecture",): 2, ("query",): 3, ("decode",): 5, ("decode", "schema"): 7}
@@ -109,8 +118,8 @@ def test_views_that_run(spark, architecture, query):
         ("CREATE TABLE x AS SELECT 1", "views/pages.sql:1: a view is a query: one SELECT or WITH"),
         ("  ", "views/pages.sql:1: there is no query in it"),
         ("SELECT page, page FROM events", "views/pages.toml:3: two columns are named 'page': rename one with AS"),
-        ("SELECT page AS _hidden, count(*) FROM events GROUP BY 1", "views/pages.toml:3: _hidden is a name that our tables"),
-        ("SELECT page, ms FROM events", "views/pages.toml:3: this query cannot run as a Lambda view: it does not aggregate"),
+        ("SELECT page AS _hidden, count(*) FROM events GROUP BY 1", "views/pages.toml:3: _hidden is a name that our"),
+        ("SELECT page, ms FROM events", "views/pages.toml:3: this query cannot run as a Lambda view: it does"),
     ],
 )  # fmt: skip
 def test_queries_that_do_not_run(spark, query, problem):
@@ -124,7 +133,7 @@ def test_queries_that_do_not_run(spark, query, problem):
         ("SELECT page, ms FROM events", "the query does not group, so it has no key by itself"),
         ("SELECT count(*) AS n FROM events GROUP BY page", "rows are told apart by"),
         ("SELECT page, count(*) FROM events GROUP BY ROLLUP (page)", "rows are told apart by spark_grouping_id"),
-        ("SELECT page, count(DISTINCT ms) AS n FROM events GROUP BY page", "cannot run as a stream: Distinct aggregations"),
+        ("SELECT page, count(DISTINCT ms) AS n FROM events GROUP BY page", "cannot run as a stream: Distinct aggr"),
     ],
 )
 def test_queries_that_do_not_run_as_streams(spark, query, problem):

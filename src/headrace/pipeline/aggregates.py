@@ -2,8 +2,8 @@
 
     partial(events of a range)   one row a key: the key columns _k0, ..., and partial columns _p0, ...  (by Spark)
     merge(partial tables)        the same columns, one row a key                                        (by Arrow)
-    final(merged)                the query's output columns, row by row, and _hidden                    (by Arrow, or
-                                                                      Spark where the query computes with its aggregates)
+    final(merged)                the query's output columns, row by row, and _hidden                    (by Arrow;
+                                 by Spark where the query computes with its aggregates)
 
 What all rests on: for any split of the events into ranges, final(merge(partials)) is the query over all of them.
 
@@ -107,7 +107,8 @@ class Algebra:
 
     def stored(self, partial: pa.Table) -> pa.Table:
         """A partial table as it is kept in a database; ``loaded`` is the way back."""
-        return pa.table([_viewed(column, _BITS.get(column.type)) for column in partial.columns], schema=self.stored_schema)
+        columns = [partial.column(field.name) for field in self.schema]
+        return pa.table([_viewed(each, _BITS.get(each.type)) for each in columns], schema=self.stored_schema)
 
     def loaded(self, stored: pa.Table) -> pa.Table:
         columns = [stored.column(field.name) for field in self.schema]
@@ -178,8 +179,8 @@ def _part(plan: AggregatePlan, function: Function, name: str) -> _Part:
     if function.how in _RULES:
         column = plan.catalyst.column(function.expression)
         return _Part(function, {name: column}, (Combination(_RULES[function.how], (name,)),))
-    make = {"avg": _average_part, "approx_count_distinct": _distinct_part,
-            "first": _first_part, "last": _first_part, "min_by": _by_part, "max_by": _by_part}[function.how]  # fmt: skip
+    make = {"avg": _average_part, "approx_count_distinct": _distinct_part, "first": _first_part, "last": _first_part,
+            "min_by": _by_part, "max_by": _by_part}[function.how]  # fmt: skip
     return make(plan, function, name)
 
 
@@ -288,7 +289,7 @@ def _plain_outputs(outputs: DataFrame) -> list[str | None] | None:
 
 def arrow_schema(schema: StructType) -> pa.Schema:
     """Spark's columns in Arrow, times in UTC."""
-    from pyspark.sql.pandas.types import toarrow_schema
+    from pyspark.sql.pandas.types import to_arrow_schema
 
     # Everything may be NULL: a table of the serving database does not know better.
-    return pa.schema([pa.field(field.name, field.type) for field in toarrow_schema(schema, timezone="UTC")])
+    return pa.schema([pa.field(field.name, field.type) for field in to_arrow_schema(schema, timezone="UTC")])

@@ -93,7 +93,8 @@ class _Types:
         logical = str(avro.get("logicalType", ""))
         if logical == "decimal":
             return types.DecimalType(int(str(avro["precision"])), int(str(avro.get("scale", 0))))
-        made = {"date": types.DateType, "timestamp-millis": types.TimestampType, "timestamp-micros": types.TimestampType,
+        made = {"date": types.DateType,
+                "timestamp-millis": types.TimestampType, "timestamp-micros": types.TimestampType,
                 "local-timestamp-millis": types.TimestampNTZType, "local-timestamp-micros": types.TimestampNTZType,
                 "uuid": types.StringType}.get(logical)  # fmt: skip
         if made is None and logical.startswith("time"):

@@ -76,7 +76,7 @@ class Catalyst:
         return self._inline_rule().apply(plan) if self.contains(plan, "CTE") else plan
 
     def contains(self, node: Java, pattern: str) -> bool:
-        """Whether something of Spark's ``TreePattern`` is in a plan or an expression. One call, where a walk is many."""
+        """Whether something of Spark's ``TreePattern`` is in a plan or expression. One call, where a walk is many."""
         return bool(node.containsPattern(getattr(self._jvm.org.apache.spark.sql.catalyst.trees.TreePattern, pattern)()))
 
     def _inline_rule(self) -> Java:

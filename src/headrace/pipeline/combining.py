@@ -110,8 +110,10 @@ def _chosen(table: pa.Table, groups: Groups, combination: Combination) -> dict[s
     order = [("group", "ascending"), *((name, "ascending") for name in combination.by)]
     counting = counting.take(pc.sort_indices(counting, sort_keys=order))
     owners = counting.column("group").to_numpy()
-    side = "left" if combination.rule is Rule.FIRST else "right"
-    places = np.searchsorted(owners, np.arange(groups.count), side=side) - (side == "right")
+    if combination.rule is Rule.FIRST:
+        places = np.searchsorted(owners, np.arange(groups.count), side="left")
+    else:
+        places = np.searchsorted(owners, np.arange(groups.count), side="right") - 1
     inside = np.clip(places, 0, max(len(owners) - 1, 0))
     found = (owners[inside] == np.arange(groups.count)) if len(owners) else np.zeros(groups.count, dtype=bool)
     indices = pa.array(inside, mask=~found)

@@ -48,17 +48,14 @@ def columns_of(decode: Decode) -> StructType:
     :raises UnsuitableDecode: if the schema is none. Needs a Spark session that is active.
     """
     from pyspark.errors import PySparkException
-    from pyspark.sql.types import StructType
 
     if decode.format == "raw":
-        return StructType.fromDDL("value BINARY")
+        return _columns("value BINARY")
     try:
-        columns = avro_columns(decode.schema) if decode.format == "avro" else StructType.fromDDL(decode.schema)
+        columns = avro_columns(decode.schema) if decode.format == "avro" else _columns(decode.schema)
     except (PySparkException, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
         raise UnsuitableDecode(f"decode.schema cannot be read: {reason}") from error
-    if not isinstance(columns, StructType):
-        raise UnsuitableDecode("decode.schema must be columns, 'user STRING, ms BIGINT'")
     taken = [name for name in columns.names if name.lower() in {*PLACE, ERROR, VALUE, HEADERS, _CORRUPT}]
     if taken:
         raise UnsuitableDecode(f"decode.schema: {taken[0]} is a name that every event has already")
@@ -69,12 +66,21 @@ def columns_of(decode: Decode) -> StructType:
     return columns
 
 
+def _columns(ddl: str) -> StructType:
+    from pyspark.sql.types import StructType
+
+    columns = StructType.fromDDL(ddl)
+    if not isinstance(columns, StructType):
+        raise UnsuitableDecode("decode.schema must be columns, 'user STRING, ms BIGINT'")
+    return columns
+
+
 def event_schema(decode: Decode) -> StructType:
     """The columns that a query sees."""
     from pyspark.sql.types import StructField, StructType
 
     columns = [StructField(field.name, field.dataType) for field in columns_of(decode)]
-    return StructType([*columns, *StructType.fromDDL(_PLACE_DDL).fields])
+    return StructType([*columns, *_columns(_PLACE_DDL).fields])
 
 
 def decode_frame(decode: Decode, raw: DataFrame) -> DataFrame:
@@ -175,7 +181,7 @@ def load_function(source: Source) -> Callable[..., object]:
         except BaseException:
             del sys.modules[name]
             raise
-        cloudpickle.register_pickle_by_value(module)
+        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     found: object = getattr(sys.modules[name], source.function, None)
     if not callable(found):
         raise UnsuitableDecode(f"{source.file} has no function {source.function!r}")

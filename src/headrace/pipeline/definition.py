@@ -36,7 +36,7 @@ def duration_ms(text: str) -> int:
     for number, unit in re.findall(r"(\d+)\s*([a-z]+)", rest):
         known = _UNITS_MS.get(unit) or _UNITS_MS.get(unit.removesuffix("s"))
         if known is None:
-            raise ValueError(f"{text!r} is no duration: {unit!r} is no unit of time (ms, seconds, minutes, hours, days)")
+            raise ValueError(f"{text!r} is no duration: {unit!r} is none of ms, seconds, minutes, hours, days")
         total_ms += int(number) * known
     return total_ms
 

@@ -115,8 +115,7 @@ class Function:
     @property
     def ignores_nulls(self) -> bool:
         """``first(x, true)``: asked only of first and last."""
-        function = self.expression.aggregateFunction()
-        return kind(function) != "AnyValue" and bool(function.ignoreNulls())
+        return bool(self.expression.aggregateFunction().ignoreNulls())
 
 
 @dataclass(frozen=True)
@@ -159,7 +158,7 @@ class AggregatePlan:
         return self.catalyst.frame(self.catalyst.replace_leaf(self.below, events))
 
     def outputs(self, values: DataFrame) -> DataFrame:
-        """The query's output columns, ``_order_n`` and ``_hidden``, from columns _k and _f; other columns are dropped."""
+        """The query's output columns, ``_order_n`` and ``_hidden``, from columns _k and _f; others are dropped."""
         return self.catalyst.frame(self.catalyst.replace_leaf(self.above, values))
 
     def key_expressions(self) -> list[Column]:
@@ -302,7 +301,8 @@ def _function(number: int, expression: Java) -> Function:
     if how is None or name.startswith("try_"):
         raise NotCombinable(f"{name}() over everything does not follow from {name}() over parts")
     if expression.isDistinct() and how not in ("min", "max"):
-        raise NotCombinable(f"{name}(DISTINCT ...) does not combine: approx_count_distinct(...) does")
+        hint = ": approx_count_distinct(...) does" if how == "count" else ""
+        raise NotCombinable(f"{name}(DISTINCT ...) does not combine{hint}")
     if not all(argument.deterministic() for argument in children(function)):
         raise NotCombinable(f"{function.sql()} has another value each time that it is asked")
     condition = expression.filter()

@@ -1,4 +1,4 @@
-"""The part of a query above its Aggregate, rebuilt to run over finished groups: columns _k and _f in, output columns out.
+"""The part of a query above its Aggregate, rebuilt to run over finished groups: columns _k and _f in, outputs out.
 
 The Aggregate becomes a projection: each function in its output is replaced by the column _f that holds its value, each
 grouping expression by its column _k. Projections above keep their expressions and pass on what was added; a Filter
@@ -87,6 +87,8 @@ class _Builder:
 
     def _finished(self, output: Java) -> Java:
         replaced = self._catalyst.rewrite(output, self._value_of)
+        if not replaced.deterministic():
+            raise NotCombinable(f"{output.sql()} has another value each time that it is asked")
         return replaced if kind(output) == "Alias" else self._catalyst.alias(replaced, output)
 
     def _value_of(self, part: Java) -> Java | None:

@@ -22,7 +22,16 @@ from datetime import datetime
 from pathlib import Path
 
 from headrace.pipeline.definition import (
-    ARCHITECTURES, FORMATS, FRAMINGS, SWITCHES, Decode, KappaSettings, LambdaSettings, Source, ViewDefinition, Watermark,
+    ARCHITECTURES,
+    FORMATS,
+    FRAMINGS,
+    SWITCHES,
+    Decode,
+    KappaSettings,
+    LambdaSettings,
+    Source,
+    ViewDefinition,
+    Watermark,
     duration_ms,
 )  # fmt: skip
 from headrace.pipeline.serving.errors import ServingError
@@ -204,7 +213,8 @@ class _View:
         assigned = [target.id for node in tree.body if isinstance(node, ast.Assign) for target in node.targets
                     if isinstance(target, ast.Name)]  # fmt: skip
         if function not in (*known, *assigned):
-            section.complain(name, f"{self._relative(path)} has no function {function!r}{did_you_mean(function, known)}")
+            hint = did_you_mean(function, known)
+            section.complain(name, f"{self._relative(path)} has no function {function!r}{hint}")
 
     def _decode(self) -> Decode:
         section = self._file.section("decode")
@@ -214,7 +224,7 @@ class _View:
         if format_ == "raw" and schema:
             section.complain("schema", "a raw view has the one column value BINARY and no schema")
         if format_ != "raw" and not schema:
-            section.complain("schema", f'decode.schema is missing: a {format_} view needs one, "user STRING, ms BIGINT"')
+            section.complain("schema", f'decode.schema is missing: {format_} needs one, "user STRING, ms BIGINT"')
         if format_ == "avro" and schema:
             schema = self._avro_schema(section, schema)
         if bool(function) != (format_ == "python"):

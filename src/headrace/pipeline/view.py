@@ -72,7 +72,9 @@ def apply_query(spark: SparkSession, definition: ViewDefinition, events: DataFra
         events = events.withWatermark(definition.watermark.column, definition.watermark.delay)
     made = _by_python(definition, events) if definition.query.is_python else _by_sql(spark, definition, events)
     _check_names(definition, made)
-    return _flattened(made)
+    flat = _flattened(made)
+    _check_names(definition, flat)
+    return flat
 
 
 def template(spark: SparkSession, definition: ViewDefinition, *, is_stream: bool = False) -> DataFrame:
@@ -88,7 +90,7 @@ def template(spark: SparkSession, definition: ViewDefinition, *, is_stream: bool
 
 
 def output_mode(query: DataFrame) -> str:
-    """What ``writeStream`` needs: ``update`` for groups, ``complete`` if they are sorted or limited, else ``append``."""
+    """Of ``writeStream``: ``update`` for groups, ``complete`` if they are sorted or limited, else ``append``."""
     grouping = grouping_of(query)
     if grouping is None:
         return "append"
@@ -129,7 +131,7 @@ def _by_sql(spark: SparkSession, definition: ViewDefinition, events: DataFrame) 
                 events.createOrReplaceTempView(name)
             return spark.sql(definition.query.text)
         except PySparkException as error:
-            raise ViewError(_sql_problem(definition, error, [*names, *events.columns])) from error
+            raise ViewError(_sql_problem(definition, error, events.columns)) from error
         finally:
             for name in names:
                 spark.catalog.dropTempView(name)
@@ -168,7 +170,9 @@ def _user_code(definition: ViewDefinition, columns: Collection[str]) -> Iterator
     except Exception as error:
         file = definition.query.file
         lines = [each.lineno for each in traceback.extract_tb(error.__traceback__) if each.filename == file]
-        message = _explained(error, columns) if isinstance(error, PySparkException) else f"{type(error).__name__}: {error}"
+        message = f"{type(error).__name__}: {error}"
+        if isinstance(error, PySparkException):
+            message = _explained(error, columns)
         raise ViewError(Problem(Path(file), lines[-1] if lines else None, message)) from error
 
 
