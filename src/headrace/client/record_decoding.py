@@ -2,7 +2,7 @@
 
 Two ways, with the same result:
 
-- Python, always there, about 1.2 µs a record of 100 bytes: varints of one and two bytes are read in line, since a call
+- Python, always there, about 1.4 µs a record of 100 bytes: varints of one and two bytes are read in line, since a call
   costs as much as a record should.
 - Numba (``kernels.slice_body``), 0.4 µs: the kernel says where the fields lie, and all records are then made by C code
   that goes down columns (``zip``, ``map``). Columns in which nothing varies are not looked at. What comes is a sequence
