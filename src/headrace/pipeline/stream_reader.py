@@ -140,7 +140,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _begins(self, starts: Offsets, ends: Offsets) -> Offsets:
         """Where each partition goes on: where the stream is; new ones, and those made anew, at their start."""
-        fresh = [place for place, end in ends.items() if starts.get(place, end + 1) > end]
+        fresh = [place for place, end in sorted(ends.items()) if starts.get(place, end + 1) > end]
         for place in fresh:
             if place in starts:
                 self._log.lost(f"{place} ends at {ends[place]} now, but the stream has read it up to {starts[place]}")
