@@ -11,8 +11,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pyspark.sql.types import StructType
 
-from headrace.pipeline.aggregates import Algebra
+from headrace.pipeline.aggregates import Algebra, arrow_schema
 from headrace.pipeline.plan import HIDDEN, SortBy, analyze
 
 pytestmark = pytest.mark.xdist_group("spark")
@@ -129,8 +130,11 @@ def algebra_of(spark):
 
 
 def _frame(spark, rows):
+    """By way of Arrow: without a Python process for every frame."""
+    columns = arrow_schema(StructType.fromDDL(SCHEMA))
     flat = [(*value, "clicks", index % 2, index, at) for index, (value, at, _) in enumerate(rows)]
-    return spark.createDataFrame(flat, SCHEMA).coalesce(1)
+    table = pa.Table.from_pylist([dict(zip(columns.names, row, strict=True)) for row in flat], columns)
+    return spark.createDataFrame(table).coalesce(1)
 
 
 def _spark_answer(spark, name: str, rows) -> pa.Table:

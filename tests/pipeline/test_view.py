@@ -110,7 +110,7 @@ def test_views_that_run(spark, architecture, query):
     ("query", "problem"),
     [
         ("SELECT page,\n  pge\nFROM events", "views/pages.sql:2: there is no column pge: did you mean page?"),
-        ("SELECT page\nFORM events", "views/pages.sql:2: Syntax error at or near 'events'."),
+        ("SELECT page\nFORM events", "views/pages.sql:2: Syntax error at or near 'events'"),
         ("SELECT *\nFROM clikcs", "views/pages.sql:2: there is no table clikcs: a view's query reads FROM events"),
         ("SELECT foo(page) FROM events", "views/pages.sql:1: Cannot resolve routine `foo`"),
         ("SELECT page, count(*) FROM events", "views/pages.sql:1: The query does not include a GROUP BY clause."),

@@ -90,7 +90,7 @@ def _combined(table: pa.Table, groups: Groups, combination: Combination) -> dict
 def _sums(column: pa.ChunkedArray, groups: Groups) -> pa.ChunkedArray:
     if not pa.types.is_integer(column.type):
         return _aggregated(column, groups, "sum")
-    largest = pc.max(pc.abs(column.cast(pa.float64()))).as_py() or 0.0
+    largest = pc.max(pc.abs(column.cast(pa.float64(), safe=False))).as_py() or 0.0
     if largest * len(column) < _LARGEST:
         return _aggregated(column, groups, "sum")
     exact = _aggregated(column.cast(pa.decimal128(38, 0)), groups, "sum")

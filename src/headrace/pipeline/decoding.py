@@ -93,8 +93,8 @@ def decode_frame(decode: Decode, raw: DataFrame) -> DataFrame:
     parsed, error = make(decode, columns)
     place = [F.col(source).alias(name) for name, source in PLACE.items()]
     headers = [F.col("headers").alias(HEADERS)] if "headers" in raw.columns else []
-    # Two steps, so that what is parsed is parsed once and looked at twice.
-    step = raw.select(parsed.alias("_parsed"), *place, *headers, F.col("value").alias(VALUE))
+    # Parsed once and looked at several times: Spark would copy the parsing into every filter, but not past an explode.
+    step = raw.select(F.explode(F.array(parsed)).alias("_parsed"), *place, *headers, F.col("value").alias(VALUE))
     fields = [F.col("_parsed").getField(field.name).alias(field.name) for field in columns]
     return step.select(*fields, *PLACE, *(HEADERS for _ in headers), VALUE, error.alias(ERROR))
 
@@ -239,6 +239,7 @@ def _guarded(
             return dict.fromkeys(names) | {ERROR: reason[:_MAX_REASON].encode(errors="replace").decode()}
         return row | {ERROR: None}
 
+    run.__annotations__ = {}  # Spark would take them for its own kind of hints
     return run
 
 

@@ -60,6 +60,9 @@ _REASONS = {
     "UpdatingSessions": "session windows grow together",
     "Pivot": "it pivots",
 }  # fmt: skip
+#: In the metadata of a session window's column.
+_SESSION_WINDOW = "spark.sessionWindow"
+
 #: Class of Catalyst -> how it is combined; see ``aggregates``.
 FUNCTIONS = {
     "Count": "count",
@@ -265,6 +268,8 @@ def _key(number: int, expression: Java) -> Key:
 
     name, type_ = f"_k{number}", data_type(expression)
     what = f"it groups by {expression.sql()},"
+    if kind(expression) == "AttributeReference" and expression.metadata().contains(_SESSION_WINDOW):
+        raise NotCombinable("session windows of two parts may grow together")
     if not isinstance(type_, StructType):
         _check_type(type_, what)
         return Key((name,), (), expression)
