@@ -165,6 +165,12 @@ def test_a_broker_that_is_not_there_is_one_line(capsys):
     assert (captured.out, captured.err.count("\n")) == ("", 1)
 
 
+def test_the_brokers_may_be_told_as_a_property_as_scripts_for_kafka_do(broker, capsys):
+    where = ["--producer-props", f"bootstrap.servers={broker.bootstrap_servers}", "acks=1"]
+    assert main([*where, "--topic", "by-property", "--num-records", "3", "--record-size", "1"]) == 0
+    assert capsys.readouterr().out.startswith("3 records sent")
+
+
 # -- as a process
 
 

@@ -118,6 +118,8 @@ def client_options(
 ) -> dict[str, object]:
     """Options for a client, by Kafka's names: the file's, then ``more``, then those of the command line.
 
+    ``bootstrap.servers`` of a file or of ``more`` counts where ``--bootstrap-server`` is not given.
+
     A file is often shared by several tools: names that this client does not have are left out.
 
     :param file: instead of ``--command-config``.
@@ -128,7 +130,9 @@ def client_options(
     if path is not None:
         found |= {name: value for name, value in read_properties(path).items() if name in known}
     found |= more or {}
-    found["bootstrap.servers"] = options.bootstrap_server
+    if options.bootstrap_server != DEFAULT_BOOTSTRAP_SERVER:
+        found["bootstrap.servers"] = options.bootstrap_server
+    found.setdefault("bootstrap.servers", DEFAULT_BOOTSTRAP_SERVER)
     timeout_ms = options.timeout
     for name in ("default.api.timeout.ms", "max.block.ms"):
         if name in known:
