@@ -87,10 +87,18 @@ def test_a_config_file_may_have_names_that_this_client_does_not_know(tmp_path):
     options = parser().parse_args(["--command-config", str(file), "--timeout", "700"])
     assert client_options(options, AdminConfig) == {
         "client.id": "me",
-        "bootstrap.servers": "127.0.0.1:9092",
+        "bootstrap.servers": "elsewhere:1",
         "default.api.timeout.ms": 700,
         "request.timeout.ms": 700,
     }
+
+
+def test_brokers_of_the_command_line_come_before_those_of_a_file(tmp_path):
+    file = tmp_path / "client.properties"
+    file.write_text("bootstrap.servers=elsewhere:1\n")
+    options = parser().parse_args(["--command-config", str(file), "--bootstrap-server", "here:2"])
+    assert client_options(options, AdminConfig)["bootstrap.servers"] == "here:2"
+    assert client_options(parser().parse_args([]), AdminConfig)["bootstrap.servers"] == "127.0.0.1:9092"
 
 
 @pytest.mark.parametrize("text", ["security.protocol=SSL\n", None])
