@@ -22,7 +22,7 @@ from types import TracebackType
 
 from headrace.broker.broker import Broker as _Broker
 from headrace.broker.config import BrokerConfig
-from headrace.broker.event_loop import new_event_loop
+from headrace.event_loop import new_event_loop
 from headrace.log.disk import Disk
 from headrace.runtime.clock import Clock
 

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from lasting_server import Server
 
 from headrace import AsyncConsumer, AsyncProducer, Consumer, Producer, TopicPartition
 from headrace.client.errors import BufferExhausted, HeadraceError
 from headrace.client.types import ConsumedRecord, RecordMetadata
-from headrace.testing.broker_process import BrokerProcess
 
 TOPIC = "numbers"
 PARTITIONS = 3
@@ -34,28 +34,9 @@ SETTINGS = (
 Read = dict[int, list[int]]
 
 
-class Server:
-    """A broker that comes back at the same address, with the same data."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._process = BrokerProcess(folder, *SETTINGS)
-        self.address = self._process.address
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.close()
-
-    def start(self) -> None:
-        self._process = BrokerProcess(self._folder, *SETTINGS, "--listen", self.address)
-
-    def close(self) -> None:
-        self._process.close()
-
-
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    made = Server(tmp_path)
+    made = Server(tmp_path, *SETTINGS)
     yield made
     made.close()
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from lasting_server import Server
 
 from headrace import Admin, Consumer, Producer, TopicPartition
-from headrace.testing.broker_process import BrokerProcess
 
 TOPIC, COPY = "numbers", "copy.numbers"
 PARTITIONS = 3
@@ -32,25 +32,6 @@ SETTINGS = (
 )  # fmt: skip
 GROUP, GROUP_OFFSET = "readers", COUNT // 2
 _COMMAND = (sys.executable, "-c", "from headrace.tools.main import main; main()", "mirror-maker", "--json")
-
-
-class Server:
-    """A broker that comes back at the same address, with the same data."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._process = BrokerProcess(folder, *SETTINGS)
-        self.address = self._process.address
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.close()
-
-    def start(self) -> None:
-        self._process = BrokerProcess(self._folder, *SETTINGS, "--listen", self.address)
-
-    def close(self) -> None:
-        self._process.close()
 
 
 class MirrorProcess:
@@ -86,7 +67,7 @@ class MirrorProcess:
 
 @pytest.fixture
 def servers(tmp_path: Path) -> Iterator[tuple[Server, Server]]:
-    source, target = Server(tmp_path / "source"), Server(tmp_path / "target")
+    source, target = Server(tmp_path / "source", *SETTINGS), Server(tmp_path / "target", *SETTINGS)
     yield source, target
     source.close()
     target.close()

@@ -29,6 +29,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 from weakref import WeakSet
 
 from headrace.client.errors import ClientClosed, HeadraceError, KafkaTimeout
+from headrace.event_loop import new_event_loop
 
 _T = TypeVar("_T")
 _P = ParamSpec("_P")
@@ -36,16 +37,6 @@ _P = ParamSpec("_P")
 #: How long a cancelled coroutine may take to clean up before its caller goes on without it.
 _CLEAN_UP_S = 5.0
 _PIECE_S = 0.5
-
-
-def new_event_loop() -> asyncio.AbstractEventLoop:
-    """uvloop's where it is installed."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
-    return loop
 
 
 class Client(Protocol):

@@ -95,7 +95,7 @@ def client_config(
 
 def run_loop(coroutine: Coroutine[Any, Any, _T]) -> _T:
     """Runs a command that is a coroutine. Ctrl-C cancels it, so that it can end well."""
-    from headrace.client.background import new_event_loop
+    from headrace.event_loop import new_event_loop
 
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(coroutine)

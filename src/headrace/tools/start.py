@@ -19,7 +19,7 @@ from pathlib import Path
 
 from headrace.broker.broker import Broker, StartError
 from headrace.broker.config import BrokerConfig, ConfigError, parse_overrides, read_properties_file
-from headrace.broker.event_loop import new_event_loop
+from headrace.event_loop import new_event_loop
 
 logger = logging.getLogger("headrace")
 

@@ -16,12 +16,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headrace import __version__
-from headrace.broker.event_loop import new_event_loop
 from headrace.coordination.interface import CoordinationError
 from headrace.coordination.local import TreeHost
 from headrace.coordination.server import TreeServer
 from headrace.coordination.service import DEFAULT_TICK_TIME_MS, TreeService
 from headrace.coordination.store import TreeStore, session_secret
+from headrace.event_loop import new_event_loop
 from headrace.runtime.clock import SystemClock
 from headrace.runtime.loop_timer import LoopTimer
 

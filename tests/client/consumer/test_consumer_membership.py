@@ -108,6 +108,7 @@ async def test_a_pattern(bed: Bed, is_compiled: bool):
     other = await bed.topic(1)
     consumer.subscribe([other])
     await poll_until(lambda: consumer.assignment() == set(at(other, 0)), consumer)
+    assert consumer.subscription() == {other}
 
 
 async def test_subscribing_to_something_else(bed: Bed):
@@ -128,6 +129,7 @@ async def test_new_partitions_are_given_out(bed: Bed):
     await settle(1, consumer)
     await bed.widen(name, 3)
     await settle(3, consumer)
+    assert consumer.assignment() == set(at(name, 0, 1, 2))
 
 
 async def test_commits_while_the_group_changes(bed: Bed):

@@ -176,6 +176,7 @@ async def test_new_partitions_of_a_topic_are_shared_out(bed: Bed):
     await settle(1, consumer)
     await bed.widen(name, 3)
     await settle(3, consumer)
+    assert consumer.assignment() == set(at(name, 0, 1, 2))
 
 
 async def test_subscribing_to_something_else(bed: Bed):

@@ -1,4 +1,4 @@
-"""The event loop that a broker runs on: uvloop's where it is installed."""
+"""The event loop that brokers and clients run on: uvloop's where it is installed."""
 
 import asyncio
 
