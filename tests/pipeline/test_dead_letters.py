@@ -1,0 +1,100 @@
+"""Bad records, as somebody finds them who looks into the dead-letter topic."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from headrace import Admin, Consumer, TopicPartition
+from headrace.pipeline.dead_letters import DeadLetters
+from headrace.pipeline.definition import Decode, Source, ViewDefinition
+from headrace.pipeline.project import Project
+
+AT = datetime(2026, 11, 16, 8, tzinfo=UTC)
+AT_MS = int(AT.timestamp() * 1000)
+COLUMNS = {
+    "key": pa.binary(), "value": pa.binary(), "topic": pa.string(), "partition": pa.int32(), "offset": pa.int64(),
+    "timestamp": pa.timestamp("us", "UTC"), "reason": pa.string(),
+}  # fmt: skip
+
+
+@pytest.fixture
+def project(kafka, tmp_path) -> Project:
+    return Project(tmp_path, kafka.bootstrap_servers, "sqlite://", str(tmp_path), "local[2]", log_options={
+        "isolation.level": "read_committed", "client.id": "views",
+    })  # fmt: skip
+
+
+def view(dead_letters: str) -> ViewDefinition:
+    query = Source("pages.sql", "SELECT 1")
+    return ViewDefinition("pages", ("clicks",), "", "lambda", query, Decode(), dead_letters=dead_letters, file=Path())
+
+
+def table(*rows: tuple[object, ...]) -> pa.Table:
+    columns = zip(*rows, strict=True)
+    return pa.table([pa.array(values, kind) for values, kind in zip(columns, COLUMNS.values(), strict=True)],
+                    names=list(COLUMNS))  # fmt: skip
+
+
+def letters(project: Project, topic: str):
+    with Consumer(bootstrap_servers=project.bootstrap, auto_offset_reset="earliest") as consumer:
+        consumer.assign([TopicPartition(topic, 0)])
+        end = consumer.end_offsets(TopicPartition(topic, 0))[TopicPartition(topic, 0)]
+        found = []
+        while consumer.position(TopicPartition(topic, 0)) < end:
+            found += [record for records in consumer.poll(1000).values() for record in records]
+        return found
+
+
+def test_a_dead_letter_is_the_record_and_says_why_it_is_there(project):
+    bad = [(b"k", b"{", "clicks", 1, 7, AT, "no JSON"), (None, None, "clicks", 0, 8, None, "the record has no value")]
+    with DeadLetters(project, view("clicks.dead")) as dead_letters:
+        assert dead_letters.send(table(*bad)) == 2
+        assert dead_letters.send(table(*bad[:1])) == 1
+    first, second, third = letters(project, "clicks.dead")
+    assert (first.key, first.value) == (b"k", b"{")
+    assert dict(first.headers) == {
+        "headrace.reason": b"no JSON", "headrace.view": b"pages", "headrace.topic": b"clicks",
+        "headrace.partition": b"1", "headrace.offset": b"7", "headrace.timestamp": b"%d" % AT_MS,
+    }  # fmt: skip
+    assert first.timestamp_ms > AT_MS or first.timestamp_ms != AT_MS
+    assert (second.key, second.value) == (None, None)
+    assert dict(second.headers)["headrace.offset"] == b"8"
+    assert dict(second.headers)["headrace.timestamp"] is None
+    assert third.value == b"{"
+
+
+def test_rows_as_decoding_names_them_and_headers_that_a_record_had(project):
+    rows = table((b"k", b"{", "clicks", 1, 7, AT, "no JSON"))
+    names = {"key": "_key", "value": "_value", "reason": "_error"}
+    rows = rows.rename_columns([names.get(name, f"_{name}") for name in rows.column_names])
+    kind = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+    rows = rows.append_column("_headers", pa.array([[{"key": "trace", "value": b"1"}]], kind))
+    with DeadLetters(project, view("had.headers")) as dead_letters:
+        dead_letters.send(rows)
+    (letter,) = letters(project, "had.headers")
+    assert [key for key, _ in letter.headers][:2] == ["trace", "headrace.reason"]
+    assert letter.value == b"{"
+
+
+def test_a_record_that_the_topic_does_not_take_comes_without_its_value(project):
+    with Admin(bootstrap_servers=project.bootstrap) as admin:
+        admin.create_topic("small.dead", configs={"max.message.bytes": 2000})
+    bad = [(b"k", b"x" * size, "clicks", 0, size, AT, "too long to be true") for size in (10, 5000, 20)]
+    with DeadLetters(project, view("small.dead")) as dead_letters:
+        assert dead_letters.send(table(*bad)) == 3
+    found = {dict(letter.headers)["headrace.offset"]: letter for letter in letters(project, "small.dead")}
+    assert found[b"10"].value == b"x" * 10
+    assert found[b"5000"].value is None
+    assert found[b"5000"].key == b"k"
+    assert dict(found[b"5000"].headers)["headrace.left_out"] == b"5000"
+
+
+def test_without_a_topic_bad_records_are_only_counted(project):
+    with DeadLetters(replace(project, bootstrap="127.0.0.1:1"), view("")) as dead_letters:
+        assert dead_letters.send(table((b"k", b"{", "clicks", 1, 7, AT, "no JSON"))) == 1
+        assert dead_letters.send(table((b"k", b"{", "clicks", 1, 7, AT, "no JSON")).slice(0, 0)) == 0
