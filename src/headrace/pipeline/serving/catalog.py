@@ -37,7 +37,7 @@ from headrace.pipeline.serving.catalog_tables import (
 )
 from headrace.pipeline.serving.database import Database
 from headrace.pipeline.serving.errors import IllegalTransition, UnknownView
-from headrace.pipeline.serving.sql_views import check_view_name, repoint_view
+from headrace.pipeline.serving.sql_views import check_view_name, drop_view, repoint_view
 from headrace.pipeline.serving.version_states import Event, State, Wanted, next_state
 from headrace.runtime.clock import Clock, SystemClock
 
@@ -146,10 +146,22 @@ class Catalog:
                 raise IllegalTransition(f"{found.who} is about to be dropped: apply its definition again instead")
             self._update_version(writer, found, wanted=wanted)
 
+    def set_select(self, connection: Connection, view: str, version: int, select_sql: str) -> None:
+        """What the SQL view is when this version serves; in the transaction that makes it true."""
+        self._update_version(connection, self._version(connection, view, version), select_sql=select_sql)
+
+    def set_definition(self, connection: Connection, view: str, version: int, definition: Mapping[str, object]) -> None:
+        """One with the same answer: only how it runs may differ."""
+        found = self._version(connection, view, version)
+        self._update_version(connection, found, definition=json.dumps(dict(definition)))
+
     def switch(self, connection: Connection, view: str, version: int, select_sql: str) -> None:
         """The name means this version from the commit on: the SQL view, both states and the pointers together."""
         serving = self.lock_view(connection, view).serving_version
         self.set_state(view, version, Event.SWITCHED_TO, connection=connection)
+        found = self._version(connection, view, version)
+        if found.served_ms is None:
+            self._update_version(connection, found, served_ms=self._clock.wall_ms())
         if serving is not None and serving != version:
             old = self._find_version(connection, view, serving)
             if old is not None and old.state is State.SERVING:  # one that failed or stopped stays so
@@ -158,6 +170,15 @@ class Catalog:
         changes = {"serving_version": version, "updated_ms": self._clock.wall_ms()}
         connection.execute(VIEWS.update().where(VIEWS.c.name == view).values(changes))
         repoint_view(connection, view, select_sql)
+
+    def retire_view(self, connection: Connection, view: str) -> None:
+        """Nothing serves any more, and all versions are to be dropped; the last one takes the view with it."""
+        self.lock_view(connection, view)
+        nothing = {"serving_version": None, "previous_version": None, "updated_ms": self._clock.wall_ms()}
+        connection.execute(VIEWS.update().where(VIEWS.c.name == view).values(nothing))
+        for version in self.versions(view, connection):
+            self.want(view, version.version, Wanted.DROP, connection=connection)
+        drop_view(connection, view)
 
     def remove_version(self, connection: Connection, view: str, version: int) -> None:
         """Forgets one that is ``dropping``, with all that is known of it; its tables are the caller's."""

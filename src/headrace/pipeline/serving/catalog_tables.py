@@ -3,7 +3,8 @@
 ::
 
     headrace_views     name | the last number given to a version, which version serves, and which did before
-    headrace_versions  view, version | state, what is wanted, definition, the data table, why it failed
+    headrace_versions  view, version | state, what is wanted, definition, the data table, why it failed, what the SQL
+                       view is when it serves, when it first did
     headrace_progress  view, version | the last batch, the offsets up to which the data counts, counters
     headrace_batches   view, version, batch | Lambda: each batch result, the cut up to which it counts, its table
     headrace_spans     view, version, span | Lambda: the ranges of offsets that the rows of the speed table cover
@@ -51,6 +52,8 @@ VERSIONS = Table(
     Column("definition", Text, nullable=False),
     Column("definition_hash", Text, nullable=False),
     Column("table_name", Text, nullable=False),
+    Column("select_sql", Text),
+    Column("served_ms", BigInteger),
     Column("error", Text),
     Column("created_ms", BigInteger, nullable=False),
     Column("updated_ms", BigInteger, nullable=False),
@@ -119,6 +122,11 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Version:
+    """
+    :param select_sql: what the SQL view is when this version serves; None before its tables are there.
+    :param served_ms: when it was first switched to; None if it never was.
+    """
+
     view: str
     version: int
     state: State
@@ -129,6 +137,8 @@ class Version:
     error: str | None
     created_ms: int
     updated_ms: int
+    select_sql: str | None = None
+    served_ms: int | None = None
 
     @property
     def who(self) -> str:
