@@ -102,6 +102,11 @@ class LogOffsets:
                 self.lost(f"the topic {name!r} was deleted and made anew")
         self._topic_ids.update(topic_ids)
 
+    @property
+    def topic_ids(self) -> Mapping[str, UUID | None]:
+        """Of the topics that were there when we last asked; None from brokers that give topics no id."""
+        return self._topic_ids
+
     def earliest(self, places: Iterable[TopicPartition]) -> Offsets:
         return self._at(places, lambda consumer, wanted: consumer.beginning_offsets(*wanted))
 

@@ -211,7 +211,11 @@ class Catalog:
     def set_progress(self, connection: Connection, progress: Progress) -> None:
         """In the transaction that writes the data. Counters are totals; the time is set here."""
         values = asdict(progress)
-        values |= {"offsets": offsets_text(progress.offsets), "updated_ms": self._clock.wall_ms()}
+        values |= {
+            "offsets": offsets_text(progress.offsets),
+            "topic_ids": json.dumps(progress.topic_ids, sort_keys=True),
+            "updated_ms": self._clock.wall_ms(),
+        }
         connection.execute(_deletion(PROGRESS, progress.view, progress.version))
         connection.execute(PROGRESS.insert().values(values))
 
@@ -325,7 +329,8 @@ def _version_of(row: Row[tuple[object, ...]]) -> Version:
 
 
 def progress_of(row: Row[tuple[object, ...]]) -> Progress:
-    return Progress(**(dict(row._mapping) | {"offsets": parse_offsets(row.offsets)}))
+    parsed = {"offsets": parse_offsets(row.offsets), "topic_ids": json.loads(row.topic_ids)}
+    return Progress(**(dict(row._mapping) | parsed))
 
 
 def _request_of(row: Row[tuple[object, ...]]) -> Request:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sqlalchemy import BigInteger, Column, Identity, Integer, MetaData, Table, Text
 
@@ -69,6 +69,7 @@ PROGRESS = Table(
     Column("events", BigInteger, nullable=False),
     Column("dead_letters", BigInteger, nullable=False),
     Column("dropped_late", BigInteger, nullable=False),
+    Column("topic_ids", Text, nullable=False),
     Column("updated_ms", BigInteger, nullable=False),
 )
 
@@ -147,7 +148,10 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far the data of a version counts: as of its last committed batch."""
+    """How far the data of a version counts: as of its last committed batch.
+
+    :param topic_ids: of the topics that were read: another id means that a topic was deleted and made anew.
+    """
 
     view: str
     version: int
@@ -157,6 +161,7 @@ class Progress:
     dead_letters: int = 0
     dropped_late: int = 0
     updated_ms: int = 0
+    topic_ids: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
