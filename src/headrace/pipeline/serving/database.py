@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Connection, Engine, Table
+from sqlalchemy import ColumnElement, Connection, Engine, Table
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from headrace.pipeline.serving import sqlite_dialect
@@ -146,12 +146,22 @@ class Database:
     def delete_keys(self, connection: Connection, table: Table, keys: pa.StringArray) -> None:
         _loading().delete_keys(connection, table, keys)
 
-    def fetch(self, connection: Connection, table: Table, keys: pa.StringArray | None = None) -> pa.Table:
+    def fetch(
+        self,
+        connection: Connection,
+        table: Table,
+        keys: pa.StringArray | None = None,
+        *,
+        condition: ColumnElement[bool] | None = None,
+        limit: int | None = None,
+    ) -> pa.Table:
         """Rows as Arrow, in the types that they were stored from, with ``_key`` and ``_batch_id``.
 
         :param keys: only the rows with these.
+        :param condition: only the rows for which it holds.
+        :param limit: only so many, in the order of the primary key.
         """
-        return _loading().fetch(connection, table, keys)
+        return _loading().fetch(connection, table, keys, condition, limit)
 
 
 def _postgresql() -> ModuleType:

@@ -35,12 +35,22 @@ def delete_keys(connection: Connection, table: Table, keys: pa.StringArray) -> N
         connection.execute(table.delete().where(clause))
 
 
-def fetch(connection: Connection, table: Table, keys: pa.StringArray | None) -> pa.Table:
+def fetch(
+    connection: Connection,
+    table: Table,
+    keys: pa.StringArray | None,
+    condition: sqlalchemy.ColumnElement[bool] | None = None,
+    limit: int | None = None,
+) -> pa.Table:
     # Values as the driver has them: SQLAlchemy would parse times a value at a time.
     columns = [
         sqlalchemy.type_coerce(column, sqlalchemy.types.NullType()).label(column.name) for column in table.columns
     ]
     query = sqlalchemy.select(*columns)
+    if condition is not None:
+        query = query.where(condition)
+    if limit is not None:
+        query = query.order_by(*table.primary_key).limit(limit)
     queries = [query] if keys is None else [query.where(clause) for clause in _in_portions(connection, table, keys)]
     schema = _schema_of(table)
     portions = [_to_arrow(connection.execute(each).fetchall(), schema) for each in queries]
