@@ -7,6 +7,7 @@ finds out and starts it again.
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from logging import getLogger
 from typing import Any
 
@@ -34,7 +35,14 @@ class NamedTasks:
         if name in self._tasks or self._is_stopped:
             return
         self._tasks[name] = task = asyncio.get_running_loop().create_task(self._run(name, work))
-        task.add_done_callback(lambda _: self._tasks.pop(name, None))
+        task.add_done_callback(partial(self._ended, name))
+
+    def _ended(self, name: str, task: asyncio.Task[None]) -> None:
+        # The name is free before anybody looks again: a task that was still there then would not be started.
+        self._tasks.pop(name, None)
+        if not task.cancelled():
+            task.result()  # what is no HeadraceError is a fault of ours: the loop reports it
+            self._then()
 
     async def _run(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         try:
@@ -48,7 +56,6 @@ class NamedTasks:
             else:
                 logger.warning("%s: %s", name, error)
                 self._on_failure(name, error)
-        asyncio.get_running_loop().call_soon(self._then)
 
     async def stop(self) -> None:
         """Cancels them all; none is started from now on."""
