@@ -11,15 +11,20 @@ class Seeker:
     """Wants something that its task finds at the n-th try; looks when it is told to, and only then."""
 
     def __init__(self, outcomes: list[HeadraceError | None]) -> None:
-        self.tasks = NamedTasks(Backoff(0, 0), self.look, lambda name, error: self.failures.append((name, error)))
+        self.tasks = NamedTasks(Backoff(0, 0), self.look, self._failed)
         self.failures: list[tuple[str, HeadraceError]] = []
         self.tries = 0
         self.has_it = asyncio.Event()
+        self.has_failed = asyncio.Event()
         self._outcomes = outcomes
 
     def look(self) -> None:
         if not self.has_it.is_set() and not self.failures:
             self.tasks.start("it", self._seek)
+
+    def _failed(self, name: str, error: HeadraceError) -> None:
+        self.failures.append((name, error))
+        self.has_failed.set()
 
     async def _seek(self) -> None:
         outcome = self._outcomes[self.tries]
@@ -50,8 +55,7 @@ async def test_a_failure_that_stays_is_told_and_not_tried_again() -> None:
     refused = BrokerError(ErrorCode.cluster_authorization_failed, "no")
     seeker = Seeker([refused, None])
     seeker.look()
-    while not seeker.failures:
-        await asyncio.sleep(0)
+    await asyncio.wait_for(seeker.has_failed.wait(), 10)
     assert seeker.failures == [("it", refused)]
     assert seeker.tries == 1
     await seeker.tasks.stop()
