@@ -97,6 +97,13 @@ def test_a_small_buffer_slows_down_and_loses_nothing(broker):
     assert values_of(broker) == [b"%d" % number * 10 for number in range(5000)]
 
 
+def test_a_batch_size_above_the_buffer_is_the_buffer(broker):
+    with producer_at(broker, buffer_memory=10_000, batch_size=1_000_000) as producer:
+        for number in range(1000):
+            producer.send("t", b"%d" % number * 10, partition=0)
+    assert values_of(broker) == [b"%d" % number * 10 for number in range(1000)]
+
+
 def test_flush_and_result_give_up_after_their_time(tmp_path):
     with Broker(data=tmp_path) as broker:
         producer = producer_at(broker)

@@ -20,9 +20,10 @@ def options_of(config: ProducerConfig) -> AccumulatorOptions:
         Codec.lz4: config.compression_lz4_level,
         Codec.zstd: config.compression_zstd_level,
     }
+    batch_size_bytes = min(config.batch_size, config.buffer_memory)  # a batch reserves its whole room
     return AccumulatorOptions(
-        batch_size_bytes=config.batch_size,
-        most_batch_bytes=min(_MOST_BATCHES * config.batch_size, config.max_request_size),
+        batch_size_bytes=batch_size_bytes,
+        most_batch_bytes=min(_MOST_BATCHES * batch_size_bytes, config.max_request_size),
         max_in_flight=config.max_in_flight_requests_per_connection,
         linger_ms=config.linger_ms,
         delivery_timeout_ms=config.delivery_timeout_ms,
