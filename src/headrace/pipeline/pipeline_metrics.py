@@ -2,12 +2,16 @@
 
 Versions count their own batches (``micro_batch``, ``batch``); the runner tells the states and how far behind they are.
 Counters begin at 0 with the process, as Prometheus' counters do; totals since a version began are in the catalog.
+
+``FAMILIES`` is the table of what is shown: ``metrics_server`` serves it, ``docs/metrics.md`` is made from it.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 
 @dataclass
@@ -69,3 +73,62 @@ class PipelineMetrics:
     def snapshot(self) -> dict[tuple[str, int], VersionCounts]:
         with self._lock:
             return dict(self.versions)
+
+
+class Family(NamedTuple):
+    """:param value: of one version; None where there is nothing to show."""
+
+    name: str
+    kind: str
+    meaning: str
+    value: Callable[[VersionCounts], float | None]
+
+
+#: Each has the labels ``view`` and ``version``; the state also has ``state``.
+LABELS = ("view", "version")
+STATE = "headrace_view_state"
+FAMILIES = (
+    Family(STATE, "gauge", "1, with the version's state as a label.", lambda counts: 1 if counts.state else None),
+    Family("headrace_view_serving", "gauge", "1 if readers see this version.", lambda counts: float(counts.serves)),
+    Family(
+        "headrace_view_records_behind", "gauge", "Records of the log that it has not read.",
+        lambda counts: counts.records_behind,
+    ),
+    Family(
+        "headrace_view_records_per_second", "gauge", "How fast it reads, lately.", lambda counts: counts.records_per_s
+    ),
+    Family("headrace_view_events_total", "counter", "Records read and committed.", lambda counts: counts.events),
+    Family(
+        "headrace_view_dead_letters_total", "counter", "Records that did not decode.",
+        lambda counts: counts.dead_letters,
+    ),
+    Family(
+        "headrace_view_dropped_late_total", "counter", "Events that came later than the watermark allows.",
+        lambda counts: counts.dropped_late,
+    ),
+    Family(
+        "headrace_view_micro_batches_total", "counter", "Micro-batches committed.", lambda counts: counts.micro_batches
+    ),
+    Family(
+        "headrace_view_micro_batch_seconds_total", "counter", "Time that they took, from their start to their commit.",
+        lambda counts: counts.micro_batch_seconds,
+    ),
+    Family(
+        "headrace_view_last_micro_batch_seconds", "gauge", "Time that the last one took.",
+        lambda counts: counts.last_micro_batch_seconds if counts.micro_batches else None,
+    ),
+    Family(
+        "headrace_view_batches_total", "counter", "Lambda: batches that have landed.", lambda counts: counts.batches
+    ),
+    Family(
+        "headrace_view_batch_seconds_total", "counter", "Lambda: time that they took.",
+        lambda counts: counts.batch_seconds,
+    ),
+    Family(
+        "headrace_view_last_batch_seconds", "gauge", "Lambda: time that the last one took.",
+        lambda counts: counts.last_batch_seconds if counts.batches else None,
+    ),
+    Family(
+        "headrace_view_failures_total", "counter", "How often it ended with an error.", lambda counts: counts.failures
+    ),
+)  # fmt: skip

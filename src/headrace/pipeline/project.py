@@ -1,7 +1,7 @@
 """A project: a folder with ``headrace.toml`` and one file a view in ``views/``.
 
     headrace.toml        [log] bootstrap, options          [serving] url
-                         [archive] path                    [spark] master, conf
+                         [archive] path                    [spark] master, conf, checkpoints
     views/NAME.toml      topics or pattern, architecture, query, key, dead_letters,
                          [decode] format, schema, options, function, framing      [watermark] column, delay
                          [kappa] start, switch, caught_up_within                  [lambda] batch_every, trigger_ms
@@ -39,7 +39,7 @@ from headrace.pipeline.serving.location import DEFAULT_SERVING_URL, PROJECT_FILE
 from headrace.pipeline.serving.sql_views import check_view_name
 from headrace.pipeline.toml_files import Problem, ProjectError, Section, TomlFile, did_you_mean
 
-__all__ = ["Problem", "Project", "ProjectError", "ViewDefinition", "load_project"]
+__all__ = ["Problem", "Project", "ProjectError", "ViewDefinition", "load_project", "load_settings"]
 
 VIEWS_FOLDER = "views"
 _FUNCTION = re.compile(r"(?P<file>.+\.py):(?P<function>[A-Za-z_]\w*)")
@@ -50,7 +50,7 @@ _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 class Project:
     """
     :param serving_url: with relative files made absolute, and the password, if there is one.
-    :param archive_path: absolute, or a URL of a file system that Spark knows.
+    :param archive_path: absolute, or a URL of a file system that Spark knows; so is ``checkpoints``.
     :param log_options: of our clients, by Kafka's names.
     """
 
@@ -59,6 +59,7 @@ class Project:
     serving_url: str
     archive_path: str
     spark_master: str
+    checkpoints: str = ""
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     log_options: Mapping[str, str] = field(default_factory=dict)
     views: Mapping[str, ViewDefinition] = field(default_factory=dict)
@@ -68,14 +69,8 @@ def load_project(folder: str | Path) -> Project:
     """
     :raises ProjectError: with all that is wrong.
     """
-    folder = Path(folder).absolute()
-    file = folder / PROJECT_FILE
-    if not file.exists():
-        missing = f"there is no {PROJECT_FILE} here: headrace views init makes an example that runs"
-        raise ProjectError([Problem(folder, None, missing)])
-    settings = TomlFile.read(file)
+    folder, settings, project = _read_settings(folder)
     problems = settings.problems
-    project = _settings(folder, settings) if not problems else None
     views: dict[str, ViewDefinition] = {}
     for path in sorted((folder / VIEWS_FOLDER).glob("*.toml")):
         view = TomlFile.read(path)
@@ -87,6 +82,27 @@ def load_project(folder: str | Path) -> Project:
     return replace(project, views=views)
 
 
+def load_settings(folder: str | Path) -> Project:
+    """A project without its views: a mistake in a view's file does not keep the others from being run or looked at.
+
+    :raises ProjectError: with all that is wrong.
+    """
+    _, settings, project = _read_settings(folder)
+    if project is None or settings.problems:
+        raise ProjectError(settings.problems)
+    return project
+
+
+def _read_settings(folder: str | Path) -> tuple[Path, TomlFile, Project | None]:
+    folder = Path(folder).absolute()
+    file = folder / PROJECT_FILE
+    if not file.exists():
+        missing = f"there is no {PROJECT_FILE} here: headrace views init makes an example that runs"
+        raise ProjectError([Problem(folder, None, missing)])
+    settings = TomlFile.read(file)
+    return folder, settings, _settings(folder, settings) if not settings.problems else None
+
+
 def _settings(folder: Path, file: TomlFile) -> Project:
     log, serving, archive, spark = (file.section(name) for name in ("log", "serving", "archive", "spark"))
     project = Project(
@@ -96,6 +112,7 @@ def _settings(folder: Path, file: TomlFile) -> Project:
         serving_url=_serving_url(folder, serving),
         archive_path=_absolute(folder, archive.text("path", "archive")),
         spark_master=spark.text("master", "local[*]"),
+        checkpoints=_absolute(folder, spark.text("checkpoints", ".headrace/checkpoints")),
         spark_conf=spark.mapping("conf"),
     )
     for section in (log, serving, archive, spark):

@@ -29,6 +29,7 @@ COMMANDS = {
     "mirror-maker": ("headrace.tools.mirror_maker", "copy topics to another cluster, exactly once"),
     "leader-election": ("headrace.tools.leader_election", "elect leaders of partitions"),
     "broker-api-versions": ("headrace.tools.broker_api_versions", "show which requests brokers speak"),
+    "views": ("headrace.tools.views", "make, run, look at and change views: queries kept as SQL tables by Spark"),
     "query": ("headrace.tools.query", "ask views in SQL"),
     "dump-log": ("headrace.tools.dump_log", "show what is in the files of a partition"),
     "completion": ("headrace.tools.completion", "make a shell complete commands and options"),

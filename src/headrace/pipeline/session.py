@@ -1,0 +1,142 @@
+"""The Spark session of a project: one for all of its views.
+
+What a project sets in ``[spark] conf`` wins over what is set here, except for the time zone: answers are in UTC.
+
+**Other machines.** Tasks need this package and what it builds on, so the Python of the workers
+(``spark.pyspark.python``) has ``headrace[spark]`` installed, as a rule. If one of them lacks the package or has another
+version of it, ours is sent there; not always, as compiled kernels are cached beside an installed package only. The
+functions of views travel as text within their definitions.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from logging import getLogger
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import headrace
+from headrace.client.errors import HeadraceError
+from headrace.pipeline.project import Project
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+logger = getLogger("headrace.views")
+
+STATE_FOLDER = ".headrace"
+
+#: For a driver that runs for months beside a database, on any master.
+_CONF = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.streaming.stopTimeout": "20s",
+}
+_ALWAYS = {"spark.sql.session.timeZone": "UTC"}
+
+#: Runs where this package may not be, so it is no function of this module: those are sent by name.
+_HAS_PACKAGE = """
+def has_package(_):
+    try:
+        import headrace
+        import headrace.pipeline.source
+    except ImportError as error:
+        return str(error)
+    return headrace.__version__
+"""
+
+
+class SparkMissing(HeadraceError):
+    """pyspark is not installed, or no Java is."""
+
+
+def open_session(project: Project, master: str | None = None) -> SparkSession:
+    """
+    :param master: instead of the project's.
+    :raises SparkMissing: if Spark cannot be started.
+    """
+    master = master or project.spark_master
+    try:
+        from pyspark.errors import PySparkException
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise SparkMissing(f"views need more packages: pip install 'headrace[spark]' ({error})") from None
+    builder = SparkSession.builder.master(master).appName(f"headrace {project.folder.name}")
+    for name, value in session_conf(project, master).items():
+        builder = builder.config(name, value)
+    try:
+        session = builder.getOrCreate()
+    except PySparkException as error:
+        raise SparkMissing(f"Spark does not start (Java 17 or newer is needed): {_first_line(error)}") from None
+    _set_up(session, master)
+    return session
+
+
+def session_conf(project: Project, master: str) -> dict[str, str]:
+    conf = dict(_CONF)
+    conf["spark.sql.warehouse.dir"] = str(project.folder / STATE_FOLDER / "warehouse")
+    if master.startswith("local"):
+        # Nobody else is to reach the driver, and its shuffles are not worth more tasks than there are cores.
+        conf |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+        conf["spark.sql.shuffle.partitions"] = str(_cores(master))
+    return conf | dict(project.spark_conf) | _ALWAYS
+
+
+def _cores(master: str) -> int:
+    """``local[4]`` says it; ``local[*]`` are those of this machine."""
+    inside = master.removeprefix("local").strip("[]").partition(",")[0]
+    return int(inside) if inside.isdecimal() else (os.cpu_count() or 1) if inside else 1
+
+
+def _set_up(session: SparkSession, master: str) -> None:
+    from headrace.pipeline import register
+
+    session.conf.set("spark.sql.session.timeZone", "UTC")
+    session.sparkContext.setLogLevel(session.sparkContext.getConf().get("spark.log.level", "ERROR") or "ERROR")
+    if not master.startswith("local"):
+        _ship_package(session)
+    register(session)
+
+
+# ------------------------------------------------------------------------------------------------------ other machines
+
+
+def _ship_package(session: SparkSession) -> None:
+    context = session.sparkContext
+    names: dict[str, object] = {"__name__": "__main__"}
+    exec(_HAS_PACKAGE, names)
+    check = cast(Callable[[int], str], names["has_package"])
+    places = max(2, context.defaultParallelism)
+    answers = set(context.parallelize(range(places), places).map(check).collect())
+    if answers == {headrace.__version__}:
+        return
+    logger.info("workers have no headrace %s (%s): sending it", headrace.__version__, "; ".join(sorted(answers)))
+    with tempfile.TemporaryDirectory() as folder:
+        context.addPyFile(package_archive(Path(folder)))
+
+
+def package_archive(folder: Path) -> str:
+    """A zip of this package, as it is here."""
+    source = Path(headrace.__file__).parent
+    copy = folder / "copy"
+    shutil.copytree(source, copy / "headrace", ignore=shutil.ignore_patterns("__pycache__"))
+    return shutil.make_archive(str(folder / "headrace"), "zip", copy)
+
+
+def is_alive(session: SparkSession) -> bool:
+    """Whether its JVM is there and has not stopped; without it nothing of this process can go on."""
+    try:
+        return not session.sparkContext._jsc.sc().isStopped()
+    except Exception:  # noqa: BLE001  py4j raises what the operating system says, and more
+        return False
+
+
+def _first_line(error: Exception) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+__all__ = ["STATE_FOLDER", "SparkMissing", "is_alive", "open_session", "package_archive", "session_conf"]

@@ -1,0 +1,84 @@
+"""``headrace views apply``: the files of a project are checked, and what is new in them becomes versions.
+
+Everything that is wrong is told at once, each with file and line, and then nothing is changed. Spark is started only if
+there is something to check.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from argparse import Namespace
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from headrace.pipeline.applying import Change, Kind, apply_changes, plan_changes, with_switch
+from headrace.pipeline.project import Project, load_project
+from headrace.pipeline.serving.catalog import Catalog
+from headrace.pipeline.serving.database import Database
+from headrace.pipeline.toml_files import Problem
+from headrace.tools.common import FAILED, Output, Table, columns
+from headrace.tools.views import is_run
+
+_CHECK_MASTER = "local[1]"
+
+
+def apply(options: Namespace, out: Output) -> int | None:
+    project = load_project(options.project)
+    project = replace(project, views=with_switch(project.views, options.switch))
+    database = Database(project.serving_url)
+    try:
+        catalog = Catalog(database)
+        changes = plan_changes(project.views, catalog.views(), catalog.versions())
+        problems = _problems(project, changes, options.master)
+        if problems:
+            show_problems(out, problems, project.folder)
+            return FAILED
+        if not options.dry_run:
+            apply_changes(database, catalog, changes)
+    finally:
+        database.close()
+    _show(out, changes, options, project)
+    return None
+
+
+def _problems(project: Project, changes: Iterable[Change], master: str | None) -> list[Problem]:
+    if not any(change.needs_check for change in changes):
+        return []
+    from headrace.pipeline.session import open_session
+    from headrace.pipeline.view import validate
+
+    logging.getLogger("py4j").setLevel(logging.ERROR)
+    session = open_session(project, master or _CHECK_MASTER)
+    try:
+        return validate(session, project)
+    finally:
+        session.stop()
+
+
+def show_problems(out: Output, problems: Iterable[Problem], folder: Path | None = None) -> None:
+    """A line each, with a path that an editor finds from here."""
+    for problem in problems:
+        path = problem.file if folder is None else folder / problem.file
+        shown = os.path.relpath(path)
+        out.complain(str(replace(problem, file=Path(shown if not shown.startswith("..") else path))))
+
+
+def _show(out: Output, changes: list[Change], options: Namespace, project: Project) -> None:
+    value = {
+        "dry_run": options.dry_run,
+        "changes": [
+            {"view": change.view, "change": change.kind, "version": change.version, "what": change.in_words}
+            for change in changes
+        ],
+    }
+    rows = [(change.view, change.kind, change.in_words) for change in changes]
+    lines = [line.rstrip() for line in columns(("VIEW", "CHANGE", "WHAT WILL HAPPEN"), rows, gap=2)]
+    if not rows:
+        lines = ["there are no views: a view is a file in views/"]
+    out.show(value, lines, Table(("view", "change", "what will happen"), rows) if rows else None)
+    if options.dry_run:
+        out.note("nothing was changed (--dry-run)")
+    elif any(change.kind not in (Kind.UNCHANGED, Kind.REMOVED) for change in changes) and not is_run(project):
+        out.note("'headrace views run' is not at work: it does this when it is started")

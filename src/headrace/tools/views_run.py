@@ -1,0 +1,193 @@
+"""``headrace views run``: the one long-running process of a project, a Spark driver for all views; and ``serve``.
+
+Standard output has a line for each thing that listens (``serving HOST:PORT``, ``metrics HOST:PORT``), then ``ready``.
+The log goes to standard error. SIGTERM and Ctrl-C end it after the transactions under way; a second one ends it at
+once, which is no worse than ``kill -9``, and that loses nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+from headrace.client.errors import HeadraceError
+from headrace.pipeline.runner_lock import RunnerLock, runner_lock
+from headrace.runtime.clock import SystemClock
+from headrace.tools.common import DONE, FAILED, Output
+from headrace.tools.views import Opened, address, opened
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from headrace.pipeline.pipeline_metrics import PipelineMetrics
+
+logger = logging.getLogger("headrace.views")
+
+_CHECK_EVERY_S = 5.0
+
+
+class SparkGone(HeadraceError):
+    """The JVM is not there any more."""
+
+
+def run_views(options: Namespace, _out: Output) -> int:
+    logging.basicConfig(
+        level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
+    )
+    logging.getLogger("py4j").setLevel(logging.ERROR)
+    listen = {name: address(text) for name in ("serve", "metrics_listen") if (text := getattr(options, name))}
+    stop = threading.Event()
+    with ExitStack() as stack:
+        here = stack.enter_context(opened(options))
+        lock = stack.enter_context(runner_lock(here.project.serving_url))
+        stack.enter_context(_signals(stop))
+        spark = _session(stack, here, options.master)
+        for number in (signal.SIGTERM, signal.SIGINT):  # Spark has put its own in their place
+            signal.signal(number, lambda *_: _ask_to_stop(stop))
+        return _run(stack, here, spark, lock, stop, listen, is_once=options.once)
+
+
+def _session(stack: ExitStack, here: Opened, master: str | None) -> SparkSession:
+    from headrace.pipeline.session import open_session
+
+    logger.info("starting Spark at %s", master or here.project.spark_master)
+    began = time.monotonic()
+    spark = open_session(here.project, master)
+    stack.callback(_stop_spark, spark)
+    logger.info("Spark %s is there, after %.1f s", spark.version, time.monotonic() - began)
+    return spark
+
+
+def _stop_spark(spark: SparkSession) -> None:
+    from headrace.pipeline.session import is_alive
+
+    if is_alive(spark):
+        spark.stop()
+
+
+def _run(
+    stack: ExitStack,
+    here: Opened,
+    spark: SparkSession,
+    lock: RunnerLock,
+    stop: threading.Event,
+    listen: dict[str, tuple[str, int]],
+    *,
+    is_once: bool,
+) -> int:
+    from headrace.pipeline.pipeline_metrics import PipelineMetrics
+    from headrace.pipeline.runner import Runner
+    from headrace.pipeline.running import Surroundings
+
+    metrics = PipelineMetrics()
+    project = here.project
+    around = Surroundings(
+        spark=spark,
+        project=project,
+        database=here.database,
+        catalog=here.catalog,
+        clock=SystemClock(),
+        checkpoints=project.checkpoints,
+        metrics=metrics,
+    )
+    runner = Runner(around)
+    if is_once:
+        return FAILED if runner.run_once(stop) else DONE
+    if "serve" in listen:
+        _serve_beside(stack, project.serving_url, *listen["serve"])
+    if "metrics_listen" in listen:
+        _serve_metrics(stack, metrics, *listen["metrics_listen"])
+    _tell("ready")
+    runner.run(stop, _checks(spark, lock))
+    logger.info("stopped")
+    return DONE
+
+
+def _checks(spark: SparkSession, lock: RunnerLock) -> Callable[[], None]:
+    """What a runner must have to go on, looked at now and then."""
+    from headrace.pipeline.session import is_alive
+
+    last = time.monotonic()
+
+    def check() -> None:
+        nonlocal last
+        if time.monotonic() - last < _CHECK_EVERY_S:
+            return
+        last = time.monotonic()
+        if not is_alive(spark):
+            raise SparkGone("Spark's Java process is gone: start 'headrace views run' again, it goes on where it was")
+        lock.keep()
+
+    return check
+
+
+# ---------------------------------------------------------------------------------------------------------- serving
+
+
+def _serve_beside(stack: ExitStack, url: str, host: str, port: int) -> None:
+    from headrace.pipeline.serving.http import HttpServer
+
+    server = HttpServer(url, host, port)
+    thread = threading.Thread(target=server.run, name="http", daemon=True)
+    thread.start()
+
+    def end() -> None:
+        server.stop()
+        thread.join(10)
+
+    stack.callback(end)
+    _tell(f"serving {_shown(host, server.port)}")
+
+
+def _serve_metrics(stack: ExitStack, metrics: PipelineMetrics, host: str, port: int) -> None:
+    from headrace.pipeline.metrics_server import MetricsServer
+
+    server = MetricsServer(metrics, host, port)
+    stack.callback(server.close)
+    _tell(f"metrics {_shown(host, server.port)}")
+
+
+def serve(options: Namespace, _out: Output) -> None:
+    from headrace.pipeline.serving.http import serve as serve_http
+
+    host, port = address(options.listen)
+    serve_http(options.project, host, port)
+
+
+def _shown(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _tell(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+# ---------------------------------------------------------------------------------------------------------- signals
+
+
+@contextmanager
+def _signals(stop: threading.Event) -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    for number in before:
+        signal.signal(number, lambda *_: _ask_to_stop(stop))
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _ask_to_stop(stop: threading.Event) -> None:
+    if stop.is_set():
+        os._exit(1)
+    logger.info("stopping")
+    stop.set()
