@@ -2,7 +2,7 @@
 
 ::
 
-    <path>/topic=clicks/day=2026-11-16/0000000003-9f2c41d0-00000.parquet      records, by the day of their timestamp (UTC)
+    <path>/topic=clicks/day=2026-11-16/0000000003-9f2c41d0-00000.parquet      records, by the day of their timestamp
     <path>/_headrace/clicks/0000000003.json                                   a manifest: what counts
     <path>/_headrace/clicks/staging/0000000004-77aa02c1/                      what Spark is writing just now
 
@@ -256,10 +256,8 @@ class Archive:
     @cached_property
     def _writing_session(self) -> SparkSession:
         """The same Spark with settings of its own: records stay in the order in which they were read."""
-        from headrace.pipeline import register
-
         session = self._spark.newSession()
-        register(session)
+        session.conf.set("spark.sql.python.filterPushdown.enabled", "true")
         session.conf.set("spark.sql.maxConcurrentOutputFileWriters", str(_DAYS_AT_A_TIME))
         return session
 

@@ -1,0 +1,206 @@
+"""The batch layer of a Lambda view: the query over all master data up to a cut.
+
+A batch is cut at the progress of the speed layer, which goes on meanwhile; the first one is cut at the end of the log
+as it is then, and the speed layer begins there. First everything up to the cut goes to the archive. Then
+
+    full           = partial results over the archive, from its start to the cut
+    incremental    = those of the last batch, merged with partial results over the archive from the last cut to this one
+
+which is the same by the algebra of partial results (``aggregates``), except for the rounding of sums of doubles. Rows
+go to a table of their own, some at a time, and then land in one transaction (``lambda_store``).
+
+Records that do not decode are counted, and sent to the dead-letter topic, by whoever reads them first: the speed layer,
+or the first batch. Later batches pass over them.
+
+What a crash leaves: an archive that is further than the batch, which is no harm, and a table that nobody reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import reduce
+from logging import getLogger
+from typing import TYPE_CHECKING
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+
+from headrace.pipeline.decoding import ERROR, bad_rows, decode_frame, good_rows
+from headrace.pipeline.log_offsets import DataLost, LogOffsets
+from headrace.pipeline.packed_rows import packed
+from headrace.pipeline.source_options import SourceOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Observation
+
+    from headrace.pipeline.aggregates import Algebra
+    from headrace.pipeline.archive import Archive
+    from headrace.pipeline.dead_letters import DeadLetters
+    from headrace.pipeline.definition import ViewDefinition
+    from headrace.pipeline.lambda_store import LambdaStore
+    from headrace.pipeline.running import Surroundings
+    from headrace.pipeline.serving.catalog import Batch, Offsets
+
+logger = getLogger("headrace.views")
+
+
+@dataclass(frozen=True)
+class BatchResult:
+    """
+    :param is_new: False if there was nothing new since the last one, which therefore stays.
+    :param rows: of the batch's table.
+    """
+
+    batch: int
+    cut: Offsets
+    is_new: bool
+    is_full: bool
+    rows: int
+    seconds: float
+
+
+@dataclass
+class _Counts:
+    events: int = 0
+    dead_letters: int = 0
+
+
+class BatchLayer:
+    """Of one version. One batch at a time; the speed layer may be at work."""
+
+    def __init__(
+        self,
+        around: Surroundings,
+        definition: ViewDefinition,
+        store: LambdaStore,
+        algebra: Algebra,
+        archive: Archive,
+        dead_letters: DeadLetters,
+    ) -> None:
+        self._around, self._definition = around, definition
+        self._store, self._algebra = store, algebra
+        self._archive, self._dead_letters = archive, dead_letters
+
+    def run(self, full: bool = False) -> BatchResult:
+        """
+        :param full: from the archive alone; the first batch always is.
+        :raises DataLost: if the log or the archive does not have any more what is needed.
+        """
+        clock = self._around.clock
+        began_ms = clock.monotonic_ms()
+        with self._store.batch_under_way() as (number, progress):
+            last = next(reversed(self._store.batches()), None)
+            cut = progress if progress is not None else self._log_ends()
+            if last is not None and not full and cut == last.cut:
+                return BatchResult(last.batch, cut, False, False, last.rows, 0.0)
+            counts = _Counts()
+            self._archive_up_to(cut, last)
+            since = None if full or last is None else last
+            is_first = progress is None
+            with self._partials(cut, since, counts if is_first else None) as tables:
+                rows = self._store.load_batch(number, cut, tables)
+            self._store.land_batch(number, cut, events=counts.events, dead_letters=counts.dead_letters)
+        seconds = (clock.monotonic_ms() - began_ms) / 1000
+        self._around.metrics.batch(self._store.view, self._store.version, seconds=seconds)
+        return BatchResult(number, cut, True, since is None, rows, seconds)
+
+    # ------------------------------------------------------------------------------------------------ where to cut
+
+    def _log_ends(self) -> Offsets:
+        definition = self._definition
+        which = {"subscribe": ",".join(definition.topics)} if definition.topics else {}
+        which = which or {"subscribePattern": definition.pattern}
+        log = LogOffsets(SourceOptions.parse({**self._around.log_options, **which}, is_stream=False))
+        try:
+            ends = log.latest(log.partitions())
+        finally:
+            log.close()
+        found: Offsets = {}
+        for place, end in ends.items():
+            found.setdefault(place.topic, {})[place.partition] = end
+        return found
+
+    def _archive_up_to(self, cut: Offsets, last: Batch | None) -> None:
+        for topic, ends in sorted(cut.items()):
+            self._check_has(topic, {} if last is None else last.cut.get(topic, {}))
+            self._archive.append(topic, ends)
+
+    def _check_has(self, topic: str, ends: Mapping[int, int]) -> None:
+        """What a batch was made of is in the archive; if it is not, the archive is not what it was."""
+        known = self._archive.ends(topic)
+        for at, end in ends.items():
+            if known.get(at, 0) < end:
+                raise DataLost(
+                    f"{self._archive} has {topic}-{at} up to {known.get(at, 0)}, but the last batch was made of it up "
+                    f"to {end}: bring back what was there"
+                )
+
+    # --------------------------------------------------------------------------------------------- partial results
+
+    @contextmanager
+    def _partials(self, cut: Offsets, since: Batch | None, counts: _Counts | None) -> Iterator[Iterator[pa.Table]]:
+        """One row a key, in all of the tables together.
+
+        :param counts: to be filled, if nobody has read this before.
+        """
+        raw = self._raw(cut, None if since is None else since.cut)
+        decoded = decode_frame(self._definition.decode, raw)
+        seen = None if counts is None else _observation()
+        if seen is not None:
+            decoded = decoded.observe(seen, *_counters())
+        partials = self._algebra.partial(good_rows(decoded))
+        with packed(partials, self._algebra.schema) as tables:
+            if counts is not None and seen is not None:
+                counts.events, counts.dead_letters = seen.get["events"], seen.get["bad"]
+                self._bury(raw, counts.dead_letters)
+            yield tables if since is None else self._merged(since, tables)
+
+    def _raw(self, cut: Offsets, since: Offsets | None) -> DataFrame:
+        frames = [
+            self._archive.read(topic, None if since is None else since.get(topic, {}), ends)
+            for topic, ends in sorted(cut.items())
+        ]
+        if not frames:  # a pattern that fits no topic yet
+            from headrace.pipeline.source import spark_schema
+
+            return self._around.spark.createDataFrame([], spark_schema(include_headers=True))
+        return reduce(lambda one, other: one.unionByName(other), frames)
+
+    def _bury(self, raw: DataFrame, count: int) -> None:
+        if count and self._dead_letters.topic:
+            logger.info("%s: sending %d records to %s", self._definition.name, count, self._dead_letters.topic)
+            with packed(bad_rows(decode_frame(self._definition.decode, raw))) as tables:
+                for rows in tables:
+                    self._dead_letters.send(rows)
+
+    def _merged(self, last: Batch, newer: Iterator[pa.Table]) -> Iterator[pa.Table]:
+        """The last batch's rows, those that are newer merged into them; then those that are only newer.
+
+        What is newer is held here: as many rows as there are keys that something came for since the last batch.
+        """
+        algebra, tables = self._algebra, self._store.tables
+        new = tables.fit(pa.concat_tables([algebra.schema.empty_table(), *newer]))
+        new_keys = tables.keys(new)
+        is_left = pa.repeat(pa.scalar(True), len(new))
+        for old in self._store.partials_of_batch(last.batch):
+            old_keys = tables.keys(old)
+            is_changed = pc.is_in(old_keys, new_keys)
+            yield old.filter(pc.invert(is_changed))
+            is_here = pc.is_in(new_keys, old_keys)
+            yield algebra.merge([old.filter(is_changed), new.filter(is_here)])
+            is_left = pc.and_(is_left, pc.invert(is_here))
+        yield new.filter(is_left)
+
+
+def _observation() -> Observation:
+    from pyspark.sql import Observation
+
+    return Observation()
+
+
+def _counters() -> list[object]:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return [F.count("*").alias("events"), F.count(ERROR).alias("bad")]
