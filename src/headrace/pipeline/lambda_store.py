@@ -205,7 +205,9 @@ class LambdaStore:
         table = self.tables.batch(batch)
         with self._database.begin() as connection:
             last = self._standing(connection).batch or 0
-            assert batch > last, f"batch {batch} of {self._who} has landed already (the last one is {last}, up to {cut})"
+            assert batch > last, (
+                f"batch {batch} of {self._who} has landed already (the last one is {last}, up to {cut})"
+            )
             drop_table(connection, table.name)
             create_table(connection, table)
         rows = sum(self._load(table, chunk, batch) for each in tables for chunk in _chunks(each))
