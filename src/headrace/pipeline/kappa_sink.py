@@ -1,0 +1,238 @@
+"""Where a Kappa version's micro-batches go: each is one transaction of the serving database, and counts once.
+
+The transaction has the rows, the offsets up to which they count and the counters. Spark plans a batch, computes it,
+hands it over, and notes that it is done:
+
+    killed before the commit     nothing of the batch is there; Spark runs it again, over the same offsets
+    killed after the commit      Spark runs it again, and it is passed over: its number is not larger than the last one
+
+Rows replace those with the same key; in mode ``complete`` they replace all others, and keep the order that the query
+gave them in a column that the SQL view sorts by. Batches follow each other without a gap, which is checked: a gap would
+be a hole in the data.
+
+A batch that is passed over is computed nevertheless: Spark wants to see its state written.
+
+Records that do not decode are counted while the batch runs. Only if there are some, and the view names a topic for
+them, is the batch's part of the log read a second time for them. They are sent before the commit, so at least once.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from logging import getLogger
+from typing import TYPE_CHECKING
+
+import pyarrow as pa  # type: ignore[import-untyped]
+from sqlalchemy import Connection, Table
+
+from headrace.pipeline.aggregates import arrow_schema
+from headrace.pipeline.dead_letters import DeadLetters
+from headrace.pipeline.decoding import bad_rows, decode_frame
+from headrace.pipeline.definition import ViewDefinition
+from headrace.pipeline.kappa_checkpoint import Checkpoint, WrongCheckpoint
+from headrace.pipeline.ranges import OffsetRange, split
+from headrace.pipeline.running import Surroundings
+from headrace.pipeline.serving.catalog import Offsets, Progress, Version
+from headrace.pipeline.serving.catalog_tables import offsets_text
+from headrace.pipeline.serving.tables import data_table, quoted, select_all
+from headrace.pipeline.source_options import EARLIEST_OFFSET
+from headrace.pipeline.stream_counts import BatchCounts, counts_of
+from headrace.pipeline.view import key_columns, output_mode
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+logger = getLogger(__name__)
+_ORDER = "_order_0"
+#: So many offsets of bad records are read and sent at a time: their values are in the driver's memory.
+_BAD_AT_A_TIME = 100_000
+
+
+@dataclass(frozen=True)
+class Target:
+    """
+    :param schema: of the rows as Spark gives them.
+    :param is_complete: each batch has all rows.
+    """
+
+    table: Table
+    schema: pa.Schema
+    mode: str
+
+    @classmethod
+    def of(cls, definition: ViewDefinition, table_name: str, query: DataFrame) -> Target:
+        """
+        :raises ViewError: if the query's rows cannot be told apart.
+        """
+        mode, schema = output_mode(query), arrow_schema(query.schema)
+        columns = schema.append(pa.field(_ORDER, pa.int64())) if mode == "complete" else schema
+        return cls(data_table(table_name, columns, key_columns(definition, query)), schema, mode)
+
+    @property
+    def is_complete(self) -> bool:
+        return self.mode == "complete"
+
+    @property
+    def select_sql(self) -> str:
+        if not self.is_complete:
+            return select_all(self.table)
+        names = ", ".join(map(quoted, self.schema.names))
+        return f"SELECT {names} FROM {quoted(self.table.name)} ORDER BY {quoted(_ORDER)}"
+
+    def rows(self, frame: DataFrame) -> pa.Table:
+        """Computes the frame."""
+        rows = frame.toArrow()
+        rows = rows if rows.schema.equals(self.schema) else rows.cast(self.schema)
+        if self.is_complete:
+            rows = rows.append_column(_ORDER, pa.array(range(rows.num_rows), pa.int64()))
+        return rows
+
+
+class KappaSink:
+    """Called by Spark, on a thread of its own, for one batch after the other.
+
+    :param topic_ids: asks the log for the ids of topics.
+    :param starts: where the version began; only for the second look at bad records.
+    :param on_commit: is told how far it is.
+    """
+
+    def __init__(
+        self,
+        around: Surroundings,
+        version: Version,
+        definition: ViewDefinition,
+        target: Target,
+        checkpoint: Checkpoint,
+        *,
+        starts: Offsets,
+        topic_ids: Callable[[], dict[str, str]],
+        on_commit: Callable[[Offsets], None],
+    ) -> None:
+        self.around, self._version, self._definition, self._target = around, version, definition, target
+        self._checkpoint, self._starts = checkpoint, starts
+        self._topic_ids, self._on_commit = topic_ids, on_commit
+        self._dead_letters = DeadLetters(around.project, definition)
+        self._query: StreamingQuery | None = None
+        self._has_query = threading.Event()
+        #: What stopped the stream, if it was something here: Spark only keeps its text.
+        self.error: BaseException | None = None
+
+    def belongs_to(self, query: StreamingQuery) -> None:
+        self._query = query
+        self._has_query.set()
+
+    def close(self) -> None:
+        self._has_query.set()
+        self._dead_letters.close()
+
+    def __call__(self, frame: DataFrame, batch_id: int) -> None:
+        try:
+            self._land(frame, batch_id)
+        except BaseException as error:
+            self.error = error
+            raise
+
+    # ------------------------------------------------------------------------------------------------------ a batch
+
+    def _land(self, frame: DataFrame, batch_id: int) -> None:
+        began_ms = self.around.clock.monotonic_ms()
+        with self.around.database.read() as reader:
+            before = self._progress(reader)
+        if before is not None and batch_id <= before.batch_id:
+            logger.info("%s: batch %d was committed before the restart and is passed over", self._version.who, batch_id)
+            frame.write.format("noop").mode("overwrite").save()
+            return
+        ends = self._ends(batch_id)
+        rows = self._target.rows(frame)
+        counts = self._counts()
+        self._send_bad_records(before, ends, counts)
+        after = self._after(before, batch_id, ends, counts)
+        with self.around.database.begin() as connection:
+            self._check_follows(self._progress(connection), before, batch_id)
+            self._write(connection, rows, batch_id)
+            self.around.catalog.set_progress(connection, after)
+        self._on_commit(ends)
+        self.around.metrics.micro_batch(
+            self._version.view,
+            self._version.version,
+            seconds=(self.around.clock.monotonic_ms() - began_ms) / 1000,
+            events=counts.records,
+            dead_letters=counts.bad,
+            dropped_late=counts.dropped,
+        )
+
+    def _progress(self, connection: Connection) -> Progress | None:
+        return self.around.catalog.progress(connection, self._version.view, self._version.version)
+
+    def _check_follows(self, found: Progress | None, before: Progress | None, batch_id: int) -> None:
+        expected = 0 if found is None else found.batch_id + 1
+        if found != before or batch_id != expected:
+            raise WrongCheckpoint(
+                f"batch {batch_id} of {self._version.who} does not follow what the serving database has: "
+                f"{expected} is the next one; another process writes it, or {self._checkpoint.path} is not its own"
+            )
+
+    def _write(self, connection: Connection, rows: pa.Table, batch_id: int) -> None:
+        write = self.around.database.replace_all if self._target.is_complete else self.around.database.upsert
+        write(connection, self._target.table, rows, batch_id=batch_id)
+
+    def _ends(self, batch_id: int) -> Offsets:
+        ends = self._checkpoint.offsets(batch_id)
+        assert ends is not None, f"Spark runs batch {batch_id} of {self._version.who} without having planned it"
+        return ends
+
+    def _counts(self) -> BatchCounts:
+        self._has_query.wait()  # the first batch may be faster than what started the query
+        assert self._query is not None, "the stream was closed before it began"
+        return counts_of(self._query, has_watermark=self._definition.watermark is not None)
+
+    def _after(self, before: Progress | None, batch_id: int, ends: Offsets, counts: BatchCounts) -> Progress:
+        last = before or Progress(self._version.view, self._version.version, -1, {})
+        ids = last.topic_ids if last.topic_ids.keys() >= ends.keys() else self._topic_ids() | last.topic_ids
+        return replace(
+            last,
+            batch_id=batch_id,
+            offsets=ends,
+            events=last.events + counts.records,
+            dead_letters=last.dead_letters + counts.bad,
+            dropped_late=last.dropped_late + counts.dropped,
+            topic_ids={topic: ids[topic] for topic in sorted(ends) if topic in ids},
+        )
+
+    # ------------------------------------------------------------------------------------------------- dead letters
+
+    def _send_bad_records(self, before: Progress | None, ends: Offsets, counts: BatchCounts) -> None:
+        if not counts.bad or not self._dead_letters.topic:
+            return
+        starts = self._starts if before is None else before.offsets
+        sent = 0
+        for piece in self._pieces(starts, ends):
+            raw = self._read(piece)
+            sent += self._dead_letters.send(bad_rows(decode_frame(self._definition.decode, raw)).toArrow())
+        if sent != counts.bad:
+            logger.warning(
+                "%s: of %d records that did not decode %d went to %s: the log has the others no more",
+                self._version.who, counts.bad, sent, self._dead_letters.topic,
+            )  # fmt: skip
+
+    def _pieces(self, starts: Offsets, ends: Offsets) -> list[OffsetRange]:
+        whole = [
+            OffsetRange(topic, partition, starts.get(topic, {}).get(partition, 0), end)
+            for topic, partitions in ends.items()
+            for partition, end in partitions.items()
+        ]
+        return split(whole, max_records=_BAD_AT_A_TIME)
+
+    def _read(self, piece: OffsetRange) -> DataFrame:
+        place = {
+            "assign": json.dumps({piece.topic: [piece.partition]}),
+            "startingOffsets": offsets_text({piece.topic: {piece.partition: piece.start or EARLIEST_OFFSET}}),
+            "endingOffsets": offsets_text({piece.topic: {piece.partition: piece.end}}),
+            "includeHeaders": "true",
+            "failOnDataLoss": "false",
+        }
+        return self.around.spark.read.format("headrace").options(**self.around.log_options, **place).load()

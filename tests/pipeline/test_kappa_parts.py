@@ -1,0 +1,105 @@
+"""What a Kappa version is made of, without Spark and without a log."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.pipeline.kappa_checkpoint import WrongCheckpoint, check_belongs_to, parse_offset_file
+from headrace.pipeline.kappa_lag import Lag
+from headrace.pipeline.log_offsets import DataLost
+from headrace.pipeline.running import Behind
+from headrace.pipeline.serving.catalog import Progress
+from headrace.pipeline.versions import check_same_topics, start_ms
+
+SETTINGS = '{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}'
+
+
+def test_the_offsets_of_a_batch_are_in_its_file():
+    assert parse_offset_file(f'v1\n{SETTINGS}\n{{"clicks":{{"0":30,"11":10}}}}') == {"clicks": {0: 30, 11: 10}}
+    two = f'v1\n{SETTINGS}\n{{"a":{{"0":30}}}}\n-\n{{"a":{{"0":20,"1":5}},"b":{{"0":1}}}}\n'
+    assert parse_offset_file(two) == {"a": {0: 20, 1: 5}, "b": {0: 1}}
+    with pytest.raises(AssertionError, match="format v9"):
+        parse_offset_file(f"v9\n{SETTINGS}\n")
+
+
+class Files:
+    """A checkpoint with so many batches planned and done, each of ten records."""
+
+    path = "/checkpoints/pages/v1"
+
+    def __init__(self, planned: int, done: int) -> None:
+        self._planned, self._done = planned, done
+
+    def offsets(self, batch_id: int):
+        return at(batch_id) if batch_id < self._planned else None
+
+    def last_done(self) -> int | None:
+        return self._done - 1 if self._done else None
+
+
+def at(batch_id: int):
+    return {"clicks": {0: 10 * (batch_id + 1)}}
+
+
+def committed(batch_id: int) -> Progress:
+    return Progress("pages", 1, batch_id, at(batch_id))
+
+
+@pytest.mark.parametrize(
+    ("planned", "done", "last"), [(0, 0, -1), (1, 0, -1), (1, 0, 0), (1, 1, 0), (3, 2, 1), (3, 2, 2)]
+)
+def test_a_checkpoint_that_any_crash_may_leave(planned, done, last):
+    check_belongs_to(Files(planned, done), committed(last) if last >= 0 else None, "pages v1")
+
+
+@pytest.mark.parametrize(
+    ("planned", "done", "last", "why"),
+    [
+        (0, 0, 4, "the checkpoint was lost"),
+        (2, 2, 4, "the checkpoint was lost"),
+        (3, 3, 1, "the database is older than the checkpoint"),
+        (1, 1, -1, "the database is older than the checkpoint"),
+    ],
+)
+def test_a_checkpoint_of_something_else(planned, done, last, why):
+    with pytest.raises(WrongCheckpoint, match=why):
+        check_belongs_to(Files(planned, done), committed(last) if last >= 0 else None, "pages v1")
+
+
+def test_a_topic_made_anew_is_not_the_one_that_was_read():
+    progress = Progress("pages", 1, 3, {"clicks": {0: 5}, "old": {0: 1}}, topic_ids={"clicks": "a"})
+    check_same_topics(progress, {"clicks": "a", "old": "b", "new": "c"}, "pages v1")
+    with pytest.raises(DataLost, match="'clicks' was deleted and made anew since pages v1 last read it"):
+        check_same_topics(progress, {"clicks": "x", "old": "b"}, "pages v1")
+    with pytest.raises(DataLost, match="'old' is gone"):
+        check_same_topics(progress, {"clicks": "a"}, "pages v1")
+
+
+def test_how_far_behind():
+    lag = Lag({"clicks": {0: 100, 1: 0}}, {}, {"clicks": {0: 1100, 1: 500}}, 0)
+    assert lag.behind(0) == Behind(1500, 1500, 0.0)
+    lag.committed({"clicks": {0: 600, 1: 250}}, 1_000)
+    assert lag.behind(1_000) == Behind(750, 1500, 750.0)
+    lag.seen({"clicks": {0: 1100, 1: 600, 2: 50}})  # a partition more
+    lag.seen({"clicks": {0: 1000}})  # old news
+    assert lag.behind(1_000) == Behind(900, 1650, 750.0)
+    lag.committed({"clicks": {0: 1100, 1: 600, 2: 50}}, 2_000)
+    assert lag.behind(2_000) == Behind(0, 1650, 825.0)
+    assert lag.behind(100_000).per_s == pytest.approx(1650 / 98)
+
+
+def test_the_rate_is_that_of_late():
+    lag = Lag({}, {}, {}, 0)
+    for second in range(1, 60):
+        lag.committed({"clicks": {0: 1000 * min(second, 30) + 10 * second}}, second * 1000)
+    assert lag.behind(59_000).per_s == pytest.approx(10)
+
+
+def test_a_log_with_nothing_in_it_is_read():
+    lag = Lag({"clicks": {0: 7}}, {}, {"clicks": {0: 9}}, 0)
+    lag.reached_the_end()
+    assert lag.behind(0).records == 0
+
+
+def test_a_start_in_time():
+    assert start_ms("2026-11-16T08:00:00Z") == start_ms("2026-11-16 09:00:00+01:00") == start_ms("2026-11-16T08:00")
