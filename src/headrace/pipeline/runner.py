@@ -195,6 +195,7 @@ class Runner:
     # ------------------------------------------------------------------------------------------------ one version
 
     def _see_to(self, view: View, version: Version) -> None:
+        self._count(view, version)
         at_work = self._at_work.get(_key(version))
         decision = decide(version, is_at_work=at_work is not None)
         if decision is Decision.WATCH:
@@ -206,7 +207,6 @@ class Runner:
             self._stop(version)
         elif decision is Decision.DROP:
             self._drop(version)
-        self._count(view, version)
 
     def _start(self, version: Version) -> None:
         running = None

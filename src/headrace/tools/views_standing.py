@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from headrace import Consumer
     from headrace.client.types import TopicPartition
 
-_TIMEOUT_MS = 5_000
+_TIMEOUT_MS = 2_000
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,8 @@ def look(here: Opened, log: Log, view: str | None) -> list[Standing]:
             here.catalog.view(view, connection)  # or says that there is none
         versions = here.catalog.versions(view, connection)
         progress = {v.who: here.catalog.progress(connection, v.view, v.version) for v in versions}
-    log.look()
+    if versions:
+        log.look()
     return [
         _standing(version, views[version.view].serving_version == version.version, progress[version.who], log)
         for version in versions

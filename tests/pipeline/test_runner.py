@@ -1,0 +1,488 @@
+"""The runner: what it makes of what the catalog wants, with versions that do as the test says."""
+
+import threading
+from dataclasses import replace
+
+import pytest
+
+from headrace.client.errors import BrokerUnreachable
+from headrace.pipeline.definition import Decode, KappaSettings, Source, ViewDefinition
+from headrace.pipeline.log_offsets import DataLost
+from headrace.pipeline.pipeline_metrics import PipelineMetrics
+from headrace.pipeline.project import Project
+from headrace.pipeline.runner import DECISIONS, Decision, Runner, decide
+from headrace.pipeline.running import Behind, Refused, RunningVersion, Surroundings
+from headrace.pipeline.serving.catalog import Catalog, Event, State, Wanted
+from headrace.pipeline.serving.database import Database
+from headrace.pipeline.serving.errors import DatabaseBusy
+from headrace.testing import ManualClock
+
+SELECT = "SELECT {} AS version"
+
+
+class FakeVersion(RunningVersion):
+    """Starts and stops at once; the test says how far behind it is, and when it fails."""
+
+    def __init__(self, bed, around, version):
+        super().__init__(around, version)
+        self.bed, self.is_running, self.far = bed, False, Behind()
+        self.broken = None
+        self.asked = []
+
+    def start(self):
+        error = self.bed.start_errors.pop(self.who, None)
+        if error is not None:
+            raise error
+        self.is_running = True
+        self._begin()
+
+    def _begin(self):
+        with self.around.database.begin() as connection:
+            select = SELECT.format(self.version.version)
+            self.around.catalog.set_select(connection, self.version.view, self.version.version, select)
+            self.around.catalog.set_state(self.version.view, self.version.version, Event.STARTED, connection=connection)
+
+    def stop(self, timeout_s=30):
+        self.is_running = False
+        self.bed.log.append(f"stop {self.who}")
+
+    def failure(self):
+        return self.broken
+
+    def behind(self):
+        return self.far
+
+    def select_sql(self, connection):
+        return SELECT.format(self.version.version)
+
+    def request(self, request):
+        if request.detail.get("never"):
+            raise Refused("never")
+        self.asked.append(request.id)
+        return True
+
+    def run_once(self):
+        self._begin()
+        error = self.bed.start_errors.pop(self.who, None)
+        if error is not None:
+            raise error
+
+    def drop(self):
+        self.bed.log.append(f"drop {self.who}")
+        if self.bed.drop_errors:
+            raise self.bed.drop_errors.pop()
+
+
+class Bed:
+    def __init__(self, url, folder):
+        self.clock = ManualClock()
+        self.database = Database(url)
+        self.catalog = Catalog(self.database, self.clock)
+        self.metrics = PipelineMetrics()
+        project = Project(folder, "127.0.0.1:1", url, str(folder / "archive"), "local[1]", str(folder / "checkpoints"))
+        self.around = Surroundings(
+            spark=None, project=project, database=self.database, catalog=self.catalog, clock=self.clock,
+            checkpoints=project.checkpoints, metrics=self.metrics,
+        )  # fmt: skip
+        self.made, self.log, self.start_errors, self.drop_errors = {}, [], {}, []
+        self.runner = self.new_runner()
+
+    def new_runner(self):
+        def make(around, version):
+            self.made[version.who] = FakeVersion(self, around, version)
+            return self.made[version.who]
+
+        return Runner(self.around, make)
+
+    def apply(self, name="pages", switch="auto", **changes):
+        definition = replace(DEFINITION, name=name, kappa=KappaSettings(switch=switch), **changes)
+        self.catalog.create_view(name, definition.architecture, definition.definition_hash)
+        return self.catalog.add_version(name, definition.as_dict(), definition.definition_hash)
+
+    def tick(self, after_ms=200):
+        self.clock.advance(after_ms)
+        self.runner.tick()
+
+    def catch_up(self, who="pages v1"):
+        self.made[who].far = Behind(0, 100, 10.0)
+        self.tick()
+
+    def state(self, version=1, view="pages"):
+        return self.catalog.version(view, version).state
+
+    def serving(self, view="pages"):
+        return self.catalog.view(view).serving_version
+
+    def seen(self, view="pages"):
+        """What a reader of the SQL view gets."""
+        with self.database.read() as connection:
+            return connection.exec_driver_sql(f"SELECT version FROM {view}").scalar()
+
+
+DEFINITION = ViewDefinition(
+    name="pages", topics=("clicks",), pattern="", architecture="kappa",
+    query=Source("pages.sql", "SELECT page, count(*) AS n FROM events GROUP BY page"),
+    decode=Decode(schema="page STRING"),
+)  # fmt: skip
+
+
+@pytest.fixture
+def bed(sqlite_url, tmp_path):
+    made = Bed(sqlite_url, tmp_path)
+    yield made
+    made.database.close()
+
+
+# ------------------------------------------------------------------------------------------------- starting, switching
+
+
+def test_a_new_version_is_started_and_serves_when_it_has_caught_up(bed):
+    bed.apply()
+    bed.tick()
+    assert (bed.state(), bed.serving()) == (State.REPLAYING, None)
+    bed.made["pages v1"].far = Behind(5_000, 10_000, 100.0)
+    bed.tick()
+    assert bed.state() is State.REPLAYING
+    bed.catch_up()
+    assert (bed.state(), bed.serving(), bed.seen()) == (State.SERVING, 1, 1)
+
+
+def test_the_first_version_serves_even_if_switching_is_manual(bed):
+    bed.apply(switch="manual")
+    bed.tick()
+    bed.catch_up()
+    assert bed.serving() == 1
+
+
+def serving_with_a_second(bed, switch="auto"):
+    bed.apply()
+    bed.tick()
+    bed.catch_up()
+    bed.apply(switch=switch)
+    bed.tick()
+    bed.catch_up("pages v2")
+
+
+def test_a_newer_version_takes_over_and_the_old_one_stands_by(bed):
+    serving_with_a_second(bed)
+    assert (bed.state(1), bed.state(2), bed.seen()) == (State.STANDBY, State.SERVING, 2)
+    assert bed.made["pages v1"].is_running
+    assert bed.catalog.view("pages").previous_version == 1
+
+
+def test_a_version_that_is_switched_by_hand_waits(bed):
+    serving_with_a_second(bed, switch="manual")
+    bed.tick()
+    assert (bed.state(2), bed.seen()) == (State.CAUGHT_UP, 1)
+
+
+def test_a_version_that_is_far_behind_again_is_not_switched_to(bed):
+    serving_with_a_second(bed, switch="manual")
+    bed.made["pages v2"].far = Behind(9_000, 10_000)
+    bed.tick()
+    assert bed.state(2) is State.CAUGHT_UP, "not for every record"
+    bed.made["pages v2"].far = Behind(11_000, 20_000)
+    bed.tick()
+    assert bed.state(2) is State.REPLAYING
+    bed.catch_up("pages v2")
+    assert bed.state(2) is State.CAUGHT_UP
+
+
+def test_after_a_rollback_the_newer_version_is_left_alone_also_by_the_next_runner(bed):
+    serving_with_a_second(bed)
+    with bed.database.begin() as connection:
+        bed.catalog.switch(connection, "pages", 1, SELECT.format(1))
+    bed.tick()
+    bed.runner.close()
+    assert (bed.state(1), bed.state(2), bed.serving()) == (State.STOPPED, State.STOPPED, 1)
+    bed.runner = bed.new_runner()
+    bed.tick()
+    bed.catch_up("pages v1")
+    bed.catch_up("pages v2")
+    assert (bed.state(1), bed.state(2), bed.seen()) == (State.SERVING, State.CAUGHT_UP, 1)
+
+
+def test_what_a_runner_that_died_left_behind_goes_on(bed):
+    serving_with_a_second(bed)
+    bed.runner = bed.new_runner()  # as after kill -9: the states are as they were
+    bed.tick()
+    assert (bed.state(1), bed.state(2), bed.seen()) == (State.REPLAYING, State.REPLAYING, 2)
+    bed.catch_up("pages v2")
+    bed.catch_up("pages v1")
+    assert (bed.state(1), bed.state(2), bed.serving()) == (State.CAUGHT_UP, State.SERVING, 2)
+
+
+def test_an_older_version_that_catches_up_late_is_not_switched_to(bed):
+    bed.apply()
+    bed.apply()
+    bed.tick()
+    bed.catch_up("pages v2")
+    bed.catch_up("pages v1")
+    assert (bed.serving(), bed.state(1)) == (2, State.CAUGHT_UP)
+
+
+def test_a_switch_that_readers_are_in_the_way_of_is_tried_again_later(bed, monkeypatch):
+    tries = []
+
+    def switch(*arguments):
+        tries.append(arguments)
+        raise DatabaseBusy("readers have held a view")
+
+    bed.apply()
+    bed.tick()
+    monkeypatch.setattr(bed.catalog, "switch", switch)
+    bed.catch_up()
+    bed.tick()
+    assert len(tries) == 1, "not at every round"
+    monkeypatch.undo()
+    bed.tick(after_ms=5_000)
+    assert bed.serving() == 1
+
+
+def test_settings_that_change_restart_a_version_but_when_to_switch_does_not(bed):
+    version = bed.apply()
+    bed.tick()
+    first = bed.made["pages v1"]
+    for definition, is_the_same in (
+        (replace(DEFINITION, kappa=KappaSettings(switch="manual")), True),
+        (replace(DEFINITION, dead_letters="pages.dead"), False),
+    ):
+        with bed.database.begin() as connection:
+            bed.catalog.set_definition(connection, version.view, version.version, definition.as_dict())
+        bed.tick()
+        bed.tick()
+        assert (bed.made["pages v1"] is first) == is_the_same
+    assert (first.is_running, bed.made["pages v1"].definition.dead_letters) == (False, "pages.dead")
+
+
+# ------------------------------------------------------------------------------------------------------------ failures
+
+
+def test_what_may_pass_is_tried_again_with_longer_waits(bed):
+    bed.apply()
+    bed.start_errors["pages v1"] = BrokerUnreachable("no broker")
+    bed.tick()
+    assert (bed.state(), bed.catalog.version("pages", 1).error) == (State.FAILED, "no broker")
+    bed.tick(after_ms=499)
+    assert bed.state() is State.FAILED
+    bed.start_errors["pages v1"] = BrokerUnreachable("still no broker")
+    bed.tick(after_ms=1)
+    assert bed.catalog.version("pages", 1).error == "still no broker"
+    bed.tick(after_ms=999)
+    assert bed.state() is State.FAILED
+    bed.tick(after_ms=1)
+    assert (bed.state(), bed.catalog.version("pages", 1).error) == (State.REPLAYING, None)
+    assert bed.metrics.of("pages", 1).failures == 2
+
+
+def test_what_will_not_pass_stays_failed_until_somebody_asks(bed):
+    bed.apply()
+    bed.tick()
+    bed.made["pages v1"].broken = DataLost("offsets 0 to 9 are gone")
+    bed.tick()
+    bed.tick(after_ms=3_600_000)
+    assert (bed.state(), bed.catalog.version("pages", 1).error) == (State.FAILED, "offsets 0 to 9 are gone")
+    asked = bed.catalog.ask("pages", "restart")
+    bed.tick()
+    bed.tick()
+    assert bed.state() is State.REPLAYING
+    assert bed.catalog.request(asked).done_ms is not None
+
+
+def test_a_new_runner_tries_what_failed_in_the_one_before(bed):
+    bed.apply()
+    bed.start_errors["pages v1"] = DataLost("gone")
+    bed.tick()
+    bed.runner = bed.new_runner()
+    bed.tick()
+    assert bed.state() is State.REPLAYING
+
+
+def test_a_version_that_fails_while_it_serves_goes_on_being_read_and_the_others_run(bed):
+    serving_with_a_second(bed)
+    bed.made["pages v2"].broken = DataLost("gone")
+    bed.tick()
+    assert (bed.state(1), bed.state(2)) == (State.STANDBY, State.FAILED)
+    assert (bed.serving(), bed.seen()) == (2, 2)
+    assert bed.made["pages v1"].is_running
+
+
+def test_a_failed_new_version_never_touches_the_one_that_serves(bed):
+    bed.apply()
+    bed.tick()
+    bed.catch_up()
+    bed.apply()
+    bed.start_errors["pages v2"] = ValueError("a query that does not work")
+    bed.tick()
+    assert (bed.state(1), bed.state(2), bed.seen()) == (State.SERVING, State.FAILED, 1)
+
+
+def test_a_user_may_have_switched_to_another_version_when_one_that_failed_is_back(bed):
+    serving_with_a_second(bed)
+    bed.made["pages v2"].broken = BrokerUnreachable("away")
+    bed.tick()
+    with bed.database.begin() as connection:
+        bed.catalog.switch(connection, "pages", 1, SELECT.format(1))
+    bed.tick(after_ms=500)
+    bed.catch_up("pages v2")
+    assert (bed.serving(), bed.state(1), bed.state(2)) == (1, State.SERVING, State.CAUGHT_UP)
+
+
+# ---------------------------------------------------------------------------------------------------- stopping, dropping
+
+
+def test_stopping_the_runner_stops_everything_and_says_so(bed):
+    serving_with_a_second(bed)
+    stop = threading.Event()
+    stop.set()
+    bed.runner.run(stop)
+    assert (bed.state(1), bed.state(2), bed.seen()) == (State.STOPPED, State.STOPPED, 2)
+    assert not any(made.is_running for made in bed.made.values())
+
+
+def test_a_version_that_is_not_wanted_stops_and_starts_when_it_is_again(bed):
+    bed.apply()
+    bed.tick()
+    bed.catalog.want("pages", 1, Wanted.STOP)
+    bed.tick()
+    bed.tick()
+    assert (bed.state(), bed.log) == (State.STOPPED, ["stop pages v1"])
+    bed.catalog.want("pages", 1, Wanted.RUN)
+    bed.tick()
+    assert bed.state() is State.REPLAYING
+
+
+def test_a_dropped_version_is_stopped_removed_and_forgotten(bed):
+    serving_with_a_second(bed)
+    bed.catalog.want("pages", 1, Wanted.DROP)
+    bed.tick()
+    assert [version.version for version in bed.catalog.versions("pages")] == [2]
+    assert bed.log == ["stop pages v1", "drop pages v1"]
+    assert ("pages", 1) not in bed.metrics.snapshot()
+    assert bed.seen() == 2
+
+
+def test_a_drop_that_does_not_work_is_tried_again(bed):
+    serving_with_a_second(bed)
+    bed.drop_errors.append(OSError("disk"))
+    bed.catalog.want("pages", 1, Wanted.DROP)
+    bed.tick()
+    bed.tick()
+    assert bed.state(1) is State.DROPPING
+    assert bed.log.count("drop pages v1") == 1
+    bed.tick(after_ms=500)
+    assert [version.version for version in bed.catalog.versions("pages")] == [2]
+
+
+def test_a_drop_that_a_dead_runner_began_is_finished(bed):
+    serving_with_a_second(bed)
+    bed.catalog.want("pages", 1, Wanted.DROP)
+    bed.catalog.set_state("pages", 1, Event.DROPPED)
+    bed.runner = bed.new_runner()
+    bed.tick()
+    assert [version.version for version in bed.catalog.versions("pages")] == [2]
+
+
+def test_a_view_goes_with_its_last_version_and_may_come_again(bed):
+    serving_with_a_second(bed)
+    with bed.database.begin() as connection:
+        bed.catalog.retire_view(connection, "pages")
+    bed.tick()
+    assert bed.catalog.views() == []
+    with bed.database.read() as connection:
+        tables = connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'view'").all()
+    assert tables == []
+    assert bed.apply().version == 1
+    bed.tick()
+    bed.catch_up()
+    assert bed.seen() == 1
+
+
+# ------------------------------------------------------------------------------------------------------------ requests
+
+
+def test_a_request_goes_once_to_the_version_that_serves_and_again_after_it_failed(bed):
+    serving_with_a_second(bed)
+    asked = bed.catalog.ask("pages", "batch", {"full": True})
+    bed.tick()
+    bed.tick()
+    serving = bed.made["pages v2"]
+    assert (serving.asked, bed.made["pages v1"].asked) == ([asked], [])
+    serving.broken = BrokerUnreachable("away")
+    bed.tick()
+    bed.tick(after_ms=500)
+    bed.tick()
+    assert bed.made["pages v2"].asked == [asked]
+
+
+def test_a_request_that_is_refused_is_answered(bed):
+    bed.apply()
+    bed.tick()
+    asked = bed.catalog.ask("pages", "batch", {"never": True})
+    bed.tick()
+    assert bed.catalog.request(asked).error == "never"
+
+
+def test_a_request_to_a_version_that_failed_is_answered_with_why(bed):
+    bed.apply()
+    bed.start_errors["pages v1"] = DataLost("gone")
+    bed.tick()
+    asked = bed.catalog.ask("pages", "batch")
+    bed.tick()
+    assert bed.catalog.request(asked).error == "pages v1 failed: gone"
+
+
+# ---------------------------------------------------------------------------------------------------------------- once
+
+
+def test_running_once_brings_all_versions_up_to_date_and_ends(bed):
+    bed.apply()
+    bed.apply("users")
+    assert bed.runner.run_once() == []
+    assert (bed.serving(), bed.seen(), bed.seen("users"), bed.state()) == (1, 1, 1, State.STOPPED)
+    bed.apply()
+    bed.start_errors["users v1"] = DataLost("gone")
+    assert bed.runner.run_once() == ["users v1"]
+    assert (bed.serving(), bed.state(1, "users"), bed.state(1), bed.state(2)) == (
+        2, State.FAILED, State.STOPPED, State.STOPPED,
+    )  # fmt: skip
+
+
+# -------------------------------------------------------------------------------------------------- the table, metrics
+
+
+def test_there_is_a_decision_for_every_state_and_wish():
+    assert all(DECISIONS[wanted].keys() == set(State) for wanted in Wanted)
+
+
+@pytest.mark.parametrize("state", list(State))
+def test_nothing_is_ever_started_that_is_being_dropped(bed, state):
+    version = replace(bed.apply(), state=state, wanted=Wanted.DROP)
+    assert decide(version, is_at_work=False) is decide(version, is_at_work=True) is Decision.DROP
+    assert decide(replace(version, state=State.DROPPING, wanted=Wanted.RUN), is_at_work=False) is Decision.DROP
+
+
+def test_metrics_say_what_is(bed):
+    serving_with_a_second(bed)
+    bed.made["pages v2"].far = Behind(42, 100, 7.0)
+    bed.tick()
+    counts = bed.metrics.of("pages", 2)
+    assert (counts.state, counts.serves, counts.records_behind, counts.records_per_s) == ("serving", True, 42, 7.0)
+    assert not bed.metrics.of("pages", 1).serves
+
+
+def test_a_database_that_is_away_is_waited_for(bed, monkeypatch, caplog):
+    caplog.set_level("INFO", "headrace.views")
+    bed.apply()
+    bed.tick()
+    monkeypatch.setattr(bed.catalog, "views", lambda *_: (_ for _ in ()).throw(DatabaseBusy("locked")))
+    rounds = iter(range(3))
+    bed.runner._round(lambda: next(rounds))
+    bed.runner._round(lambda: next(rounds))
+    monkeypatch.undo()
+    bed.runner._round(lambda: next(rounds))
+    assert [record.getMessage() for record in caplog.records][-2:] == [
+        "waiting for the serving database: locked",
+        "the serving database is back",
+    ]
+    assert bed.made["pages v1"].is_running
