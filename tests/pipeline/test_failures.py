@@ -1,0 +1,142 @@
+"""Which failures are tried again, and when."""
+
+import pytest
+
+from headrace.client.errors import (
+    BrokerError,
+    BrokerUnreachable,
+    ErrorCode,
+    KafkaTimeout,
+    NotAuthorized,
+    UnknownTopic,
+    error_for,
+)
+from headrace.pipeline.failures import Verdict, summary_of, verdict_on
+from headrace.pipeline.log_offsets import DataLost
+from headrace.pipeline.retries import FIRST_BACKOFF_MS, LAST_BACKOFF_MS, STEADY_MS, UNKNOWN_TRIES, Retries
+from headrace.pipeline.serving.errors import DatabaseBusy, DatabaseUnreachable, UnsuitableSchema
+from headrace.pipeline.source_options import BadOption
+from headrace.testing import ManualClock
+
+T, P, U = Verdict.TRANSIENT, Verdict.PERMANENT, Verdict.UNKNOWN
+
+
+def raised_from(error, cause):
+    error.__cause__ = cause
+    return error
+
+
+FROM_PLANNER = """[PYTHON_DATA_SOURCE_ERROR] Failed when Python data source instance runs latestOffset:
+Traceback (most recent call last):
+  File "/x/pyspark/sql/worker/plan_data_source_read.py", line 92, in main
+    reader.latestOffset()
+  File "/x/headrace/pipeline/log_offsets.py", line 40, in report_loss
+    raise DataLost(...)
+headrace.pipeline.log_offsets.DataLost: the topic 'clicks' was deleted and made anew; set failOnDataLoss to false
+ SQLSTATE: 38000"""
+UNREACHABLE = """An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):
+  File "/x/headrace/client/cluster.py", line 9, in connect
+headrace.client.errors.BrokerUnreachable: no broker at 127.0.0.1:9092 answers
+"""
+USER_CODE = """Job aborted due to stage failure: Task 0 in stage 3.0 failed 1 times, most recent failure: Lost task 0.0:
+org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+  File "queries.py", line 3, in decode
+ZeroDivisionError: division by zero
+"""
+
+
+@pytest.mark.parametrize(
+    ("error", "verdict"),
+    [
+        (BrokerUnreachable("away"), T),
+        (KafkaTimeout("slow"), T),
+        (BrokerError(ErrorCode.not_leader_or_follower), T),
+        (BrokerError(ErrorCode.invalid_record), P),
+        (error_for(ErrorCode.unknown_topic_or_partition), P),
+        (NotAuthorized(ErrorCode.topic_authorization_failed), P),
+        (UnknownTopic(), P),
+        (DataLost("gone"), P),
+        (DatabaseUnreachable("away"), T),
+        (DatabaseBusy("locked"), T),
+        (UnsuitableSchema("no"), P),
+        (BadOption("no"), P),
+        (ConnectionResetError("reset"), T),
+        (ValueError("of user code, perhaps"), U),
+        (AssertionError("our own mistake"), U),
+        (raised_from(RuntimeError("wrapped"), BrokerUnreachable("away")), T),
+        (raised_from(BrokerUnreachable("closing"), DataLost("gone")), P),
+        (RuntimeError(FROM_PLANNER), P),
+        (RuntimeError(UNREACHABLE), T),
+        (RuntimeError(USER_CODE), U),
+        (RuntimeError("headrace.client.errors.BrokerError: asked for offsets (coordinator_not_available)"), T),
+        (RuntimeError("headrace.client.errors.BrokerError: asked for offsets (invalid_request)"), P),
+        (RuntimeError("ExecutorLostFailure (executor 1 exited caused by one of the running tasks)"), T),
+        (RuntimeError("Python worker exited unexpectedly (crashed)"), T),
+        (RuntimeError("(psycopg.errors.DeadlockDetected) deadlock detected"), T),
+        (RuntimeError("(sqlite3.OperationalError) database or disk is full"), T),
+        (RuntimeError("a column named 'DataLost' is no reason"), U),
+    ],
+)
+def test_the_verdict(error, verdict):
+    assert verdict_on(error) is verdict
+
+
+def test_analysis_errors_of_spark_do_not_pass():
+    from pyspark.errors import AnalysisException
+
+    assert verdict_on(AnalysisException("there is no such column")) is P
+
+
+@pytest.mark.parametrize(
+    ("text", "summary"),
+    [
+        ("no broker", "no broker"),
+        (FROM_PLANNER, "DataLost: the topic 'clicks' was deleted and made anew; set failOnDataLoss to false"),
+        (UNREACHABLE, "BrokerUnreachable: no broker at 127.0.0.1:9092 answers"),
+        (USER_CODE, "ZeroDivisionError: division by zero"),
+        ("[SOME.CONDITION] what it is\nwith a plan below", "what it is"),
+        ("x" * 600, "x" * 500 + " ..."),
+        ("", "RuntimeError"),
+    ],
+)
+def test_the_summary_is_what_went_wrong(text, summary):
+    assert summary_of(RuntimeError(text)) == summary
+
+
+KEY = ("pages", 1)
+
+
+def test_waits_double_up_to_a_bound():
+    retries = Retries(ManualClock())
+    waits = [retries.failed(KEY, T) for _ in range(9)]
+    assert waits == [500, 1000, 2000, 4000, 8000, 16000, 30000, 30000, 30000]
+    assert (waits[0], waits[-1]) == (FIRST_BACKOFF_MS, LAST_BACKOFF_MS)
+
+
+def test_one_that_ran_well_begins_with_the_shortest_wait():
+    retries = Retries(ManualClock())
+    retries.failed(KEY, T)
+    assert retries.failed(KEY, T, ran_ms=STEADY_MS - 1) == 2 * FIRST_BACKOFF_MS
+    assert retries.failed(KEY, T, ran_ms=STEADY_MS) == FIRST_BACKOFF_MS
+
+
+def test_what_nobody_knows_is_tried_a_few_times():
+    retries = Retries(ManualClock())
+    waits = [retries.failed(KEY, U) for _ in range(UNKNOWN_TRIES + 1)]
+    assert [wait is None for wait in waits] == [False] * UNKNOWN_TRIES + [True]
+
+
+def test_it_is_due_when_its_time_has_come():
+    clock = ManualClock()
+    retries = Retries(clock)
+    assert retries.is_due(KEY)
+    retries.failed(KEY, T)
+    clock.advance(FIRST_BACKOFF_MS - 1)
+    assert not retries.is_due(KEY)
+    clock.advance(1)
+    assert retries.is_due(KEY)
+    retries.failed(KEY, P)
+    clock.advance(10**9)
+    assert not retries.is_due(KEY)
+    retries.forget(KEY)
+    assert retries.is_due(KEY)
