@@ -70,7 +70,7 @@ def test_the_state_is_a_label(scraped):
 def test_an_address_that_is_taken_is_told():
     server = MetricsServer(PipelineMetrics(), "127.0.0.1", 0)
     try:
-        with pytest.raises(ServingError, match="cannot serve metrics on 127.0.0.1"):
+        with pytest.raises(ServingError, match=r"cannot serve metrics on 127\.0\.0\.1"):
             MetricsServer(PipelineMetrics(), "127.0.0.1", server.port)
     finally:
         server.close()

@@ -328,7 +328,7 @@ def test_a_user_may_have_switched_to_another_version_when_one_that_failed_is_bac
     assert (bed.serving(), bed.state(1), bed.state(2)) == (1, State.SERVING, State.CAUGHT_UP)
 
 
-# ---------------------------------------------------------------------------------------------------- stopping, dropping
+# --------------------------------------------------------------------------------------------------- stopping, dropping
 
 
 def test_stopping_the_runner_stops_everything_and_says_so(bed):

@@ -1,0 +1,431 @@
+"""headrace views, all but apply and run: what needs neither Spark nor, mostly, a log."""
+
+import json
+import subprocess
+import sys
+import threading
+import tomllib
+from pathlib import Path
+from time import monotonic
+
+import pytest
+
+from headrace import Admin, Broker, Consumer, Producer
+from headrace.client.admin_types import NewTopic
+from headrace.pipeline.project import load_project
+from headrace.pipeline.runner_lock import runner_lock
+from headrace.pipeline.serving.catalog import Catalog, Event, Progress, State, Wanted
+from headrace.pipeline.serving.database import Database
+from headrace.tools.views import COMMANDS, main
+from headrace.tools.views_standing import Standing
+from headrace.tools.views_watch import Rates
+
+DEFINITION = {"architecture": "kappa", "topics": ["clicks"], "pattern": "", "kappa": {"switch": "auto"}}
+NOT_AT_WORK = "'headrace views run' is not at work"
+
+
+class Project:
+    """A project whose catalog the test fills, and the commands on it."""
+
+    def __init__(self, folder: Path, capsys) -> None:
+        self.folder, self._capsys = folder, capsys
+        url = f"sqlite:///{folder}/views.db"
+        (folder / "headrace.toml").write_text(
+            f'[serving]\nurl = "{url}"\n[log]\nbootstrap = "127.0.0.1:1"\noptions = {{"reconnect.backoff.ms" = "10"}}\n'
+        )
+        self.url = url
+        self.database = Database(url)
+        self.catalog = Catalog(self.database)
+
+    def add(self, *events, view="pages", offsets=None):
+        self.catalog.create_view(view, "kappa", "hash")
+        number = self.catalog.add_version(view, DEFINITION, "hash").version
+        with self.database.begin() as connection:
+            self.catalog.set_select(connection, view, number, f"SELECT {number} AS version")
+            if offsets is not None:
+                progress = Progress(view, number, 7, {"clicks": offsets}, 120, 3, 2)
+                self.catalog.set_progress(connection, progress)
+        for event in events:
+            if event is Event.SWITCHED_TO:
+                with self.database.begin() as connection:
+                    self.catalog.switch(connection, view, number, f"SELECT {number} AS version")
+            else:
+                self.catalog.set_state(view, number, event)
+        return number
+
+    def seen(self, view="pages"):
+        with self.database.read() as connection:
+            return connection.exec_driver_sql(f"SELECT version FROM {view}").scalar()
+
+    def __call__(self, *arguments):
+        code = main([*map(str, arguments), "--project", str(self.folder)])
+        captured = self._capsys.readouterr()
+        return code, captured.out, captured.err
+
+    def value(self, *arguments):
+        code, out, _ = self(*arguments, "--json")
+        assert code == 0
+        return json.loads(out)
+
+
+@pytest.fixture
+def project(tmp_path, capsys):
+    made = Project(tmp_path, capsys)
+    yield made
+    made.database.close()
+
+
+READY = (Event.STARTED, Event.CAUGHT_UP)
+SERVING = (*READY, Event.SWITCHED_TO)
+
+
+# ---------------------------------------------------------------------------------------------------------------- init
+
+
+def test_init_makes_a_project_without_problems(tmp_path, capsys):
+    folder = tmp_path / "shop"
+    assert main(["init", str(folder), "--bootstrap-server", "127.0.0.1:1234"]) == 0
+    made = load_project(folder)
+    assert {name: view.architecture for name, view in made.views.items()} == {"pages": "lambda", "users": "kappa"}
+    assert made.bootstrap == "127.0.0.1:1234"
+    out = capsys.readouterr().out
+    assert "headrace topics --create --topic clicks" in out
+    assert f"headrace views apply --project {folder}" in out
+    compile((folder / "produce.py").read_text(), "produce.py", "exec")
+
+
+def test_init_overwrites_nothing(tmp_path, capsys):
+    assert main(["init", str(tmp_path)]) == 0
+    (tmp_path / "views" / "users.sql").write_text("mine")
+    assert main(["init", str(tmp_path)]) == 1
+    (tmp_path / "headrace.toml").unlink()
+    assert main(["init", str(tmp_path)]) == 1
+    assert (tmp_path / "views" / "users.sql").read_text() == "mine"
+    assert "is there already" in capsys.readouterr().err
+
+
+@pytest.fixture
+def no_topics(admin):
+    admin.delete_topics([topic for topic in admin.list_topics() if topic.startswith("clicks")]).all()
+
+
+def test_init_creates_the_topics(tmp_path, capsys, broker, admin, no_topics):
+    arguments = ["init", "--create-topics", "--bootstrap-server", broker.bootstrap_servers]
+    assert main([*arguments, str(tmp_path / "one")]) == 0
+    assert main([*arguments, str(tmp_path / "two")]) == 0
+    assert {"clicks", "clicks.dead"} <= set(admin.list_topics())
+    out = capsys.readouterr().out
+    assert "created the topic clicks\n" in out
+    assert "the topic clicks is there already\n" in out
+
+
+def test_the_producer_of_the_example_sends_clicks(tmp_path, broker, no_topics):
+    main(["init", str(tmp_path), "--create-topics", "--bootstrap-server", broker.bootstrap_servers])
+    subprocess.run([sys.executable, str(tmp_path / "produce.py"), "20", "100000"], check=True)
+    servers = {"bootstrap_servers": broker.bootstrap_servers}
+    with Consumer("clicks", **servers, group_id="test", auto_offset_reset="earliest") as consumer:
+        first = json.loads(next(iter(consumer)).value)
+    assert set(first) == {"user", "page", "ms", "at"}
+
+
+def test_the_example_says_what_init_says_is_its_default():
+    text = (Path(sys.modules["headrace.tools.views"].__file__).parent / "example_project" / "headrace.toml").read_text()
+    assert tomllib.loads(text)["log"]["bootstrap"] == "127.0.0.1:9092"
+
+
+# -------------------------------------------------------------------------------------------------------- list, status
+
+
+def test_list_shows_views_and_files_that_are_not_applied(project):
+    project.add(*SERVING)
+    project.add(*READY)
+    (project.folder / "views").mkdir()
+    (project.folder / "views" / "new.toml").write_text("not even TOML")
+    code, out, err = project("list")
+    assert (code, err) == (0, "")
+    assert [line.split(maxsplit=4) for line in out.splitlines()[1:]] == [
+        ["pages", "kappa", "v1", "serving", "v1 serving, v2 caught_up"],
+        ["new", "-", "-", "-", "not applied yet"],
+    ]
+    assert project.value("list")[0]["serving_version"] == "v1"
+
+
+def test_nothing_is_told_in_words(project):
+    assert project("list")[1] == "there are no views\n"
+    assert project("status")[1] == "there are no versions\n"
+
+
+def test_status_of_a_log_that_is_away_leaves_its_numbers_out(project):
+    project.add(*SERVING, offsets={0: 120})
+    project.add()
+    project.catalog.set_state("pages", 2, Event.FAILED, error="there is no topic 'clicks'")
+    code, out, err = project("status")
+    assert code == 0
+    assert [line.split()[:7] for line in out.splitlines()[1:]] == [
+        ["pages", "v1", "serving", "-", "120", "3", "2"],
+        ["pages", "v2", "failed", "-", "-", "-", "-"],
+    ]
+    assert "pages v2 failed: there is no topic 'clicks'\n" in err
+    assert NOT_AT_WORK in err
+
+
+def test_status_says_how_far_behind_the_log_a_version_is(project, broker, admin, no_topics):
+    with (project.folder / "headrace.toml").open("w") as file:
+        file.write(f'[serving]\nurl = "{project.url}"\n[log]\nbootstrap = "{broker.bootstrap_servers}"\n')
+    fill(admin, broker, "clicks", 10)
+    project.add(*SERVING, offsets={0: 4})
+    project.add(Event.STARTED)
+    value = project.value("status", "pages")
+    assert value["running"] is False
+    assert [(one["records_behind"], one["records_total"]) for one in value["versions"]] == [(6, 10), (10, 10)]
+    assert value["versions"][0] | {"updated_ms": 0} == {
+        "view": "pages", "version": 1, "architecture": "kappa", "state": "serving", "serves": True, "wanted": "run",
+        "error": None, "records_behind": 6, "records_total": 10, "records_per_s": None, "seconds_left": None,
+        "batch_id": 7, "offsets": {"clicks": {"0": 4}}, "events": 120, "dead_letters": 3, "dropped_late": 2,
+        "updated_ms": 0,
+    }  # fmt: skip
+
+
+def fill(admin: Admin, broker: Broker, topic: str, count: int) -> None:
+    admin.create_topics([NewTopic(topic, 1)]).all()
+    with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        for _ in range(count):
+            producer.send(topic, b"{}")
+
+
+def test_watching_ends_when_all_have_caught_up(project):
+    project.add(*SERVING, offsets={0: 1})
+    project.add(Event.STARTED)
+    done = threading.Event()
+
+    def catch_up():
+        project.catalog.set_state("pages", 2, Event.CAUGHT_UP)
+        done.set()
+
+    timer = threading.Timer(0.3, catch_up)
+    with runner_lock(project.url):
+        timer.start()
+        code, out, _ = project("status", "--watch")
+    timer.join()
+    assert (code, done.is_set()) == (0, True)
+    assert out.splitlines() == ["pages v1 serving", "pages v2 replaying", "pages v2 caught_up"]
+
+
+def test_watching_says_if_nothing_will_change_or_something_failed(project):
+    project.add(Event.STARTED)
+    code, _, err = project("status", "--watch")
+    assert (code, NOT_AT_WORK in err) == (1, True)
+    project.catalog.set_state("pages", 1, Event.FAILED, error="why")
+    code, _, err = project("status", "--watch")
+    assert (code, err) == (1, "pages v1 failed: why\n")
+
+
+def test_rates_are_of_what_was_seen_lately():
+    rates = Rates()
+    version = type("Version", (), {"who": "pages v1"})()
+    seen = [Standing(version, False, None, behind, 1000) for behind in (1000, 900, 500)]
+    assert [rates.of(each, at) for each, at in zip(seen, (0.0, 1.0, 12.0), strict=True)] == [None, 100.0, None]
+    assert Standing(version, False, None, 300, 1000, 100.0).seconds_left == 3.0
+
+
+# ---------------------------------------------------------------------------------------------------- switch, rollback
+
+
+def test_switch_takes_the_newest_that_has_caught_up(project):
+    project.add(*SERVING)
+    for _ in range(2):
+        project.add(*READY)
+    project.add(Event.STARTED)
+    assert project("switch", "pages") == (0, "pages v3 serves from now on, v1 before\n", "")
+    assert project.seen() == 3
+    assert project("switch", "pages", 2)[0] == 0
+    assert project.seen() == 2
+    assert project.value("rollback", "pages") == {"view": "pages", "version": 3, "before": 2}
+    assert (project.seen(), project.catalog.version("pages", 2).state) == (3, State.STANDBY)
+    assert project("switch", "pages", 3) == (0, "pages v3 serves already\n", "")
+
+
+@pytest.mark.parametrize(
+    ("events", "words"),
+    [
+        ((), "pages v2 is starting: readers cannot be sent there; wait until it has caught up"),
+        ((Event.STARTED,), "pages v2 is replaying: readers cannot be sent there; wait until it has caught up"),
+        ((Event.STOPPED,), "pages v2 is stopped: readers cannot be sent there; start it with 'headrace views run'"),
+        ((Event.FAILED,), "pages v2 is failed: readers cannot be sent there; it says: None"),
+        ((Event.DROPPED,), "pages v2 is dropping: readers cannot be sent there; apply its definition again"),
+    ],
+)
+def test_readers_are_only_sent_where_everything_is(project, events, words):
+    project.add(*SERVING)
+    project.add(*events)
+    assert project("switch", "pages", 2) == (1, "", f"headrace views: {words}\n")
+    assert project.seen() == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["switch", "pagez"], "there is no view 'pagez'"),
+        (["switch", "pages", "9"], "pages has no version 9"),
+        (["switch", "pages"], "no newer version of pages has caught up"),
+        (["rollback", "pages"], "pages was never switched"),
+        (["drop", "pages", "1"], "pages v1 serves: switch to another version before it is dropped"),
+        (["batch", "pages"], NOT_AT_WORK),
+        (["status", "nobody"], "there is no view 'nobody'"),
+    ],
+)
+def test_what_cannot_be_done_is_told_in_a_line(project, arguments, words):
+    project.add(*SERVING)
+    code, out, err = project(*arguments)
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert words in err
+
+
+def test_a_restart_is_asked_of_the_runner(project):
+    project.add(Event.FAILED)
+    code, out, err = project("switch", "pages", "--restart")
+    assert (code, out) == (0, "what failed of pages is tried again\n")
+    assert NOT_AT_WORK in err
+    assert [request.kind for request in project.catalog.open_requests()] == ["restart"]
+
+
+# --------------------------------------------------------------------------------------------------------- drop, batch
+
+
+def test_a_version_is_dropped_by_the_next_runner_if_there_is_none(project):
+    project.add(*SERVING)
+    project.add(*READY)
+    code, out, err = project("drop", "pages", 2)
+    assert (code, out) == (0, "pages v2 will be dropped\n")
+    assert NOT_AT_WORK in err
+    assert project.catalog.version("pages", 2).wanted is Wanted.DROP
+    assert "caught_up (to be dropped)" in project("status")[1]
+
+
+def test_dropping_a_view_takes_it_from_its_readers_at_once(project):
+    project.add(*SERVING)
+    project.add(*READY)
+    (project.folder / "views").mkdir()
+    (project.folder / "views" / "pages.toml").touch()
+    code, out, err = project("drop", "pages")
+    assert (code, out) == (0, "pages will be dropped\n")
+    assert "pages.toml is still there: the next 'headrace views apply' makes the view again" in err
+    assert {version.wanted for version in project.catalog.versions()} == {Wanted.DROP}
+    with project.database.read() as connection:
+        assert not connection.exec_driver_sql("SELECT 1 FROM sqlite_master WHERE type = 'view'").all()
+
+
+class FakeRunner:
+    """Answers what is asked, in a thread, while it holds the lock."""
+
+    def __init__(self, project, step):
+        self._project, self._step = project, step
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._lock = runner_lock(project.url)
+
+    def _run(self):
+        until = monotonic() + 30
+        while not self._stop.is_set() and monotonic() < until:
+            self._step(self._project)
+            self._stop.wait(0.02)
+
+    def __enter__(self):
+        self._lock.__enter__()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._stop.set()
+        self._thread.join()
+        self._lock.__exit__()
+
+
+def test_a_drop_is_waited_for(project):
+    project.add(*SERVING)
+    project.add(*READY)
+
+    def step(project):
+        for version in project.catalog.versions():
+            if version.wanted is Wanted.DROP:
+                project.catalog.set_state(version.view, version.version, Event.DROPPED)
+                with project.database.begin() as connection:
+                    project.catalog.remove_version(connection, version.view, version.version)
+
+    with FakeRunner(project, step):
+        assert project("drop", "pages", 2) == (0, "pages v2 is dropped\n", "")
+
+
+@pytest.mark.parametrize("error", [None, "pages v1 is a kappa view, which has no batch"])
+def test_a_batch_is_asked_of_the_runner_and_waited_for(project, error):
+    project.add(*SERVING)
+    asked = []
+
+    def step(project):
+        for request in project.catalog.open_requests():
+            asked.append((request.kind, request.detail))
+            project.catalog.answer(request.id, error=error)
+
+    with FakeRunner(project, step):
+        code, out, err = project("batch", "pages", "--full")
+    assert asked == [("batch", {"full": True})]
+    if error is None:
+        assert (code, err) == (0, "")
+        assert out.startswith("a full batch of pages has landed, in ")
+    else:
+        assert (code, out, err) == (1, "", f"headrace views: {error}\n")
+
+
+def test_a_batch_that_takes_too_long_is_not_waited_for(project):
+    project.add(*SERVING)
+    with runner_lock(project.url):
+        code, _, err = project("batch", "pages", "--timeout", 1)
+    assert (code, "not done after 1 ms; it goes on" in err) == (1, True)
+
+
+# ------------------------------------------------------------------------------------------------------------- all
+
+
+def test_problems_of_the_project_have_a_line_each(tmp_path, capsys):
+    (tmp_path / "headrace.toml").write_text("[log]\nbootstrap = 7\n[serving]\nurl = 'oracle://x'\n[nonsense]\n")
+    assert main(["list", "--project", str(tmp_path)]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 3
+    assert all(f"{tmp_path}/headrace.toml:" in line for line in lines)
+
+
+def test_problems_of_views_are_told_by_apply_before_spark_starts(tmp_path, capsys):
+    main(["init", str(tmp_path)])
+    (tmp_path / "views" / "users.toml").write_text('architecture = "kapa"\nquery = "gone.sql"\n')
+    capsys.readouterr()
+    assert main(["apply", "--project", str(tmp_path)]) == 1
+    err = capsys.readouterr().err
+    assert f"{tmp_path}/views/users.toml:1: architecture cannot be 'kapa': did you mean kappa?" in err
+    assert f"{tmp_path}/views/users.toml:2: query: views/gone.sql cannot be read" in err
+
+
+def test_wrong_use(project):
+    assert project("run", "--serve", "nowhere") == (
+        2, "", "headrace views: 'nowhere' is no HOST:PORT to listen on (see headrace views --help)\n",
+    )  # fmt: skip
+    assert main(["nonsense"]) == 2
+    assert main([]) == 2
+
+
+def test_a_second_runner_is_told_before_spark_starts(project):
+    with runner_lock(project.url):
+        code, out, err = project("run")
+    assert (code, out) == (1, "")
+    assert "headrace views: another 'headrace views run' is at work on this project (process " in err
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS.keys() - {"apply", "run", "serve", "init"}))
+def test_commands_start_without_spark_and_without_arrow(project, command):
+    project.add(*SERVING)
+    code = (
+        "import sys; from headrace.tools.views import main; main(sys.argv[1:]);"
+        "print([name for name in ('pyspark', 'pyarrow', 'numpy', 'starlette', 'numba') if name in sys.modules])"
+    )
+    arguments = [command, *(["pages"] if command not in ("list", "status") else []), "--project", str(project.folder)]
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
