@@ -30,7 +30,6 @@ import json
 import threading
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from functools import cached_property
 from logging import getLogger
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -76,6 +75,8 @@ class Archive:
         self._histories: dict[str, History] = {}
         self._appending: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._swept: set[str] = set()
+        # Records stay in the order in which they were read. Nobody else of a project writes files.
+        spark.conf.set("spark.sql.maxConcurrentOutputFileWriters", str(_DAYS_AT_A_TIME))
 
     def __str__(self) -> str:
         return f"the archive {self._files}"
@@ -251,15 +252,7 @@ class Archive:
             "includeHeaders": "true",
             "maxRecordsPerPartition": str(_RECORDS_A_TASK),
         }
-        return self._writing_session.read.format("headrace").options(**options).load()
-
-    @cached_property
-    def _writing_session(self) -> SparkSession:
-        """The same Spark with settings of its own: records stay in the order in which they were read."""
-        session = self._spark.newSession()
-        session.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-        session.conf.set("spark.sql.maxConcurrentOutputFileWriters", str(_DAYS_AT_A_TIME))
-        return session
+        return self._spark.read.format("headrace").options(**options).load()
 
     def _look_at(self, path: str, missing: list[OffsetRange]) -> dict[str, tuple[int, Ranges]]:
         """Of each file that was written (``day=.../part-...``), how many records and which offsets it has."""

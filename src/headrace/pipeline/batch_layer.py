@@ -17,7 +17,7 @@ What a crash leaves: an archive that is further than the batch, which is no harm
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
@@ -67,6 +67,10 @@ class _Counts:
     dead_letters: int = 0
 
 
+class BatchStopped(Exception):
+    """It was told to end, and did: nothing has changed."""
+
+
 class BatchLayer:
     """Of one version. One batch at a time; the speed layer may be at work."""
 
@@ -83,16 +87,18 @@ class BatchLayer:
         self._store, self._algebra = store, algebra
         self._archive, self._dead_letters = archive, dead_letters
 
-    def run(self, full: bool = False) -> BatchResult:
+    def run(self, full: bool = False, is_stopped: Callable[[], bool] = lambda: False) -> BatchResult:
         """
         :param full: from the archive alone; the first batch always is.
+        :param is_stopped: asked now and then.
+        :raises BatchStopped: if it said yes.
         :raises DataLost: if the log or the archive does not have any more what is needed.
         """
         clock = self._around.clock
         began_ms = clock.monotonic_ms()
         with self._store.batch_under_way() as (number, progress):
             last = next(reversed(self._store.batches()), None)
-            cut = progress if progress is not None else self._log_ends()
+            cut = progress if progress is not None else self.log_ends()
             if last is not None and not full and cut == last.cut:
                 return BatchResult(last.batch, cut, False, False, last.rows, 0.0)
             counts = _Counts()
@@ -100,7 +106,7 @@ class BatchLayer:
             since = None if full or last is None else last
             is_first = progress is None
             with self._partials(cut, since, counts if is_first else None) as tables:
-                rows = self._store.load_batch(number, cut, tables)
+                rows = self._store.load_batch(number, cut, _until(is_stopped, tables))
             self._store.land_batch(number, cut, events=counts.events, dead_letters=counts.dead_letters)
         seconds = (clock.monotonic_ms() - began_ms) / 1000
         self._around.metrics.batch(self._store.view, self._store.version, seconds=seconds)
@@ -108,7 +114,7 @@ class BatchLayer:
 
     # ------------------------------------------------------------------------------------------------ where to cut
 
-    def _log_ends(self) -> Offsets:
+    def log_ends(self) -> Offsets:
         definition = self._definition
         which = {"subscribe": ",".join(definition.topics)} if definition.topics else {}
         which = which or {"subscribePattern": definition.pattern}
@@ -192,6 +198,13 @@ class BatchLayer:
             yield algebra.merge([old.filter(is_changed), new.filter(is_here)])
             is_left = pc.and_(is_left, pc.invert(is_here))
         yield new.filter(is_left)
+
+
+def _until(is_stopped: Callable[[], bool], tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    for table in tables:
+        if is_stopped():
+            raise BatchStopped
+        yield table
 
 
 def _observation() -> Observation:

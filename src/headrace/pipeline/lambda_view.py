@@ -1,0 +1,278 @@
+"""A version of a Lambda view, at work: its two layers, and when each of them runs.
+
+::
+
+    thread "pages v1 batches"   first batch -> | request, or the time has come -> batch -> | ...
+    thread "pages v1 speed"                    | micro-batch -> micro-batch -> micro-batch -> ...
+
+The first batch covers all that the log has, and the speed layer begins where it was cut; so a view is never built from
+a million micro-batches. From then on both go on side by side: a batch takes as long as it takes, and lands in one
+transaction between two micro-batches. Requests that come while a batch runs are answered by the next one.
+
+Batches are due ``batch_every_ms`` after the last one that landed, whichever process made it. One that fails because
+something was away is tried again later, and the speed layer goes on: the view is as right as before. Any other failure,
+of either layer, ends the version and is told to the runner.
+
+All state is in the serving database and in the archive: starting is the same after a crash and after a stop.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from logging import getLogger
+from typing import TYPE_CHECKING
+
+from headrace.pipeline.aggregates import Algebra
+from headrace.pipeline.batch_layer import BatchLayer, BatchResult, BatchStopped
+from headrace.pipeline.dead_letters import DeadLetters
+from headrace.pipeline.failures import Verdict, summary_of, verdict_on
+from headrace.pipeline.lambda_spans import is_before
+from headrace.pipeline.lambda_store import LambdaStore, drop_tables
+from headrace.pipeline.plan import analyze
+from headrace.pipeline.running import Behind, RunningVersion, Surroundings
+from headrace.pipeline.serving.catalog import Event, Request, Version
+from headrace.pipeline.speed_layer import SpeedLayer
+from headrace.pipeline.view import apply_query, template
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+logger = getLogger("headrace.views")
+#: How often the batch thread looks at the clock.
+_LOOK_S = 0.2
+#: After a batch that failed.
+_TRY_AGAIN_MS = 30_000
+
+
+class _Layers:
+    """What a version is made of once its query is known to Spark."""
+
+    def __init__(self, around: Surroundings, running: LambdaView) -> None:
+        definition, version = running.definition, running.version
+        query = apply_query(around.spark, definition, template(around.spark, definition))
+        algebra = Algebra(analyze(query))
+        self.store = LambdaStore(around.database, around.catalog, version.view, version.version, algebra)
+        self.dead_letters = DeadLetters(around.project, definition)
+        self.speed = SpeedLayer(around, definition, self.store, algebra, self.dead_letters)
+        self.batch = BatchLayer(around, definition, self.store, algebra, around.archive, self.dead_letters)
+
+    def close(self) -> None:
+        self.speed.close()
+        self.dead_letters.close()
+
+
+class LambdaView(RunningVersion):
+    def __init__(self, around: Surroundings, version: Version) -> None:
+        super().__init__(around, version)
+        self._stopping = threading.Event()
+        self._news = threading.Condition()
+        self._requests: deque[Request] = deque()
+        self._threads: list[threading.Thread] = []
+        self._failure: BaseException | None = None
+        self._layers: _Layers | None = None
+        self._has_batch = False
+        self._due_ms: int | None = None
+
+    # ------------------------------------------------------------------------------------------------ for the runner
+
+    def start(self) -> None:
+        self._layers = self._prepared()
+        self._run_thread("batches", self._batches)
+
+    def stop(self, timeout_s: float = 30) -> None:
+        self._stopping.set()
+        with self._news:
+            self._news.notify_all()
+        self._cancel_jobs()
+        for thread in list(self._threads):
+            if thread is not threading.current_thread():
+                thread.join(timeout_s)
+                if thread.is_alive():
+                    logger.warning("%s: its thread %s has not ended within %g s", self.who, thread.name, timeout_s)
+        self._close()
+
+    def failure(self) -> BaseException | None:
+        return self._failure
+
+    def behind(self) -> Behind:
+        return self._layers.speed.behind() if self._layers is not None and self._has_batch else Behind()
+
+    def select_sql(self, connection: Connection) -> str:
+        found = self.around.catalog.version(self.version.view, self.version.version, connection).select_sql
+        assert found is not None, f"{self.who} has no tables yet"
+        return found
+
+    def request(self, request: Request) -> bool:
+        if request.kind != "batch":
+            return super().request(request)
+        with self._news:
+            if self._stopping.is_set() or self._failure is not None:
+                return False
+            self._requests.append(request)
+            self._news.notify_all()
+        return True
+
+    def run_once(self) -> None:
+        layers = self._layers = self._prepared()
+        try:
+            self._check_topics()
+            if not layers.store.batches():
+                self._run_batch(full=True)
+                return
+            target = layers.batch.log_ends()
+            while (progress := layers.store.progress()) is None or not is_before(target, progress.offsets):
+                layers.speed.step()
+            self._run_batch(full=False)
+        finally:
+            self._close()
+
+    def drop(self) -> None:
+        """Its tables; the archive is the project's."""
+        view, version = self.version.view, self.version.version
+        with self.around.database.begin() as connection:
+            batches = [each.batch for each in self.around.catalog.batches(connection, view, version)]
+            drop_tables(connection, view, version, batches)
+
+    # ------------------------------------------------------------------------------------------------- start and end
+
+    def _prepared(self) -> _Layers:
+        layers = _Layers(self.around, self)
+        try:
+            with self.around.database.begin() as connection:
+                layers.store.create(connection)
+                self.around.catalog.set_state(
+                    self.version.view, self.version.version, Event.STARTED, connection=connection
+                )
+        except BaseException:
+            layers.close()
+            raise
+        return layers
+
+    def _check_topics(self) -> None:
+        """A log that is not the one that we have read must not be read on."""
+        assert self._layers is not None
+        progress = self._layers.store.progress()
+        for topic in sorted(progress.offsets) if progress is not None else ():
+            self.around.archive.check(topic)
+
+    def _run_thread(self, name: str, work: Callable[[], None]) -> None:
+        from pyspark import InheritableThread
+
+        def run() -> None:
+            try:
+                work()
+            except BaseException as error:  # noqa: BLE001  the runner is told, and decides
+                self._fail(error)
+
+        # Such a thread has one of its own in the JVM, which ends with it.
+        thread = InheritableThread(target=run, name=f"{self.who} {name}", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _fail(self, error: BaseException) -> None:
+        with self._news:
+            if self._stopping.is_set():  # what is cut off says so in many ways
+                logger.debug("%s: ended with %r", self.who, error)
+                return
+            self._failure = error
+            self._stopping.set()
+            self._news.notify_all()
+        self._cancel_jobs()
+
+    def _close(self) -> None:
+        if self._layers is not None:
+            self._layers.close()
+
+    # ------------------------------------------------------------------------------------------------------- batches
+
+    def _batches(self) -> None:
+        layers = self._layers
+        assert layers is not None
+        with self._jobs("batch"):
+            self._check_topics()
+            last = next(reversed(layers.store.batches()), None)
+            if last is None:
+                self._run_batch(full=True)
+                self._schedule(self.around.clock.wall_ms())
+            else:
+                self._schedule(last.created_ms)
+            self._has_batch = True
+            self._run_thread("speed", self._speed)
+            while (wanted := self._next_batch()) is not None:
+                self._batch(wanted)
+
+    def _speed(self) -> None:
+        assert self._layers is not None
+        with self._jobs("speed"):
+            self._layers.speed.run(self._stopping)
+
+    def _next_batch(self) -> list[Request] | None:
+        """Waits for requests or for the time; None at the end."""
+        with self._news:
+            while not self._stopping.is_set():
+                if self._requests:
+                    wanted = list(self._requests)
+                    self._requests.clear()
+                    return wanted
+                if self._due_ms is not None and self.around.clock.wall_ms() >= self._due_ms:
+                    return []
+                self._news.wait(_LOOK_S)
+        return None
+
+    def _batch(self, requests: list[Request]) -> None:
+        try:
+            self._run_batch(full=any(request.detail.get("full") for request in requests))
+        except Exception as error:
+            if self._stopping.is_set():
+                raise
+            self._answer(requests, summary_of(error))
+            if verdict_on(error) is not Verdict.TRANSIENT:
+                raise
+            logger.warning("%s: the batch failed, the next one is tried later: %s", self.who, summary_of(error))
+            self._due_ms = self.around.clock.wall_ms() + _TRY_AGAIN_MS
+            return
+        self._answer(requests, None)
+        self._schedule(self.around.clock.wall_ms())
+
+    def _run_batch(self, *, full: bool) -> BatchResult:
+        assert self._layers is not None
+        done = self._layers.batch.run(full, self._stopping.is_set)
+        if done.is_new:
+            kind = "full" if done.is_full else "incremental"
+            logger.info(
+                "%s: batch %d (%s) has landed: %d rows, %.1f s", self.who, done.batch, kind, done.rows, done.seconds
+            )
+        return done
+
+    def _answer(self, requests: list[Request], error: str | None) -> None:
+        for request in requests:
+            self.around.catalog.answer(request.id, error=error)
+
+    def _schedule(self, last_ms: int) -> None:
+        every_ms = self.definition.lambda_.batch_every_ms
+        self._due_ms = last_ms + every_ms if every_ms else None
+
+    # ----------------------------------------------------------------------------------------------- jobs of Spark
+
+    @contextmanager
+    def _jobs(self, layer: str) -> Iterator[None]:
+        """Jobs of this thread can be cancelled; and where Spark shares fairly, neither layer waits for the other."""
+        context = self.around.spark.sparkContext
+        context.addJobTag(self._tag)
+        context.setLocalProperty("spark.scheduler.pool", f"{self.who} {layer}")
+        yield
+
+    @property
+    def _tag(self) -> str:
+        return f"headrace-{self.version.view}-{self.version.version}-{id(self)}"
+
+    def _cancel_jobs(self) -> None:
+        """A batch under way is of no use any more; a micro-batch is done again."""
+        if self._threads:
+            self.around.spark.sparkContext.cancelJobsWithTag(self._tag)
+
+
+__all__ = ["BatchStopped", "LambdaView"]

@@ -1,0 +1,179 @@
+"""A Lambda view with all that it needs, for tests: broker, database, archive, and what it must show.
+
+Events are JSON, ``{"page": ..., "ms": ...}``, or broken. What the view must show is computed here in plain Python from
+what was sent, for any vector of offsets.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from headrace import Admin, Producer
+from headrace.pipeline.aggregates import Algebra
+from headrace.pipeline.archive import Archive
+from headrace.pipeline.batch_layer import BatchLayer
+from headrace.pipeline.dead_letters import DeadLetters
+from headrace.pipeline.definition import Decode, LambdaSettings, Source, ViewDefinition
+from headrace.pipeline.lambda_store import LambdaStore
+from headrace.pipeline.pipeline_metrics import PipelineMetrics
+from headrace.pipeline.plan import analyze
+from headrace.pipeline.project import Project
+from headrace.pipeline.running import Surroundings
+from headrace.pipeline.serving.catalog import Catalog, Event, Offsets, Progress, Version
+from headrace.pipeline.serving.database import Database
+from headrace.pipeline.view import apply_query, template
+from headrace.runtime.clock import Clock, SystemClock
+
+_numbers = count()
+QUERY = """
+    SELECT page, count(*) AS n, sum(ms) AS total, min(ms) AS shortest, max(ms) AS longest
+    FROM events GROUP BY page HAVING count(*) > 1
+"""
+TOTAL = "SELECT count(*) AS n, sum(ms) AS total, min(ms) AS shortest, max(ms) AS longest FROM events"
+SCHEMA = "page STRING NOT NULL, ms BIGINT"
+PARTITIONS = 2
+Row = tuple[object, ...]
+
+
+def answer(query: str, events: list[tuple[str, int]]) -> list[Row]:
+    """What the query says of these, sorted."""
+    groups: dict[str | None, list[int]] = {None: []} if query == TOTAL else {}
+    for page, ms in events:
+        groups.setdefault(None if query == TOTAL else page, []).append(ms)
+    if query == TOTAL:
+        return [_measures(groups[None])]
+    return sorted((page, *_measures(all_)) for page, all_ in groups.items() if page and len(all_) > 1)
+
+
+def _measures(all_ms: list[int]) -> Row:
+    return (len(all_ms), *((sum(all_ms), min(all_ms), max(all_ms)) if all_ms else (None, None, None)))
+
+
+@dataclass
+class World:
+    """
+    :ivar sent: by partition, what stands at each offset; None where it does not decode.
+    """
+
+    around: Surroundings
+    definition: ViewDefinition
+    version: Version
+    producer: Producer
+    sent: dict[int, list[tuple[str, int] | None]] = field(default_factory=dict)
+
+    @classmethod
+    @contextmanager
+    def make(
+        cls,
+        spark: SparkSession,
+        bootstrap: str,
+        database: Database,
+        folder: Path,
+        *,
+        query: str = QUERY,
+        clock: Clock | None = None,
+        batch_every_ms: int = 0,
+    ) -> Iterator[World]:
+        number, clock = next(_numbers), clock or SystemClock()
+        topic, name = f"lambda-{number}", f"pages_{number}"
+        with Admin(bootstrap_servers=bootstrap) as admin:
+            admin.create_topic(topic, num_partitions=PARTITIONS)
+        project = replace(Project(folder, bootstrap, "sqlite://", str(folder / "archive"), "local[2]"), log_options={})
+        definition = ViewDefinition(
+            name, (topic,), "", "lambda", Source("pages.sql", query), Decode("json", SCHEMA),
+            dead_letters=f"{topic}.dead", lambda_=LambdaSettings(batch_every_ms, 1),
+        )  # fmt: skip
+        catalog = Catalog(database, clock)
+        catalog.create_view(name, "lambda", definition.definition_hash)
+        version = catalog.add_version(name, definition.as_dict(), definition.definition_hash)
+        around = Surroundings(spark, project, database, catalog, clock, str(folder / "checkpoints"), PipelineMetrics())
+        with Producer(bootstrap_servers=bootstrap) as producer:
+            yield cls(around, definition, version, producer, {at: [] for at in range(PARTITIONS)})
+
+    @property
+    def topic(self) -> str:
+        return self.definition.topics[0]
+
+    @property
+    def who(self) -> tuple[str, int]:
+        return self.version.view, self.version.version
+
+    # ------------------------------------------------------------------------------------------------------ the log
+
+    def send(self, *events: tuple[str, int] | None) -> None:
+        """In turn to all partitions; known as sent before any reader can have seen it."""
+        for event in events:
+            at = sum(map(len, self.sent.values())) % PARTITIONS
+            self.sent[at].append(event)
+            value = b"{" if event is None else json.dumps({"page": event[0], "ms": event[1]}).encode()
+            self.producer.send(self.topic, value, partition=at)
+        self.producer.flush()
+
+    def ends(self) -> Offsets:
+        return {self.topic: {at: len(sent) for at, sent in self.sent.items()}}
+
+    def expected(self, offsets: Offsets) -> list[Row]:
+        """What the view must show at these offsets."""
+        ends: Mapping[int, int] = offsets.get(self.topic, {})
+        events = [event for at, end in ends.items() for event in self.sent[at][:end] if event is not None]
+        return answer(self.definition.query.text, events)
+
+    # ----------------------------------------------------------------------------------------------------- the view
+
+    def serve(self) -> None:
+        """Makes the version the one that readers see; its tables are there."""
+        catalog = self.around.catalog
+        if catalog.version(*self.who).state == "starting":
+            catalog.set_state(*self.who, Event.STARTED)
+        catalog.set_state(*self.who, Event.CAUGHT_UP)
+        with self.around.database.begin() as connection:
+            select_sql = catalog.version(*self.who, connection).select_sql
+            assert select_sql is not None
+            catalog.switch(connection, *self.who, select_sql)
+
+    def seen(self) -> tuple[list[Row], Progress | None]:
+        """What a reader gets, and how far it is, in one snapshot."""
+        with self.around.database.read() as connection:
+            progress = self.around.catalog.progress(connection, *self.who)
+            rows = connection.exec_driver_sql(f'SELECT * FROM "{self.version.view}"').fetchall()
+        return sorted(tuple(row) for row in rows), progress
+
+    def check(self) -> Progress:
+        """That a reader sees the query over exactly the progress."""
+        rows, progress = self.seen()
+        assert progress is not None
+        assert rows == self.expected(progress.offsets), f"at {progress.offsets}"
+        return progress
+
+    # ------------------------------------------------------------------------------------------------------- layers
+
+    def algebra(self) -> Algebra:
+        spark = self.around.spark
+        return Algebra(analyze(apply_query(spark, self.definition, template(spark, self.definition))))
+
+    def store(self) -> LambdaStore:
+        store = LambdaStore(self.around.database, self.around.catalog, *self.who, self.algebra())
+        with self.around.database.begin() as connection:
+            store.create(connection)
+        return store
+
+    def batch_layer(self, store: LambdaStore) -> BatchLayer:
+        archive = Archive(self.around.spark, self.around.project.archive_path, self.around.log_options)
+        dead_letters = DeadLetters(self.around.project, self.definition)
+        return BatchLayer(self.around, self.definition, store, store.algebra, archive, dead_letters)
+
+
+def until(condition: Callable[[], bool], what: str, timeout_s: float = 120) -> None:
+    """Waits, and says what it has waited for if that does not come."""
+    deadline_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline_s, f"it did not come to pass in {timeout_s} s: {what}"
+        time.sleep(0.01)
