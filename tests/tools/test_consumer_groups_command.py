@@ -54,7 +54,8 @@ def test_groups_are_listed_with_type_and_state(tool, idle, join):
         ["busy", "Stable"],
     ]
     both = tool("consumer-groups", "--list", "--state", "empty,stable", "--type").lines
-    assert both[0] == "GROUP                     TYPE                 STATE               "
+    longest = max(len(line.split()[0]) for line in both[1:])
+    assert both[0] == f"{'GROUP':{longest + 10}} TYPE                 STATE               "
     assert ["idle", "Classic", "Empty"] in [line.split() for line in both]
     assert tool("consumer-groups", "--list", "--type", "consumer", "--json").value == []
 

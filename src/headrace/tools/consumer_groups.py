@@ -142,7 +142,7 @@ def _list(admin: Admin, options: Namespace, out: Output) -> int:
         names = [each.group_id for each in groups]
         out.show(value, names, Table(["GROUP"], [[name] for name in names]))
         return DONE
-    columns = [Column("GROUP", 25)]
+    columns = [Column("GROUP", max((len(each.group_id) for each in groups), default=15) + 10)]
     columns += [Column("TYPE", 20)] if options.type is not None else []
     columns += [Column("STATE", 20)] if options.state is not None else []
     rows = [
