@@ -235,3 +235,9 @@ def test_values_cannot_be_made_too_large_for_memory(service, database):
     if database.is_sqlite:
         with pytest.raises(QueryError, match="too big"):
             service.query("SELECT zeroblob(1000000000)")
+
+
+def test_a_view_of_which_nothing_serves_yet_is_told(service, database, clock):
+    Catalog(database, clock).create_view("users", "kappa", "h")
+    with pytest.raises(QueryError, match="no version of users has caught up yet"):
+        service.query("SELECT * FROM users")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from headrace.broker.metrics_families import FAMILIES
+from headrace.pipeline import pipeline_metrics
 from headrace.protocol.api import Api
 from headrace.tools import docs_apis, docs_commands, docs_metrics
 from headrace.tools.docs import PAGES, README, wanted
@@ -33,7 +34,7 @@ def test_every_api_says_what_it_is_for(api):
 
 def test_every_metric_is_documented():
     page = docs_metrics.render()
-    assert all(f"`{family.name}`" in page for family in FAMILIES)
+    assert all(f"`{family.name}`" in page for family in (*FAMILIES, *pipeline_metrics.FAMILIES))
 
 
 def test_every_command_has_a_page_and_no_page_is_left_of_a_command_that_is_gone():

@@ -6,15 +6,20 @@ What a project sets in ``[spark] conf`` wins over what is set here, except for t
 (``spark.pyspark.python``) has ``headrace[spark]`` installed, as a rule. If one of them lacks the package or has another
 version of it, ours is sent there; not always, as compiled kernels are cached beside an installed package only. The
 functions of views travel as text within their definitions.
+
+**Its log.** What the JVM and the workers of this machine write to standard error goes to a file of the project: it is
+long, and not in our words. What matters of it comes back as exceptions.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
-from collections.abc import Callable
-from logging import getLogger
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from logging import CRITICAL, getLogger
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -28,6 +33,7 @@ if TYPE_CHECKING:
 logger = getLogger("headrace.views")
 
 STATE_FOLDER = ".headrace"
+_LARGE_LOG_BYTES = 10 << 20
 
 #: For a driver that runs for months beside a database, on any master.
 _CONF = {
@@ -54,26 +60,51 @@ class SparkMissing(HeadraceError):
     """pyspark is not installed, or no Java is."""
 
 
-def open_session(project: Project, master: str | None = None) -> SparkSession:
+def open_session(project: Project, master: str | None = None, *, log_name: str = "spark.log") -> SparkSession:
     """
     :param master: instead of the project's.
+    :param log_name: of the file in the project's ``.headrace`` folder that Spark writes its log to.
     :raises SparkMissing: if Spark cannot be started.
     """
     master = master or project.spark_master
     try:
         from pyspark.errors import PySparkException
+        from pyspark.logger import PySparkLogger
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise SparkMissing(f"views need more packages: pip install 'headrace[spark]' ({error})") from None
     builder = SparkSession.builder.master(master).appName(f"headrace {project.folder.name}")
     for name, value in session_conf(project, master).items():
         builder = builder.config(name, value)
+    log = project.folder / STATE_FOLDER / log_name
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):  # every refused query as a page of JSON
+        PySparkLogger.getLogger(name).setLevel(CRITICAL)
     try:
-        session = builder.getOrCreate()
-    except PySparkException as error:
-        raise SparkMissing(f"Spark does not start (Java 17 or newer is needed): {_first_line(error)}") from None
+        with _errors_to(log):
+            session = builder.getOrCreate()
+    except (PySparkException, OSError) as error:
+        raise SparkMissing(
+            f"Spark does not start (it needs Java 17 or newer): {_first_line(error)}; see {log}"
+        ) from None
     _set_up(session, master)
     return session
+
+
+@contextmanager
+def _errors_to(log: Path) -> Iterator[None]:
+    """Programs that are started meanwhile have this file as their standard error, for as long as they run."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    if log.exists() and log.stat().st_size > _LARGE_LOG_BYTES:
+        log.replace(log.with_suffix(".old.log"))
+    sys.stderr.flush()
+    ours = os.dup(2)
+    try:
+        with log.open("ab") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        os.dup2(ours, 2)
+        os.close(ours)
 
 
 def session_conf(project: Project, master: str) -> dict[str, str]:

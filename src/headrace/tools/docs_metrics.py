@@ -3,12 +3,14 @@
 from collections.abc import Iterator
 
 from headrace.broker.metrics_families import SUBJECTS, Family
+from headrace.pipeline import pipeline_metrics
 from headrace.tools.markdown import table
 
 _INTRODUCTION = """\
 # Metrics
 
-<!-- Made by script/generate-docs from src/headrace/broker/metrics_families.py. Do not edit. -->
+<!-- Made by script/generate-docs from src/headrace/broker/metrics_families.py and
+     src/headrace/pipeline/pipeline_metrics.py. Do not edit. -->
 
 `headrace start --metrics 127.0.0.1:9404` (or the setting `headrace.metrics.listener`) serves these at
 `http://127.0.0.1:9404/metrics`, in Prometheus' text format or OpenMetrics, whichever the scraper asks for. Names and
@@ -35,6 +37,14 @@ What prometheus_client knows of every process: `process_cpu_seconds_total`, `pro
 `process_virtual_memory_bytes`, `process_open_fds`, `process_max_fds`, `process_start_time_seconds`, and `python_info`.
 """
 
+_VIEWS = """\
+## Views
+
+`headrace views run --metrics-listen 127.0.0.1:9405` serves these, and what is said of the process above, of the views
+that it runs. All have the labels `view` and `version`; the state also has `state`. Counters begin with the process;
+`headrace views status --json` has totals since a version began.
+"""
+
 _NOT_YET = """\
 ## Not here yet
 
@@ -55,6 +65,9 @@ def _lines() -> Iterator[str]:
         yield f"## {subject}\n"
         yield from table(("Metric", "Type", "Labels", "What it is"), map(_row, families))
     yield _PROCESS
+    yield _VIEWS
+    rows = ((f"`{family.name}`", family.kind, family.meaning) for family in pipeline_metrics.FAMILIES)
+    yield from table(("Metric", "Type", "What it is"), rows)
     yield _NOT_YET
 
 

@@ -156,7 +156,11 @@ class QueryService:
             return error
         with self._snapshot() as connection:
             names = list(connection.scalars(select(VIEWS.c.name).order_by(VIEWS.c.name)))
-        near = get_close_matches(missing[1] or missing[2], names, n=1)
+        name = missing[1] or missing[2]
+        if name in names:
+            wait = "'headrace views status' says how far they are"
+            return type(error)(f"no version of {name} has caught up yet, so there is nothing to read; {wait}")
+        near = get_close_matches(name, names, n=1)
         hint = f"did you mean {near[0]}?" if near else f"the views are: {', '.join(names) or 'none yet'}"
         return type(error)(f"{error}; {hint}")
 
