@@ -15,6 +15,7 @@ from headrace.pipeline.decoding import decode_frame, good_rows
 from headrace.pipeline.lambda_store import LambdaStore
 from headrace.pipeline.log_offsets import DataLost
 from headrace.pipeline.packed_rows import packed
+from headrace.pipeline.serving.database import Database
 from headrace.pipeline.view import build
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
@@ -23,7 +24,15 @@ SECOND = [("home", 5), ("about", 7), ("new", 1), ("new", 9), None]
 
 
 @pytest.fixture
-def world(spark, kafka, database, tmp_path):
+def world(spark, kafka, sqlite_url, tmp_path):
+    database = Database(sqlite_url)
+    with World.make(spark, kafka.bootstrap_servers, database, tmp_path) as made:
+        yield made
+    database.close()
+
+
+@pytest.fixture
+def either_world(spark, kafka, database, tmp_path):
     with World.make(spark, kafka.bootstrap_servers, database, tmp_path) as made:
         yield made
 
@@ -54,7 +63,8 @@ def dead_letter_count(world: World) -> int:
         return sum(consumer.end_offsets(*places).values())
 
 
-def test_batches_follow_the_log_full_and_incremental(world):
+def test_batches_follow_the_log_full_and_incremental(either_world):
+    world = either_world
     world.send(*FIRST)
     store = world.store()
     layer = world.batch_layer(store)
@@ -169,8 +179,6 @@ def test_a_batch_that_is_stopped_or_fails_changes_nothing(world):
 
 
 def test_one_total_over_everything_and_over_nothing(spark, kafka, sqlite_url, tmp_path: Path):
-    from headrace.pipeline.serving.database import Database
-
     database = Database(sqlite_url)
     with World.make(spark, kafka.bootstrap_servers, database, tmp_path, query=TOTAL) as world:
         store = world.store()

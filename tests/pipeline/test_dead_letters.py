@@ -46,7 +46,7 @@ def letters(project: Project, topic: str):
         end = consumer.end_offsets(TopicPartition(topic, 0))[TopicPartition(topic, 0)]
         found = []
         while consumer.position(TopicPartition(topic, 0)) < end:
-            found += [record for records in consumer.poll(1000).values() for record in records]
+            found += consumer.poll(1000)
         return found
 
 
@@ -61,7 +61,7 @@ def test_a_dead_letter_is_the_record_and_says_why_it_is_there(project):
         "headrace.reason": b"no JSON", "headrace.view": b"pages", "headrace.topic": b"clicks",
         "headrace.partition": b"1", "headrace.offset": b"7", "headrace.timestamp": b"%d" % AT_MS,
     }  # fmt: skip
-    assert first.timestamp_ms > AT_MS or first.timestamp_ms != AT_MS
+    assert first.timestamp_ms != AT_MS
     assert (second.key, second.value) == (None, None)
     assert dict(second.headers)["headrace.offset"] == b"8"
     assert dict(second.headers)["headrace.timestamp"] is None

@@ -239,11 +239,9 @@ class Archive:
             files.append(ArchivedFile(target, rows, ranges))
         return files
 
-    def _read_log(self, missing: Iterable[OffsetRange]) -> DataFrame:
-        starts, ends = ({one.place: one[side] for one in missing} for side in (2, 3))
-        by_topic: dict[str, list[int]] = {}
-        for one in starts:
-            by_topic.setdefault(one.topic, []).append(one.partition)
+    def _read_log(self, missing: list[OffsetRange]) -> DataFrame:
+        starts, ends = {one.place: one.start for one in missing}, {one.place: one.end for one in missing}
+        by_topic = {topic: [int(at) for at in offsets] for topic, offsets in to_stream_offset(starts).items()}
         options = {
             **self._log_options,
             "assign": json.dumps(by_topic),

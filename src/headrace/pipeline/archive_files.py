@@ -31,10 +31,11 @@ class ArchiveFiles:
     """Names are relative to the folder, with slashes."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
-        self._jvm: Java = spark._jvm
+        jvm: Java = spark._jvm
+        self._jvm = jvm
         self._gateway: Java = spark.sparkContext._gateway
         self._conf: Java = spark._jsparkSession.sessionState().newHadoopConf()
-        wanted = self._jvm.org.apache.hadoop.fs.Path(path)
+        wanted = jvm.org.apache.hadoop.fs.Path(path)
         self._system: Java = wanted.getFileSystem(self._conf)
         self._root: Java = self._system.makeQualified(wanted)
         self._scheme = str(self._root.toUri().getScheme())

@@ -33,7 +33,7 @@ from headrace.pipeline.packed_rows import packed
 from headrace.pipeline.source_options import SourceOptions
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Observation
+    from pyspark.sql import Column, DataFrame, Observation
 
     from headrace.pipeline.aggregates import Algebra
     from headrace.pipeline.archive import Archive
@@ -213,7 +213,7 @@ def _observation() -> Observation:
     return Observation()
 
 
-def _counters() -> list[object]:
+def _counters() -> list[Column]:
     from pyspark.sql import functions as F  # noqa: N812
 
     return [F.count("*").alias("events"), F.count(ERROR).alias("bad")]

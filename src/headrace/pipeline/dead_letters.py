@@ -128,7 +128,7 @@ class DeadLetters:
 
 def _shortened(letter: pa.Table) -> pa.Table:
     (key,), (value,), (headers,) = (letter.column(name).to_pylist() for name in ("key", "value", "headers"))
-    ours = headers[-_OUR_HEADERS:] + [{"key": "headrace.left_out", "value": str(len(value or b"")).encode()}]
+    ours = [*headers[-_OUR_HEADERS:], {"key": "headrace.left_out", "value": str(len(value or b"")).encode()}]
     return pa.table(
         {
             "key": pa.array([key if key is None or len(key) < _LONG_KEY_BYTES else None], pa.binary()),

@@ -1,0 +1,110 @@
+"""The promise of a Lambda view: at every moment it is the query over one exact prefix of the log.
+
+A reader asks in a tight loop while micro-batches are committed and batches land, full and incremental ones, and
+compares each answer with what the query says of exactly the offsets that it came with. ``HEADRACE_SOAK`` is how many
+times as long it goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+
+import pytest
+from lambda_worlds import World, until
+
+from headrace.pipeline.lambda_view import LambdaView
+
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300 * int(os.environ.get("HEADRACE_SOAK", "1")))]
+BATCHES = 4 * int(os.environ.get("HEADRACE_SOAK", "1"))
+
+
+class Reader:
+    """Asks until it is told to stop, or until an answer is wrong."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.is_told = threading.Event()
+        self.wrong: BaseException | None = None
+        self.micro_batches: set[int] = set()
+        self.answers = 0
+        self._thread = threading.Thread(target=self._read)
+
+    def __enter__(self) -> Reader:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.is_told.set()
+        self._thread.join(60)
+
+    def _read(self) -> None:
+        try:
+            while not self.is_told.is_set():
+                self.micro_batches.add(self._world.check().batch_id)
+                self.answers += 1
+        except BaseException as error:  # noqa: BLE001  told where pytest sees it
+            self.wrong = error
+
+
+class Sender(threading.Thread):
+    """Sends a few events at a time, as fast as they are acknowledged."""
+
+    def __init__(self, world: World, seed: int) -> None:
+        super().__init__()
+        self._world = world
+        self._chance = random.Random(seed)
+        self.is_told = threading.Event()
+
+    def run(self) -> None:
+        while not self.is_told.is_set():
+            self._world.send(*(self._event() for _ in range(self._chance.randrange(1, 6))))
+            self.is_told.wait(0.02)
+
+    def _event(self) -> tuple[str, int] | None:
+        number = self._chance.randrange(40)
+        return None if number == 0 else (f"page {int(self._chance.paretovariate(1)) % 30}", number)
+
+
+def test_every_answer_is_the_query_over_its_own_prefix_of_the_log(spark, kafka, database, tmp_path):
+    with World.make(spark, kafka.bootstrap_servers, database, tmp_path) as world:
+        world.send(*((f"page {number % 7}", number) for number in range(50)))
+        view = LambdaView(world.around, world.version)
+        view.start()
+        sender = Sender(world, seed=6)
+        try:
+            until(lambda: view.failure() is not None or view.has_caught_up(), "caught up")
+            assert view.failure() is None
+            world.serve()
+            sender.start()
+            with Reader(world) as reader:
+                for number in range(BATCHES):
+                    seen = len(reader.micro_batches)
+                    batch(world, view, full=number % 2 == 1)
+                    is_over = lambda seen=seen: len(reader.micro_batches) > seen + 2  # noqa: E731
+                    until(lambda is_over=is_over: bool(reader.wrong or view.failure()) or is_over(), "micro-batches")
+        finally:
+            sender.is_told.set()
+            if sender.is_alive():
+                sender.join(60)
+            view.stop()
+        assert view.failure() is None
+        if reader.wrong is not None:
+            raise reader.wrong
+        assert reader.answers > 2 * BATCHES
+        assert last_batch(world) == 1 + BATCHES
+
+
+def batch(world: World, view: LambdaView, *, full: bool) -> None:
+    catalog = world.around.catalog
+    number = catalog.ask(world.version.view, "batch", {"full": full})
+    assert view.request(catalog.request(number))
+    until(lambda: view.failure() is not None or catalog.request(number).done_ms is not None, "a batch")
+    assert view.failure() is None
+    assert catalog.request(number).error is None
+
+
+def last_batch(world: World) -> int:
+    with world.around.database.read() as connection:
+        return world.around.catalog.batches(connection, *world.who)[-1].batch
