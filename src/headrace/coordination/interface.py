@@ -5,7 +5,13 @@ which happens wholly or not at all. Versions make changes conditional (-1 fits a
 the session that made them. A watch fires once, after the change, and changes are seen in the order in which they
 happened. Errors carry ZooKeeper's names. Access control lists are not part of this interface.
 
-:class:`Coordination` is implemented by ``local.LocalCoordination`` and by the client of a real ZooKeeper.
+A session is told of in three words (:class:`SessionState`). Suspended: no server can be reached; calls wait, and the
+session may be over without our knowing. Connected again: if ``session_id`` is what it was, ephemeral znodes and watches
+are still there, and watches have been told what they missed. Lost: the session is over, ephemeral znodes and watches
+are gone, and who wants them makes them again when connected to the next session, which comes by itself.
+
+:class:`Coordination` is implemented by ``local.LocalCoordination`` and, for a ZooKeeper, real or ours, by
+``zookeeper_client.ZookeeperCoordination``.
 """
 
 from collections.abc import Callable, Sequence
@@ -44,6 +50,11 @@ class SessionExpiredError(CoordinationError): ...
 class BadArgumentsError(CoordinationError): ...
 
 
+class ConnectionLostError(CoordinationError):
+    """The connection broke before the answer came: whether the change was made is not known. Reads are asked again
+    when there is a connection, and do not raise this."""
+
+
 class Stat(NamedTuple):
     """A znode's numbers, under ZooKeeper's names: who made and changed it, when, how often."""
 
@@ -73,6 +84,15 @@ class WatchEvent(NamedTuple):
 
 
 Watcher: TypeAlias = Callable[[WatchEvent], None]
+
+
+class SessionState(Enum):
+    CONNECTED = "connected"
+    SUSPENDED = "suspended"
+    LOST = "lost"
+
+
+SessionListener: TypeAlias = Callable[[SessionState], None]
 
 
 class Create(NamedTuple):
@@ -108,7 +128,18 @@ Result: TypeAlias = str | Stat | None
 
 
 class Coordination(Protocol):
-    """One session with a coordination service."""
+    """A client of a coordination service: one session with it, and after that is lost the next."""
+
+    @property
+    def session_id(self) -> int:
+        """The owner of our ephemeral znodes."""
+        ...
+
+    def add_session_listener(self, listener: SessionListener) -> None:
+        """It hears of what becomes of the session from now on, in order with the events of watches."""
+        ...
+
+    def remove_session_listener(self, listener: SessionListener) -> None: ...
 
     async def create(
         self,

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from logging import getLogger
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from headrace.coordination.interface import (
     ANY_VERSION,
@@ -20,10 +21,11 @@ from headrace.coordination.interface import (
     Delete,
     Operation,
     Result,
+    SessionListener,
+    SessionState,
     SetData,
     Stat,
     Watcher,
-    WatchEvent,
 )
 from headrace.coordination.store import TreeStore
 from headrace.coordination.tree import ROOT, Outcome, Transaction, ZnodeTree, check_path, parent_of
@@ -34,14 +36,20 @@ logger = getLogger(__name__)
 
 DEFAULT_SESSION_TIMEOUT_MS = 18_000
 
-CallSoon = Callable[[Watcher, WatchEvent], object]
+T = TypeVar("T")
 
 
-def call_directly(watcher: Watcher, event: WatchEvent) -> None:
+class CallSoon(Protocol):
+    """Calls whoever watches or listens, now or later, in the order in which it is called itself."""
+
+    def __call__(self, listener: Callable[[T], None], news: T, /) -> object: ...
+
+
+def call_directly(listener: Callable[[T], None], news: T) -> None:
     try:
-        watcher(event)
+        listener(news)
     except Exception:
-        logger.exception("a watcher of %s failed: %r", event.path, watcher)
+        logger.exception("who was to hear of %s failed: %r", news, listener)
 
 
 class TreeHost:
@@ -121,7 +129,7 @@ class TreeHost:
 
 
 class LocalCoordination:
-    """One session with a tree of this process. Implements ``interface.Coordination``."""
+    """A client of a tree of this process. Implements ``interface.Coordination``."""
 
     def __init__(
         self,
@@ -131,7 +139,37 @@ class LocalCoordination:
         call_soon: CallSoon = call_directly,
     ) -> None:
         self._host = host
+        self._session_timeout_ms = session_timeout_ms
+        self._call_soon = call_soon
+        self._listeners: list[SessionListener] = []
         self.session_id = host.open_session(session_timeout_ms, call_soon=call_soon)
+
+    def add_session_listener(self, listener: SessionListener) -> None:
+        self._listeners.append(listener)
+
+    def remove_session_listener(self, listener: SessionListener) -> None:
+        self._listeners.remove(listener)
+
+    def lose_session(self) -> None:
+        """As if we had been silent for too long. Calls are refused until ``begin_session``."""
+        if self.session_id in self._host.tree.sessions:
+            self._host.close_session(self.session_id)
+        self._tell(SessionState.LOST)
+
+    def begin_session(self) -> None:
+        """Go on after ``lose_session``, as a client of a ZooKeeper does by itself."""
+        assert self.session_id not in self._host.tree.sessions, "a session is open already"
+        self.session_id = self._host.open_session(self._session_timeout_ms, call_soon=self._call_soon)
+        self._tell(SessionState.CONNECTED)
+
+    def expire(self) -> None:
+        """The session is lost, and the next one begins at once."""
+        self.lose_session()
+        self.begin_session()
+
+    def _tell(self, state: SessionState) -> None:
+        for listener in list(self._listeners):
+            self._call_soon(listener, state)
 
     async def create(
         self,

@@ -1,0 +1,122 @@
+"""A real ZooKeeper in a process of its own, for tests. Its jars are those that pyspark carries; it needs a Java.
+
+::
+
+    with ZookeeperProcess(folder) as zookeeper:     # serves when this line is reached
+        ...  # clients at zookeeper.address
+        zookeeper.kill()                            # SIGKILL
+        zookeeper.start()                           # again, on the same data and port
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Self
+
+_MAIN_CLASS = "org.apache.zookeeper.server.ZooKeeperServerMain"
+_START_TIMEOUT_S, _STOP_TIMEOUT_S, _POLL_S = 60.0, 20.0, 0.05
+
+
+class ZookeeperMissing(Exception):
+    """It cannot be started on this machine; the message says why."""
+
+
+class ZookeeperProcess:
+    def __init__(self, folder: Path, *, tick_time_ms: int = 1_000) -> None:
+        """Starts it, and returns when it serves. Sessions time out after 2 to 20 ticks."""
+        self._java = shutil.which("java")
+        if self._java is None:
+            raise ZookeeperMissing("there is no java on the path")
+        self._jars = _jars()
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        port = _free_port()
+        self.address = f"127.0.0.1:{port}"
+        self._config = folder / "zoo.cfg"
+        self._config.write_text(
+            f"tickTime={tick_time_ms}\ndataDir={folder / 'data'}\nclientPort={port}\nclientPortAddress=127.0.0.1\n"
+            "admin.enableServer=false\nmaxClientCnxns=0\nforceSync=no\n"
+        )
+        self._process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    def start(self) -> None:
+        assert self._java is not None
+        options = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{self._jars}/*"]
+        with open(self._folder / "log", "ab") as log:
+            self._process = subprocess.Popen(
+                [self._java, *options, _MAIN_CLASS, str(self._config)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        while not self._serves():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self.close()
+                raise ZookeeperMissing(f"ZooKeeper does not start:\n{self.log[-2_000:]}")
+            time.sleep(_POLL_S)
+
+    def _serves(self) -> bool:
+        host, _, port = self.address.rpartition(":")
+        try:
+            with socket.create_connection((host, int(port)), 1.0) as connection:
+                connection.sendall(b"srvr")
+                return b"Mode: " in b"".join(iter(lambda: connection.recv(4096), b""))
+        except OSError:
+            return False
+
+    @property
+    def log(self) -> str:
+        return (self._folder / "log").read_text(errors="replace")
+
+    def kill(self) -> None:
+        self._end(signal.SIGKILL)
+
+    def pause(self) -> None:
+        """It runs no more, and its connections stay as they are."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def _end(self, number: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.send_signal(number)
+            process.wait(_STOP_TIMEOUT_S)
+
+    def close(self) -> None:
+        self._end(signal.SIGKILL)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _jars() -> Path:
+    spec = find_spec("pyspark")
+    if spec is None or not spec.submodule_search_locations:
+        raise ZookeeperMissing("ZooKeeper's jars come with pyspark, which is not installed")
+    folder = Path(spec.submodule_search_locations[0]) / "jars"
+    if not any(folder.glob("zookeeper-[0-9]*.jar")):
+        raise ZookeeperMissing(f"there is no zookeeper-*.jar in {folder}")
+    return folder
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
