@@ -43,6 +43,8 @@ class FakeVersion(RunningVersion):
             self.around.catalog.set_state(self.version.view, self.version.version, Event.STARTED, connection=connection)
 
     def stop(self, timeout_s=30):
+        if self.bed.stop_errors:
+            raise self.bed.stop_errors.pop()
         self.is_running = False
         self.bed.log.append(f"stop {self.who}")
 
@@ -84,7 +86,7 @@ class Bed:
             spark=None, project=project, database=self.database, catalog=self.catalog, clock=self.clock,
             checkpoints=project.checkpoints, metrics=self.metrics,
         )  # fmt: skip
-        self.made, self.log, self.start_errors, self.drop_errors = {}, [], {}, []
+        self.made, self.log, self.start_errors, self.drop_errors, self.stop_errors = {}, [], {}, [], []
         self.runner = self.new_runner()
 
     def new_runner(self):
@@ -338,6 +340,21 @@ def test_stopping_the_runner_stops_everything_and_says_so(bed):
     bed.runner.run(stop)
     assert (bed.state(1), bed.state(2), bed.seen()) == (State.STOPPED, State.STOPPED, 2)
     assert not any(made.is_running for made in bed.made.values())
+
+
+def test_a_version_that_does_not_stop_is_asked_again_and_the_others_go_on(bed, caplog):
+    bed.apply()
+    bed.apply("users")
+    bed.tick()
+    bed.stop_errors += [TimeoutError("pages v1 has not stopped after 30 s")] * 2
+    bed.catalog.want("pages", 1, Wanted.STOP)
+    bed.tick()
+    bed.tick()
+    assert bed.state() is State.REPLAYING
+    bed.catch_up("users v1")
+    assert (bed.state(), bed.serving("users")) == (State.STOPPED, 1)
+    warnings = [record.getMessage() for record in caplog.records]
+    assert warnings == ["pages v1: pages v1 has not stopped after 30 s"]
 
 
 def test_a_version_that_is_not_wanted_stops_and_starts_when_it_is_again(bed):

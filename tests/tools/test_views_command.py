@@ -211,7 +211,8 @@ def test_watching_ends_when_all_have_caught_up(project):
     assert out.splitlines() == ["pages v1 serving", "pages v2 replaying", "pages v2 caught_up"]
 
 
-def test_watching_says_if_nothing_will_change_or_something_failed(project):
+def test_watching_says_if_nothing_will_change_or_something_failed(project, monkeypatch):
+    monkeypatch.setattr("headrace.tools.views_watch.PATIENCE_S", 0.1)
     project.add(Event.STARTED)
     code, _, err = project("status", "--watch")
     assert (code, NOT_AT_WORK in err) == (1, True)

@@ -64,6 +64,7 @@ BY_NAME: dict[str, Verdict] = {
     "UnsuitableDecode": P,
     "UnsuitableAvro": P,
     "NotCombinable": P,
+    "WrongCheckpoint": P,
     "AnalysisException": P,
     "ParseException": P,
     "ArithmeticException": P,

@@ -111,6 +111,7 @@ class Runner:
         self._given: dict[int, Key] = {}
         self._progress = ProgressLines(self._clock)
         self._is_cut_off = False
+        self._complaints: dict[str, str] = {}
 
     # ------------------------------------------------------------------------------------------------------- loops
 
@@ -147,8 +148,14 @@ class Runner:
         for version in versions:
             try:
                 self._see_to(views[version.view], version)
+            except (DatabaseUnreachable, DatabaseBusy):
+                raise
             except IllegalTransition as error:  # a command was faster; the next round sees what it did
                 logger.debug("%s", error)
+            except Exception as error:  # noqa: BLE001  the others go on, and the next round tries it again
+                self._complain(version, error)
+            else:
+                self._complaints.pop(version.who, None)
         self._forget_but({_key(version) for version in versions})
         self._pass_on_requests({view: [v for v in versions if v.view == view] for view in views})
 
@@ -331,6 +338,13 @@ class Runner:
             how = f"mend it and run 'headrace views apply', or 'headrace views switch {version.view} --restart'"
             logger.error("%s: failed: %s; %s", version.who, text, how, exc_info=trace)
 
+    def _complain(self, version: Version, error: Exception) -> None:
+        """Of what went wrong with a version beside its work, such as stopping; but not at every round."""
+        text = summary_of(error)
+        if self._complaints.get(version.who) != text:
+            self._complaints[version.who] = text
+            logger.warning("%s: %s", version.who, text)
+
     # --------------------------------------------------------------------------------------------------- requests
 
     def _pass_on_requests(self, versions: dict[str, list[Version]]) -> None:
@@ -406,8 +420,8 @@ def _but_switch(definition: dict[str, object]) -> dict[str, object]:
 def _stop(running: RunningVersion) -> None:
     try:
         running.stop()
-    except Exception:
-        logger.exception("%s: did not stop cleanly", running.who)
+    except Exception as error:  # noqa: BLE001  it is over either way: all that counts is in transactions
+        logger.warning("%s: did not stop cleanly: %s", running.who, summary_of(error))
 
 
 __all__ = ["DECISIONS", "TICK_S", "Decision", "Runner", "decide", "may_switch", "running_version"]

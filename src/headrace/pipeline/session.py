@@ -40,6 +40,7 @@ _CONF = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
+    "spark.scheduler.mode": "FAIR",  # a replay does not hold up the versions that serve
     "spark.sql.streaming.stopTimeout": "20s",
 }
 _ALWAYS = {"spark.sql.session.timeZone": "UTC"}

@@ -25,6 +25,8 @@ from headrace.tools.views_standing import Log, Standing, look
 
 _LOOK_EVERY_S = 0.5
 _RATE_OVER_S = 10.0
+#: Whoever starts a runner may start to watch a little earlier.
+PATIENCE_S = 10.0
 #: In these it has something to catch up with.
 _ON_ITS_WAY = (State.STARTING, State.REPLAYING)
 
@@ -49,6 +51,7 @@ class Rates:
 def watch(here: Opened, log: Log, view: str | None, out: Output) -> int | None:
     """Until nothing has to catch up any more; failed if a version has."""
     rates = Rates()
+    last_run_s = time.monotonic()
     with _screen(out) as show:
         while True:
             found = look(here, log, view)
@@ -59,7 +62,9 @@ def watch(here: Opened, log: Log, view: str | None, out: Output) -> int | None:
             show(standings)
             if not any(_is_on_its_way(each) for each in standings):
                 break
-            if not is_run(here.project):
+            if is_run(here.project):
+                last_run_s = now_s
+            elif now_s - last_run_s > PATIENCE_S:
                 raise CommandError("'headrace views run' is not at work, so nothing will change: start it")
             time.sleep(_LOOK_EVERY_S)
     failed = [each for each in standings if each.version.state is State.FAILED]
