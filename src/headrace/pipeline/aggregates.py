@@ -30,6 +30,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Context, Decimal
+from functools import reduce
 from typing import TYPE_CHECKING
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -37,7 +38,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from headrace.pipeline.catalyst import chain, data_type, items, kind
 from headrace.pipeline.combining import Combination, Rule, combine
-from headrace.pipeline.distinct_sketch import estimates, precision, registers_column
+from headrace.pipeline.distinct_sketch import estimates, precision, register_column, registers_column
 from headrace.pipeline.plan import HIDDEN, POSITION, AggregatePlan, Function, NotCombinable
 
 if TYPE_CHECKING:
@@ -50,10 +51,15 @@ _RULES = {"count": Rule.SUM, "sum": Rule.SUM, "min": Rule.MIN, "max": Rule.MAX}
 
 @dataclass(frozen=True)
 class _Part:
-    """A function's share of the partial columns."""
+    """A function's share of the partial columns.
+
+    :param columns: aggregates over all rows of a group.
+    :param of_row: the same of a group that is one row, without aggregating.
+    """
 
     function: Function
     columns: dict[str, Column]
+    of_row: dict[str, Column]
     combinations: tuple[Combination, ...]
 
 
@@ -73,6 +79,7 @@ class Algebra:
         self.key_columns = plan.key_columns
         aggregated = self._aggregated(plan.rows())
         self._partial_chain = chain(plan.catalyst.analyzed(aggregated))
+        self._partial_types = aggregated.schema
         self.schema: pa.Schema = arrow_schema(aggregated.schema)
         self.exact_columns = tuple(field.name for field in self.schema if pa.types.is_decimal(field.type))
         self._values_schema = self._schema_of_values()
@@ -90,6 +97,12 @@ class Algebra:
     def collect(self, events: DataFrame) -> pa.Table:
         """``partial``, here."""
         return self.partial(events).toArrow().cast(self.schema)
+
+    def row_columns(self) -> list[Column]:
+        """The partial rows of single events, over ``plan.rows()``: merged they are those of all of them."""
+        keys = zip(self.key_columns, self.plan.key_expressions(), strict=True)
+        columns = dict(keys) | {name: column for part in self._parts for name, column in part.of_row.items()}
+        return [columns[field.name].cast(field.dataType).alias(field.name) for field in self._partial_types]
 
     def _aggregated(self, rows: DataFrame) -> DataFrame:
         keys = self.plan.key_expressions()
@@ -178,7 +191,8 @@ class Algebra:
 def _part(plan: AggregatePlan, function: Function, name: str) -> _Part:
     if function.how in _RULES:
         column = plan.catalyst.column(function.expression)
-        return _Part(function, {name: column}, (Combination(_RULES[function.how], (name,)),))
+        of_row = _count_of_row(plan, function) if function.how == "count" else _argument(plan, function)
+        return _Part(function, {name: column}, {name: of_row}, (Combination(_RULES[function.how], (name,)),))
     make = {"avg": _average_part, "approx_count_distinct": _distinct_part, "first": _first_part, "last": _first_part,
             "min_by": _by_part, "max_by": _by_part}[function.how]  # fmt: skip
     return make(plan, function, name)
@@ -192,6 +206,16 @@ def _argument(plan: AggregatePlan, function: Function, index: int = 0) -> Column
     return column if function.filter is None else F.when(plan.catalyst.column(function.filter), column)
 
 
+def _count_of_row(plan: AggregatePlan, function: Function) -> Column:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    arguments = [_argument(plan, function, index) for index in range(len(function.arguments))]
+    if kind(function.expression.aggregateFunction()) == "CountIf":
+        return F.when(arguments[0], 1).otherwise(0)
+    counts = reduce(lambda one, other: one & other, [each.isNotNull() for each in arguments])
+    return F.when(counts, 1).otherwise(0)
+
+
 def _average_part(plan: AggregatePlan, function: Function, name: str) -> _Part:
     from pyspark.sql import functions as F  # noqa: N812
     from pyspark.sql.types import DecimalType
@@ -199,12 +223,14 @@ def _average_part(plan: AggregatePlan, function: Function, name: str) -> _Part:
     value = _argument(plan, function)
     summand = value if isinstance(data_type(function.arguments[0]), DecimalType) else value.cast("double")
     columns = {f"{name}_sum": F.sum(summand), f"{name}_count": F.count(value)}
-    return _Part(function, columns, tuple(Combination(Rule.SUM, (each,)) for each in columns))
+    of_row = {f"{name}_sum": summand, f"{name}_count": F.when(value.isNotNull(), 1).otherwise(0)}
+    return _Part(function, columns, of_row, tuple(Combination(Rule.SUM, (each,)) for each in columns))
 
 
 def _distinct_part(plan: AggregatePlan, function: Function, name: str) -> _Part:
-    column = registers_column(_argument(plan, function), _precision(function))
-    return _Part(function, {name: column}, (Combination(Rule.UNION, (name,)),))
+    value, p = _argument(plan, function), _precision(function)
+    columns, of_row = {name: registers_column(value, p)}, {name: register_column(value, p)}
+    return _Part(function, columns, of_row, (Combination(Rule.UNION, (name,)),))
 
 
 def _precision(function: Function) -> int:
@@ -240,8 +266,9 @@ def _chosen_part(
     is_first = function.how in ("first", "min_by")
     extreme, value_at = (F.min(place), F.min_by(value, place)) if is_first else (F.max(place), F.max_by(value, place))
     columns = {name: value_at} | {each: extreme.getField(each) for each in order}
+    of_row = {each: F.when(counts, column) for each, column in ({name: value} | order).items()}
     rule = Rule.FIRST if is_first else Rule.LAST
-    return _Part(function, columns, (Combination(rule, tuple(columns), tuple(order)),))
+    return _Part(function, columns, of_row, (Combination(rule, tuple(columns), tuple(order)),))
 
 
 def _counts(part: _Part) -> list[str]:

@@ -129,6 +129,11 @@ class Catalyst:
         expressions = self._jvm.org.apache.spark.sql.catalyst.expressions
         return expressions.If(condition, expressions.Literal(None, expression.dataType()), expression)
 
+    def only_if(self, condition: Java, expression: Java) -> Java:
+        """The expression where the condition holds; not computed and NULL where it does not."""
+        expressions = self._jvm.org.apache.spark.sql.catalyst.expressions
+        return expressions.If(condition, expression, expressions.Literal(None, expression.dataType()))
+
     def hyper_log_log(self, function: Java) -> Java:
         """What computes the estimates of an approx_count_distinct."""
         helpers = self._jvm.org.apache.spark.sql.catalyst.util

@@ -83,8 +83,11 @@ def event_schema(decode: Decode) -> StructType:
     return StructType([*columns, *_columns(_PLACE_DDL).fields])
 
 
-def decode_frame(decode: Decode, raw: DataFrame) -> DataFrame:
-    """All rows, with ``_error`` where one is bad. Works for batches and streams."""
+def decode_frame(decode: Decode, raw: DataFrame, *, is_optimized: bool = True) -> DataFrame:
+    """All rows, with ``_error`` where one is bad. Works for batches and streams.
+
+    :param is_optimized: False if it is made of nothing but projections, for who computes them one by one.
+    """
     from pyspark.sql import functions as F  # noqa: N812
 
     columns = columns_of(decode)
@@ -94,7 +97,8 @@ def decode_frame(decode: Decode, raw: DataFrame) -> DataFrame:
     place = [F.col(source).alias(name) for name, source in PLACE.items()]
     headers = [F.col("headers").alias(HEADERS)] if "headers" in raw.columns else []
     # Parsed once and looked at several times: Spark would copy the parsing into every filter, but not past an explode.
-    step = raw.select(F.explode(F.array(parsed)).alias("_parsed"), *place, *headers, F.col("value").alias(VALUE))
+    once = F.explode(F.array(parsed)) if is_optimized else parsed
+    step = raw.select(once.alias("_parsed"), *place, *headers, F.col("value").alias(VALUE))
     fields = [F.col("_parsed").getField(field.name).alias(field.name) for field in columns]
     return step.select(*fields, *PLACE, *(HEADERS for _ in headers), VALUE, error.alias(ERROR))
 

@@ -40,13 +40,31 @@ def registers_column(value: Column, p: int) -> Column:
     """An aggregate: the registers of all values that are not NULL."""
     from pyspark.sql import functions as F  # noqa: N812
 
+    codes = F.sort_array(F.collect_set(F.when(value.isNotNull(), _code(value, p))))
+    return F.unhex(F.array_join(F.transform(codes, _hex), ""))
+
+
+def register_column(value: Column, p: int) -> Column:
+    """Of one value: its register, or none if it is NULL."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return F.unhex(F.when(value.isNotNull(), _hex(_code(value, p))).otherwise(""))
+
+
+def _code(value: Column, p: int) -> Column:
+    from pyspark.sql import functions as F  # noqa: N812
+
     hash_ = F.xxhash64(value)
     register = F.shiftrightunsigned(hash_, 64 - p)
     rest = F.shiftleft(hash_, p).bitwiseOR(F.lit(1 << (p - 1)).cast("bigint"))
     zeros = F.lit(64) - F.length(F.bin(rest))
-    code = F.shiftleft(register, _VALUE_BITS).bitwiseOR((zeros + 1).cast("bigint"))
-    codes = F.sort_array(F.collect_set(F.when(value.isNotNull(), code)))
-    return F.unhex(F.array_join(F.transform(codes, lambda each: F.lpad(F.hex(each), 8, "0")), ""))
+    return F.shiftleft(register, _VALUE_BITS).bitwiseOR((zeros + 1).cast("bigint"))
+
+
+def _hex(code: Column) -> Column:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return F.lpad(F.hex(code), 8, "0")
 
 
 def union(sketches: pa.Array, groups: npt.NDArray[np.int64], count: int) -> pa.Array:
