@@ -55,9 +55,14 @@ class RemotePlace:
     def wire(self, client: Coordination) -> Wire:
         return self._wires[client]
 
-    async def end_session(self, client: ZookeeperCoordination) -> None:
+    @staticmethod
+    def credentials(client: ZookeeperCoordination) -> tuple[int, bytes]:
+        """Of the session that it is connected with."""
+        return client._link._client.client_id
+
+    async def end_session(self, client: ZookeeperCoordination, credentials: tuple[int, bytes] | None = None) -> None:
         """As its server would: somebody takes the session over and closes it."""
-        session_id, password = client._link._client.client_id
+        session_id, password = credentials or self.credentials(client)
         host, _, port = self.address.rpartition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         taken = struct.pack(">iqiq", 0, 0, 20_000, session_id) + struct.pack(">i", len(password)) + password + b"\0"
@@ -77,8 +82,9 @@ class RemotePlace:
 class ServedPlace(RemotePlace):
     def __init__(self, chroot: str) -> None:
         super().__init__("", chroot)
-        clock = ManualClock()
-        self.service = TreeService.of(TreeHost(clock), clock, Timer(clock), secret=b"secret")
+        self.clock = ManualClock()
+        self.timer = Timer(self.clock)
+        self.service = TreeService.of(TreeHost(self.clock), self.clock, self.timer, secret=b"secret")
         self._server = TreeServer(self.service)
 
     async def start(self) -> None:
