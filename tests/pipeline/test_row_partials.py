@@ -157,7 +157,7 @@ def test_formats(spark):
 
 
 def test_many_records_go_in_portions_and_none_is_nothing(spark, monkeypatch):
-    monkeypatch.setattr("headrace.pipeline.row_partials._BYTES_AT_ONCE", 1000)
+    monkeypatch.setattr("headrace.pipeline.row_functions._BYTES_AT_ONCE", 1000)
     spark.conf.set("spark.sql.codegen.factoryMode", "CODEGEN_ONLY")
     view = _view("SELECT page, count(*) AS n, max(_offset) AS last FROM events GROUP BY page")
     prepared = RowPartials.prepare(spark, view, _algebra(spark, view))

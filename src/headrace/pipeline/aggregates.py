@@ -3,7 +3,7 @@
     partial(events of a range)   one row a key: the key columns _k0, ..., and partial columns _p0, ...  (by Spark)
     merge(partial tables)        the same columns, one row a key                                        (by Arrow)
     final(merged)                the query's output columns, row by row, and _hidden                    (by Arrow;
-                                 by Spark where the query computes with its aggregates)
+                                 by Spark's code where the query computes with its aggregates)
 
 What all rests on: for any split of the events into ranges, final(merge(partials)) is the query over all of them.
 
@@ -40,6 +40,7 @@ from headrace.pipeline.catalyst import chain, data_type, items, kind
 from headrace.pipeline.combining import Combination, Rule, combine
 from headrace.pipeline.distinct_sketch import estimates, precision, register_column, registers_column
 from headrace.pipeline.plan import HIDDEN, POSITION, AggregatePlan, Function, NotCombinable
+from headrace.pipeline.row_functions import RowFunction
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -86,6 +87,7 @@ class Algebra:
         outputs = plan.outputs(plan.catalyst.frame(plan.above[-1]))
         self.final_schema: pa.Schema = arrow_schema(outputs.schema)
         self._plain_outputs = _plain_outputs(outputs)
+        self._finish = None if self._plain_outputs else RowFunction.prepare(outputs, self.final_schema)
 
     # ---------------------------------------------------------------------------------------------------- partial
 
@@ -100,8 +102,13 @@ class Algebra:
 
     def row_columns(self) -> list[Column]:
         """The partial rows of single events, over ``plan.rows()``: merged they are those of all of them."""
-        keys = zip(self.key_columns, self.plan.key_expressions(), strict=True)
-        columns = dict(keys) | {name: column for part in self._parts for name, column in part.of_row.items()}
+        from pyspark.sql.types import DoubleType, FloatType
+
+        keys = dict(zip(self.key_columns, self.plan.key_expressions(), strict=True))
+        for name in keys:
+            if isinstance(self._partial_types[name].dataType, DoubleType | FloatType):
+                keys[name] = keys[name] + 0  # Spark groups by 0.0 where it finds -0.0
+        columns = keys | {name: column for part in self._parts for name, column in part.of_row.items()}
         return [columns[field.name].cast(field.dataType).alias(field.name) for field in self._partial_types]
 
     def _aggregated(self, rows: DataFrame) -> DataFrame:
@@ -147,7 +154,7 @@ class Algebra:
             schema=self._values_schema,
         )
         if self._plain_outputs is None:
-            return self._by_spark(values)
+            return self._finish(values) if self._finish else self._by_spark(values)
         columns = [
             pa.repeat(pa.scalar(False), len(values)) if source is None else values.column(source)
             for source in self._plain_outputs

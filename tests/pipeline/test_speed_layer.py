@@ -1,0 +1,247 @@
+"""The speed layer on a real log: after each step the view is the query over exactly the progress."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import pytest
+from lambda_worlds import QUERY, TOTAL, World, until
+
+from headrace import Admin, Consumer, TopicPartition
+from headrace.client.errors import UnknownTopic
+from headrace.pipeline import speed_layer, speed_log
+from headrace.pipeline.dead_letters import DeadLetters
+from headrace.pipeline.definition import Source
+from headrace.pipeline.lambda_store import LambdaStore
+from headrace.pipeline.log_offsets import DataLost
+from headrace.pipeline.ranges import OffsetRange
+from headrace.pipeline.serving.database import Database
+from headrace.pipeline.serving.errors import DatabaseUnreachable
+from headrace.pipeline.speed_layer import SpeedLayer
+from headrace.pipeline.speed_log import ranges_between, source_options
+from headrace.testing import ManualClock
+
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
+FIRST = [("home", 1), ("home", 2), ("about", 30), None, ("help", 4)]
+SECOND = [("home", 5), ("about", 7), ("new", 1), ("new", 9), None]
+#: The same answer; but what makes several rows of one takes a job.
+BY_JOB = QUERY.replace("FROM events", "FROM events LATERAL VIEW explode(array(1)) AS one")
+
+
+@pytest.fixture
+def make(spark, kafka, sqlite_url, tmp_path):
+    """Worlds whose view has read nothing and shows nothing, with their speed layers."""
+    opened = []
+
+    def made(query: str = QUERY, **options):
+        database = Database(sqlite_url)
+        manager = World.make(spark, kafka.bootstrap_servers, database, tmp_path, query=query, **options)
+        world = manager.__enter__()
+        store = world.store()
+        assert store.load_batch(1, {}, []) == (query == TOTAL)
+        store.land_batch(1, {})
+        world.serve()
+        opened.append((manager, database))
+        layer = speed(world, store)
+        opened.append((layer, None))
+        return world, store, layer
+
+    yield made
+    for one, database in reversed(opened):
+        one.close() if database is None else one.__exit__(None, None, None)
+        if database is not None:
+            database.close()
+
+
+def speed(world: World, store: LambdaStore) -> SpeedLayer:
+    dead_letters = DeadLetters(world.around.project, world.definition)
+    return SpeedLayer(world.around, world.definition, store, store.algebra, dead_letters)
+
+
+def dead_letters_of(world: World) -> list[tuple[bytes | None, dict[str, bytes]]]:
+    servers = world.around.project.bootstrap
+    with Consumer(world.definition.dead_letters, bootstrap_servers=servers, auto_offset_reset="earliest") as consumer:
+        place = TopicPartition(world.definition.dead_letters, 0)
+        wanted = consumer.end_offsets(place)[place]
+        consumer.assign([place])
+        consumer.seek(place, 0)
+        found = []
+        until(lambda: len(found.__iadd__(consumer.poll(100))) >= wanted, "all dead letters")
+    return [(record.value, {header.key: header.value for header in record.headers}) for record in found]
+
+
+@pytest.mark.parametrize("query", [QUERY, TOTAL, BY_JOB])
+def test_after_each_step_the_view_is_the_query_over_the_progress(make, monkeypatch, query):
+    world, store, layer = make(query)
+    world.definition = replace(world.definition, query=Source("q.sql", QUERY if query == BY_JOB else query))
+    assert layer.step() is False
+    for events in (FIRST, SECOND):
+        world.send(*events)
+        assert layer.step() is True
+        assert world.check().offsets == world.ends()
+        assert layer.step() is False
+    monkeypatch.setattr(speed_layer, "MAX_RECORDS_HERE", 4)  # more is for Spark's tasks to read
+    world.send(*FIRST, *SECOND)
+    assert layer.step() is True
+    progress = world.check()
+    assert (progress.offsets, progress.events, progress.dead_letters) == (world.ends(), 20, 4)
+    assert [each.span for each in store.spans()] == [1, 2, 3]
+    letters = dead_letters_of(world)
+    assert [value for value, _ in letters] == [b"{"] * 4
+    places = {(int(h["headrace.partition"]), int(h["headrace.offset"])) for _, h in letters}
+    assert places == {(at, n) for at, sent in world.sent.items() for n, event in enumerate(sent) if event is None}
+    counts = world.around.metrics.of(*world.who)
+    assert (counts.micro_batches, counts.events, counts.dead_letters) == (3, 20, 4)
+
+
+def test_a_step_takes_so_much_and_the_next_one_the_rest(make, monkeypatch):
+    monkeypatch.setattr(speed_layer, "MAX_RECORDS", 4)
+    world, _, layer = make()
+    world.send(*FIRST, *SECOND)
+    assert layer.behind().records is None
+    seen = []
+    while layer.step():
+        world.check()
+        seen.append(layer.behind().records)
+    assert seen == [6, 2, 0]
+    assert layer.behind().total == 10
+
+
+def test_it_waits_for_the_first_batch(spark, kafka, sqlite_url, tmp_path):
+    database = Database(sqlite_url)
+    with World.make(spark, kafka.bootstrap_servers, database, tmp_path) as world:
+        world.send(*FIRST)
+        store = world.store()
+        layer = speed(world, store)
+        assert layer.step() is False
+        world.batch_layer(store).run()
+        world.serve()
+        assert layer.step() is False, "the batch has it all"
+        world.send(*SECOND)
+        assert layer.step() is True
+        assert world.check().offsets == world.ends()
+        layer.close()
+    database.close()
+
+
+def test_what_was_not_committed_is_done_again(make, monkeypatch):
+    world, store, layer = make()
+    world.send(*FIRST)
+
+    def away(*_: object, **__: object) -> None:
+        raise DatabaseUnreachable("it is away")
+
+    for point in ("upsert", "bulk_load"):
+        with monkeypatch.context() as patched:
+            patched.setattr(world.around.database, point, away)
+            with pytest.raises(DatabaseUnreachable):
+                layer.step()
+        assert world.check().offsets == {}
+    committed = store.commit_micro_batch
+
+    def unanswered(*arguments, **options):
+        committed(*arguments, **options)
+        raise DatabaseUnreachable("the connection broke")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "commit_micro_batch", unanswered)
+        with pytest.raises(DatabaseUnreachable):
+            layer.step()
+    assert world.check().offsets == world.ends(), "it was committed all the same"
+    assert layer.step() is False, "and is not read twice"
+    world.send(*SECOND)
+    assert layer.step() is True
+    assert world.check().events == 10
+
+
+def test_it_runs_until_it_is_told_to_stop(make):
+    world, _, layer = make()
+    stop = threading.Event()
+    thread = threading.Thread(target=layer.run, args=(stop,))
+    thread.start()
+    try:
+        for events in (FIRST, SECOND, FIRST):
+            world.send(*events)
+            until(lambda: world.check().offsets == world.ends(), "everything is seen")
+    finally:
+        stop.set()
+        thread.join(60)
+    assert not thread.is_alive()
+
+
+def test_partitions_that_are_added_are_read_from_their_start(make, kafka):
+    clock = ManualClock()
+    world, _, layer = make(clock=clock)
+    world.send(*FIRST)
+    assert layer.step() is True
+    with Admin(bootstrap_servers=kafka.bootstrap_servers) as admin:
+        admin.create_partitions({world.topic: 3})
+    world.sent[2] = [("home", 100)]
+    world.producer.send(world.topic, b'{"page": "home", "ms": 100}', partition=2).result()
+    assert layer.step() is False, "not looked for yet"
+    clock.advance(1_000)
+    until(layer.step, "the partition is known")
+    assert world.check().offsets == world.ends()
+
+
+# --------------------------------------------------------------------------------------------------------- lost data
+
+
+def test_what_retention_took_before_it_was_read_is_lost(make, kafka):
+    world, _, layer = make()
+    world.send(*FIRST)
+    assert layer.step() is True
+    world.send(*SECOND, *SECOND)
+    before = world.seen()
+    with Admin(bootstrap_servers=kafka.bootstrap_servers) as admin:
+        admin.delete_records({TopicPartition(world.topic, 0): 5}).all()
+    with pytest.raises(DataLost, match="are gone"):
+        layer.step()
+    assert world.seen() == before
+
+
+def test_a_topic_that_is_gone_or_made_anew_is_lost(make, kafka):
+    clock = ManualClock()
+    world, _, layer = make(clock=clock)
+    world.send(*FIRST)
+    assert layer.step() is True
+    before = world.seen()
+    with Admin(bootstrap_servers=kafka.bootstrap_servers) as admin:
+        admin.delete_topic(world.topic)
+        clock.advance(1_000)
+        with pytest.raises((UnknownTopic, DataLost)):
+            layer.step()
+        until(lambda: world.topic not in admin.list_topics(), "the topic is gone")
+        admin.create_topic(world.topic, num_partitions=2)
+    clock.advance(1_000)
+    with pytest.raises(DataLost, match="made anew"):
+        layer.step()
+    assert world.seen() == before
+
+
+def test_a_log_that_ends_too_early_is_lost_if_it_stays_so(make, monkeypatch):
+    clock = ManualClock()
+    world, _, layer = make(clock=clock)
+    world.send(*FIRST)
+    assert layer.step() is True
+    latest = layer._log._log.latest
+    monkeypatch.setattr(layer._log._log, "latest", lambda places: dict.fromkeys(latest(places), 1))
+    assert layer.step() is False
+    clock.advance(speed_log._IS_LOST_AFTER_MS - 1)
+    assert layer.step() is False, "a new leader may not know better yet"
+    clock.advance(1)
+    with pytest.raises(DataLost, match="ends at 1"):
+        layer.step()
+    world.check()
+
+
+def test_ranges():
+    read, ends = {"a": {0: 5}}, {"a": {0: 8, 1: 3}, "b": {0: 0}}
+    assert ranges_between(read, ends, 100) == [OffsetRange("a", 0, 5, 8), OffsetRange("a", 1, 0, 3)]
+    assert sum(one.size for one in ranges_between(read, ends, 4)) == 4
+    assert source_options(ranges_between(read, ends, 100)) == {
+        "assign": '{"a": [0, 1]}',
+        "startingOffsets": '{"a": {"0": 5, "1": 0}}',
+        "endingOffsets": '{"a": {"0": 8, "1": 3}}',
+    }
