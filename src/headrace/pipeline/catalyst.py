@@ -139,6 +139,11 @@ class Catalyst:
         helpers = self._jvm.org.apache.spark.sql.catalyst.util
         return helpers.HyperLogLogPlusPlusHelper(function.relativeSD())
 
+    def without_watermark(self, plan: Java) -> Java:
+        """As a batch has it: watermarks are for streams only."""
+        rule = getattr(self._jvm.org.apache.spark.sql.catalyst.analysis, "EliminateEventTimeWatermark$")
+        return getattr(rule, "MODULE$").apply(plan)
+
     def check_stream(self, frame: DataFrame, output_mode: str) -> None:
         """Raises Spark's error if a query cannot run as a stream in that output mode."""
         modes = self._jvm.org.apache.spark.sql.streaming.OutputMode

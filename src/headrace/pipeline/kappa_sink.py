@@ -12,13 +12,12 @@ be a hole in the data.
 
 A batch that is passed over is computed nevertheless: Spark wants to see its state written.
 
-Records that do not decode are counted while the batch runs. Only if there are some, and the view names a topic for
-them, is the batch's part of the log read a second time for them. They are sent before the commit, so at least once.
+Records that do not decode and rows behind the watermark are counted while the batch runs. Only if there are some is a
+second look taken (``second_look``), before the commit; so dead letters are sent at least once.
 """
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -29,16 +28,12 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from sqlalchemy import Connection, Table
 
 from headrace.pipeline.aggregates import arrow_schema
-from headrace.pipeline.dead_letters import DeadLetters
-from headrace.pipeline.decoding import bad_rows, decode_frame
 from headrace.pipeline.definition import ViewDefinition
 from headrace.pipeline.kappa_checkpoint import Checkpoint, WrongCheckpoint
-from headrace.pipeline.ranges import OffsetRange, split
 from headrace.pipeline.running import Surroundings
+from headrace.pipeline.second_look import SecondLook
 from headrace.pipeline.serving.catalog import Offsets, Progress, Version
-from headrace.pipeline.serving.catalog_tables import offsets_text
 from headrace.pipeline.serving.tables import data_table, quoted, select_all
-from headrace.pipeline.source_options import EARLIEST_OFFSET
 from headrace.pipeline.stream_counts import BatchCounts, counts_of
 from headrace.pipeline.view import key_columns, output_mode
 
@@ -48,8 +43,6 @@ if TYPE_CHECKING:
 
 logger = getLogger(__name__)
 _ORDER = "_order_0"
-#: So many offsets of bad records are read and sent at a time: their values are in the driver's memory.
-_BAD_AT_A_TIME = 100_000
 
 
 @dataclass(frozen=True)
@@ -96,7 +89,7 @@ class KappaSink:
     """Called by Spark, on a thread of its own, for one batch after the other.
 
     :param topic_ids: asks the log for the ids of topics.
-    :param starts: where the version began; only for the second look at bad records.
+    :param starts: where the version began; only for a second look at the first batch.
     :param on_commit: is told how far it is.
     """
 
@@ -107,6 +100,7 @@ class KappaSink:
         definition: ViewDefinition,
         target: Target,
         checkpoint: Checkpoint,
+        second_look: SecondLook,
         *,
         starts: Offsets,
         topic_ids: Callable[[], dict[str, str]],
@@ -115,7 +109,7 @@ class KappaSink:
         self.around, self._version, self._definition, self._target = around, version, definition, target
         self._checkpoint, self._starts = checkpoint, starts
         self._topic_ids, self._on_commit = topic_ids, on_commit
-        self._dead_letters = DeadLetters(around.project, definition)
+        self._second_look = second_look
         self._query: StreamingQuery | None = None
         self._has_query = threading.Event()
         #: What stopped the stream, if it was something here: Spark only keeps its text.
@@ -127,7 +121,7 @@ class KappaSink:
 
     def close(self) -> None:
         self._has_query.set()
-        self._dead_letters.close()
+        self._second_look.close()
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         try:
@@ -148,8 +142,7 @@ class KappaSink:
             return
         ends = self._ends(batch_id)
         rows = self._target.rows(frame)
-        counts = self._counts()
-        self._send_bad_records(before, ends, counts)
+        counts = self._looked_at(self._counts(), self._starts if before is None else before.offsets, ends)
         after = self._after(before, batch_id, ends, counts)
         with self.around.database.begin() as connection:
             self._check_follows(self._progress(connection), before, batch_id)
@@ -190,6 +183,14 @@ class KappaSink:
         assert self._query is not None, "the stream was closed before it began"
         return counts_of(self._query, has_watermark=self._definition.watermark is not None)
 
+    def _looked_at(self, counts: BatchCounts, starts: Offsets, ends: Offsets) -> BatchCounts:
+        if counts.bad:
+            self._second_look.send_bad_records(starts, ends, counts.bad)
+        if not counts.dropped:
+            return counts
+        late = self._second_look.late_events(starts, ends, counts.watermark_ms)
+        return counts if late is None else counts._replace(dropped=late)
+
     def _after(self, before: Progress | None, batch_id: int, ends: Offsets, counts: BatchCounts) -> Progress:
         last = before or Progress(self._version.view, self._version.version, -1, {})
         ids = last.topic_ids if last.topic_ids.keys() >= ends.keys() else self._topic_ids() | last.topic_ids
@@ -202,37 +203,3 @@ class KappaSink:
             dropped_late=last.dropped_late + counts.dropped,
             topic_ids={topic: ids[topic] for topic in sorted(ends) if topic in ids},
         )
-
-    # ------------------------------------------------------------------------------------------------- dead letters
-
-    def _send_bad_records(self, before: Progress | None, ends: Offsets, counts: BatchCounts) -> None:
-        if not counts.bad or not self._dead_letters.topic:
-            return
-        starts = self._starts if before is None else before.offsets
-        sent = 0
-        for piece in self._pieces(starts, ends):
-            raw = self._read(piece)
-            sent += self._dead_letters.send(bad_rows(decode_frame(self._definition.decode, raw)).toArrow())
-        if sent != counts.bad:
-            logger.warning(
-                "%s: of %d records that did not decode %d went to %s: the log has the others no more",
-                self._version.who, counts.bad, sent, self._dead_letters.topic,
-            )  # fmt: skip
-
-    def _pieces(self, starts: Offsets, ends: Offsets) -> list[OffsetRange]:
-        whole = [
-            OffsetRange(topic, partition, starts.get(topic, {}).get(partition, 0), end)
-            for topic, partitions in ends.items()
-            for partition, end in partitions.items()
-        ]
-        return split(whole, max_records=_BAD_AT_A_TIME)
-
-    def _read(self, piece: OffsetRange) -> DataFrame:
-        place = {
-            "assign": json.dumps({piece.topic: [piece.partition]}),
-            "startingOffsets": offsets_text({piece.topic: {piece.partition: piece.start or EARLIEST_OFFSET}}),
-            "endingOffsets": offsets_text({piece.topic: {piece.partition: piece.end}}),
-            "includeHeaders": "true",
-            "failOnDataLoss": "false",
-        }
-        return self.around.spark.read.format("headrace").options(**self.around.log_options, **place).load()

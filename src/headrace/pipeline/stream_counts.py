@@ -25,11 +25,13 @@ class BatchCounts(NamedTuple):
     :ivar records: all that were read.
     :ivar bad: those of them that did not decode.
     :ivar dropped: rows behind the watermark, as Spark counts them: after events of one group are put together.
+    :ivar watermark_ms: the one that they were behind.
     """
 
     records: int
     bad: int
-    dropped: int
+    dropped: int = 0
+    watermark_ms: int = 0
 
 
 def counted(decoded: DataFrame) -> DataFrame:
@@ -43,10 +45,15 @@ def counts_of(query: StreamingQuery, *, has_watermark: bool) -> BatchCounts:
     """Of the batch that has just been computed; for functions of ``foreachBatch``."""
     execution: Java = query._jsq.streamingQuery().lastExecution()
     row: Java = execution.observedMetrics().apply(_NAME)
-    dropped = _dropped(execution.executedPlan()) if has_watermark else 0
-    return BatchCounts(int(row.getLong(0)), int(row.getLong(1)), dropped)
+    counts = BatchCounts(int(row.getLong(0)), int(row.getLong(1)))
+    return _with_dropped(counts, execution.executedPlan()) if has_watermark else counts
 
 
-def _dropped(plan: Java) -> int:
-    found = [node.metrics().get(_DROPPED) for node in walk(plan)]
-    return sum(int(metric.get().value()) for metric in found if metric.isDefined())
+def _with_dropped(counts: BatchCounts, plan: Java) -> BatchCounts:
+    dropped = watermark_ms = 0
+    for node in walk(plan):
+        metric = node.metrics().get(_DROPPED)
+        if metric.isDefined() and (number := int(metric.get().value())):
+            dropped += number
+            watermark_ms = max(watermark_ms, int(node.eventTimeWatermarkForLateEvents().get()))
+    return counts._replace(dropped=dropped, watermark_ms=watermark_ms)

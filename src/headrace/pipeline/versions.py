@@ -35,6 +35,7 @@ from headrace.pipeline.kappa_lag import Lag
 from headrace.pipeline.kappa_sink import KappaSink, Target
 from headrace.pipeline.log_offsets import DataLost, LogOffsets
 from headrace.pipeline.running import Behind, RunningVersion, Surroundings
+from headrace.pipeline.second_look import SecondLook
 from headrace.pipeline.serving.catalog import Event, Offsets, Progress, Version
 from headrace.pipeline.serving.catalog_tables import parse_offsets
 from headrace.pipeline.serving.tables import create_table, drop_table
@@ -126,6 +127,7 @@ class KappaView(RunningVersion):
         target = Target.of(self.definition, self.version.table_name, frame)
         self._sink = KappaSink(
             self.around, self.version, self.definition, target, checkpoint,
+            SecondLook(self.around, self.definition, frame),
             starts=starts, topic_ids=self._ask_topic_ids, on_commit=self._committed,
         )  # fmt: skip
         self._create(target)
@@ -237,9 +239,9 @@ class KappaView(RunningVersion):
         with self.around.database.begin() as connection:
             drop_table(connection, self.version.table_name)
         Checkpoint(self.around.spark, self.checkpoint_path).remove()
-        with Admin(shared_client_options(self.around.client_options)) as admin:
-            with suppress(UnknownGroup):  # it never committed anything
-                admin.delete_group(self.group)
+        # A group that never committed anything is not there.
+        with Admin(shared_client_options(self.around.client_options)) as admin, suppress(UnknownGroup):
+            admin.delete_group(self.group)
 
 
 # ------------------------------------------------------------------------------------------------------------- helpers

@@ -1,0 +1,125 @@
+"""A project with one Kappa view over a topic of its own, and what the runner and the commands would do with it."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+
+from headrace import Admin, Consumer, Producer, TopicPartition
+from headrace.pipeline.definition import Decode, Source, ViewDefinition
+from headrace.pipeline.pipeline_metrics import PipelineMetrics
+from headrace.pipeline.project import Project
+from headrace.pipeline.running import Surroundings
+from headrace.pipeline.serving.catalog import Catalog, Event, State
+from headrace.pipeline.serving.catalog_tables import offsets_text
+from headrace.pipeline.serving.database import Database
+from headrace.pipeline.versions import KappaView
+from headrace.pipeline.view import build
+from headrace.runtime.clock import SystemClock
+
+SCHEMA = "page STRING, ms BIGINT, at TIMESTAMP"
+BY_PAGE = "SELECT page, count(*) AS n, sum(ms) AS ms FROM events GROUP BY page"
+_topics = count()
+
+
+class World:
+    """A project with one topic of its own, and what a runner would do with it."""
+
+    def __init__(self, spark, bootstrap: str, database_url: str, folder: Path) -> None:
+        self.spark, self.bootstrap = spark, bootstrap
+        self.topic = f"kappa{next(_topics)}"
+        self.database = Database(database_url)
+        self.catalog = Catalog(self.database)
+        self.folder = folder
+        self.project = Project(folder, bootstrap, database_url, str(folder / "archive"), "local[2]")
+        with Admin(bootstrap_servers=bootstrap) as admin:
+            admin.create_topic(self.topic, num_partitions=2)
+
+    def close(self) -> None:
+        self.database.close()
+
+    def definition(self, query: str = BY_PAGE, **changes) -> ViewDefinition:
+        made = ViewDefinition(
+            "pages", (self.topic,), "", "kappa", Source("views/pages.sql", query), Decode("json", SCHEMA)
+        )
+        return replace(made, **changes)
+
+    def apply(self, definition: ViewDefinition) -> int:
+        self.catalog.create_view(definition.name, "kappa", definition.definition_hash)
+        return self.catalog.add_version(
+            definition.name, json.loads(json.dumps(definition.as_dict())), definition.definition_hash
+        ).version
+
+    def around(self, **others) -> Surroundings:
+        given = {
+            "spark": self.spark, "project": self.project, "database": self.database, "catalog": self.catalog,
+            "clock": SystemClock(), "checkpoints": str(self.folder / "checkpoints"), "metrics": PipelineMetrics(),
+        }  # fmt: skip
+        return Surroundings(**(given | others))
+
+    def running(self, version: int = 1, **others) -> KappaView:
+        """As a runner makes one: from the state ``starting``."""
+        found = self.catalog.version("pages", version)
+        if found.state is not State.STARTING:
+            if found.state not in (State.FAILED, State.STOPPED):
+                self.catalog.set_state("pages", version, Event.STOPPED)
+            self.catalog.set_state("pages", version, Event.RESTARTED)
+        return KappaView(self.around(**others), self.catalog.version("pages", version))
+
+    def run_once(self, version: int = 1, **others) -> None:
+        self.running(version, **others).run_once()
+
+    def serve(self, version: int) -> None:
+        """As the runner and the commands do it."""
+        if self.catalog.version("pages", version).state is State.REPLAYING:
+            self.catalog.set_state("pages", version, Event.CAUGHT_UP)
+        with self.database.begin() as connection:
+            select_sql = self.catalog.version("pages", version, connection).select_sql
+            self.catalog.switch(connection, "pages", version, select_sql)
+
+    def produce(self, *values: bytes | dict, **options) -> None:
+        with Producer(bootstrap_servers=self.bootstrap) as producer:
+            for number, value in enumerate(values):
+                raw = value if isinstance(value, bytes) else json.dumps(value).encode()
+                producer.send(self.topic, raw, partition=number % 2, **options)
+
+    def clicks(self, number: int, pages: int = 7) -> None:
+        self.produce(*({"page": f"p{one % pages}", "ms": one} for one in range(number)))
+
+    def rows(self, version: int = 1) -> list[tuple]:
+        select_sql = self.catalog.version("pages", version).select_sql
+        with self.database.read() as reader:
+            return [tuple(row) for row in reader.exec_driver_sql(select_sql)]
+
+    def progress(self, version: int = 1):
+        with self.database.read() as reader:
+            return self.catalog.progress(reader, "pages", version)
+
+    def truth(self, definition: ViewDefinition, version: int = 1) -> list[tuple]:
+        """The query from scratch, over the log up to where the version says that it is."""
+        reader = self.spark.read.format("headrace").option("kafka.bootstrap.servers", self.bootstrap)
+        ends = offsets_text(self.progress(version).offsets)
+        raw = reader.option("subscribe", self.topic).option("endingOffsets", ends).load()
+        return [tuple(row) for row in build(self.spark, definition, raw).collect()]
+
+    def check(self, definition: ViewDefinition, version: int = 1) -> None:
+        assert sorted(self.rows(version)) == sorted(self.truth(definition, version))
+
+    def messages(self, topic: str) -> list:
+        with Consumer(bootstrap_servers=self.bootstrap, auto_offset_reset="earliest") as consumer:
+            consumer.assign([TopicPartition(topic, 0)])
+            end = consumer.end_offsets(TopicPartition(topic, 0))[TopicPartition(topic, 0)]
+            found: list = []
+            while len(found) < end:
+                found += consumer.poll(1000)
+            return found
+
+
+def until(condition, what: str, timeout_s: float = 60) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
+        time.sleep(0.02)  # the one place that waits for Spark

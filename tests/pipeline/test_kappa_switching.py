@@ -1,0 +1,125 @@
+"""Several versions of a Kappa view at once: what readers see of a switch, and what one does to another."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from kappa_world import World, until
+
+from headrace.pipeline.failures import Verdict, verdict_on
+from headrace.pipeline.serving.catalog import Event, State
+from headrace.pipeline.serving.query import QueryService
+
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
+
+
+def counting(version: int) -> str:
+    return f"SELECT page, count(*) AS n, {version} AS version FROM events GROUP BY page"
+
+
+@pytest.fixture
+def world(spark, kafka, database_url, tmp_path):
+    made = World(spark, kafka.bootstrap_servers, database_url, tmp_path)
+    yield made
+    made.close()
+
+
+class Reader(threading.Thread):
+    """Asks in a tight loop, and checks each answer against the offsets that come with it."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(name="reader")
+        self._service = QueryService(url)
+        self._is_over = threading.Event()
+        self.wrong: list[str] = []
+        self.versions: list[int] = []
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._is_over.set()
+        self.join()
+        self._service.close()
+
+    def run(self) -> None:
+        while not self._is_over.is_set() and not self.wrong:
+            try:
+                self._ask()
+            except BaseException as error:  # noqa: BLE001  the test looks at it
+                self.wrong.append(repr(error))
+
+    def _ask(self) -> None:
+        answer = self._service.query("SELECT page, n, version FROM pages", limit=1000)
+        (as_of,) = answer.as_of
+        counted = sum(row[1] for row in answer.rows)
+        offsets = sum(offset for partitions in as_of.offsets.values() for offset in partitions.values())
+        if {row[2] for row in answer.rows} != {as_of.version} or counted != offsets:
+            self.wrong.append(f"{len(answer.rows)} rows count {counted} records, as of {as_of}: {answer.rows[:3]}")
+        self.versions.append(as_of.version)
+
+
+def test_a_reader_in_a_tight_loop_does_not_notice_twenty_switches(world):
+    running = {}
+    for version in (1, 2):
+        world.apply(world.definition(counting(version)))
+        running[version] = world.running(version)
+    world.clicks(100)
+    for each in running.values():
+        each.start()
+    for version, each in running.items():
+        until(lambda each=each: each.behind().records == 0 or each.failure(), f"{version} reads all")
+        assert each.failure() is None
+    assert running[1].behind().total == 100
+    world.serve(1)
+    world.serve(2)
+    with Reader(world.project.serving_url) as reader:
+        for number in range(20):
+            world.clicks(10)
+            seen = len(reader.versions)
+            world.serve(1 + number % 2)
+            until(lambda seen=seen: len(reader.versions) > seen + 1 or reader.wrong, "the reader reads")
+    assert reader.wrong == []
+    assert set(reader.versions) == {1, 2}
+
+    for version, each in running.items():
+        until(lambda version=version: world.progress(version).events == 300, f"{version} reads what came meanwhile")
+        world.check(world.definition(counting(version)), version)
+        each.stop()
+        assert each.failure() is None
+        each.stop()
+    assert world.catalog.view("pages").serving_version == 2
+    assert world.catalog.view("pages").previous_version == 1
+
+
+def test_a_version_that_fails_touches_nothing_but_itself(spark, kafka, sqlite_url, tmp_path):
+    world = World(spark, kafka.bootstrap_servers, sqlite_url, tmp_path)
+    world.apply(world.definition(counting(1)))
+    good = world.running(1)
+    good.start()  # the log is empty, which is caught up
+    until(lambda: good.behind().records == 0, "an empty log is read")
+    world.serve(1)
+    world.clicks(20)
+    until(lambda: world.rows(1), "the first batch")
+
+    failing = "SELECT page, sum(CASE WHEN ms = 5 THEN raise_error('five') ELSE 1 END) AS n FROM events GROUP BY page"
+    world.apply(world.definition(failing))
+    bad = world.running(2)
+    bad.start()
+    until(lambda: bad.failure() is not None, "it fails")
+    assert "five" in str(bad.failure())
+    assert verdict_on(bad.failure()) is Verdict.PERMANENT
+    world.catalog.set_state("pages", 2, Event.FAILED, error="five")
+    assert world.rows(2) == []
+    assert world.progress(2) is None
+
+    world.clicks(20)
+    until(lambda: world.progress(1).events == 40, "the good one goes on")
+    world.check(world.definition(counting(1)))
+    assert world.catalog.version("pages", 1).state is State.SERVING
+    bad.stop()
+    bad.drop()
+    good.stop()
+    world.close()
