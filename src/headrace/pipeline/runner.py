@@ -112,6 +112,7 @@ class Runner:
         self._progress = ProgressLines(self._clock)
         self._is_cut_off = False
         self._complaints: dict[str, str] = {}
+        self._stop_asked = threading.Event()
 
     # ------------------------------------------------------------------------------------------------------- loops
 
@@ -120,6 +121,7 @@ class Runner:
 
         :param check: called at every round; whatever it raises that does not pass ends the runner.
         """
+        self._stop_asked = stop
         try:
             while not stop.is_set():
                 self._round(check)
@@ -146,6 +148,8 @@ class Runner:
             views = {view.name: view for view in self._catalog.views(connection)}
             versions = self._catalog.versions(None, connection)
         for version in versions:
+            if self._stop_asked.is_set():  # starting may take long when something is away
+                return
             try:
                 self._see_to(views[version.view], version)
             except (DatabaseUnreachable, DatabaseBusy):

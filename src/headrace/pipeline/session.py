@@ -14,16 +14,17 @@ long, and not in our words. What matters of it comes back as exceptions.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from logging import CRITICAL, getLogger
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-import headrace
 from headrace.client.errors import HeadraceError
 from headrace.pipeline.project import Project
 
@@ -43,6 +44,7 @@ _CONF = {
     "spark.scheduler.mode": "FAIR",  # a replay does not hold up the versions that serve
     "spark.sql.streaming.stopTimeout": "20s",
 }
+_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _ALWAYS = {"spark.sql.session.timeZone": "UTC"}
 
 #: Runs where this package may not be, so it is no function of this module: those are sent by name.
@@ -61,9 +63,12 @@ class SparkMissing(HeadraceError):
     """pyspark is not installed, or no Java is."""
 
 
-def open_session(project: Project, master: str | None = None, *, log_name: str = "spark.log") -> SparkSession:
+def open_session(
+    project: Project, master: str | None = None, *, log_name: str = "spark.log", is_short: bool = False
+) -> SparkSession:
     """
     :param master: instead of the project's.
+    :param is_short: it will not live long enough to earn back what the JVM's optimizer costs.
     :param log_name: of the file in the project's ``.headrace`` folder that Spark writes its log to.
     :raises SparkMissing: if Spark cannot be started.
     """
@@ -75,7 +80,8 @@ def open_session(project: Project, master: str | None = None, *, log_name: str =
     except ImportError as error:
         raise SparkMissing(f"views need more packages: pip install 'headrace[spark]' ({error})") from None
     builder = SparkSession.builder.master(master).appName(f"headrace {project.folder.name}")
-    for name, value in session_conf(project, master).items():
+    conf = ({"spark.driver.extraJavaOptions": _SHORT_LIVED} if is_short else {}) | session_conf(project, master)
+    for name, value in conf.items():
         builder = builder.config(name, value)
     log = project.folder / STATE_FOLDER / log_name
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):  # every refused query as a page of JSON
@@ -111,11 +117,16 @@ def _errors_to(log: Path) -> Iterator[None]:
 def session_conf(project: Project, master: str) -> dict[str, str]:
     conf = dict(_CONF)
     conf["spark.sql.warehouse.dir"] = str(project.folder / STATE_FOLDER / "warehouse")
-    if master.startswith("local"):
+    if is_local(master):
         # Nobody else is to reach the driver, and its shuffles are not worth more tasks than there are cores.
         conf |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
         conf["spark.sql.shuffle.partitions"] = str(_cores(master))
     return conf | dict(project.spark_conf) | _ALWAYS
+
+
+def is_local(master: str) -> bool:
+    """Whether tasks run in the driver's own process."""
+    return re.fullmatch(r"local(\[.*\])?", master) is not None
 
 
 def _cores(master: str) -> int:
@@ -129,7 +140,7 @@ def _set_up(session: SparkSession, master: str) -> None:
 
     session.conf.set("spark.sql.session.timeZone", "UTC")
     session.sparkContext.setLogLevel(session.sparkContext.getConf().get("spark.log.level", "ERROR") or "ERROR")
-    if not master.startswith("local"):
+    if not is_local(master):
         _ship_package(session)
     register(session)
 
@@ -144,16 +155,16 @@ def _ship_package(session: SparkSession) -> None:
     check = cast(Callable[[int], str], names["has_package"])
     places = max(2, context.defaultParallelism)
     answers = set(context.parallelize(range(places), places).map(check).collect())
-    if answers == {headrace.__version__}:
+    if answers == {version("headrace")}:
         return
-    logger.info("workers have no headrace %s (%s): sending it", headrace.__version__, "; ".join(sorted(answers)))
+    logger.info("workers have no headrace %s (%s): sending it", version("headrace"), "; ".join(sorted(answers)))
     with tempfile.TemporaryDirectory() as folder:
         context.addPyFile(package_archive(Path(folder)))
 
 
 def package_archive(folder: Path) -> str:
     """A zip of this package, as it is here."""
-    source = Path(headrace.__file__).parent
+    source = Path(__file__).parents[1]
     copy = folder / "copy"
     shutil.copytree(source, copy / "headrace", ignore=shutil.ignore_patterns("__pycache__"))
     return shutil.make_archive(str(folder / "headrace"), "zip", copy)
@@ -171,4 +182,4 @@ def _first_line(error: Exception) -> str:
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
-__all__ = ["STATE_FOLDER", "SparkMissing", "is_alive", "open_session", "package_archive", "session_conf"]
+__all__ = ["STATE_FOLDER", "SparkMissing", "is_alive", "is_local", "open_session", "package_archive", "session_conf"]

@@ -50,7 +50,7 @@ def _problems(project: Project, changes: Iterable[Change], master: str | None) -
     from headrace.pipeline.view import validate
 
     logging.getLogger("py4j").setLevel(logging.ERROR)
-    session = open_session(project, master or _CHECK_MASTER, log_name="spark-apply.log")
+    session = open_session(project, master or _CHECK_MASTER, log_name="spark-apply.log", is_short=True)
     try:
         return validate(session, project)
     finally:
