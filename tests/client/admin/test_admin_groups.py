@@ -69,8 +69,10 @@ async def test_a_group_of_the_consumer_protocol_is_described_with_its_epochs(
     )
     assert answer.error_code == 0, answer
     assert name in {found.group_id for found in await admin.list_groups(types=["Consumer"])}
-    while not (member := (described := await admin.describe_group(name)).members[0]).target_assignment:
-        pass  # Apache Kafka takes a while to see a topic
+    described = await admin.describe_group(name)
+    while not described.members or not described.members[0].target_assignment:
+        described = await admin.describe_group(name)  # Apache Kafka takes a while to see a member, and a topic
+    (member,) = described.members
     assert (described.type, described.assignor) == ("Consumer", "uniform")
     assert described.group_epoch is not None
     assert (member.member_id, member.subscribed_topics) == (member_id, (topic,))
