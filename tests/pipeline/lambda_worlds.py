@@ -171,7 +171,28 @@ class World:
         return BatchLayer(self.around, self.definition, store, store.algebra, archive, dead_letters)
 
 
-def until(condition: Callable[[], bool], what: str, timeout_s: float = 120) -> None:
+#: Compiling queries takes longer than running them over a few rows.
+_INTERPRETED = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+}
+
+
+@contextmanager
+def interpreted(spark: SparkSession) -> Iterator[None]:
+    """Spark, quicker for little data."""
+    before = {name: spark.conf.get(name) for name in _INTERPRETED}
+    for name, value in _INTERPRETED.items():
+        spark.conf.set(name, value)
+    yield
+    for name, value in before.items():
+        assert value is not None
+        spark.conf.set(name, value)
+
+
+def until(condition: Callable[[], bool], what: str, timeout_s: float = 240) -> None:
     """Waits, and says what it has waited for if that does not come."""
     deadline_s = time.monotonic() + timeout_s
     while not condition():

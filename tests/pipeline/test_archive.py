@@ -11,6 +11,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from lambda_worlds import interpreted
 
 from headrace import Admin, Producer, TopicPartition
 from headrace.client.errors import UnknownTopic
@@ -25,6 +26,12 @@ _numbers = count()
 
 class Power(BaseException):
     """Goes off: nothing catches this."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick(spark):
+    with interpreted(spark):
+        yield
 
 
 @pytest.fixture(scope="module")

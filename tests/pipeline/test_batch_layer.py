@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from lambda_worlds import TOTAL, World
+from lambda_worlds import TOTAL, World, interpreted
 
 from headrace import Admin, Consumer, TopicPartition
 from headrace.pipeline.batch_layer import BatchStopped
@@ -21,6 +21,12 @@ from headrace.pipeline.view import build
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
 FIRST = [("home", 1), ("home", 2), ("about", 30), None, ("help", 4)]
 SECOND = [("home", 5), ("about", 7), ("new", 1), ("new", 9), None]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick(spark):
+    with interpreted(spark):
+        yield
 
 
 @pytest.fixture

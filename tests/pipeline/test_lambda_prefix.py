@@ -12,12 +12,18 @@ import random
 import threading
 
 import pytest
-from lambda_worlds import World, until
+from lambda_worlds import World, interpreted, until
 
 from headrace.pipeline.lambda_view import LambdaView
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300 * int(os.environ.get("HEADRACE_SOAK", "1")))]
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(600 * int(os.environ.get("HEADRACE_SOAK", "1")))]
 BATCHES = 4 * int(os.environ.get("HEADRACE_SOAK", "1"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick(spark):
+    with interpreted(spark):
+        yield
 
 
 class Reader:

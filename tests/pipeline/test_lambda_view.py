@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 import sqlalchemy
-from lambda_worlds import World, until
+from lambda_worlds import World, interpreted, until
 
 from headrace import Admin
 from headrace.client.errors import UnknownTopic
@@ -17,10 +17,17 @@ from headrace.pipeline.log_offsets import DataLost
 from headrace.pipeline.running import Refused
 from headrace.pipeline.serving.catalog import Event, State
 from headrace.pipeline.serving.database import Database
+from headrace.runtime.clock import SystemClock
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
 FIRST = [("home", 1), ("home", 2), ("about", 30), None, ("help", 4)]
 SECOND = [("home", 5), ("about", 7), ("new", 1), ("new", 9), None]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick(spark):
+    with interpreted(spark):
+        yield
 
 
 @pytest.fixture
@@ -123,6 +130,28 @@ def test_batches_by_schedule(spark, kafka, database, tmp_path):
             assert view.failure() is None
         world.serve()
         world.check()
+
+
+class LaterClock(SystemClock):
+    """The system's, which can be set ahead."""
+
+    ahead_ms = 0
+
+    def wall_ms(self) -> int:
+        return super().wall_ms() + self.ahead_ms
+
+
+def test_what_came_is_archived_from_time_to_time_even_without_batches(spark, kafka, database, tmp_path):
+    clock = LaterClock()
+    with World.make(spark, kafka.bootstrap_servers, database, tmp_path, clock=clock) as world, running(world) as view:
+        caught_up(world, view)
+        world.send(*FIRST)
+        caught_up(world, view)
+        assert world.around.archive.ends(world.topic) != world.ends()[world.topic]
+        clock.ahead_ms = 3_600_000
+        until(lambda: world.around.archive.ends(world.topic) == world.ends()[world.topic], "archived")
+        assert view.failure() is None
+        assert batches(world) == [1]
 
 
 def test_once(world):

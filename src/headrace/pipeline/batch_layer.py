@@ -103,6 +103,8 @@ class BatchLayer:
                 return BatchResult(last.batch, cut, False, False, last.rows, 0.0)
             counts = _Counts()
             self._archive_up_to(cut, last)
+            if is_stopped():
+                raise BatchStopped
             since = None if full or last is None else last
             is_first = progress is None
             with self._partials(cut, since, counts if is_first else None) as tables:
@@ -111,6 +113,12 @@ class BatchLayer:
         seconds = (clock.monotonic_ms() - began_ms) / 1000
         self._around.metrics.batch(self._store.view, self._store.version, seconds=seconds)
         return BatchResult(number, cut, True, since is None, rows, seconds)
+
+    def archive(self) -> None:
+        """Only that: what the speed layer has read is in the archive then, and the log may forget it."""
+        progress = self._store.progress()
+        if progress is not None:
+            self._archive_up_to(progress.offsets, next(reversed(self._store.batches()), None))
 
     # ------------------------------------------------------------------------------------------------ where to cut
 

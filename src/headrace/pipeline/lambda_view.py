@@ -9,9 +9,10 @@ The first batch covers all that the log has, and the speed layer begins where it
 a million micro-batches. From then on both go on side by side: a batch takes as long as it takes, and lands in one
 transaction between two micro-batches. Requests that come while a batch runs are answered by the next one.
 
-Batches are due ``batch_every_ms`` after the last one that landed, whichever process made it. One that fails because
-something was away is tried again later, and the speed layer goes on: the view is as right as before. Any other failure,
-of either layer, ends the version and is told to the runner.
+Batches are due ``batch_every_ms`` after the last one that landed, whichever process made it. Where that is long or
+never, what came is brought to the archive every hour all the same: a batch needs it, and the log may forget. A batch
+that fails because something was away is tried again later, and the speed layer goes on: the view is as right as before.
+Any other failure, of either layer, ends the version and is told to the runner.
 
 All state is in the serving database and in the archive: starting is the same after a crash and after a stop.
 """
@@ -22,6 +23,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from logging import getLogger
 from typing import TYPE_CHECKING
 
@@ -45,6 +47,10 @@ logger = getLogger("headrace.views")
 _LOOK_S = 0.2
 #: After a batch that failed.
 _TRY_AGAIN_MS = 30_000
+#: How long something may be in the log only.
+_ARCHIVE_EVERY_MS = 3_600_000
+#: How often who stops looks whether it has come to that.
+_JOIN_S = 0.5
 
 
 class _Layers:
@@ -75,6 +81,7 @@ class LambdaView(RunningVersion):
         self._layers: _Layers | None = None
         self._has_batch = False
         self._due_ms: int | None = None
+        self._archive_due_ms = 0
 
     # ------------------------------------------------------------------------------------------------ for the runner
 
@@ -86,12 +93,14 @@ class LambdaView(RunningVersion):
         self._stopping.set()
         with self._news:
             self._news.notify_all()
-        self._cancel_jobs()
-        for thread in list(self._threads):
-            if thread is not threading.current_thread():
-                thread.join(timeout_s)
-                if thread.is_alive():
-                    logger.warning("%s: its thread %s has not ended within %g s", self.who, thread.name, timeout_s)
+        for thread in self._threads:  # the first one may start the second while we wait for it
+            for _ in range(max(1, round(timeout_s / _JOIN_S))):
+                self._cancel_jobs()  # and again: it may have begun another one
+                thread.join(_JOIN_S)
+                if not thread.is_alive():
+                    break
+            else:
+                logger.warning("%s: its thread %s has not ended within %g s", self.who, thread.name, timeout_s)
         self._close()
 
     def failure(self) -> BaseException | None:
@@ -201,41 +210,56 @@ class LambdaView(RunningVersion):
                 self._schedule(last.created_ms)
             self._has_batch = True
             self._run_thread("speed", self._speed)
-            while (wanted := self._next_batch()) is not None:
-                self._batch(wanted)
+            while (work := self._next()) is not None:
+                work()
 
     def _speed(self) -> None:
         assert self._layers is not None
         with self._jobs("speed"):
             self._layers.speed.run(self._stopping)
 
-    def _next_batch(self) -> list[Request] | None:
+    def _next(self) -> Callable[[], None] | None:
         """Waits for requests or for the time; None at the end."""
         with self._news:
             while not self._stopping.is_set():
-                if self._requests:
+                now_ms = self.around.clock.wall_ms()
+                if self._requests or (self._due_ms is not None and now_ms >= self._due_ms):
                     wanted = list(self._requests)
                     self._requests.clear()
-                    return wanted
-                if self._due_ms is not None and self.around.clock.wall_ms() >= self._due_ms:
-                    return []
+                    return partial(self._batch, wanted)
+                if now_ms >= self._archive_due_ms:
+                    return self._archive
                 self._news.wait(_LOOK_S)
         return None
 
     def _batch(self, requests: list[Request]) -> None:
+        """Answers all that were there when it began."""
         try:
             self._run_batch(full=any(request.detail.get("full") for request in requests))
         except Exception as error:
             if self._stopping.is_set():
                 raise
             self._answer(requests, summary_of(error))
-            if verdict_on(error) is not Verdict.TRANSIENT:
-                raise
-            logger.warning("%s: the batch failed, the next one is tried later: %s", self.who, summary_of(error))
-            self._due_ms = self.around.clock.wall_ms() + _TRY_AGAIN_MS
-            return
-        self._answer(requests, None)
-        self._schedule(self.around.clock.wall_ms())
+            again_ms = self._try_again_ms(error)
+            self._due_ms = again_ms if self.definition.lambda_.batch_every_ms else None
+        else:
+            self._answer(requests, None)
+            self._schedule(self.around.clock.wall_ms())
+
+    def _archive(self) -> None:
+        assert self._layers is not None
+        try:
+            self._layers.batch.archive()
+            self._archive_due_ms = self.around.clock.wall_ms() + _ARCHIVE_EVERY_MS
+        except Exception as error:  # noqa: BLE001  raised again unless it passes
+            self._archive_due_ms = self._try_again_ms(error)
+
+    def _try_again_ms(self, error: Exception) -> int:
+        """When; raises the error if it does not pass by itself."""
+        if self._stopping.is_set() or verdict_on(error) is not Verdict.TRANSIENT:
+            raise error
+        logger.warning("%s: a batch failed, the view goes on without it: %s", self.who, summary_of(error))
+        return self.around.clock.wall_ms() + _TRY_AGAIN_MS
 
     def _run_batch(self, *, full: bool) -> BatchResult:
         assert self._layers is not None
@@ -252,8 +276,10 @@ class LambdaView(RunningVersion):
             self.around.catalog.answer(request.id, error=error)
 
     def _schedule(self, last_ms: int) -> None:
+        """What follows on a batch of that time, which has archived everything up to it."""
         every_ms = self.definition.lambda_.batch_every_ms
         self._due_ms = last_ms + every_ms if every_ms else None
+        self._archive_due_ms = last_ms + _ARCHIVE_EVERY_MS
 
     # ----------------------------------------------------------------------------------------------- jobs of Spark
 

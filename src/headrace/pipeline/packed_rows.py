@@ -31,8 +31,8 @@ def packed(frame: DataFrame, schema: pa.Schema | None = None) -> Iterator[Iterat
     chunks = frame.mapInArrow(pack, "chunk BINARY").persist()
     try:
         count = chunks.count()
-        spread = max(1, -(-count // _CHUNKS_A_PARTITION))
-        wide = chunks.repartition(spread) if spread > chunks.rdd.getNumPartitions() else chunks
+        spread = -(-count // _CHUNKS_A_PARTITION)
+        wide = chunks.repartition(spread) if spread > 1 and spread > chunks.rdd.getNumPartitions() else chunks
         yield (_unpacked(row.chunk, schema) for row in wide.toLocalIterator(prefetchPartitions=True))
     finally:
         chunks.unpersist()
