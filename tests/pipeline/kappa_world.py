@@ -81,10 +81,13 @@ class World:
             self.catalog.switch(connection, "pages", version, select_sql)
 
     def produce(self, *values: bytes | dict, **options) -> None:
+        sent = []
         with Producer(bootstrap_servers=self.bootstrap) as producer:
             for number, value in enumerate(values):
                 raw = value if isinstance(value, bytes) else json.dumps(value).encode()
-                producer.send(self.topic, raw, partition=number % 2, **options)
+                sent.append(producer.send(self.topic, raw, partition=number % 2, **options))
+        for one in sent:
+            one.result()
 
     def clicks(self, number: int, pages: int = 7) -> None:
         self.produce(*({"page": f"p{one % pages}", "ms": one} for one in range(number)))

@@ -203,10 +203,10 @@ def test_with_a_watermark_late_events_are_dropped_and_counted(small):
 
 
 def test_a_version_may_begin_at_a_time(small):
-    definition = small.definition(kappa=KappaSettings(start="2026-11-16T08:00:00Z"))
+    definition = small.definition(kappa=KappaSettings(start="2026-11-14T08:00:00Z"))
     small.apply(definition)
     for hour in (7, 8, 9):
-        small.produce({"page": f"h{hour}"}, timestamp_ms=start_ms(f"2026-11-16T{hour:02}:00:00Z"))
+        small.produce({"page": f"h{hour}"}, timestamp_ms=start_ms(f"2026-11-14T{hour:02}:00:00Z"))
     small.run_once()
     assert sorted(row[0] for row in small.rows()) == ["h8", "h9"]
 
