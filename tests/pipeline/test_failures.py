@@ -72,6 +72,7 @@ ZeroDivisionError: division by zero
         (RuntimeError("headrace.client.errors.BrokerError: asked for offsets (invalid_request)"), P),
         (RuntimeError("ExecutorLostFailure (executor 1 exited caused by one of the running tasks)"), T),
         (RuntimeError("Python worker exited unexpectedly (crashed)"), T),
+        (RuntimeError("Python worker failed to connect back."), T),  # of a machine that is very busy
         (RuntimeError("(psycopg.errors.DeadlockDetected) deadlock detected"), T),
         (RuntimeError("(sqlite3.OperationalError) database or disk is full"), T),
         (RuntimeError("a column named 'DataLost' is no reason"), U),

@@ -76,7 +76,7 @@ BY_NAME: dict[str, Verdict] = {
 #: What Spark and the databases say when a part of them is away for a while.
 BY_WORDS: tuple[tuple[str, Verdict], ...] = (
     (r"ExecutorLostFailure|executor lost|worker lost|Executor heartbeat timed out", T),
-    (r"Python worker exited unexpectedly|FetchFailed|MetadataFetchFailed|Connection reset by peer", T),
+    (r"Python worker (exited unexpectedly|failed to connect back)|FetchFailed|Connection reset by peer", T),
     (r"deadlock detected|could not serialize access|terminating connection|database is locked", T),
     (r"disk is full|disk I/O error|No space left on device", T),
 )

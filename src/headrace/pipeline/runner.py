@@ -26,9 +26,10 @@ from logging import getLogger
 from headrace.client.errors import HeadraceError
 from headrace.pipeline.failures import Verdict, summary_of, verdict_on
 from headrace.pipeline.progress_lines import ProgressLines
+from headrace.pipeline.request_desk import RequestDesk
 from headrace.pipeline.retries import Key, Retries
-from headrace.pipeline.running import Refused, RunningVersion, Surroundings
-from headrace.pipeline.serving.catalog import Event, Request, State, Version, View, Wanted
+from headrace.pipeline.running import RunningVersion, Surroundings
+from headrace.pipeline.serving.catalog import Event, State, Version, View, Wanted
 from headrace.pipeline.serving.errors import DatabaseBusy, DatabaseUnreachable, IllegalTransition, ServingError
 
 logger = getLogger("headrace.views")
@@ -108,7 +109,7 @@ class Runner:
         self._at_work: dict[Key, _AtWork] = {}
         self._retries = Retries(around.clock)
         self._switch_due_ms: dict[Key, int] = {}
-        self._given: dict[int, Key] = {}
+        self._desk = RequestDesk(around.catalog, self._retries)
         self._progress = ProgressLines(self._clock)
         self._is_cut_off = False
         self._complaints: dict[str, str] = {}
@@ -161,7 +162,10 @@ class Runner:
             else:
                 self._complaints.pop(version.who, None)
         self._forget_but({_key(version) for version in versions})
-        self._pass_on_requests({view: [v for v in versions if v.view == view] for view in views})
+        self._desk.pass_on(
+            {view: [version for version in versions if version.view == view] for view in views},
+            {key: at_work.running for key, at_work in self._at_work.items()},
+        )
 
     def run_once(self, stop: threading.Event | None = None) -> list[str]:
         """Brings every version that is wanted up to what the log has now, one after the other; what failed."""
@@ -349,48 +353,14 @@ class Runner:
             self._complaints[version.who] = text
             logger.warning("%s: %s", version.who, text)
 
-    # --------------------------------------------------------------------------------------------------- requests
-
-    def _pass_on_requests(self, versions: dict[str, list[Version]]) -> None:
-        open_requests = self._catalog.open_requests()
-        self._given = {each.id: self._given[each.id] for each in open_requests if each.id in self._given}
-        for request in open_requests:
-            if request.id in self._given:
-                continue
-            try:
-                self._pass_on(request, versions.get(request.view, []))
-            except Refused as error:
-                self._catalog.answer(request.id, error=str(error))
-
-    def _pass_on(self, request: Request, versions: list[Version]) -> None:
-        if not versions:
-            raise Refused(f"there is no view {request.view!r} any more")
-        if request.kind == "restart":
-            for version in versions:
-                self._retries.forget(_key(version))
-            self._catalog.answer(request.id)
-            return
-        version = self._addressee(request, versions)
-        at_work = self._at_work.get(_key(version))
-        if at_work is not None and at_work.running.request(request):
-            self._given[request.id] = _key(version)
-        elif at_work is None and version.state is State.FAILED:
-            raise Refused(f"{version.who} failed: {version.error}")
-
-    def _addressee(self, request: Request, versions: list[Version]) -> Version:
-        """The version that serves, or if none does the newest."""
-        serving = self._catalog.view(request.view).serving_version
-        return next((version for version in versions if version.version == serving), versions[-1])
-
     # ---------------------------------------------------------------------------------------------------- helpers
 
     def _fresh(self, version: Version) -> Version:
         return self._catalog.version(version.view, version.version)
 
     def _let_go(self, key: Key) -> None:
-        """What it was asked and has not answered is asked again of whoever comes next."""
         self._at_work.pop(key, None)
-        self._given = {request: of for request, of in self._given.items() if of != key}
+        self._desk.let_go(key)
 
     def _forget_but(self, known: set[Key]) -> None:
         for key in [key for key in self._at_work if key not in known]:  # its rows were deleted by hand
