@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 def truncate_to(log: PartitionLog, offset: int) -> None:
     if offset >= log.next_offset:
+        # An epoch may have begun at the log's end and got no record: who was its leader follows another now.
+        log.cut_epochs(log.next_offset)
         return
     if offset <= log.segments[0].base_offset:
         truncate_fully(log, offset)

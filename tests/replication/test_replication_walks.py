@@ -1,0 +1,145 @@
+"""Random lives of three replicas: all of them hold, and each of a list of mistakes is found out by some."""
+
+import pytest
+from replica_world import World, walk
+
+from headrace.replication import leader as leader_module
+from headrace.replication.epoch_ends import UNKNOWN, Cut
+from headrace.replication.follower import PartitionFollower, State, Truncation
+from headrace.replication.leader import PartitionLeader
+from headrace.replication.remote_replica import RemoteReplica
+
+
+def worlds(count, truncation=Truncation.BY_EPOCH):
+    for seed in range(count):
+        yield seed, World(truncation=truncation, min_insync_replicas=1 + seed % 2)
+
+
+def test_whatever_happens_nothing_committed_is_lost():
+    acknowledged_count = 0
+    for seed, world in worlds(100):
+        walk(world, seed)
+        acknowledged_count += len(world.acknowledged)
+    assert acknowledged_count > 200
+
+
+def cut_to_the_high_watermark(monkeypatch):
+    return Truncation.BY_HIGH_WATERMARK
+
+
+def forget_that_a_change_of_the_isr_is_under_way(monkeypatch):
+    monkeypatch.setattr(PartitionLeader, "maximal_isr", property(lambda self: frozenset(self.state.isr)))
+
+
+def let_anybody_into_the_isr(monkeypatch):
+    monkeypatch.setattr(
+        PartitionLeader,
+        "_propose_with",
+        lambda self, remote: (
+            None
+            if self.pending is not None or remote.replica_id in self.state.isr
+            else self._propose((*self.state.isr, remote.replica_id))
+        ),
+    )
+
+
+def let_into_the_isr_who_has_what_is_known_to_be_committed(monkeypatch):
+    right = PartitionLeader._propose_with
+
+    def propose_with(self, remote):
+        start, self.epoch_start_offset = self.epoch_start_offset, 0
+        try:
+            return right(self, remote)
+        finally:
+            self.epoch_start_offset = start
+
+    monkeypatch.setattr(PartitionLeader, "_propose_with", propose_with)
+
+
+def take_requests_of_any_epoch(monkeypatch):
+    monkeypatch.setattr(PartitionLeader, "check_epoch", lambda self, epoch: None)
+
+
+def acknowledge_at_once(monkeypatch):
+    monkeypatch.setattr(PartitionLeader, "is_acknowledged", lambda self, end_offset: True)
+
+
+def commit_what_the_leader_has(monkeypatch):
+    def advance(self, now_ms):
+        self.high_watermark = self.next_offset
+        return True
+
+    monkeypatch.setattr(PartitionLeader, "_advance", advance)
+
+
+def take_a_refused_isr_for_written(monkeypatch):
+    def refused(self, change):
+        self.isr_written(change, change.expected_version + 1, 0)
+
+    monkeypatch.setattr(PartitionLeader, "isr_refused", refused)
+
+
+def never_cut(monkeypatch):
+    monkeypatch.setattr("headrace.replication.follower.cut_for", lambda log, leaders: Cut(log.next_offset, True))
+    monkeypatch.setattr(leader_module, "is_diverging", lambda offset, last_epoch, leaders: False)
+
+
+def cut_only_by_the_leaders_end(monkeypatch):
+    """As KIP-101 first had it, without KIP-279: the follower does not look where it has the leader's epoch itself."""
+    monkeypatch.setattr(
+        "headrace.replication.follower.cut_for",
+        lambda log, leaders: Cut(min(leaders.end_offset, log.next_offset), True),
+    )
+    monkeypatch.setattr(leader_module, "is_diverging", lambda offset, last_epoch, leaders: False)
+
+
+def trust_what_followers_said_in_other_epochs(monkeypatch):
+    right = PartitionLeader._begin
+    known: dict[PartitionLeader, dict[int, RemoteReplica]] = {}
+
+    def begin(self, state, version, replicas, _, now_ms):
+        right(self, state, version, replicas, known.setdefault(self, {}), now_ms)
+        known[self] = self._remotes
+
+    monkeypatch.setattr(PartitionLeader, "_begin", begin)
+
+
+def fetch_without_cutting_first_or_saying_the_last_epoch(monkeypatch):
+    def begin(self):
+        self.state = State.FETCHING
+
+    right = PartitionFollower.next_ask
+
+    def next_ask(self):
+        ask = right(self)
+        return ask._replace(last_epoch=UNKNOWN) if self.state is State.FETCHING else ask
+
+    monkeypatch.setattr(PartitionFollower, "begin", begin)
+    monkeypatch.setattr(PartitionFollower, "next_ask", next_ask)
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        cut_to_the_high_watermark,
+        forget_that_a_change_of_the_isr_is_under_way,
+        let_anybody_into_the_isr,
+        let_into_the_isr_who_has_what_is_known_to_be_committed,
+        take_requests_of_any_epoch,
+        acknowledge_at_once,
+        commit_what_the_leader_has,
+        take_a_refused_isr_for_written,
+        never_cut,
+        cut_only_by_the_leaders_end,
+        trust_what_followers_said_in_other_epochs,
+        fetch_without_cutting_first_or_saying_the_last_epoch,
+    ],
+)
+def test_a_mistake_is_found_out(monkeypatch, mistake):
+    truncation = mistake(monkeypatch) or Truncation.BY_EPOCH
+    for seed, world in worlds(3_000, truncation):
+        try:
+            walk(world, seed)
+        except AssertionError:
+            return
+    pytest.fail("3,000 lives did not find it out")
