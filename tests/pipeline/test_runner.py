@@ -265,6 +265,7 @@ def test_what_may_pass_is_tried_again_with_longer_waits(bed):
     bed.start_errors["pages v1"] = BrokerUnreachable("no broker")
     bed.tick()
     assert (bed.state(), bed.catalog.version("pages", 1).error) == (State.FAILED, "no broker")
+    assert bed.catalog.version("pages", 1).due_ms == bed.clock.wall_ms() + 500
     bed.tick(after_ms=499)
     assert bed.state() is State.FAILED
     bed.start_errors["pages v1"] = BrokerUnreachable("still no broker")
@@ -284,6 +285,7 @@ def test_what_will_not_pass_stays_failed_until_somebody_asks(bed):
     bed.tick()
     bed.tick(after_ms=3_600_000)
     assert (bed.state(), bed.catalog.version("pages", 1).error) == (State.FAILED, "offsets 0 to 9 are gone")
+    assert bed.catalog.version("pages", 1).due_ms is None
     asked = bed.catalog.ask("pages", "restart")
     bed.tick()
     bed.tick()

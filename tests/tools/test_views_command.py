@@ -180,8 +180,8 @@ def test_status_says_how_far_behind_the_log_a_version_is(project, broker, admin,
     assert [(one["records_behind"], one["records_total"]) for one in value["versions"]] == [(6, 10), (10, 10)]
     assert value["versions"][0] | {"updated_ms": 0} == {
         "view": "pages", "version": 1, "architecture": "kappa", "state": "serving", "serves": True, "wanted": "run",
-        "error": None, "records_behind": 6, "records_total": 10, "records_per_s": None, "seconds_left": None,
-        "batch_id": 7, "offsets": {"clicks": {"0": 4}}, "events": 120, "dead_letters": 3, "dropped_late": 2,
+        "error": None, "retry_ms": None, "records_behind": 6, "records_total": 10, "records_per_s": None,
+        "seconds_left": None, "batch_id": 7, "offsets": {"clicks": {"0": 4}}, "events": 120, "dead_letters": 3, "dropped_late": 2,
         "updated_ms": 0,
     }  # fmt: skip
 
@@ -219,6 +219,23 @@ def test_watching_says_if_nothing_will_change_or_something_failed(project, monke
     project.catalog.set_state("pages", 1, Event.FAILED, error="why")
     code, _, err = project("status", "--watch")
     assert (code, err) == (1, "pages v1 failed: why\n")
+
+
+def test_what_failed_and_is_tried_again_is_waited_for(project):
+    project.add(Event.STARTED)
+    project.catalog.set_state("pages", 1, Event.FAILED, error="no broker", due_ms=1)
+    assert "pages v1 failed, and is tried again: no broker\n" in project("status")[2]
+
+    def come_back():
+        for event in (Event.RESTARTED, Event.STARTED, Event.CAUGHT_UP):
+            project.catalog.set_state("pages", 1, event)
+
+    timer = threading.Timer(0.3, come_back)
+    with runner_lock(project.url):
+        timer.start()
+        code, out, _ = project("status", "--watch")
+    timer.join()
+    assert (code, out.splitlines()[0], out.splitlines()[-1]) == (0, "pages v1 failed", "pages v1 caught_up")
 
 
 def test_rates_are_of_what_was_seen_lately():

@@ -328,11 +328,12 @@ class Runner:
         key, text, verdict = _key(version), summary_of(error), verdict_on(error)
         if running is not None:
             _stop(running)
-        self._catalog.set_state(version.view, version.version, Event.FAILED, error=text)
         at_work = self._at_work.get(key)
         ran_ms = 0 if at_work is None else self._clock.monotonic_ms() - at_work.since_ms
-        self._let_go(key)
         wait_ms = self._retries.failed(key, verdict, ran_ms)
+        due_ms = None if wait_ms is None else self._clock.wall_ms() + wait_ms
+        self._catalog.set_state(version.view, version.version, Event.FAILED, error=text, due_ms=due_ms)
+        self._let_go(key)
         self._around.metrics.of(*key).failures += 1
         self._log_failure(version, error, text, wait_ms, is_known=verdict is not Verdict.UNKNOWN)
 

@@ -86,6 +86,7 @@ def open_session(
     log = project.folder / STATE_FOLDER / log_name
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):  # every refused query as a page of JSON
         PySparkLogger.getLogger(name).setLevel(CRITICAL)
+    _choose_python(master)
     try:
         with _errors_to(log):
             session = builder.getOrCreate()
@@ -95,6 +96,13 @@ def open_session(
         ) from None
     _set_up(session, master)
     return session
+
+
+def _choose_python(master: str) -> None:
+    """What Spark starts on this machine is the Python that has this package, not the first one of the path."""
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if is_local(master):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
 @contextmanager

@@ -53,6 +53,7 @@ class Standing:
             "serves": self.serves,
             "wanted": version.wanted,
             "error": version.error,
+            "retry_ms": version.due_ms,
             "records_behind": self.behind,
             "records_total": self.total,
             "records_per_s": None if self.per_s is None else round(self.per_s, 1),

@@ -61,7 +61,8 @@ def _show(standings: list[Standing], project: Project, out: Output) -> None:
     out.show(value, lines, Table([heading.lower() for heading in _HEADINGS], rows) if rows else None)
     for each in standings:
         if each.version.error:
-            out.note(f"{each.version.who} failed: {each.version.error}")
+            again = "" if each.version.due_ms is None else ", and is tried again"
+            out.note(f"{each.version.who} failed{again}: {each.version.error}")
     if not is_at_work:
         out.note("'headrace views run' is not at work")
 

@@ -74,7 +74,9 @@ def watch(here: Opened, log: Log, view: str | None, out: Output) -> int | None:
 
 
 def _is_on_its_way(standing: Standing) -> bool:
-    return standing.version.wanted is Wanted.RUN and standing.version.state in _ON_ITS_WAY
+    version = standing.version
+    will_be = version.state in _ON_ITS_WAY or (version.state is State.FAILED and version.due_ms is not None)
+    return version.wanted is Wanted.RUN and will_be
 
 
 @contextmanager

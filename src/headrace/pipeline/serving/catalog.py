@@ -122,17 +122,25 @@ class Catalog:
             return self._version(reader, view, version)
 
     def set_state(
-        self, view: str, version: int, event: Event, *, error: str | None = None, connection: Connection | None = None
+        self,
+        view: str,
+        version: int,
+        event: Event,
+        *,
+        error: str | None = None,
+        due_ms: int | None = None,
+        connection: Connection | None = None,
     ) -> State:
         """What the event leads to.
 
+        :param due_ms: of one that failed, when it is tried again.
         :raises IllegalTransition: if the version's state does not allow the event; nothing is changed then.
         """
         with self._writing(connection) as writer:
             self.lock_view(writer, view)
             found = self._version(writer, view, version)
             state = next_state(found.state, event, found.who)
-            self._update_version(writer, found, state=state, error=error)
+            self._update_version(writer, found, state=state, error=error, due_ms=due_ms)
             return state
 
     def want(self, view: str, version: int, wanted: Wanted, *, connection: Connection | None = None) -> None:

@@ -55,6 +55,7 @@ VERSIONS = Table(
     Column("select_sql", Text),
     Column("served_ms", BigInteger),
     Column("error", Text),
+    Column("due_ms", BigInteger),
     Column("created_ms", BigInteger, nullable=False),
     Column("updated_ms", BigInteger, nullable=False),
 )
@@ -126,6 +127,7 @@ class Version:
     """
     :param select_sql: what the SQL view is when this version serves; None before its tables are there.
     :param served_ms: when it was first switched to; None if it never was.
+    :param due_ms: of one that failed, when it is tried again; None if it is not, or did not fail.
     """
 
     view: str
@@ -140,6 +142,7 @@ class Version:
     updated_ms: int
     select_sql: str | None = None
     served_ms: int | None = None
+    due_ms: int | None = None
 
     @property
     def who(self) -> str:
