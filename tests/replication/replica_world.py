@@ -10,6 +10,7 @@ import random
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from headrace.coordination.znodes import PartitionState
 from headrace.protocol.errors import KafkaError, NotEnoughReplicasAfterAppend
@@ -29,6 +30,31 @@ from headrace.replication.follower import (
 from headrace.replication.leader import IsrChange, LeaderSettings, PartitionLeader
 
 Record = tuple[int, str]  # its leader's epoch, and what it says
+
+
+class ReplicaLog(Protocol):
+    high_watermark: int
+    log_start_offset: int
+
+    @property
+    def records(self) -> list[Record]: ...
+
+    @property
+    def epochs(self) -> list[tuple[int, int]]: ...
+
+    @property
+    def next_offset(self) -> int: ...
+
+    @property
+    def latest_epoch(self) -> int: ...
+
+    def begin_epoch(self, epoch: int, /) -> None: ...
+
+    def append(self, records: list[Record], /) -> None: ...
+
+    def truncate_to(self, offset: int, /) -> None: ...
+
+    def end_offset_for_epoch(self, epoch: int, /) -> tuple[int, int]: ...
 
 
 class MemoryLog:
@@ -75,7 +101,7 @@ class MemoryLog:
 @dataclass
 class Replica:
     broker_id: int
-    log: MemoryLog = field(default_factory=MemoryLog)
+    log: ReplicaLog
     is_up: bool = True
     role: PartitionLeader | PartitionFollower | None = None
     #: The newest state that it was told of.
@@ -95,13 +121,12 @@ class World:
         *,
         truncation: Truncation = Truncation.BY_EPOCH,
         min_insync_replicas: int = 1,
-        max_records: int = 1_000,
+        make_log: Callable[[int], ReplicaLog] = lambda _: MemoryLog(),
     ) -> None:
         self.truncation = truncation
         self.settings = LeaderSettings(min_insync_replicas, lag_time_max_ms=100)
-        self.max_records = max_records
         self.now_ms = 0
-        self.replicas = [Replica(broker_id) for broker_id in range(replica_count)]
+        self.replicas = [Replica(broker_id, make_log(broker_id)) for broker_id in range(replica_count)]
         self.state = PartitionState(-1, 0, tuple(range(replica_count)), 1)
         self.version = 0
         self.led: dict[int, int] = {}
@@ -179,7 +204,7 @@ class World:
         replica = self.replicas[broker_id]
         if not replica.is_up or not isinstance(replica.role, PartitionLeader):
             return
-        if replica.role.is_under_min_isr or replica.log.next_offset >= self.max_records:
+        if replica.role.is_under_min_isr:
             return
         self._value_count += 1
         replica.log.append([(replica.role.leader_epoch, f"v{self._value_count}")])
@@ -384,7 +409,7 @@ class World:
         assert sorted(state.isr) == [one.broker_id for one in self.replicas]
 
 
-def _epochs_with_records(log: MemoryLog) -> list[tuple[int, int]]:
+def _epochs_with_records(log: ReplicaLog) -> list[tuple[int, int]]:
     return [entry for entry in log.epochs if entry[1] < log.next_offset]
 
 
