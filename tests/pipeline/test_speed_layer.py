@@ -60,15 +60,14 @@ def speed(world: World, store: LambdaStore) -> SpeedLayer:
 
 
 def dead_letters_of(world: World) -> list[tuple[bytes | None, dict[str, bytes]]]:
-    servers = world.around.project.bootstrap
-    with Consumer(world.definition.dead_letters, bootstrap_servers=servers, auto_offset_reset="earliest") as consumer:
-        place = TopicPartition(world.definition.dead_letters, 0)
+    place = TopicPartition(world.definition.dead_letters, 0)
+    with Consumer(bootstrap_servers=world.around.project.bootstrap) as consumer:
         wanted = consumer.end_offsets(place)[place]
         consumer.assign([place])
         consumer.seek(place, 0)
         found = []
         until(lambda: len(found.__iadd__(consumer.poll(100))) >= wanted, "all dead letters")
-    return [(record.value, {header.key: header.value for header in record.headers}) for record in found]
+    return [(record.value, dict(record.headers)) for record in found]
 
 
 @pytest.mark.parametrize("query", [QUERY, TOTAL, BY_JOB])

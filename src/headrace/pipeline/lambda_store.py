@@ -295,6 +295,7 @@ class LambdaStore:
                         connection.exec_driver_sql(f"SET LOCAL lock_timeout = {_DROP_WAIT_MS}")
                     drop_table(connection, old.table_name)
                     self._catalog.remove_batch(connection, self.view, self.version, old.batch)
+                self.tables.forget(old.batch)
             except OperationalError as error:
                 if "lock" not in str(error.orig):
                     raise

@@ -16,7 +16,7 @@ made of them: what it stores must give the same key when it is read again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -60,7 +60,7 @@ def drop_tables(connection: Connection, view: str, version: int, batches: list[i
     drop_table(connection, speed_name(view, version))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LambdaTables:
     """Of one version."""
 
@@ -68,12 +68,14 @@ class LambdaTables:
     version: int
     algebra: Algebra
     is_sqlite: bool
+    #: Tables that were made: SQLAlchemy knows statements again by them, and need not compile them anew.
+    _known: dict[tuple[str, pa.Schema], Table] = field(default_factory=dict, repr=False)
 
     # ------------------------------------------------------------------------------------------------------- tables
 
     @cached_property
     def speed(self) -> Table:
-        schema = pa.schema([pa.field(SPAN, pa.int64()), *self.algebra.stored_schema])
+        schema = pa.schema([pa.field(SPAN, pa.int64()), *self._stored_schema])
         name = speed_name(self.view, self.version)
         return self._table(name, schema, primary_key=(SPAN, "_key"))
 
@@ -86,18 +88,30 @@ class LambdaTables:
 
     def partials(self, table: Table) -> Table:
         """The same table, only of the columns that are needed to compute with it."""
-        return self._table(table.name, self.algebra.stored_schema)
+        return self._table(table.name, self._stored_schema)
+
+    @cached_property
+    def _stored_schema(self) -> pa.Schema:
+        return self.algebra.stored_schema
 
     @cached_property
     def schema(self) -> pa.Schema:
         """Of a batch and of the overlay."""
-        return pa.schema([*self.algebra.final_schema, *self.algebra.stored_schema])
+        return pa.schema([*self.algebra.final_schema, *self._stored_schema])
 
     def _table(self, name: str, schema: pa.Schema, primary_key: tuple[str, ...] = ("_key",)) -> Table:
-        algebra = self.algebra
-        return data_table(
-            name, schema, algebra.key_columns, primary_key=primary_key, exact_columns=algebra.exact_columns
-        )
+        found = self._known.get((name, schema))
+        if found is None:
+            keys, exact = self.algebra.key_columns, self.algebra.exact_columns
+            found = data_table(name, schema, keys, primary_key=primary_key, exact_columns=exact)
+            self._known[name, schema] = found
+        return found
+
+    def forget(self, batch: int) -> None:
+        """One that is gone."""
+        name = batch_name(self.view, self.version, batch)
+        for each in [key for key in self._known if key[0] == name]:
+            del self._known[each]
 
     # --------------------------------------------------------------------------------------------------------- rows
 

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from headrace.pipeline.catalyst import Java, chain
-from headrace.pipeline.decoding import bad_rows, decode_frame, good_rows
+from headrace.pipeline.decoding import ERROR, bad_rows, decode_frame, good_rows
 from headrace.pipeline.kappa_lag import Lag
 from headrace.pipeline.lambda_spans import joined
 from headrace.pipeline.ranges import OffsetRange
@@ -35,7 +35,6 @@ from headrace.pipeline.reader import COLUMNS
 from headrace.pipeline.row_partials import RowPartials, bad_records
 from headrace.pipeline.running import Behind
 from headrace.pipeline.speed_log import SpeedLog, ranges_between, source_options
-from headrace.pipeline.stream_counts import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -52,6 +51,7 @@ logger = getLogger("headrace.views")
 MAX_RECORDS = 1_000_000
 #: Up to so many are read in the driver.
 MAX_RECORDS_HERE = 20_000
+_COUNTS = "headrace"
 
 
 class _Computed(NamedTuple):
@@ -184,7 +184,7 @@ class SpeedLayer:
         catalyst = self._algebra.plan.catalyst
         frame = catalyst.frame(catalyst.replace_leaf(self._job_plan, raw.select(*COLUMNS)))
         partials = frame.toArrow().cast(self._algebra.schema)
-        counts: Java = frame._jdf.queryExecution().observedMetrics().apply("headrace")
+        counts: Java = frame._jdf.queryExecution().observedMetrics().apply(_COUNTS)
         records, bad = int(counts.getLong(0)), int(counts.getLong(1))
         if bad:
             self._dead_letters.send(bad_rows(decode_frame(self._definition.decode, raw)).toArrow())
@@ -193,11 +193,14 @@ class SpeedLayer:
     @cached_property
     def _job_plan(self) -> tuple[Java, ...]:
         """From records to partial rows, ready to be put over any records."""
+        from pyspark.sql import functions as F  # noqa: N812
+
         from headrace.pipeline.source import spark_schema
 
         raw = self._around.spark.createDataFrame([], spark_schema(include_headers=False))
-        decoded = counted(decode_frame(self._definition.decode, raw))
-        return chain(self._algebra.plan.catalyst.analyzed(self._algebra.partial(good_rows(decoded))))
+        decoded = decode_frame(self._definition.decode, raw)
+        counted = decoded.observe(_COUNTS, F.count(F.lit(1)).alias("records"), F.count(ERROR).alias("bad"))
+        return chain(self._algebra.plan.catalyst.analyzed(self._algebra.partial(good_rows(counted))))
 
 
 def _ends_of(ranges: list[OffsetRange]) -> Offsets:
