@@ -1,6 +1,8 @@
 """headrace views, all but apply and run: what needs neither Spark nor, mostly, a log."""
 
+import io
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -9,6 +11,7 @@ from pathlib import Path
 from time import monotonic
 
 import pytest
+from rich.console import Console
 
 from headrace import Admin, Broker, Consumer, Producer
 from headrace.client.admin_types import NewTopic
@@ -18,7 +21,7 @@ from headrace.pipeline.serving.catalog import Catalog, Event, Progress, State, W
 from headrace.pipeline.serving.database import Database
 from headrace.tools.views import COMMANDS, main
 from headrace.tools.views_standing import Standing
-from headrace.tools.views_watch import Rates
+from headrace.tools.views_watch import Rates, _bars
 
 DEFINITION = {"architecture": "kappa", "topics": ["clicks"], "pattern": "", "kappa": {"switch": "auto"}}
 NOT_AT_WORK = "'headrace views run' is not at work"
@@ -181,8 +184,8 @@ def test_status_says_how_far_behind_the_log_a_version_is(project, broker, admin,
     assert value["versions"][0] | {"updated_ms": 0} == {
         "view": "pages", "version": 1, "architecture": "kappa", "state": "serving", "serves": True, "wanted": "run",
         "error": None, "retry_ms": None, "records_behind": 6, "records_total": 10, "records_per_s": None,
-        "seconds_left": None, "batch_id": 7, "offsets": {"clicks": {"0": 4}}, "events": 120, "dead_letters": 3, "dropped_late": 2,
-        "updated_ms": 0,
+        "seconds_left": None, "batch_id": 7, "offsets": {"clicks": {"0": 4}}, "events": 120, "dead_letters": 3,
+        "dropped_late": 2, "updated_ms": 0,
     }  # fmt: skip
 
 
@@ -236,6 +239,16 @@ def test_what_failed_and_is_tried_again_is_waited_for(project):
         code, out, _ = project("status", "--watch")
     timer.join()
     assert (code, out.splitlines()[0], out.splitlines()[-1]) == (0, "pages v1 failed", "pages v1 caught_up")
+
+
+def test_on_a_terminal_there_are_bars(project):
+    project.add(Event.STARTED)
+    (version,) = project.catalog.versions()
+    shown = io.StringIO()
+    Console(file=shown, width=120).print(_bars([Standing(version, True, None, 250, 1000, 125.0)]))
+    assert re.fullmatch(
+        r"pages v1 +replaying \(serves\) +\S+ +250 behind +125/s +2 s left\s*", shown.getvalue().replace("╸", "━")
+    )
 
 
 def test_rates_are_of_what_was_seen_lately():
@@ -410,6 +423,17 @@ def test_problems_of_the_project_have_a_line_each(tmp_path, capsys):
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 3
     assert all(f"{tmp_path}/headrace.toml:" in line for line in lines)
+
+
+def test_problems_are_there_for_programs_too(tmp_path, capsys):
+    (tmp_path / "headrace.toml").write_text("[log]\nbootstrap = 7\n")
+    assert main(["list", "--json", "--project", str(tmp_path)]) == 1
+    captured = capsys.readouterr()
+    (problem,) = json.loads(captured.out)["problems"]
+    assert problem == {
+        "file": f"{tmp_path}/headrace.toml", "line": 2, "message": "log.bootstrap must be a text in quotes",
+    }  # fmt: skip
+    assert captured.err == ""
 
 
 def test_problems_of_views_are_told_by_apply_before_spark_starts(tmp_path, capsys):

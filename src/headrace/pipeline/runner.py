@@ -127,6 +127,7 @@ class Runner:
             while not stop.is_set():
                 self._round(check)
                 stop.wait(TICK_S)
+            logger.info("stopping")
         finally:
             self.close()
 
@@ -332,8 +333,8 @@ class Runner:
         ran_ms = 0 if at_work is None else self._clock.monotonic_ms() - at_work.since_ms
         wait_ms = self._retries.failed(key, verdict, ran_ms)
         due_ms = None if wait_ms is None else self._clock.wall_ms() + wait_ms
+        self._let_go(key)  # first: if the database is away too, the next round finds nothing at work, and starts it
         self._catalog.set_state(version.view, version.version, Event.FAILED, error=text, due_ms=due_ms)
-        self._let_go(key)
         self._around.metrics.of(*key).failures += 1
         self._log_failure(version, error, text, wait_ms, is_known=verdict is not Verdict.UNKNOWN)
 

@@ -10,7 +10,7 @@ import logging
 import os
 from argparse import Namespace
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from headrace.pipeline.applying import Change, Kind, apply_changes, plan_changes, with_switch
@@ -59,10 +59,18 @@ def _problems(project: Project, changes: Iterable[Change], master: str | None) -
 
 def show_problems(out: Output, problems: Iterable[Problem], folder: Path | None = None) -> None:
     """A line each, with a path that an editor finds from here."""
-    for problem in problems:
-        path = problem.file if folder is None else folder / problem.file
-        shown = os.path.relpath(path)
-        out.complain(str(replace(problem, file=Path(shown if not shown.startswith("..") else path))))
+    found = [replace(problem, file=_shown(problem.file if folder is None else folder / problem.file))
+             for problem in problems]  # fmt: skip
+    if out.as_json:
+        out.show({"problems": [asdict(problem) | {"file": str(problem.file)} for problem in found]}, "")
+        return
+    for problem in found:
+        out.complain(str(problem))
+
+
+def _shown(path: Path) -> Path:
+    relative = os.path.relpath(path)
+    return path if relative.startswith("..") else Path(relative)
 
 
 def _show(out: Output, changes: list[Change], options: Namespace, project: Project) -> None:

@@ -187,7 +187,7 @@ def _signals(stop: threading.Event) -> Iterator[None]:
 
 
 def _ask_to_stop(stop: threading.Event) -> None:
+    """Called wherever the program is just now, so it says nothing."""
     if stop.is_set():
         os._exit(1)
-    logger.info("stopping")
     stop.set()
