@@ -14,7 +14,7 @@ from headrace.pipeline.runner import DECISIONS, Decision, Runner, decide
 from headrace.pipeline.running import Behind, Refused, RunningVersion, Surroundings
 from headrace.pipeline.serving.catalog import Catalog, Event, State, Wanted
 from headrace.pipeline.serving.database import Database
-from headrace.pipeline.serving.errors import DatabaseBusy
+from headrace.pipeline.serving.errors import DatabaseBusy, DatabaseUnreachable
 from headrace.testing import ManualClock
 
 SELECT = "SELECT {} AS version"
@@ -505,3 +505,33 @@ def test_a_database_that_is_away_is_waited_for(bed, monkeypatch, caplog):
         "the serving database is back",
     ]
     assert bed.made["pages v1"].is_running
+
+
+def test_a_failure_that_the_database_cannot_be_told_of_is_not_forgotten(bed, monkeypatch):
+    bed.apply()
+    bed.tick()
+    first = bed.made["pages v1"]
+    first.broken = BrokerUnreachable("gone")
+
+    def away(*_, **__):
+        raise DatabaseUnreachable("away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bed.catalog, "set_state", away)
+        with pytest.raises(DatabaseUnreachable):
+            bed.tick()
+    assert not first.is_running
+    bed.tick()
+    assert bed.made["pages v1"] is not first
+    assert bed.made["pages v1"].is_running
+
+
+def test_one_that_ran_for_a_while_is_not_made_to_wait_for_what_was_long_ago(bed):
+    bed.apply()
+    for _ in range(3):
+        bed.tick(10_000)
+        bed.made["pages v1"].broken = BrokerUnreachable("gone")
+        bed.tick(10_000)
+        assert bed.state() is State.FAILED
+        bed.tick(500)
+        assert bed.state() is State.REPLAYING

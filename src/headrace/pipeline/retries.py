@@ -1,6 +1,6 @@
 """When a version that failed is tried again.
 
-After 0.5 s, then twice as long each time, up to 30 s. One that ran well for a minute before it failed begins with the
+After 0.5 s, then twice as long each time, up to 30 s. One that ran for five seconds before it failed begins with the
 shortest wait again. A failure that nobody knows is tried five times in a row, one that will not pass not at all.
 """
 
@@ -13,7 +13,7 @@ from headrace.runtime.clock import Clock
 
 FIRST_BACKOFF_MS = 500
 LAST_BACKOFF_MS = 30_000
-STEADY_MS = 60_000
+STEADY_MS = 5_000
 UNKNOWN_TRIES = 5
 
 Key = tuple[str, int]
