@@ -1,39 +1,66 @@
-"""Which columns of the log a view needs: the others are not read.
+"""Which columns a view needs, of the log and of its events: the others are not read, and not made.
 
 Spark does not tell a Python source which columns a query uses, so all of them would travel from Python to the JVM:
-names of topics, offsets and times of every record, though most queries look at the value only. So the query is
-optimized once over a stand-in, and what is left of the stand-in's columns is what is read.
+names of topics, offsets and times of every record, though most queries look at the value only. Nor does it leave out
+columns below the place where bad records are counted (``stream_counts``). So the query is optimized once over a
+stand-in, and what is left of the stand-in's columns is what is needed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from headrace.pipeline.catalyst import Java, children, expression_id, items, kind, walk
-from headrace.pipeline.decoding import PLACE
+from headrace.pipeline.decoding import PLACE, event_schema
 from headrace.pipeline.definition import ViewDefinition
-from headrace.pipeline.view import build
+from headrace.pipeline.view import apply_query, build
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 _STAND_IN = "LogicalRDD"
+#: Read if nothing else is: a count of records needs records.
+_SMALL = "partition"
 
 
 def needed_columns(spark: SparkSession, definition: ViewDefinition) -> tuple[str, ...]:
-    """In the order of the source; at least one, because records are counted too."""
+    """Of the log, in the order of the source; at least one."""
     from headrace.pipeline.source import spark_schema
 
     schema = spark_schema(include_headers=False)
-    stand_in = spark.createDataFrame(spark.sparkContext.emptyRDD(), schema)
-    plan: Java = build(spark, definition, stand_in)._jdf.queryExecution().optimizedPlan()
-    needed = _used(plan) | {"value"}
+    needed = _used(spark, schema, lambda raw: build(spark, definition, raw))
+    if definition.watermark is not None and definition.watermark.column in PLACE:
+        needed.add(PLACE[definition.watermark.column])
+    return tuple(name for name in schema.names if name in (needed or {_SMALL}))
+
+
+def needed_event_columns(spark: SparkSession, definition: ViewDefinition) -> tuple[str, ...]:
+    """Of the events that the query sees."""
+    schema = event_schema(definition.decode)
+    needed = _used(spark, schema, lambda events: apply_query(spark, definition, events))
     if definition.watermark is not None:
-        needed |= {PLACE[definition.watermark.column]} if definition.watermark.column in PLACE else set()
+        needed.add(definition.watermark.column)
     return tuple(name for name in schema.names if name in needed)
 
 
-def _used(plan: Java) -> set[str]:
+def with_columns(frame: DataFrame, schema: StructType) -> DataFrame:
+    """All columns of the schema, NULL where the frame has none: what is not used can still be named."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    there = set(frame.columns)
+    return frame.select(
+        *(
+            F.col(f"`{field.name}`") if field.name in there else F.lit(None).cast(field.dataType).alias(field.name)
+            for field in schema
+        )
+    )
+
+
+def _used(spark: SparkSession, schema: StructType, make: Callable[[DataFrame], DataFrame]) -> set[str]:
+    stand_in = spark.createDataFrame(spark.sparkContext.emptyRDD(), schema)
+    plan: Java = make(stand_in)._jdf.queryExecution().optimizedPlan()
     nodes = walk(plan)
     leaves = [node for node in nodes if kind(node) == _STAND_IN]
     offered = {expression_id(one): str(one.name()) for leaf in leaves for one in items(leaf.output())}
@@ -42,17 +69,3 @@ def _used(plan: Java) -> set[str]:
         if children(node):
             wanted += items(node.references().toSeq())
     return {offered[expression_id(one)] for one in wanted if expression_id(one) in offered}
-
-
-def with_all_columns(raw: DataFrame) -> DataFrame:
-    """With NULLs for the columns that were not read, so that what is not used can be named."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    from headrace.pipeline.source import spark_schema
-
-    return raw.select(
-        *(
-            F.col(field.name) if field.name in raw.columns else F.lit(None).cast(field.dataType).alias(field.name)
-            for field in spark_schema(include_headers=False)
-        )
-    )

@@ -24,12 +24,13 @@ from __future__ import annotations
 import threading
 from contextlib import closing, suppress
 from datetime import UTC, datetime
+from functools import cached_property
 from logging import getLogger
 from typing import TYPE_CHECKING, Any
 
 from headrace.client.errors import UnknownGroup, UnknownTopic
 from headrace.client.sync_admin import Admin
-from headrace.pipeline.decoding import decode_frame, good_rows
+from headrace.pipeline.decoding import ERROR, decode_frame, event_schema, good_rows
 from headrace.pipeline.kappa_checkpoint import Checkpoint, check_belongs_to
 from headrace.pipeline.kappa_lag import Lag
 from headrace.pipeline.kappa_sink import KappaSink, Target
@@ -39,10 +40,10 @@ from headrace.pipeline.second_look import SecondLook
 from headrace.pipeline.serving.catalog import Event, Offsets, Progress, Version
 from headrace.pipeline.serving.catalog_tables import parse_offsets
 from headrace.pipeline.serving.tables import create_table, drop_table
-from headrace.pipeline.source_columns import needed_columns, with_all_columns
+from headrace.pipeline.source_columns import needed_columns, needed_event_columns, with_columns
 from headrace.pipeline.source_options import SourceOptions, shared_client_options
 from headrace.pipeline.stream_counts import counted
-from headrace.pipeline.view import apply_query
+from headrace.pipeline.view import apply_query, output_mode, template
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -52,10 +53,11 @@ if TYPE_CHECKING:
     from headrace.client.types import TopicPartition
 
 logger = getLogger(__name__)
-#: A batch of a replay: so large that what each costs does not count, so small that its result fits into the driver.
-_MAX_BATCH_RECORDS = 1_000_000
+#: A batch of a replay: so large that what each costs does not count, so small that its rows fit into the driver. Groups
+#: are fewer than records, as a rule.
+_MAX_RECORDS, _MAX_GROUPED_RECORDS = 250_000, 5_000_000
 #: More than this of one partition is read by several tasks.
-_MAX_TASK_RECORDS = 250_000
+_MAX_TASK_RECORDS = 1_250_000
 #: How often the log is asked for more once all is read.
 _TRIGGER = "500 milliseconds"
 _WAITING = "Waiting for data to arrive"
@@ -152,10 +154,11 @@ class KappaView(RunningVersion):
 
     # --------------------------------------------------------------------------------------------------- what it reads
 
+    @cached_property
     def _source_options(self) -> dict[str, str]:
         definition = self.definition
         options = self.around.log_options | {
-            "maxOffsetsPerTrigger": str(_MAX_BATCH_RECORDS),
+            "maxOffsetsPerTrigger": str(self._max_records()),
             "maxRecordsPerPartition": str(_MAX_TASK_RECORDS),
             "commitGroup": self.group,
         }
@@ -168,16 +171,28 @@ class KappaView(RunningVersion):
         latest = {"startingOffsetsByTimestampStrategy": "latest"}
         return options | latest | {"startingTimestamp": str(start_ms(start))}
 
+    def _max_records(self) -> int:
+        events = template(self.around.spark, self.definition)
+        is_grouped = output_mode(apply_query(self.around.spark, self.definition, events)) != "append"
+        return _MAX_GROUPED_RECORDS if is_grouped else _MAX_RECORDS
+
     def _frame(self) -> DataFrame:
         """The query over the log as a stream.
 
         :raises ViewError: if it does not work.
         """
+        from pyspark.sql.types import StructType
+
+        from headrace.pipeline.source import spark_schema
+
         spark, definition = self.around.spark, self.definition
-        columns = needed_columns(spark, definition)
-        reader = spark.readStream.format("headrace").options(**self._source_options())
-        raw = with_all_columns(reader.schema(_schema_of(columns)).load())
-        return apply_query(spark, definition, good_rows(counted(decode_frame(definition.decode, raw))))
+        whole = spark_schema(include_headers=False)
+        columns = StructType([whole[name] for name in needed_columns(spark, definition)])
+        reader = spark.readStream.format("headrace").options(**self._source_options)
+        raw = with_columns(reader.schema(columns).load(), whole)
+        decoded = decode_frame(definition.decode, raw).select(*needed_event_columns(spark, definition), ERROR)
+        events = with_columns(good_rows(counted(definition.decode, decoded)), event_schema(definition.decode))
+        return apply_query(spark, definition, events)
 
     def _look_at_log(self, progress: Progress | None) -> Offsets:
         """Where the version begins or began; notes how far it is behind.
@@ -185,7 +200,7 @@ class KappaView(RunningVersion):
         :raises DataLost: if a topic is not the one that was read before.
         :raises UnknownTopic: if one has never been there.
         """
-        options = SourceOptions.parse(self._source_options(), is_stream=True)
+        options = SourceOptions.parse(self._source_options, is_stream=True)
         with closing(LogOffsets(options)) as log:
             try:
                 places = log.partitions()
@@ -202,7 +217,7 @@ class KappaView(RunningVersion):
         return _by_topic(starts)
 
     def _ask_topic_ids(self) -> dict[str, str]:
-        with closing(LogOffsets(SourceOptions.parse(self._source_options(), is_stream=True))) as log:
+        with closing(LogOffsets(SourceOptions.parse(self._source_options, is_stream=True))) as log:
             log.partitions()
             return _texts(log)
 
@@ -278,10 +293,3 @@ def _by_topic(offsets: dict[TopicPartition, int]) -> Offsets:
     for place, offset in offsets.items():
         found.setdefault(place.topic, {})[place.partition] = offset
     return found
-
-
-def _schema_of(columns: tuple[str, ...]) -> str:
-    from headrace.pipeline.source import spark_schema
-
-    types = {field.name: field.dataType.simpleString() for field in spark_schema(include_headers=False)}
-    return ", ".join(f"`{name}` {types[name]}" for name in columns)
