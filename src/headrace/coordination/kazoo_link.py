@@ -11,11 +11,14 @@ This is the one module that imports kazoo and the tree's clients' names for the 
 
 from __future__ import annotations
 
+import select
+import socket
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from logging import getLogger
-from typing import Generic, TypeVar, cast
+from math import ceil
+from typing import Generic, Protocol, TypeVar, cast
 
 from kazoo import exceptions as theirs  # type: ignore[import-untyped]
 from kazoo.client import KazooClient  # type: ignore[import-untyped]
@@ -51,6 +54,7 @@ logger = getLogger(__name__)
 
 T = TypeVar("T")
 _EPHEMERAL, _SEQUENCE = 1, 2
+_READ_BYTES = 64 * 1024
 _RETRY_DELAY_S, _MAX_RETRY_DELAY_S = 0.05, 1.0
 
 _ERRORS: dict[type[Exception], type[CoordinationError]] = {
@@ -203,8 +207,33 @@ class _Answer(Generic[T]):
             self._answered(answer)
 
 
+class _Waitable(Protocol):
+    def fileno(self) -> int: ...
+
+
+class _BufferedSocket:
+    """Answers that came together are read together: kazoo reads a length and a frame at a time."""
+
+    def __init__(self, plain: socket.socket) -> None:
+        self._plain = plain
+        self._buffer = b""
+        self.fileno, self.setblocking, self.close = plain.fileno, plain.setblocking, plain.close
+        self.send, self.getpeername = plain.send, plain.getpeername
+
+    def pending(self) -> int:
+        """By this name kazoo asks a TLS socket, too, what it has read already."""
+        return len(self._buffer)
+
+    def recv(self, max_bytes: int) -> bytes:
+        if not self._buffer:
+            self._buffer = self._plain.recv(_READ_BYTES)
+        taken, self._buffer = self._buffer[:max_bytes], self._buffer[max_bytes:]
+        return taken
+
+
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
-    """Without kazoo's own worker threads: an event goes to the loop at once."""
+    """Without kazoo's own worker threads: an event goes to the loop at once. And with less work for each request:
+    kazoo makes an epoll and closes it whenever it waits."""
 
     def __init__(self, on_event: Callable[[object], None], connect_timeout_s: float) -> None:
         super().__init__()
@@ -224,7 +253,22 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
     def create_connection(self, *args: object, **kwargs: object) -> object:
         # kazoo would give one server that does not answer the time in which the session expires.
         kwargs["timeout"] = self._connect_timeout_s
-        return super().create_connection(*args, **kwargs)
+        return _BufferedSocket(super().create_connection(*args, **kwargs))
+
+    def select(
+        self, readers: Sequence[_Waitable], writers: Sequence[_Waitable], _: object, timeout: float | None = None
+    ) -> tuple[list[_Waitable], list[_Waitable], list[_Waitable]]:
+        """Not ``select.select``, which takes no more than 1,024 files; a broker has more."""
+        ready = [one for one in readers if isinstance(one, _BufferedSocket) and one.pending()]
+        poll = select.poll()
+        for one in readers:
+            poll.register(one, select.POLLIN)
+        for one in writers:
+            poll.register(one, select.POLLOUT)
+        wait_ms = 0 if ready else None if timeout is None else ceil(timeout * 1000)
+        found = {file_number for file_number, _ in poll.poll(wait_ms)}
+        readable = [one for one in readers if one in ready or one.fileno() in found]
+        return readable, [one for one in writers if one.fileno() in found], []
 
 
 class KazooLink:
