@@ -121,6 +121,16 @@ def test_one_that_ran_well_begins_with_the_shortest_wait():
     assert retries.failed(KEY, T, ran_ms=STEADY_MS) == FIRST_BACKOFF_MS
 
 
+def test_one_that_has_committed_something_begins_anew_whatever_it_was():
+    retries = Retries(ManualClock())
+    for verdict in (T, U):
+        retries.failed(KEY, verdict)
+        assert retries.failed(KEY, verdict, has_moved=True) == FIRST_BACKOFF_MS
+    assert retries.failed(KEY, U, ran_ms=10 * STEADY_MS) == 2 * FIRST_BACKOFF_MS, (
+        "it may take its time, and fail for ever"
+    )
+
+
 def test_what_nobody_knows_is_tried_a_few_times():
     retries = Retries(ManualClock())
     waits = [retries.failed(KEY, U) for _ in range(UNKNOWN_TRIES + 1)]

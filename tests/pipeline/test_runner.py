@@ -6,11 +6,12 @@ from dataclasses import replace
 import pytest
 
 from headrace.client.errors import BrokerUnreachable
+from headrace.pipeline.decisions import DECISIONS, Decision, decide
 from headrace.pipeline.definition import Decode, KappaSettings, Source, ViewDefinition
 from headrace.pipeline.log_offsets import DataLost
 from headrace.pipeline.pipeline_metrics import PipelineMetrics
 from headrace.pipeline.project import Project
-from headrace.pipeline.runner import DECISIONS, Decision, Runner, decide
+from headrace.pipeline.runner import Runner
 from headrace.pipeline.running import Behind, Refused, RunningVersion, Surroundings
 from headrace.pipeline.serving.catalog import Catalog, Event, State, Wanted
 from headrace.pipeline.serving.database import Database

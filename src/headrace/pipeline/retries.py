@@ -1,7 +1,8 @@
 """When a version that failed is tried again.
 
-After 0.5 s, then twice as long each time, up to 30 s. One that ran for five seconds before it failed begins with the
-shortest wait again. A failure that nobody knows is tried five times in a row, one that will not pass not at all.
+After 0.5 s, then twice as long each time, up to 30 s. One that has committed something since it started begins with the
+shortest wait again, and so does one that ran for five seconds before something was away. A failure that nobody knows is
+tried five times in a row, one that will not pass not at all.
 """
 
 from __future__ import annotations
@@ -32,13 +33,16 @@ class Retries:
         self._clock = clock
         self._troubles: dict[Key, _Trouble] = {}
 
-    def failed(self, key: Key, verdict: Verdict, ran_ms: int = 0) -> int | None:
+    def failed(self, key: Key, verdict: Verdict, ran_ms: int = 0, *, has_moved: bool = False) -> int | None:
         """In how many milliseconds it is due again; None if it is not.
 
         :param ran_ms: how long it ran before.
+        :param has_moved: whether it has committed anything in that time.
         """
         before = self._troubles.get(key)
-        tries = 1 if before is None or ran_ms >= STEADY_MS else before.tries + 1
+        # What nobody knows may take its time to fail, and fail for ever.
+        is_steady = has_moved or (verdict is Verdict.TRANSIENT and ran_ms >= STEADY_MS)
+        tries = 1 if before is None or is_steady else before.tries + 1
         may_pass = verdict is Verdict.TRANSIENT or (verdict is Verdict.UNKNOWN and tries <= UNKNOWN_TRIES)
         wait_ms = min(LAST_BACKOFF_MS, FIRST_BACKOFF_MS << min(tries - 1, 10)) if may_pass else None
         self._troubles[key] = _Trouble(tries, None if wait_ms is None else self._clock.monotonic_ms() + wait_ms)

@@ -1,6 +1,6 @@
 """``headrace views run``: makes what the catalog wants true, and writes what is.
 
-Every 200 ms the runner reads the catalog and compares it with the versions that it has at work. ``DECISIONS`` says what
+Every 200 ms the runner reads the catalog and compares it with the versions that it has at work. ``decisions`` says what
 follows; a command only ever changes what is wanted. So it does not matter who dies when: whoever starts next reads the
 catalog and goes on.
 
@@ -8,10 +8,6 @@ catalog and goes on.
 otherwise it stays failed until a command asks (request ``restart``) or a new runner begins. Its state says so
 meanwhile, with the error. No other version is touched by it: one that failed while it served goes on being read as it
 is.
-
-**Switching.** A version that never served is switched to when it has caught up, if it says ``auto`` or nothing serves
-yet, and if it is newer than the one that serves. One that served before was switched away from by a user or a newer
-version, and is left alone.
 """
 
 from __future__ import annotations
@@ -20,10 +16,10 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from enum import Enum, auto
 from logging import getLogger
 
 from headrace.client.errors import HeadraceError
+from headrace.pipeline.decisions import Decision, decide, may_switch
 from headrace.pipeline.failures import Verdict, summary_of, verdict_on
 from headrace.pipeline.progress_lines import ProgressLines
 from headrace.pipeline.request_desk import RequestDesk
@@ -41,48 +37,6 @@ _SWITCH_AGAIN_MS = 5_000
 Make = Callable[[Surroundings, Version], RunningVersion]
 
 
-class Decision(Enum):
-    #: Also one whose state is that of a process that died or stopped: it starts over from ``starting``.
-    START = auto()
-    #: Start again if it is due.
-    RETRY = auto()
-    WATCH = auto()
-    STOP = auto()
-    DROP = auto()
-    NOTHING = auto()
-
-
-#: By what is wanted of a version that is not at work here, and its state. Of one that is at work: see ``decide``.
-DECISIONS: dict[Wanted, dict[State, Decision]] = {
-    Wanted.RUN: {
-        **dict.fromkeys(State, Decision.START),
-        State.FAILED: Decision.RETRY,
-        State.DROPPING: Decision.DROP,
-    },
-    Wanted.STOP: {
-        **dict.fromkeys(State, Decision.STOP),
-        State.STOPPED: Decision.NOTHING,
-        State.DROPPING: Decision.DROP,
-    },
-    Wanted.DROP: dict.fromkeys(State, Decision.DROP),
-}
-_AT_WORK = {Wanted.RUN: Decision.WATCH, Wanted.STOP: Decision.STOP, Wanted.DROP: Decision.DROP}
-
-
-def decide(version: Version, *, is_at_work: bool) -> Decision:
-    return _AT_WORK[version.wanted] if is_at_work else DECISIONS[version.wanted][version.state]
-
-
-def may_switch(view: View, version: Version) -> bool:
-    """Whether one that has caught up is to serve without being asked."""
-    if view.serving_version is None:
-        return True
-    kappa = version.definition["kappa"]
-    assert isinstance(kappa, dict)
-    is_new = version.served_ms is None and version.version > view.serving_version
-    return is_new and kappa["switch"] == "auto"
-
-
 def running_version(around: Surroundings, version: Version) -> RunningVersion:
     """Of the architecture that its definition names."""
     if version.definition["architecture"] == "lambda":
@@ -96,8 +50,11 @@ def running_version(around: Surroundings, version: Version) -> RunningVersion:
 
 @dataclass(frozen=True)
 class _AtWork:
+    """:param commits: how many there were when it started."""
+
     running: RunningVersion
     since_ms: int
+    commits: int
 
 
 class Runner:
@@ -234,7 +191,7 @@ class Runner:
         except Exception as error:  # noqa: BLE001  whatever it is, it is this version's, and the others go on
             self._fail(version, error, running)
             return
-        self._at_work[_key(version)] = _AtWork(running, self._clock.monotonic_ms())
+        self._at_work[_key(version)] = _AtWork(running, self._clock.monotonic_ms(), self._commits(_key(version)))
         logger.info("%s: started (%s)", version.who, running.definition.architecture)
 
     def _at_start(self, version: Version) -> Version:
@@ -331,7 +288,8 @@ class Runner:
             _stop(running)
         at_work = self._at_work.get(key)
         ran_ms = 0 if at_work is None else self._clock.monotonic_ms() - at_work.since_ms
-        wait_ms = self._retries.failed(key, verdict, ran_ms)
+        has_moved = at_work is not None and self._commits(key) > at_work.commits
+        wait_ms = self._retries.failed(key, verdict, ran_ms, has_moved=has_moved)
         due_ms = None if wait_ms is None else self._clock.wall_ms() + wait_ms
         self._let_go(key)  # first: if the database is away too, the next round finds nothing at work, and starts it
         self._catalog.set_state(version.view, version.version, Event.FAILED, error=text, due_ms=due_ms)
@@ -356,6 +314,10 @@ class Runner:
             logger.warning("%s: %s", version.who, text)
 
     # ---------------------------------------------------------------------------------------------------- helpers
+
+    def _commits(self, key: Key) -> int:
+        counts = self._around.metrics.of(*key)
+        return counts.micro_batches + counts.batches
 
     def _fresh(self, version: Version) -> Version:
         return self._catalog.version(version.view, version.version)
@@ -398,6 +360,3 @@ def _stop(running: RunningVersion) -> None:
         running.stop()
     except Exception as error:  # noqa: BLE001  it is over either way: all that counts is in transactions
         logger.warning("%s: did not stop cleanly: %s", running.who, summary_of(error))
-
-
-__all__ = ["DECISIONS", "TICK_S", "Decision", "Runner", "decide", "may_switch", "running_version"]
