@@ -11,6 +11,7 @@ from headrace.coordination.interface import (
     NodeExistsError,
     NoNodeError,
     SessionExpiredError,
+    SessionState,
     SetData,
     WatchEvent,
 )
@@ -148,3 +149,41 @@ async def test_a_tree_in_a_folder_outlives_its_host_but_sessions_do_not(tmp_path
     assert await client.children("/") == ["kept"]
     assert len(host.tree.sessions) == 1
     host.close()
+
+
+async def test_a_session_that_is_lost_for_a_while(host, client):
+    states: list[tuple[SessionState, int]] = []
+    client.add_session_listener(lambda state: states.append((state, client.session_id)))
+    before = client.session_id
+    await client.create("/mine", ephemeral=True)
+    client.lose_session()
+    assert states == [(SessionState.LOST, before)]
+    assert host.tree.exists("/mine") is None
+    with pytest.raises(SessionExpiredError):
+        await client.get("/")
+    client.begin_session()
+    assert states[1:] == [(SessionState.CONNECTED, client.session_id)]
+    assert client.session_id != before
+    assert await client.children("/") == []
+
+
+async def test_a_session_that_was_silent_for_too_long_is_lost_when_its_client_hears_of_it(host, client, clock):
+    states: list[SessionState] = []
+    client.add_session_listener(states.append)
+    clock.advance(18_000)
+    assert host.expire_sessions() == [client.session_id]
+    assert states == []
+    client.expire()
+    assert states == [SessionState.LOST, SessionState.CONNECTED]
+
+
+async def test_a_listener_that_fails_stops_no_other(client, caplog):
+    def fail(state: SessionState) -> None:
+        raise RuntimeError("listener")
+
+    states: list[SessionState] = []
+    client.add_session_listener(fail)
+    client.add_session_listener(states.append)
+    client.expire()
+    assert len(states) == 2
+    assert "listener" in caplog.text

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import struct
 import sys
 import threading
 
@@ -208,6 +209,26 @@ async def test_many_sessions_one_after_the_other(remote):
         ids.add(client.session_id)
         await client.create("/mine", ephemeral=True)
     assert len(ids) == 4
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        struct.pack(">iiqi", 16, 999_999, 1, 0),  # an answer to nothing
+        struct.pack(">iiqi", 16, -1, -1, 0),  # an event of nothing
+        struct.pack(">i", 3) + b"abc",
+    ],
+)
+async def test_a_server_that_talks_nonsense_is_left(remote, nonsense, caplog):
+    client = await remote.client()
+    states = listen(client)
+    before = client.session_id
+    remote.wire(client).say(nonsense)
+    await until(lambda: SessionState.CONNECTED in states)
+    assert states[-2:] == [SessionState.LOST, SessionState.CONNECTED]
+    assert client.session_id != before
+    assert await client.children("/") == []
+    assert "cannot go on" in caplog.text
 
 
 async def test_closing_without_a_connection(remote):

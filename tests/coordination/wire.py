@@ -24,6 +24,11 @@ class Wire:
     def let_answers_go(self) -> None:
         self._answers_flow.set()
 
+    def say(self, data: bytes) -> None:
+        """To the clients, as if the server had."""
+        for writer in self._writers:
+            writer.write(data)
+
     def cut(self, *, for_good: bool = False) -> None:
         """Ends all connections; ``for_good``: and new ones at once, until ``mend``."""
         self.is_dead = for_good

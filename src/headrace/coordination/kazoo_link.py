@@ -231,6 +231,14 @@ class _BufferedSocket:
         return taken
 
 
+def _guarded(connection_loop: Callable[[], object]) -> None:
+    try:
+        connection_loop()
+    except Exception:
+        # Bytes that make no sense; kazoo has said that the session is lost. The link begins another.
+        logger.exception("the connection with ZooKeeper cannot go on")
+
+
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
     """Without kazoo's own worker threads: an event goes to the loop at once. And with less work for each request:
     kazoo makes an epoll and closes it whenever it waits."""
@@ -245,6 +253,9 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
 
     def stop(self) -> None:
         self._running = False
+
+    def spawn(self, func: Callable[[], object], *_: object, **__: object) -> object:
+        return super().spawn(_guarded, func)
 
     def dispatch_callback(self, callback: object) -> None:
         (event,) = callback.args  # type: ignore[attr-defined]
@@ -285,6 +296,7 @@ class KazooLink:
         self._loop = loop
         self._on_state = on_state
         self._on_event = on_event
+        self._is_wanted = False
         timeout_s = session_timeout_ms / 1000
         handler = _Handler(self._pass_event, timeout_s / (2 * (hosts.count(",") + 1)))
         retry = KazooRetry(
@@ -295,6 +307,7 @@ class KazooLink:
 
     def start(self) -> None:
         """Goes on trying until it is stopped; does not wait."""
+        self._is_wanted = True
         self._client.start_async()
 
     def send(self, request: Request[T], answered: Callable[[T | CoordinationError], None]) -> None:
@@ -303,6 +316,7 @@ class KazooLink:
 
     def stop(self) -> None:
         """Ends the session and the thread. Waits for that: to be called on a thread of its own."""
+        self._is_wanted = False
         self._client.stop()
         self._client.close()
 
@@ -311,6 +325,13 @@ class KazooLink:
     def _pass_state(self, state: str) -> None:
         session_id = cast(int, self._client._session_id or 0)
         self._loop.call_soon_threadsafe(self._on_state, _STATES[state], session_id)
+        if self._client._connection.connection_stopped.is_set():
+            self._loop.call_soon_threadsafe(self._start_again)
+
+    def _start_again(self) -> None:
+        """kazoo's thread has ended; unless we wanted that, there is another."""
+        if self._is_wanted:
+            self._client.start_async()
 
     def _pass_event(self, event: object) -> None:
         kind, path = cast(str, event.type), cast(str | None, event.path)  # type: ignore[attr-defined]
