@@ -36,10 +36,10 @@ WARM_ROUNDS = 2
 NOTE = (
     "Spark 4.0.0 with its connector against ours on Spark 4.3.0, each `local[*]` with a heap of 2 GiB and two shuffle "
     f"partitions; a topic of four partitions, values of 100 B, {KEYS:,} distinct keys, no compression; all other "
-    "settings are the defaults of each side. Read: `count(*), sum(length(value)), count(DISTINCT key)`, by availableNow in "
-    "`foreachBatch`. Write: rows made up by `spark.range`. Replay: `key, count(*)` into SQLite; the peer upserts by "
-    "SQLAlchemy in `foreachBatch`. Seen: JSON, one partition, `count` and `max` by 100 keys; when a reader that asks "
-    "SQLite every two milliseconds sees an event, the peer with its shortest trigger."
+    "settings are the defaults of each side. Read: `count(*), sum(length(value)), count(DISTINCT key)`, by "
+    "availableNow in `foreachBatch`. Write: rows made up by `spark.range`. Replay: `key, count(*)` into SQLite; the "
+    "peer upserts by SQLAlchemy in `foreachBatch`. Seen: JSON, one partition, `count` and `max` by 100 keys; when a "
+    "reader that asks SQLite every two milliseconds sees an event, the peer with its shortest trigger."
 )
 
 

@@ -137,9 +137,7 @@ def _replay_ours(worker: Worker, address: str, topic: str, folder: Path) -> Answ
     )
     with timed() as took:
         view = KappaView(around, _version(around))
-        view.start()
-        _until(view, lambda: view.behind().records == 0)
-    view.stop()
+        view.run_once()
     with around.database.read() as connection:
         select = f"SELECT count(*), sum(hits) FROM ({view.select_sql(connection)})"
         keys, records = connection.exec_driver_sql(select).one()
