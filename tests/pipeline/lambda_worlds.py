@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
@@ -81,12 +81,15 @@ class World:
         query: str = QUERY,
         clock: Clock | None = None,
         batch_every_ms: int = 0,
+        log_options: Mapping[str, str] | None = None,
     ) -> Iterator[World]:
         number, clock = next(_numbers), clock or SystemClock()
         topic, name = f"lambda-{number}", f"pages_{number}"
         with Admin(bootstrap_servers=bootstrap) as admin:
             admin.create_topic(topic, num_partitions=PARTITIONS)
-        project = replace(Project(folder, bootstrap, "sqlite://", str(folder / "archive"), "local[2]"), log_options={})
+        project = Project(
+            folder, bootstrap, "sqlite://", str(folder / "archive"), "local[2]", log_options=log_options or {}
+        )
         definition = ViewDefinition(
             name, (topic,), "", "lambda", Source("pages.sql", query), Decode("json", SCHEMA),
             dead_letters=f"{topic}.dead", lambda_=LambdaSettings(batch_every_ms, 1),

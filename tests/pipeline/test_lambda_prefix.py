@@ -45,6 +45,11 @@ class Reader:
         self.is_told.set()
         self._thread.join(60)
 
+    def sees_more(self, view: LambdaView) -> None:
+        """Waits for a few more micro-batches."""
+        wanted = len(self.micro_batches) + 3
+        until(lambda: bool(self.wrong or view.failure()) or len(self.micro_batches) >= wanted, "micro-batches")
+
     def _read(self) -> None:
         try:
             while not self.is_told.is_set():
@@ -86,10 +91,9 @@ def test_every_answer_is_the_query_over_its_own_prefix_of_the_log(spark, kafka, 
             sender.start()
             with Reader(world) as reader:
                 for number in range(BATCHES):
-                    seen = len(reader.micro_batches)
+                    reader.sees_more(view)
                     batch(world, view, full=number % 2 == 1)
-                    is_over = lambda seen=seen: len(reader.micro_batches) > seen + 2  # noqa: E731
-                    until(lambda is_over=is_over: bool(reader.wrong or view.failure()) or is_over(), "micro-batches")
+                reader.sees_more(view)
         finally:
             sender.is_told.set()
             if sender.is_alive():

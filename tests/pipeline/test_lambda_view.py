@@ -167,7 +167,16 @@ def test_once(world):
     assert batches(world) == [2]
 
 
-def test_a_topic_that_is_gone_or_made_anew_ends_a_version_and_readers_go_on(world):
+@pytest.fixture
+def impatient_world(spark, kafka, database, tmp_path):
+    """Does not ask for a minute whether a topic is really gone."""
+    options = {"default.api.timeout.ms": "5000"}
+    with World.make(spark, kafka.bootstrap_servers, database, tmp_path, log_options=options) as made:
+        yield made
+
+
+def test_a_topic_that_is_gone_or_made_anew_ends_a_version_and_readers_go_on(impatient_world):
+    world = impatient_world
     world.send(*FIRST)
     with running(world) as view, Admin(bootstrap_servers=world.around.project.bootstrap) as admin:
         caught_up(world, view)
