@@ -221,12 +221,26 @@ def test_a_topic_that_was_made_anew_is_told_by_its_id(archive, admin, producer, 
     admin.delete_topic(topic)
     with pytest.raises(UnknownTopic):
         archive.check(topic)
-    admin.create_topic(topic, num_partitions=2)
+    admin.create_topic(topic, num_partitions=1)
+    with pytest.raises(DataLost, match="was deleted and made anew: its id is"):
+        archive.check(topic)
+    admin.create_partitions({topic: 2})
     produce(producer, topic, 20)
     for act in (lambda: archive.check(topic), lambda: archive.append(topic, {0: 10, 1: 10})):
         with pytest.raises(DataLost, match="was deleted and made anew: its id is"):
             act()
     assert places(archive.read(topic, None, {0: 2, 1: 2})) == expected((0, 0, 2), (1, 0, 2))
+
+
+def test_a_log_that_became_shorter_is_told_of(archive, producer, topic, monkeypatch):
+    produce(producer, topic, 4)
+    archive.append(topic, {0: 2, 1: 2})
+    monkeypatch.setattr("headrace.pipeline.archive._IS_LOST_AFTER_S", 0.1)
+    monkeypatch.setattr("headrace.pipeline.archive._ASK_AGAIN_S", 0.05)
+    with pytest.raises(DataLost, match=f"{topic}-1 ends before 3, up to which it has been read"):
+        archive.append(topic, {0: 2, 1: 3})
+    with pytest.raises(DataLost, match=f"{topic}-7 is gone, and has been read"):
+        archive.append(topic, {7: 1})
 
 
 def test_an_empty_topic_is_known_from_its_first_append_on(archive, admin, producer, topic):

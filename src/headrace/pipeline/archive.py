@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from logging import getLogger
@@ -60,6 +61,9 @@ _OURS = "_headrace"
 _RECORDS_A_TASK = 1_000_000
 #: As many days as one task writes at a time without sorting its records by day first.
 _DAYS_AT_A_TIME = 16
+#: How long a log may be shorter than it was.
+_IS_LOST_AFTER_S = 15.0
+_ASK_AGAIN_S = 0.5
 
 
 class Archive:
@@ -110,23 +114,35 @@ class Archive:
         history = self.history(topic)
         log = self._log(topic)
         try:
-            self._check(history, log, log.partitions())
+            self._check(history, log, {})
         finally:
             log.close()
 
-    def _check(self, history: History, log: LogOffsets, places: list[TopicPartition]) -> None:
-        topic, known = history.topic, history.topic_id
-        topic_id = log.topic_ids.get(topic)
-        advice = f"{self} keeps the old one; move its folders of {topic} away to begin anew"
+    def _check(self, history: History, log: LogOffsets, ends: Mapping[int, int]) -> list[TopicPartition]:
+        """
+        :param ends: what else has been read of the log, and so must be there.
+        :return: the topic's partitions.
+        """
+        topic, places = history.topic, log.partitions()
+        known, topic_id = history.topic_id, log.topic_ids.get(topic)
         if known is not None and topic_id is not None and known != str(topic_id):
-            raise DataLost(
-                f"the topic {topic!r} was deleted and made anew: its id is {topic_id}, not {known}; {advice}"
-            )
-        lasts = log.latest(places)
-        for place in places:
-            end = history.ends.get(place.partition, 0)
-            if lasts[place] < end:
-                raise DataLost(f"{place} ends at {lasts[place]}, but was archived up to {end} already; {advice}")
+            ids = f"its id is {topic_id}, not {known}"
+            raise DataLost(f"the topic {topic!r} was deleted and made anew: {ids}; {self._advice(topic)}")
+        read = {at: max(history.ends.get(at, 0), ends.get(at, 0)) for at in sorted({*history.ends, *ends})}
+        wanted = {TopicPartition(topic, at): end for at, end in read.items()}
+        if gone := [place for place in wanted if place not in places]:
+            raise DataLost(f"{gone[0]} is gone, and has been read; {self._advice(topic)}")
+        since_s = time.monotonic()
+        while short := [place for place, last in log.latest(wanted).items() if last < wanted[place]]:
+            # A new leader may not know for a moment how far its log counts.
+            if time.monotonic() - since_s > _IS_LOST_AFTER_S:
+                what = f"{short[0]} ends before {wanted[short[0]]}, up to which it has been read"
+                raise DataLost(f"{what}; {self._advice(topic)}")
+            time.sleep(_ASK_AGAIN_S)
+        return places
+
+    def _advice(self, topic: str) -> str:
+        return f"{self} keeps what was there; to begin anew, drop the views of {topic} and move its folders away"
 
     def _log(self, topic: str) -> LogOffsets:
         return LogOffsets(SourceOptions.parse({**self._log_options, "subscribe": topic}, is_stream=False))
@@ -161,16 +177,13 @@ class Archive:
             return [], history.topic_id
         log = self._log(topic)
         try:
-            places = log.partitions()
-            self._check(history, log, places)
-            firsts, lasts, topic_id = log.earliest(places), log.latest(places), log.topic_ids.get(topic)
+            places = self._check(history, log, ends)
+            firsts, topic_id = log.earliest(places), log.topic_ids.get(topic)
         finally:
             log.close()
         missing = []
         for at, end in sorted(ends.items()):
             place = TopicPartition(topic, at)
-            if place not in firsts:
-                raise DataLost(f"{place} is gone; it was to be archived up to {end}")
             # What is new begins at 0: in a topic that was archived before, all of it had to come here.
             start = history.ends.get(at, 0 if history.manifests else firsts[place])
             end = max(start, end)
@@ -181,8 +194,6 @@ class Archive:
                     f"offsets {start} to {firsts[place] - 1} of {place} were not archived before the log forgot them: "
                     f"it begins at {firsts[place]} now; retention must be longer than the time between batches"
                 )
-            if lasts[place] < end:
-                raise DataLost(f"{place} ends at {lasts[place]}, not at {end}")
             missing.append(OffsetRange(*place, start, end))
         return missing, None if topic_id is None else str(topic_id)
 
