@@ -6,6 +6,10 @@
         ...  # clients at zookeeper.address
         zookeeper.kill()                            # SIGKILL
         zookeeper.start()                           # again, on the same data and port
+
+    with ZookeeperEnsemble(folder, 3) as ensemble:
+        ...  # clients at ensemble.address
+        ensemble.servers[0].kill()
 """
 
 from __future__ import annotations
@@ -15,11 +19,13 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
 
-_MAIN_CLASS = "org.apache.zookeeper.server.ZooKeeperServerMain"
+_ALONE = "org.apache.zookeeper.server.ZooKeeperServerMain"
+_IN_ENSEMBLE = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 _START_TIMEOUT_S, _STOP_TIMEOUT_S, _POLL_S = 60.0, 20.0, 0.05
 
 
@@ -28,20 +34,30 @@ class ZookeeperMissing(Exception):
 
 
 class ZookeeperProcess:
-    def __init__(self, folder: Path, *, tick_time_ms: int = 1_000) -> None:
-        """Starts it, and returns when it serves. Sessions time out after 2 to 20 ticks."""
+    def __init__(
+        self, folder: Path, *, tick_time_ms: int = 1_000, number: int | None = None, peers: Sequence[str] = ()
+    ) -> None:
+        """Starts it, and returns when it serves. Sessions time out after 2 to 20 ticks.
+
+        :param number: its own among ``peers`` (from 1), if it is one server of an ensemble. Such a one serves only
+            together with others, and is not waited for here.
+        """
         self._java = shutil.which("java")
         if self._java is None:
             raise ZookeeperMissing("there is no java on the path")
         self._jars = _jars()
         self._folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
-        port = _free_port()
+        self._is_alone = number is None
+        (folder / "data").mkdir(parents=True, exist_ok=True)
+        if number is not None:
+            (folder / "data" / "myid").write_text(f"{number}\n")
+        port = free_port()
         self.address = f"127.0.0.1:{port}"
         self._config = folder / "zoo.cfg"
         self._config.write_text(
             f"tickTime={tick_time_ms}\ndataDir={folder / 'data'}\nclientPort={port}\nclientPortAddress=127.0.0.1\n"
-            "admin.enableServer=false\nmaxClientCnxns=0\nforceSync=no\n"
+            "admin.enableServer=false\nmaxClientCnxns=0\nforceSync=no\ninitLimit=20\nsyncLimit=10\n"
+            + "".join(f"server.{index}={peer}\n" for index, peer in enumerate(peers, 1))
         )
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
@@ -49,16 +65,22 @@ class ZookeeperProcess:
     def start(self) -> None:
         assert self._java is not None
         options = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{self._jars}/*"]
+        main_class = _ALONE if self._is_alone else _IN_ENSEMBLE
         with open(self._folder / "log", "ab") as log:
             self._process = subprocess.Popen(
-                [self._java, *options, _MAIN_CLASS, str(self._config)],
+                [self._java, *options, main_class, str(self._config)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
             )
+        if self._is_alone:
+            self.wait()
+
+    def wait(self) -> None:
+        """Until it serves."""
         deadline = time.monotonic() + _START_TIMEOUT_S
         while not self._serves():
-            if self._process.poll() is not None or time.monotonic() > deadline:
+            if self._process is None or self._process.poll() is not None or time.monotonic() > deadline:
                 self.close()
                 raise ZookeeperMissing(f"ZooKeeper does not start:\n{self.log[-2_000:]}")
             time.sleep(_POLL_S)
@@ -106,6 +128,37 @@ class ZookeeperProcess:
         self.close()
 
 
+class ZookeeperEnsemble:
+    def __init__(self, folder: Path, count: int = 3, *, tick_time_ms: int = 1_000) -> None:
+        """Starts it, and returns when all of its servers serve."""
+        peers = [f"127.0.0.1:{free_port()}:{free_port()}" for _ in range(count)]
+        self.servers: list[ZookeeperProcess] = []
+        try:
+            for number in range(1, count + 1):
+                self.servers.append(
+                    ZookeeperProcess(folder / str(number), tick_time_ms=tick_time_ms, number=number, peers=peers)
+                )
+            for server in self.servers:
+                server.wait()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def address(self) -> str:
+        return ",".join(server.address for server in self.servers)
+
+    def close(self) -> None:
+        for server in self.servers:
+            server.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
 def _jars() -> Path:
     spec = find_spec("pyspark")
     if spec is None or not spec.submodule_search_locations:
@@ -116,7 +169,7 @@ def _jars() -> Path:
     return folder
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])
