@@ -80,6 +80,7 @@ class Refusal(Enum):
     PREFERRED_NOT_IN_SYNC = "the preferred replica is not online or not in sync"
     TARGET_NOT_IN_SYNC = "no replica of the reassignment's target is in sync and online"
     NO_OTHER_IN_SYNC = "no replica in sync is on a broker that stays"
+    NOT_IN_SYNC = "the replica was not in sync"
     STATE_GONE = "its state is no longer in the tree"
 
     def error(self, partition: object) -> KafkaError:

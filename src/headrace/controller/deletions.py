@@ -1,0 +1,153 @@
+"""Deleting topics, replica by replica.
+
+A topic that someone wants deleted (``/admin/delete_topics/T``) waits while one of its partitions is being reassigned.
+Then it begins: its partitions are no more, all brokers are told so, and every replica that is online is told to delete
+its log. Dead replicas are waited for, as they would come back with old data; when a broker returns, its replicas are
+told then. When the last one has answered the topic's znodes go, and only then may there be a new topic of that name. A
+controller that takes over begins again; a replica that is deleted already says so.
+
+What is next follows from the context alone (:func:`next_deletions`), whatever it was that has changed: a broker came
+back, an answer, the end of a reassignment. A replica that answered with an error (a broken disk) is not asked again
+until its broker has been restarted.
+"""
+
+from collections.abc import Iterable
+from enum import Enum
+from typing import NamedTuple
+
+from headrace.controller.context import Context, Replica
+from headrace.controller.decisions import DeleteTopic, Steps, send
+from headrace.controller.partition_states import PartitionLife
+from headrace.controller.replica_states import ReplicaLife
+from headrace.controller.requests import RequestBatch
+from headrace.coordination.znodes import TopicPartition
+
+
+class Standing(Enum):
+    #: A partition is being reassigned.
+    BLOCKED = "blocked"
+    #: There is something to do.
+    READY = "ready"
+    #: Replicas have been told, and have not all answered.
+    UNDER_WAY = "under way"
+    #: Replicas are left that cannot be told.
+    WAITING = "waiting"
+    FINISHED = "finished"
+
+
+class NextDeletions(NamedTuple):
+    finished: tuple[str, ...]
+    #: Topics of which this is the first attempt.
+    begun: tuple[str, ...]
+    #: Replicas to tell, and those that cannot be told.
+    told: tuple[Replica, ...]
+    dead: tuple[Replica, ...]
+
+
+#: Of these replicas nothing more can be done for now.
+_TRIED = frozenset({ReplicaLife.DELETION_STARTED, ReplicaLife.DELETION_SUCCESSFUL, ReplicaLife.DELETION_INELIGIBLE})
+
+
+def standing(context: Context, topic: str) -> Standing:
+    states = {context.replica_state(replica) for replica in context.replicas_of_topic(topic)}
+    if not context.has_begun_deletion(topic):
+        moving = any(context.assignment(partition).is_moving for partition in context.partitions_of_topic(topic))
+        return Standing.BLOCKED if moving else Standing.READY
+    if states <= {ReplicaLife.DELETION_SUCCESSFUL}:
+        return Standing.FINISHED
+    if states - _TRIED:
+        return Standing.READY
+    return Standing.UNDER_WAY if ReplicaLife.DELETION_STARTED in states else Standing.WAITING
+
+
+def next_deletions(context: Context) -> NextDeletions:
+    standings = {topic: standing(context, topic) for topic in context.topics_to_delete}
+    ready = [topic for topic, stands in standings.items() if stands is Standing.READY]
+    told: list[Replica] = []
+    dead: list[Replica] = []
+    for topic in ready:
+        for replica in context.replicas_of_topic(topic):
+            if context.replica_state(replica) not in _TRIED:
+                is_online = context.is_online(replica.broker, replica.topic_partition, with_stopping=True)
+                (told if is_online else dead).append(replica)
+    return NextDeletions(
+        tuple(topic for topic, stands in standings.items() if stands is Standing.FINISHED),
+        tuple(topic for topic in ready if not context.has_begun_deletion(topic)),
+        tuple(told),
+        tuple(dead),
+    )
+
+
+def continue_deletions(context: Context) -> Steps[None]:
+    """Everything about deletions that can be done now."""
+    while (step := next_deletions(context)) != NextDeletions((), (), (), ()):
+        for topic in step.finished:
+            yield DeleteTopic(topic)
+            context.remove_topic(topic)
+        batch = RequestBatch(context)
+        for topic in step.begun:
+            _begin(context, topic)
+            batch.publish(context.partitions_of_topic(topic))
+        # Brokers forget the topic before its logs go.
+        yield from send(batch)
+        for replica in step.dead:
+            _stop(context, replica)
+            context.move_replica(replica, ReplicaLife.DELETION_INELIGIBLE)
+        for replica in step.told:
+            _stop(context, replica)
+            context.move_replica(replica, ReplicaLife.DELETION_STARTED)
+            batch.stop(replica.broker, replica.topic_partition, delete=True)
+        yield from send(batch)
+
+
+def delete_topics(context: Context, topics: Iterable[str]) -> Steps[list[str]]:
+    """Those that do not exist are returned: whoever wished their deletion is to be rid of the wish."""
+    unknown = []
+    for topic in topics:
+        if context.has_topic(topic):
+            context.queue_deletion(topic)
+        else:
+            unknown.append(topic)
+    yield from continue_deletions(context)
+    return unknown
+
+
+def stop_answered(
+    context: Context, broker: int, deleted: Iterable[TopicPartition], failed: Iterable[TopicPartition]
+) -> Steps[None]:
+    """A broker's answer to a StopReplica that deletes. Of replicas that were not asked it means nothing."""
+    for partitions, state in (
+        (deleted, ReplicaLife.DELETION_SUCCESSFUL),
+        (failed, ReplicaLife.DELETION_INELIGIBLE),
+    ):
+        for partition in partitions:
+            replica = Replica(*partition, broker)
+            if context.replica_state(replica) is ReplicaLife.DELETION_STARTED:
+                context.move_replica(replica, state)
+    yield from continue_deletions(context)
+
+
+def replicas_died(context: Context, replicas: Iterable[Replica]) -> None:
+    """Of topics whose deletion has begun: no answer will come."""
+    for replica in replicas:
+        if context.replica_state(replica) is ReplicaLife.DELETION_STARTED:
+            context.move_replica(replica, ReplicaLife.DELETION_INELIGIBLE)
+
+
+def replicas_returned(context: Context, replicas: Iterable[Replica]) -> None:
+    """Of topics whose deletion has begun: they can be told now. That they should follow a leader they never hear."""
+    for replica in replicas:
+        if context.replica_state(replica) is ReplicaLife.DELETION_INELIGIBLE:
+            context.move_replica(replica, ReplicaLife.OFFLINE)
+
+
+def _begin(context: Context, topic: str) -> None:
+    for partition in context.partitions_of_topic(topic):
+        context.move_partition(partition, PartitionLife.OFFLINE)
+        context.move_partition(partition, PartitionLife.NON_EXISTENT)
+    context.begin_deletion(topic)
+
+
+def _stop(context: Context, replica: Replica) -> None:
+    """For the state alone: the request that deletes stops it as well, and its ISR matters no more."""
+    context.move_replica(replica, ReplicaLife.OFFLINE)
