@@ -34,11 +34,14 @@ class World:
         self.database = Database(database_url)
         self.catalog = Catalog(self.database)
         self.folder = folder
+        self._running: list[KappaView] = []
         self.project = Project(folder, bootstrap, database_url, str(folder / "archive"), "local[2]")
         with Admin(bootstrap_servers=bootstrap) as admin:
             admin.create_topic(self.topic, num_partitions=2)
 
     def close(self) -> None:
+        for each in self._running:
+            each.stop()
         self.database.close()
 
     def definition(self, query: str = BY_PAGE, **changes) -> ViewDefinition:
@@ -67,7 +70,8 @@ class World:
             if found.state not in (State.FAILED, State.STOPPED):
                 self.catalog.set_state("pages", version, Event.STOPPED)
             self.catalog.set_state("pages", version, Event.RESTARTED)
-        return KappaView(self.around(**others), self.catalog.version("pages", version))
+        self._running.append(KappaView(self.around(**others), self.catalog.version("pages", version)))
+        return self._running[-1]
 
     def run_once(self, version: int = 1, **others) -> None:
         self.running(version, **others).run_once()
