@@ -5,8 +5,6 @@ one thread; all that it learns (answers, events, what becomes of the session) is
 ``call_soon_threadsafe`` in the order in which it came over the wire. That is why neither kazoo's own result objects nor
 its worker threads are used: they are two queues, and an answer could overtake the event that came before it.
 ``KazooClient._call``, which is not public, takes any object with ``set`` and ``set_exception`` as what to answer to.
-
-This is the one module that imports kazoo and the tree's clients' names for the same things.
 """
 
 from __future__ import annotations
@@ -72,6 +70,12 @@ _STATES = {
     KazooState.CONNECTED: SessionState.CONNECTED,
     KazooState.SUSPENDED: SessionState.SUSPENDED,
     KazooState.LOST: SessionState.LOST,
+}
+_EVENTS = {
+    "CREATED": EventType.CREATED,
+    "DELETED": EventType.DELETED,
+    "CHANGED": EventType.CHANGED,
+    "CHILD": EventType.CHILD,
 }
 #: In an answer to a failed multi: this one was not what failed.
 _BYSTANDERS = (theirs.RolledBackError, theirs.RuntimeInconsistency)
@@ -338,11 +342,3 @@ class KazooLink:
         # Those that kazoo makes up when a connection breaks have no path.
         if path is not None:
             self._loop.call_soon_threadsafe(self._on_event, WatchEvent(_EVENTS[kind], path))
-
-
-_EVENTS = {
-    "CREATED": EventType.CREATED,
-    "DELETED": EventType.DELETED,
-    "CHANGED": EventType.CHANGED,
-    "CHILD": EventType.CHILD,
-}
