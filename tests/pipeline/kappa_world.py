@@ -10,6 +10,7 @@ from pathlib import Path
 
 from headrace import Admin, Consumer, Producer, TopicPartition
 from headrace.pipeline.definition import Decode, Source, ViewDefinition
+from headrace.pipeline.failures import Verdict, verdict_on
 from headrace.pipeline.pipeline_metrics import PipelineMetrics
 from headrace.pipeline.project import Project
 from headrace.pipeline.running import Surroundings
@@ -22,6 +23,7 @@ from headrace.runtime.clock import SystemClock
 
 SCHEMA = "page STRING, ms BIGINT, at TIMESTAMP"
 BY_PAGE = "SELECT page, count(*) AS n, sum(ms) AS ms FROM events GROUP BY page"
+_ATTEMPTS = 4
 _topics = count()
 
 
@@ -73,8 +75,28 @@ class World:
         self._running.append(KappaView(self.around(**others), self.catalog.version("pages", version)))
         return self._running[-1]
 
-    def run_once(self, version: int = 1, **others) -> None:
-        self.running(version, **others).run_once()
+    def start(self, version: int = 1) -> KappaView:
+        """One that has caught up or failed. What may pass is tried again, as the runner does it: on a busy machine
+        Spark's processes come too late at times."""
+        for _ in range(_ATTEMPTS):
+            running = self.running(version)
+            running.start()
+            until(lambda: running.behind().records == 0 or running.failure(), f"v{version} reads all")  # noqa: B023
+            failure = running.failure()
+            if failure is None or verdict_on(failure) is not Verdict.TRANSIENT:
+                break
+        return running
+
+    def run_once(self, version: int = 1, **others) -> KappaView:
+        for attempt in range(1, 1 + _ATTEMPTS):
+            running = self.running(version, **others)
+            try:
+                running.run_once()
+                break
+            except Exception as error:
+                if verdict_on(error) is not Verdict.TRANSIENT or attempt == _ATTEMPTS:
+                    raise
+        return running
 
     def serve(self, version: int) -> None:
         """As the runner and the commands do it."""

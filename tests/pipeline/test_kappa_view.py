@@ -48,8 +48,7 @@ def test_a_version_is_the_query_over_the_log(world):
     world.apply(definition)
     world.clicks(50)
     world.produce(b"{nonsense", b"", key=b"k")
-    running = world.running()
-    running.run_once()
+    running = world.run_once()
     assert world.catalog.version("pages", 1).state is State.REPLAYING
     world.check(definition)
     assert (running.behind().records, running.behind().total) == (0, 52)
@@ -63,8 +62,7 @@ def test_a_version_is_the_query_over_the_log(world):
     }
 
     world.clicks(20, pages=9)  # old keys and new ones
-    running = world.running()
-    running.run_once()
+    running = world.run_once()
     world.check(definition)
     progress = world.progress()
     assert (progress.events, progress.dead_letters, progress.batch_id) == (72, 2, 1)
