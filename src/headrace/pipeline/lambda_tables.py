@@ -124,7 +124,9 @@ class LambdaTables:
                 if not self.is_sqlite:  # as ``columns.stored`` has it
                     texts = pc.replace_substring(texts, "\x00", "\ufffd")
                 partials = partials.set_column(at, name, texts)
-        return self.algebra.merge([partials])
+        keys = self.keys(partials)
+        is_fit = self.algebra.key_columns and pc.count_distinct(keys).as_py() == len(keys)
+        return partials if is_fit else self.algebra.merge([partials])
 
     def keys(self, partials: pa.Table) -> pa.StringArray:
         return canonical_keys(partials, self.algebra.key_columns)

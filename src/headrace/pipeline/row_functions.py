@@ -34,8 +34,11 @@ class RowFunction:
     """
 
     def __init__(self, frame: DataFrame, schema: pa.Schema) -> None:
-        catalyst = Catalyst(frame.sparkSession)
-        jvm: Java = frame.sparkSession._jvm
+        self._spark = frame.sparkSession
+        self._thread = threading.local()
+        self._enter_session()
+        catalyst = Catalyst(self._spark)
+        jvm: Java = self._spark._jvm
         *projections, leaf = chain(frame._jdf.queryExecution().optimizedPlan())
         assert projections
         assert all(kind(each) == "Project" for each in projections), "there is more to it than projections"
@@ -74,8 +77,17 @@ class RowFunction:
         :raises PySparkException: whatever the query makes of them, as a job would.
         """
         with self._turn:
+            self._enter_session()
             batches = [batch for each in _portions(rows.select(self.columns)) for batch in self._computed(each)]
         return pa.Table.from_batches(batches, self._schema)
+
+    def _enter_session(self) -> None:
+        """Some functions ask for settings when they first run. Each thread here has one in the JVM, which finds the
+        session's only if it is told which session that is."""
+        if not getattr(self._thread, "is_inside", False):
+            sessions: Java = type(self._spark)._get_j_spark_session_class(self._spark._jvm)
+            sessions.setActiveSession(self._spark._jsparkSession)
+            self._thread.is_inside = True
 
     def _computed(self, rows: pa.Table) -> list[pa.RecordBatch]:
         source = self._arrow.fromIPCStream(_stream(rows))._1()

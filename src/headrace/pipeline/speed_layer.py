@@ -13,8 +13,6 @@ the same, but the query     read here, computed by a Spark job over them
 needs a job
 more                        read and computed by Spark's tasks; a million offsets at most, then the next step
 ==========================  =========================================================================================
-
-Where the time goes, a keyed count over JSON, 200 records, 100 keys, SQLite: see docs/scaling.md.
 """
 
 from __future__ import annotations
