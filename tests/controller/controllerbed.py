@@ -1,7 +1,6 @@
 """A cluster for the controller's pure core: a tree that is a dict, brokers that remember what they were told."""
 
 from collections import defaultdict
-from dataclasses import replace
 from uuid import UUID
 
 from headrace.controller import duties
@@ -42,13 +41,13 @@ class Tree:
         if is_new:
             if known is not None:
                 return None
-            self.states[partition] = replace(leadership, version=0)
+            self.states[partition] = leadership._replace(version=0)
             self.state_writes += 1
             return 0
         if known is None or known.version != leadership.version:
             return None
         assert leadership.leader_epoch >= known.leader_epoch
-        self.states[partition] = replace(leadership, version=known.version + 1)
+        self.states[partition] = leadership._replace(version=known.version + 1)
         self.state_writes += 1
         return known.version + 1
 
@@ -56,7 +55,7 @@ class Tree:
         """As a leader does: in its epoch, by a versioned write."""
         known = self.states[partition]
         assert known.leader in isr
-        self.write(partition, replace(known, isr=tuple(isr)))
+        self.write(partition, known._replace(isr=tuple(isr)))
 
 
 class Bed:
@@ -139,22 +138,24 @@ class Bed:
         partitions = {**known.partitions, **dict(enumerate(assignment))} if known else dict(enumerate(assignment))
         moves = (known.adding_replicas, known.removing_replicas) if known else ()
         self.tree.topics[topic] = TopicAssignment(UUID(int=len(topic)), partitions, *moves)
-        made = self.context.add_topic(topic, self.tree.topics[topic])
-        return self.run(duties.partitions_made(self.context, made))
+        return self.run(duties.topics_seen(self.context, {topic: self.tree.topics[topic]}))
 
     def kill(self, *brokers):
         for broker in brokers:
             self.up.discard(broker)
             self.deleting.pop(broker, None)
-            self.context.broker_went(broker)
-        self.run(duties.brokers_went(self.context, brokers))
+        self.see_brokers()
 
     def start(self, *brokers):
+        """If they live already, they are restarted too fast to be noticed."""
         for broker in brokers:
             self.up.add(broker)
+            self.deleting.pop(broker, None)
             self.epochs[broker] = self.epochs.get(broker, 0) + 1
-            self.context.broker_came(self._live(broker))
-        self.run(duties.brokers_came(self.context, brokers))
+        self.see_brokers()
+
+    def see_brokers(self):
+        self.run(duties.brokers_seen(self.context, [self._live(broker) for broker in sorted(self.up)]))
 
     def change_isr(self, partition, isr, *, is_told=True):
         self.tree.change_isr(partition, isr)

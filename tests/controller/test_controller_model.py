@@ -1,7 +1,6 @@
 """Anything may happen to a cluster in any order: what must always hold, and how everything ends when all are back."""
 
 from collections import defaultdict
-from dataclasses import replace
 
 from controllerbed import Bed
 from hypothesis import HealthCheck, settings
@@ -121,9 +120,13 @@ class Cluster(RuleBasedStateMachine):
             self.bed.kill(*gone)
 
     @rule(brokers=SOME_BROKERS)
+    def kill_and_start(self, brokers):
+        self.kill(brokers[:-1])
+        self.bed.start(brokers[-1])
+
+    @rule(brokers=SOME_BROKERS)
     def start(self, brokers):
-        if coming := [one for one in brokers if one not in self.bed.up]:
-            self.bed.start(*coming)
+        self.bed.start(*brokers)
 
     @precondition(lambda self: self.bed.tree.states)
     @rule(data=st.data(), is_told=st.booleans())
@@ -221,7 +224,7 @@ class Cluster(RuleBasedStateMachine):
         for partition, known in self.context.leaderships.items():
             there = self.bed.tree.states[partition]
             # Only leaders' changes of the ISR can be news.
-            assert known == replace(there, isr=known.isr, version=known.version)
+            assert known == there._replace(isr=known.isr, version=known.version)
             assert known.version <= there.version
             assert known.version < there.version or known == there
         assert set(self.context.topics_to_delete) == self.bed.tree.wishes
@@ -288,8 +291,6 @@ class Cluster(RuleBasedStateMachine):
         bed, tree = self.bed, self.bed.tree
         tree.before_write = lambda: None
         for broker in BROKERS:
-            if broker in bed.up:
-                bed.kill(broker)
             bed.start(broker)
         for _ in range(4):
             for partition in self.partitions():

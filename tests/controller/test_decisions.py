@@ -1,7 +1,5 @@
 """What a change of state means: writes to the tree, requests to the brokers, and writes that were refused."""
 
-from dataclasses import replace
-
 import pytest
 from controllerbed import Bed
 
@@ -107,7 +105,7 @@ def test_a_new_partition_that_has_a_state_already_is_taken_over():
 
 def test_a_later_controller_ends_it(bed):
     def other():
-        bed.tree.states[P] = replace(bed.tree.states[P], version=8, controller_epoch=2)
+        bed.tree.states[P] = bed.tree.states[P]._replace(version=8, controller_epoch=2)
 
     bed.tree.before_write = other
     before = bed.context.leadership(P)

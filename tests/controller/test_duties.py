@@ -112,10 +112,26 @@ def test_a_broker_comes_back(bed):
     assert bed.led(P) == (2, (2, 3))
 
 
-def test_addresses_change(bed):
-    bed.context.broker_came(bed.context.broker(1))
-    bed.run(duties.brokers_changed(bed.context))
+def test_a_broker_changes_its_rack(bed):
+    bed.see_brokers()
+    assert bed.take_sent() == [], "nothing is new"
+    bed.racks[1] = "a"
+    bed.see_brokers()
+    assert {request.live_brokers[0].rack for request in bed.sent} == {"a"}
     assert bed.take_sent() == [("metadata", broker, []) for broker in (1, 2, 3)]
+
+
+def test_a_broker_is_restarted_before_anyone_notices(bed):
+    bed.start(1)
+    assert bed.led(P) == (2, (2, 3)), "what it had not written to its disk may be lost"
+    assert bed.context.replica_state(Replica("t", 0, 1)) is ReplicaLife.ONLINE
+
+
+def test_one_goes_and_another_comes(bed):
+    bed.up.discard(1)
+    bed.start(4)
+    assert bed.context.broker_ids == [2, 3, 4]
+    assert bed.led(P) == (2, (2, 3))
 
 
 # Disks
@@ -157,6 +173,12 @@ def test_a_topic_grows(bed):
     bed.create("t", (1, 2, 3), (2, 3, 1), (3, 1))
     assert bed.led(("t", 2)) == (3, (3, 1))
     assert bed.tree.states[P].leader_epoch == 0
+
+
+def test_a_topic_vanishes(bed):
+    bed.run(duties.topics_seen(bed.context, {}, gone=["t"]))
+    assert not bed.context.has_topic("t")
+    bed.kill(1)
 
 
 # Controlled shutdown

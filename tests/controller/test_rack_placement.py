@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.controller.placement import RackMode, alternate_racks, place_replicas, propose_reassignment
+from headrace.controller.placement import (
+    RackMode,
+    alternate_racks,
+    place_replicas,
+    propose_reassignment,
+    start_for_more,
+)
 from headrace.protocol.errors import InvalidReplicaAssignment, InvalidReplicationFactor
 
 #: As Kafka 3.x placed nine partitions: each broker's rack (- is none), replicas, where to begin: the result.
@@ -86,6 +92,11 @@ def test_added_partitions_go_on_where_the_others_ended():
     together = place_replicas(11, 3, list(racks), **where)
     assert place_replicas(4, 3, list(racks), **where) == together[:4]
     assert place_replicas(7, 3, list(racks), first_partition=4, **where) == together[4:]
+
+
+@pytest.mark.parametrize(("first", "expected"), [(1, 0), (2, 1), (4, 2), (5, 2), (6, 0)])
+def test_where_added_partitions_begin(first, expected):
+    assert start_for_more(first, [5, 1, 2]) == expected
 
 
 def test_some_brokers_without_a_rack():

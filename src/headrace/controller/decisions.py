@@ -23,7 +23,6 @@ is said that something cannot be done. The context changes only after the tree.
 """
 
 from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import replace
 from enum import Enum
 from typing import NamedTuple, TypeAlias, TypeVar, cast
 
@@ -183,7 +182,7 @@ def _write_wanted(
             conflicts.append(partition)
         else:
             results.elected[partition] = wanted[partition]
-            context.set_leadership(partition, replace(wanted[partition].leadership, version=version))
+            context.set_leadership(partition, wanted[partition].leadership._replace(version=version))
     return conflicts
 
 

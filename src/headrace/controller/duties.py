@@ -1,13 +1,13 @@
 """What the controller does when something happens: brokers come, go, stop or lose a disk; partitions are made; leaders
 are asked for. Moves are in ``moves.py``, deletions in ``deletions.py``.
 
-Each is a generator of effects, as ``decisions.py`` explains. The context is to have been told first what has happened
-(a broker that is gone is no longer in it, a new topic is).
+Each is a generator of effects, as ``decisions.py`` explains. ``brokers_seen`` and ``topics_seen`` take what the tree
+has and find out what is new; for the others the context is to have been told first what has happened.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
-from headrace.controller.context import Context, Replica
+from headrace.controller.context import Context, LiveBroker, Replica
 from headrace.controller.decisions import (
     Election,
     Elections,
@@ -32,7 +32,7 @@ from headrace.controller.moves import go_on, isr_changed, reassign
 from headrace.controller.partition_states import PartitionLife
 from headrace.controller.replica_states import ReplicaLife
 from headrace.controller.requests import RequestBatch
-from headrace.coordination.znodes import TopicPartition
+from headrace.coordination.znodes import TopicAssignment, TopicPartition
 from headrace.protocol.errors import (
     BrokerNotAvailable,
     InvalidTopic,
@@ -47,6 +47,7 @@ __all__ = [
     "broker_stops",
     "brokers_came",
     "brokers_changed",
+    "brokers_seen",
     "brokers_went",
     "delete_topics",
     "disks_failed",
@@ -58,6 +59,7 @@ __all__ = [
     "rebalance_leaders",
     "replicas_lost",
     "stop_answered",
+    "topics_seen",
     "unclean_allowed",
 ]
 
@@ -80,6 +82,28 @@ def become_controller(context: Context) -> Steps[None]:
     yield from move_offline(context, dead, fresh=context.leaderships)
     yield from go_on(context, context.moving_partitions)
     yield from continue_deletions(context)
+
+
+def brokers_seen(context: Context, seen: Iterable[LiveBroker]) -> Steps[None]:
+    """``/brokers/ids`` or what is in it has changed, and this is how it is now.
+
+    A broker with another epoch than before has been restarted, faster than anyone noticed: it went and it came.
+    """
+    now = {broker.broker_id: broker for broker in seen}
+    known = {broker.broker_id: broker for broker in context.brokers}
+    went = [one for one, before in known.items() if one not in now or now[one].epoch != before.epoch]
+    came = [one for one in now if one not in known or one in went]
+    changed = [one for one in now if one in known and one not in went and now[one] != known[one]]
+    for broker_id in went:
+        context.broker_went(broker_id)
+    if went:
+        yield from brokers_went(context, went)
+    for broker_id in (*came, *changed):
+        context.broker_came(now[broker_id])
+    if came:
+        yield from brokers_came(context, came)
+    elif changed:
+        yield from brokers_changed(context)
 
 
 def brokers_came(context: Context, brokers: Collection[int]) -> Steps[None]:
@@ -167,8 +191,16 @@ def leaders_answered(
         )
 
 
+def topics_seen(context: Context, seen: Mapping[str, TopicAssignment], gone: Iterable[str] = ()) -> Steps[Elections]:
+    """Topics are new or have grown, as their znodes say; or are gone from the tree without our doing."""
+    for topic in gone:
+        context.remove_topic(topic)
+    made = [partition for topic, assigned in seen.items() for partition in context.add_topic(topic, assigned)]
+    return (yield from partitions_made(context, made))
+
+
 def partitions_made(context: Context, partitions: Collection[TopicPartition]) -> Steps[Elections]:
-    """Topics are new, or have grown."""
+    """Partitions that the context has, and nobody was told of: each gets a leader."""
     replicas = context.replicas_of(partitions)
     for partition in partitions:
         context.move_partition(partition, PartitionLife.NEW)

@@ -17,7 +17,6 @@ not know of it is refused. An election that changes nothing is refused too, rath
 
 from collections import defaultdict
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple, TypeAlias
 
@@ -34,8 +33,7 @@ NO_LEADER = -1
 FIRST_LEADER_EPOCH = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Leadership:
+class Leadership(NamedTuple):
     """A partition's ``state`` znode, and its version there: who changes it must still find that version."""
 
     leader: int
@@ -56,7 +54,7 @@ class Leadership:
 
     def next_epoch(self, controller_epoch: int) -> "Leadership":
         """The same leader and ISR, announced anew."""
-        return replace(self, leader_epoch=self.leader_epoch + 1, controller_epoch=controller_epoch)
+        return self._replace(leader_epoch=self.leader_epoch + 1, controller_epoch=controller_epoch)
 
     def without(self, gone: Container[int], controller_epoch: int) -> "Leadership | None":
         """After replicas went offline; None if that changes nothing.
@@ -68,7 +66,7 @@ class Leadership:
         isr = tuple(replica for replica in self.isr if replica not in gone) or self.isr
         if leader == self.leader and isr == self.isr:
             return None
-        return replace(self.next_epoch(controller_epoch), leader=leader, isr=isr)
+        return self.next_epoch(controller_epoch)._replace(leader=leader, isr=isr)
 
 
 class Refusal(Enum):
@@ -120,10 +118,10 @@ def elect_offline(
     in_sync = tuple(replica for replica in current.isr if replica in online)
     leader = next((replica for replica in recipients if replica in in_sync), None)
     if leader is not None:
-        return Elected(replace(following, leader=leader, isr=in_sync), recipients)
+        return Elected(following._replace(leader=leader, isr=in_sync), recipients)
     if not unclean:
         return Refusal.NO_REPLICA_IN_SYNC
-    return Elected(replace(following, leader=recipients[0], isr=recipients[:1], is_recovering=True), recipients)
+    return Elected(following._replace(leader=recipients[0], isr=recipients[:1], is_recovering=True), recipients)
 
 
 def elect_preferred(
@@ -134,7 +132,7 @@ def elect_preferred(
         return Refusal.NOT_NEEDED
     if preferred not in online or preferred not in current.isr:
         return Refusal.PREFERRED_NOT_IN_SYNC
-    return Elected(replace(current.next_epoch(controller_epoch), leader=preferred), tuple(replicas))
+    return Elected(current.next_epoch(controller_epoch)._replace(leader=preferred), tuple(replicas))
 
 
 def elect_reassigned(
@@ -143,7 +141,7 @@ def elect_reassigned(
     leader = next((replica for replica in target if replica in online and replica in current.isr), None)
     if leader is None:
         return Refusal.TARGET_NOT_IN_SYNC
-    return Elected(replace(current.next_epoch(controller_epoch), leader=leader), tuple(target))
+    return Elected(current.next_epoch(controller_epoch)._replace(leader=leader), tuple(target))
 
 
 def elect_for_shutdown(
@@ -159,7 +157,7 @@ def elect_for_shutdown(
     if leader is None:
         return Refusal.NO_OTHER_IN_SYNC
     isr = tuple(replica for replica in current.isr if replica not in stopping)
-    return Elected(replace(current.next_epoch(controller_epoch), leader=leader, isr=isr), recipients)
+    return Elected(current.next_epoch(controller_epoch)._replace(leader=leader, isr=isr), recipients)
 
 
 def imbalanced(leaders: Iterable[tuple[TopicPartition, int, int]], allowed_percentage: int) -> list[TopicPartition]:

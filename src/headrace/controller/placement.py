@@ -72,6 +72,15 @@ def alternate_racks(rack_of: Mapping[int, str]) -> list[int]:
     return [by_rack[rack][turn] for turn in range(turns) for rack in sorted(by_rack) if turn < len(by_rack[rack])]
 
 
+def start_for_more(first_leader: int, brokers: Sequence[int]) -> int:
+    """Where to begin for partitions that are added, so that they go on from partition 0's first replica.
+
+    As in Kafka: its place among the brokers or, if it is gone, the next one's; for the followers' shift as well.
+    """
+    ordered = sorted(brokers)
+    return next((index for index, broker in enumerate(ordered) if broker >= first_leader), 0)
+
+
 def propose_reassignment(
     topics: Mapping[str, Sequence[Sequence[int]]],
     brokers: Sequence[int],
