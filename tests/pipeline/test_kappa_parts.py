@@ -6,10 +6,11 @@ import pytest
 
 from headrace.pipeline.kappa_checkpoint import WrongCheckpoint, check_belongs_to, parse_offset_file
 from headrace.pipeline.kappa_lag import Lag
+from headrace.pipeline.kappa_losses import check_same_topics, lost_data
 from headrace.pipeline.log_offsets import DataLost
 from headrace.pipeline.running import Behind
 from headrace.pipeline.serving.catalog import Progress
-from headrace.pipeline.versions import check_same_topics, start_ms
+from headrace.pipeline.versions import start_ms
 
 SETTINGS = '{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}'
 
@@ -73,6 +74,14 @@ def test_a_topic_made_anew_is_not_the_one_that_was_read():
         check_same_topics(progress, {"clicks": "x", "old": "b"}, "pages v1")
     with pytest.raises(DataLost, match="'old' is gone"):
         check_same_topics(progress, {"clicks": "a"}, "pages v1")
+
+
+def test_what_a_source_says_of_lost_data_is_said_in_the_words_of_views():
+    trace = "  raise DataLost(what)\nx.log_offsets.DataLost: a-0 is gone; set failOnDataLoss to false to go on\n"
+    found = lost_data(RuntimeError(f"[STREAM_FAILED] ...\n{trace}"), "pages")
+    assert str(found).startswith("a-0 is gone; to begin anew with what there is: 'headrace views drop pages'")
+    assert lost_data(RuntimeError("else"), "pages") is None
+    assert lost_data(DataLost("x"), "pages") is None
 
 
 def test_how_far_behind():

@@ -28,11 +28,12 @@ from functools import cached_property
 from logging import getLogger
 from typing import TYPE_CHECKING, Any
 
-from headrace.client.errors import UnknownGroup, UnknownTopic
+from headrace.client.errors import HeadraceError, UnknownGroup, UnknownTopic
 from headrace.client.sync_admin import Admin
 from headrace.pipeline.decoding import ERROR, decode_frame, event_schema, good_rows
 from headrace.pipeline.kappa_checkpoint import Checkpoint, check_belongs_to
 from headrace.pipeline.kappa_lag import Lag
+from headrace.pipeline.kappa_losses import begin_anew, check_same_topics, lost_data
 from headrace.pipeline.kappa_sink import KappaSink, Target
 from headrace.pipeline.log_offsets import DataLost, LogOffsets
 from headrace.pipeline.running import Behind, RunningVersion, Surroundings
@@ -92,6 +93,7 @@ class KappaView(RunningVersion):
             raise self.failure() or error from error
         finally:
             self._close()
+        self._is_stopping = True  # that it runs no more is as it should be
         assert self._lag is not None
         self._lag.reached_the_end()
 
@@ -99,12 +101,21 @@ class KappaView(RunningVersion):
         if self._query is None:
             return
         self._is_stopping = True
-        stopping = threading.Thread(target=self._query.stop, name=f"stop {self.who}", daemon=True)
+        # Spark waits for as long as its own setting says, and says in an exception that it was not long enough.
+        stopping = threading.Thread(target=self._ask_to_stop, name=f"stop {self.who}", daemon=True)
         stopping.start()
         stopping.join(timeout_s)
-        if stopping.is_alive():
+        if self._query.isActive:
             raise TimeoutError(f"{self.who} has not stopped after {timeout_s} s: its batch is still under way")
         self._close()
+
+    def _ask_to_stop(self) -> None:
+        from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+        from pyspark.errors import PySparkException
+
+        assert self._query is not None
+        with suppress(PySparkException, Py4JError):
+            self._query.stop()
 
     def _close(self) -> None:
         if self._sink is not None:
@@ -114,9 +125,9 @@ class KappaView(RunningVersion):
         query = self._query
         if query is None or self._is_stopping or query.isActive:
             return None
-        if self._sink is not None and self._sink.error is not None:
-            return self._sink.error
-        return query.exception()
+        error = self._sink.error if self._sink is not None else None
+        error = error or query.exception() or HeadraceError(f"the stream of {self.who} was ended by somebody else")
+        return lost_data(error, self.version.view) or error
 
     def _start(self, trigger: dict[str, Any]) -> StreamingQuery:
         assert self._query is None, "a version is started once; a restart is a new object"
@@ -207,7 +218,7 @@ class KappaView(RunningVersion):
             except UnknownTopic as error:
                 if progress is None:
                     raise
-                raise DataLost(f"{error}, but {self.who} has read of it: {_AGAIN}") from error
+                raise DataLost(f"{error}, but {self.who} has read of it; {begin_anew(self.version.view)}") from error
             if progress is not None:
                 check_same_topics(progress, _texts(log), self.who)
             starts, ends = log.resolve(options.start, places, is_start=True), log.latest(places)
@@ -261,27 +272,11 @@ class KappaView(RunningVersion):
 
 # ------------------------------------------------------------------------------------------------------------- helpers
 
-_AGAIN = "a new version can replay what there is now"
-
 
 def start_ms(text: str) -> int:
     """``2026-11-16T08:00:00Z`` in milliseconds; UTC unless it says otherwise."""
     at = datetime.fromisoformat(text)
     return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
-
-
-def check_same_topics(progress: Progress, topic_ids: dict[str, str], who: str) -> None:
-    """
-    :raises DataLost: if a topic that was read is gone, or is another one of the same name.
-    """
-    for topic in progress.offsets:
-        if topic not in topic_ids:
-            raise DataLost(f"the topic {topic!r} is gone, but {who} has read of it: {_AGAIN}")
-        if progress.topic_ids.get(topic, topic_ids[topic]) != topic_ids[topic]:
-            raise DataLost(
-                f"the topic {topic!r} was deleted and made anew since {who} last read it: what it counted is there no "
-                f"more, and what is there it has not counted; {_AGAIN}"
-            )
 
 
 def _texts(log: LogOffsets) -> dict[str, str]:
