@@ -1,6 +1,7 @@
 """What ``script/demo`` shows. Every step checks what it claims; the first that is not so ends it with exit code 1.
 
-The broker is a process of its own, started as a user would start it. The client is confluent-kafka, as it comes.
+First the log by itself (``demo_log``), then views over it (``demo_views``). Broker and views are processes of their
+own, started as a user would start them.
 """
 
 from __future__ import annotations
@@ -9,43 +10,26 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from zlib import crc32
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
+from confluent_kafka import KafkaException
+from demo_log import show_the_log
+from demo_steps import RunningBroker, Unexpected, title
+from demo_views import show_views
 
-ROOT = Path(__file__).parent.parent
-HEADRACE = ROOT / ".venv" / "bin" / "headrace"
-
-RECORDS = 100_000
-PARTITIONS = 4
-TOPIC, PROFILES = "orders", "profiles"
-USERS, VERSIONS = 100, 50
-#: Records are a millisecond apart, and the last one is of now.
-START_MS = int(time.time() * 1000) - RECORDS
-MIDDLE = RECORDS // 2
-WAIT_SECONDS = 15.0
-
-#: By partition: how many records, and a checksum over their values in order.
-Sums = dict[int, tuple[int, int]]
-
-
-class Unexpected(Exception):
-    """The demonstration did not show what it should."""
+from headrace.pipeline.serving.errors import ServingError
 
 
 def main() -> int:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the broker goes with us
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that what was started goes with us
     began = time.perf_counter()
     try:
         with TemporaryDirectory(prefix="headrace-demo-") as folder:
             demonstrate(Path(folder))
-    except (Unexpected, KafkaException, OSError, TimeoutError, subprocess.TimeoutExpired) as error:
+    except (
+        Unexpected, KafkaException, ServingError, OSError, TimeoutError, subprocess.SubprocessError,
+    ) as error:  # fmt: skip
         print(f"\nFAILED: {str(error) or type(error).__name__}", file=sys.stderr)
         return 1
     print(f"\nAll of it held, in {time.perf_counter() - began:.1f} s.")
@@ -56,256 +40,12 @@ def demonstrate(folder: Path) -> None:
     title("Start a broker, in an empty folder")
     broker = RunningBroker(folder)
     try:
-        admin = AdminClient(client_settings(broker))
-        create_topics(admin)
-        produced, produced_a_second = produce(broker)
-        consumed_a_second = consume_all(broker, produced)
-        find_by_time(broker, admin)
-        compact(broker)
-        kill_and_restart(broker, produced)
-        read_metrics(broker)
-        title("Stop it")
+        show_the_log(broker)
+        show_views(broker, folder / "shop")
+        title("Stop the broker")
         broker.stop()
     finally:
         broker.kill()
-    print(f"\n  produced  {produced_a_second:>10,.0f} records/s, idempotently, acks=all")
-    print(f"  consumed  {consumed_a_second:>10,.0f} records/s")
-
-
-# -- the broker -------------------------------------------------------------------------------------------------------
-
-
-class RunningBroker:
-    """``headrace start`` as a process. Started again, it has the same address and folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self.address = "127.0.0.1:0"
-        self.start()
-
-    def start(self, *options: str) -> None:
-        command = [str(HEADRACE), "start", "--data", str(self._folder / "data"), "--listen", self.address]
-        command += ["-o", "log.cleaner.backoff.ms=200", *options]
-        self._log = open(self._folder / "broker.log", "a+")  # noqa: SIM115  closed with the process
-        began = time.perf_counter()
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self._log, text=True)
-        assert self._process.stdout is not None
-        ready = self._process.stdout.readline().split()
-        if ready[:1] != ["ready"]:
-            self.kill()
-            raise Unexpected(f"the broker did not start: {self.log()}")
-        took = time.perf_counter() - began
-        self.address = ready[1]
-        done(f"`headrace start` answers at {self.address} after {took * 1000:.0f} ms")
-
-    @property
-    def metrics_url(self) -> str:
-        return self.log().rpartition("metrics are at ")[2].split()[0]
-
-    def log(self) -> str:
-        return (self._folder / "broker.log").read_text().strip()
-
-    def kill(self) -> None:
-        """As a crash does."""
-        if self._process.poll() is None:
-            self._process.send_signal(signal.SIGKILL)
-        self._let_go()
-
-    def stop(self) -> None:
-        began = time.perf_counter()
-        self._process.send_signal(signal.SIGTERM)
-        code = self._process.wait(WAIT_SECONDS)
-        expect(code == 0, f"the broker ended with exit code {code}: {self.log()}")
-        done(f"stopped cleanly in {(time.perf_counter() - began) * 1000:.0f} ms")
-
-    def _let_go(self) -> None:
-        self._process.wait()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
-        self._log.close()
-
-
-# -- the steps --------------------------------------------------------------------------------------------------------
-
-
-def create_topics(admin: AdminClient) -> None:
-    title("Create topics, with any Kafka admin client")
-    compacted = {
-        "cleanup.policy": "compact",
-        "min.cleanable.dirty.ratio": "0.01",
-        "segment.bytes": "10000",
-    }
-    topics = [NewTopic(TOPIC, PARTITIONS, 1), NewTopic(PROFILES, 1, 1, config=compacted)]
-    began = time.perf_counter()
-    for made in admin.create_topics(topics).values():
-        made.result(WAIT_SECONDS)
-    took = time.perf_counter() - began
-    resource = ConfigResource(ResourceType.TOPIC, PROFILES)
-    configs = admin.describe_configs([resource])[resource].result(WAIT_SECONDS)
-    expect(configs["cleanup.policy"].value == "compact", "the topic's settings are not those that it was made with")
-    done(f"'{TOPIC}' with {PARTITIONS} partitions, and '{PROFILES}', which is compacted: {took * 1000:.0f} ms")
-
-
-def produce(broker: RunningBroker) -> tuple[Sums, float]:
-    title(f"Produce {RECORDS:,} records, idempotently, acks=all")
-    refused: list[KafkaError] = []
-    producer = Producer({**client_settings(broker), "enable.idempotence": True, "linger.ms": 5})
-    sums: Sums = dict.fromkeys(range(PARTITIONS), (0, 0))
-    began = time.perf_counter()
-    for number in range(RECORDS):
-        value = b'{"order": %d, "cents": %d}' % (number, number * 7919 % 100_000)
-        partition = number % PARTITIONS
-        count, checksum = sums[partition]
-        sums[partition] = count + 1, crc32(value, checksum)
-        while True:
-            try:
-                producer.produce(
-                    TOPIC, value, partition=partition, timestamp=START_MS + number,
-                    on_delivery=lambda error, _: refused.append(error) if error else None,
-                )  # fmt: skip
-                break
-            except BufferError:
-                producer.poll(0.1)
-        if number % 1000 == 0:
-            producer.poll(0)
-    left = producer.flush(WAIT_SECONDS)
-    took = time.perf_counter() - began
-    expect(left == 0 and not refused, f"{left} records were not acknowledged, {len(refused)} were refused")
-    done(f"all acknowledged after {took:.2f} s: {RECORDS / took:,.0f} records/s")
-    return sums, RECORDS / took
-
-
-def consume_all(broker: RunningBroker, produced: Sums) -> float:
-    title("Consume them all, and compare")
-    began = time.perf_counter()
-    consumed = read_sums(broker)
-    took = time.perf_counter() - began
-    expect(consumed == produced, f"what was consumed is not what was produced: {consumed} and {produced}")
-    done(f"{RECORDS:,} records after {took:.2f} s, {RECORDS / took:,.0f} records/s; counts and checksums are the same")
-    return RECORDS / took
-
-
-def find_by_time(broker: RunningBroker, admin: AdminClient) -> None:
-    title("Ask where a partition stood at a given time")
-    with consumer_of(broker, TOPIC) as consumer:
-        moment_ms = START_MS + MIDDLE
-        began = time.perf_counter()
-        (found,) = consumer.offsets_for_times([TopicPartition(TOPIC, 0, moment_ms)], timeout=WAIT_SECONDS)
-        took = time.perf_counter() - began
-    expect(found.offset == MIDDLE // PARTITIONS, f"the record of that time is at {found.offset}")
-    partition = TopicPartition(TOPIC, 0)
-    latest = admin.list_offsets({partition: OffsetSpec.latest()})[partition].result(WAIT_SECONDS)
-    expect(latest.offset == RECORDS // PARTITIONS, f"the partition ends at {latest.offset}")
-    ago = f"{RECORDS - MIDDLE:,} ms ago"
-    done(f"{ago} it was at offset {found.offset:,}, now at {latest.offset:,} ({took * 1000:.1f} ms)")
-
-
-def compact(broker: RunningBroker) -> None:
-    title("Compaction: of each key, the last value stays")
-    producer = Producer({**client_settings(broker), "batch.num.messages": USERS, "linger.ms": 0})
-    for version in range(VERSIONS):
-        for user in range(USERS):
-            producer.produce(PROFILES, b"profile %d of user %d" % (version, user), b"user-%d" % user)
-        expect(producer.flush(WAIT_SECONDS) == 0, "profiles were not acknowledged")
-    written = USERS * VERSIONS
-    began = time.perf_counter()
-    left = written
-    while left > written // 4:
-        expect(time.perf_counter() - began < WAIT_SECONDS, f"{left} of {written} profiles are still there")
-        time.sleep(0.1)
-        profiles = read_profiles(broker)
-        left = len(profiles)
-    newest = dict(profiles)
-    expect(len(newest) == USERS, f"{len(newest)} of {USERS} users are left")
-    for user in range(USERS):
-        value = newest[b"user-%d" % user]
-        expect(value == b"profile %d of user %d" % (VERSIONS - 1, user), f"user {user} has {value!r}")
-    took = time.perf_counter() - began
-    done(f"of {written:,} records {left:,} are left after {took:.1f} s, the newest of all {USERS} users among them")
-
-
-def kill_and_restart(broker: RunningBroker, produced: Sums) -> None:
-    title("kill -9, and start again")
-    broker.kill()
-    broker.start("--metrics", "127.0.0.1:0")
-    expect(read_sums(broker) == produced, "records are not what they were before the kill")
-    done(f"all {RECORDS:,} records are there, the same at the same offsets")
-
-
-def read_metrics(broker: RunningBroker) -> None:
-    title("Metrics for Prometheus, under the names of Kafka's dashboards")
-    with urllib.request.urlopen(broker.metrics_url, timeout=WAIT_SECONDS) as answer:
-        lines = answer.read().decode().splitlines()
-    wanted = f'kafka_log_log_logendoffset{{partition="0",topic="{TOPIC}"}}'
-    shown = [line for line in lines if line.startswith(wanted)]
-    expect(shown == [f"{wanted} {RECORDS // PARTITIONS}.0"], f"the metrics say {shown}")
-    done(shown[0])
-
-
-# -- small helpers ----------------------------------------------------------------------------------------------------
-
-
-def client_settings(broker: RunningBroker) -> dict[str, str | int | float | bool]:
-    # librdkafka would tell of each connection that the kill cuts; that is not news here.
-    return {"bootstrap.servers": broker.address, "log_level": 0}
-
-
-@contextmanager
-def consumer_of(broker: RunningBroker, topic: str, partitions: int = 1) -> Iterator[Consumer]:
-    """Reads from the beginning, without a group."""
-    settings = {
-        **client_settings(broker),
-        "group.id": "demo",
-        "enable.auto.commit": False,
-        "enable.partition.eof": True,
-    }
-    consumer = Consumer(settings)
-    try:
-        consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
-        yield consumer
-    finally:
-        consumer.close()
-
-
-def read(broker: RunningBroker, topic: str, partitions: int) -> Iterator[tuple[int, bytes, bytes]]:
-    """Partition, key and value of every record up to the end."""
-    ended = 0
-    give_up_at = time.perf_counter() + WAIT_SECONDS
-    with consumer_of(broker, topic, partitions) as consumer:
-        while ended < partitions:
-            expect(time.perf_counter() < give_up_at, f"'{topic}' was not read to its end in {WAIT_SECONDS:.0f} s")
-            for message in consumer.consume(1000, 0.05):
-                error = message.error()
-                if error is None:
-                    yield message.partition() or 0, message.key() or b"", message.value() or b""
-                else:
-                    expect(error.code() == KafkaError._PARTITION_EOF, f"the consumer says: {error}")
-                    ended += 1
-
-
-def read_sums(broker: RunningBroker) -> Sums:
-    sums: Sums = dict.fromkeys(range(PARTITIONS), (0, 0))
-    for partition, _, value in read(broker, TOPIC, PARTITIONS):
-        count, checksum = sums[partition]
-        sums[partition] = count + 1, crc32(value, checksum)
-    return sums
-
-
-def read_profiles(broker: RunningBroker) -> list[tuple[bytes, bytes]]:
-    return [(key, value) for _, key, value in read(broker, PROFILES, 1)]
-
-
-def expect(is_so: bool, otherwise: str) -> None:
-    if not is_so:
-        raise Unexpected(otherwise)
-
-
-def title(text: str) -> None:
-    print(f"\n{text}", flush=True)
-
-
-def done(text: str) -> None:
-    print(f"  ok  {text}", flush=True)
 
 
 if __name__ == "__main__":
