@@ -1,0 +1,39 @@
+"""Both views on a real Spark cluster, a master and two workers, whose workers and executors are killed meanwhile."""
+
+from collections.abc import Iterator
+
+import pytest
+from spark_cluster import SparkCluster
+from views_scene import KILLS, TIMEOUT_S, Scene
+
+pytestmark = [pytest.mark.timeout(TIMEOUT_S), pytest.mark.xdist_group("views")]
+#: Small, as three JVMs share a machine; and what was lost is noticed at once.
+_CONF = {"spark.executor.memory": "512m", "spark.executor.cores": "1", "spark.task.maxFailures": "8"}
+
+
+@pytest.fixture
+def cluster(tmp_path) -> Iterator[SparkCluster]:
+    made = SparkCluster(tmp_path / "cluster")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def scene(tmp_path, cluster) -> Iterator[Scene]:
+    made = Scene(tmp_path, master=cluster.url, conf=_CONF)
+    yield made
+    made.close()
+
+
+def test_a_cluster_keeps_the_views_though_its_workers_are_killed(scene, cluster):
+    scene.begins()
+    for number in range(KILLS):
+        scene.project.waits_until(lambda: len(cluster.executors) > 0, "there are no executors")
+        scene.comes_to_a_random_point()
+        if number % 3 == 0:  # a machine goes away, and another one comes
+            cluster.kill_worker(scene.pick.randrange(len(cluster.workers)))
+            scene.hesitates(3)
+            cluster.start_worker()
+        else:
+            scene.pick.choice(cluster.executors).kill()
+    scene.ends_well()

@@ -1,0 +1,108 @@
+"""The log loses what a view has not read yet, or all of it. A view says so and stops; what it has said stays readable.
+
+It never goes on as if nothing were missing: neither over a gap that retention cut, nor in a topic that was deleted and
+made anew, whether the runner was there to see it or not.
+"""
+
+import json
+import random
+import signal
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+from clicks_truth import PLACES, Clicks, Sample, Truth, check_everything, make_topic
+from lasting_server import Server
+from views_process import TOPIC, VIEWS, ViewsProject
+
+from headrace import Admin
+
+pytestmark = [pytest.mark.timeout(600), pytest.mark.xdist_group("views")]
+HISTORY = 3000
+
+
+@pytest.fixture
+def scene(tmp_path) -> Iterator[SimpleNamespace]:
+    """Both views have counted all there is."""
+    server = Server(tmp_path / "broker")
+    make_topic(server.address)
+    clicks = Clicks(server.address, random.Random(5))
+    project = ViewsProject(tmp_path / "project", server.address, batch_every="1 hour")
+    try:
+        clicks.write(HISTORY)
+        project.apply()
+        project.start()
+        project.serves()
+        truth = check_everything(project, server.address)
+        yield SimpleNamespace(server=server, clicks=clicks, project=project, truth=truth)
+    finally:
+        project.close()
+        clicks.close()
+        server.close()
+
+
+def cut(server: Server) -> None:
+    """As retention does, up to the end of the log."""
+    with Admin(bootstrap_servers=server.address) as admin:
+        admin.delete_records(dict.fromkeys(PLACES, -1)).all()
+
+
+def delete_topic(server: Server) -> None:
+    with Admin(bootstrap_servers=server.address) as admin:
+        admin.delete_topics([TOPIC]).all()
+
+
+def fails(project: ViewsProject, *words: str) -> None:
+    """Both views come to say why they cannot go on, in the catalog and in ``views status``."""
+    for view in VIEWS:
+        project.waits_until(lambda view=view: project.states(view)[1][0] == "failed", f"{view} did not notice")
+        error = project.states(view)[1][1] or ""
+        assert any(word in error for word in words), error
+    status = project.command("views", "status", "--json")
+    assert status.count('"failed"') >= len(VIEWS), status
+    assert json.loads(status)
+
+
+def still_says(project: ViewsProject, truth: Truth) -> None:
+    """What was right before."""
+    for view in VIEWS:
+        sample = Sample.of(view, project.ask(view))
+        assert sample.next_offsets == truth.next_offsets
+        truth.check(sample)
+
+
+def test_retention_cuts_what_was_not_read_yet(scene):
+    cut(scene.server)  # all of it was read: nothing is lost
+    scene.clicks.write(300)
+    for view in VIEWS:
+        scene.project.waits_until(lambda view=view: scene.project.counted(view) == HISTORY + 300, f"{view} stopped")
+    before = {view: scene.project.ask(view).rows for view in VIEWS}
+    scene.project.signal_all(signal.SIGSTOP)
+    scene.clicks.write(300)
+    cut(scene.server)
+    scene.clicks.write(300)
+    scene.project.signal_all(signal.SIGCONT)
+    fails(scene.project, "no more", "begins at", "lost")
+    assert {view: scene.project.ask(view).rows for view in VIEWS} == before
+
+
+def test_the_topic_is_deleted(scene):
+    delete_topic(scene.server)
+    fails(scene.project, "no topic", "deleted", "unknown", "not there")
+    still_says(scene.project, scene.truth)
+    make_topic(scene.server.address)
+    scene.clicks.write(2 * HISTORY)  # the offsets that the views have come to are there again, with other clicks
+    scene.project.kill()
+    scene.project.start()
+    fails(scene.project, "no topic", "deleted", "unknown", "not there")
+    still_says(scene.project, scene.truth)
+
+
+def test_the_topic_is_made_anew_while_nobody_looks(scene):
+    assert scene.project.terminate() == 0, scene.project.log()
+    delete_topic(scene.server)
+    make_topic(scene.server.address)
+    scene.clicks.write(2 * HISTORY)
+    scene.project.start()
+    fails(scene.project, "deleted and made anew")
+    still_says(scene.project, scene.truth)

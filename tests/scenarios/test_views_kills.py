@@ -1,0 +1,98 @@
+"""Views whose driver, broker or database is killed with ``kill -9`` at random points, again and again.
+
+Whatever was killed comes back. In the end both views are exactly what the topic says; and in between every answer that
+a reader got was right for the offsets that it named.
+"""
+
+import signal
+from collections.abc import Iterator
+
+import psutil
+import pytest
+from views_process import KAPPA, PATIENCE_S
+from views_scene import KILLS, TIMEOUT_S, Scene
+
+from headrace.testing.postgresql_process import PostgresqlMissing, PostgresqlProcess
+
+pytestmark = [pytest.mark.timeout(TIMEOUT_S), pytest.mark.xdist_group("views")]
+
+
+@pytest.fixture
+def scene(tmp_path) -> Iterator[Scene]:
+    made = Scene(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def postgresql() -> Iterator[PostgresqlProcess]:
+    try:
+        server = PostgresqlProcess()
+        server.start()
+    except PostgresqlMissing as error:
+        pytest.skip(str(error))
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def postgresql_scene(tmp_path, postgresql) -> Iterator[Scene]:
+    made = Scene(tmp_path, url=postgresql.url)
+    yield made
+    made.close()
+
+
+def test_the_driver_is_killed(scene):
+    scene.begins()
+    for number in range(KILLS):
+        if scene.pick.random() < 0.25:
+            scene.hesitates(10)  # it may not have got anywhere since the last time
+        else:
+            scene.comes_to_a_random_point()
+        if number == KILLS // 2:
+            scene.project.change_the_kappa_query()
+            scene.project.apply()
+            scene.hesitates(5)  # into the replay, or past it
+        kill_the_driver(scene)
+        scene.project.start()
+    scene.project.waits_until(lambda: scene.project.serving(KAPPA) == 2, "the changed query does not serve")
+    scene.ends_well()
+
+
+def kill_the_driver(scene: Scene) -> None:
+    """Its Python, its JVM or both."""
+    project = scene.project
+    jvm = project.jvm
+    how = scene.pick.choice(["python", "jvm", "both"])
+    if how == "both" or jvm is None:
+        project.kill()
+    elif how == "python":
+        project.process.kill()
+        project.ends()
+        # The next one may start while this is still about to end.
+        assert not psutil.wait_procs([jvm], PATIENCE_S)[1], "the JVM outlives its Python"
+    else:
+        jvm.kill()
+        assert project.ends() not in (0, -signal.SIGKILL), "without a JVM there is nothing to run, and that is an error"
+
+
+def test_the_broker_is_killed(scene):
+    scene.begins()
+    for _ in range(KILLS):
+        scene.comes_to_a_random_point()
+        scene.server.kill()
+        scene.hesitates(2)
+        scene.server.start()
+    scene.ends_well()
+
+
+def test_the_database_is_killed(postgresql_scene, postgresql):
+    scene = postgresql_scene
+    scene.begins()
+    scene.watcher.may_fail = True
+    for _ in range(KILLS):
+        scene.comes_to_a_random_point()
+        postgresql.kill()
+        scene.hesitates(2)
+        postgresql.start()
+    scene.ends_well()
