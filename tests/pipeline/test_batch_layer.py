@@ -201,6 +201,12 @@ def test_one_total_over_everything_and_over_nothing(spark, kafka, sqlite_url, tm
     database.close()
 
 
+def test_groups_over_nothing(world):
+    assert world.batch_layer(world.store()).run().rows == 0
+    world.serve()
+    assert world.check().events == 0
+
+
 def test_many_rows_come_some_at_a_time(spark, monkeypatch):
     from headrace.pipeline import packed_rows
 

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
+from headrace.pipeline.catalyst import Java
 from headrace.pipeline.decoding import ERROR, bad_rows, decode_frame, good_rows
 from headrace.pipeline.log_offsets import DataLost, LogOffsets
 from headrace.pipeline.packed_rows import packed
@@ -161,7 +162,8 @@ class BatchLayer:
         """
         raw = self._raw(cut, None if since is None else since.cut)
         decoded = decode_frame(self._definition.decode, raw)
-        seen = None if counts is None else _observation()
+        # Of no records at all Spark computes nothing, and counts nothing either.
+        seen = None if counts is None or _is_nothing(raw) else _observation()
         if seen is not None:
             decoded = decoded.observe(seen, *_counters())
         partials = self._algebra.partial(good_rows(decoded))
@@ -213,6 +215,12 @@ def _until(is_stopped: Callable[[], bool], tables: Iterable[pa.Table]) -> Iterat
         if is_stopped():
             raise BatchStopped
         yield table
+
+
+def _is_nothing(frame: DataFrame) -> bool:
+    """Whether Spark knows already that it has no rows; no job."""
+    most: Java = frame._jdf.queryExecution().optimizedPlan().maxRows()
+    return bool(most.isDefined()) and int(most.get()) == 0
 
 
 def _observation() -> Observation:
