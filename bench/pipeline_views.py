@@ -147,7 +147,6 @@ def _replay_ours(worker: Worker, address: str, topic: str, folder: Path) -> Answ
 
 def _follow_ours(worker: Worker, address: str, topic: str, folder: Path) -> Following:
     from headrace.pipeline.lambda_view import LambdaView
-
     from headrace.pipeline.serving.version_states import Event
 
     decode = f'decode = {{ format = "json", schema = "{EVENT}" }}'
