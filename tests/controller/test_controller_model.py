@@ -74,10 +74,10 @@ class Cluster(RuleBasedStateMachine):
     def partitions(self):
         return sorted(self.bed.tree.states)
 
-    def leader_writes(self, data, partition, *, in_time=False):
-        """The leader changes its ISR, if it lives or did so just in time; whether it did."""
+    def leader_writes(self, data, partition):
+        """The leader changes its ISR, if it lives: with its session its writes end. Whether it did."""
         state = self.bed.tree.states.get(partition)
-        if state is None or state.leader == NO_LEADER or not (in_time or state.leader in self.bed.up):
+        if state is None or state.leader not in self.bed.up:
             return False
         replicas = self.bed.tree.topics[partition[0]].partitions[partition[1]]
         others = [one for one in replicas if one != state.leader and (one in self.bed.up or one in state.isr)]
@@ -142,7 +142,7 @@ class Cluster(RuleBasedStateMachine):
 
         def act():
             self.bed.tree.before_write = lambda: None
-            self.leader_writes(data, partition, in_time=True)
+            self.leader_writes(data, partition)
 
         self.bed.tree.before_write = act
 

@@ -212,6 +212,19 @@ def test_leaders_do_not_go_to_a_broker_that_stops_too(bed):
     assert bed.run(duties.broker_stops(bed.context, 3)) == [P, Q]
 
 
+def test_a_leader_that_is_stopping_leads_until_it_is_gone(bed):
+    bed.context.unclean_topics["t"] = True
+    bed.change_isr(P, (1,))
+    bed.run(duties.broker_stops(bed.context, 1))
+    bed.start(3)
+    assert bed.led(P) == (1, (1,))
+    assert bed.context.partition_state(P) is PartitionLife.ONLINE
+    answers = bed.run(duties.elect_leaders(bed.context, [P], Election.UNCLEAN))
+    assert isinstance(answers[P], ElectionNotNeeded)
+    bed.kill(1)
+    assert bed.led(P) == (2, (2,))
+
+
 def test_who_may_not_stop(bed):
     with pytest.raises(BrokerNotAvailable):
         bed.run(duties.broker_stops(bed.context, 9))

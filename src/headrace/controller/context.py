@@ -244,8 +244,9 @@ class Context:
             self._led_by[leadership.leader].add(partition)
 
     def has_leader_online(self, partition: TopicPartition) -> bool:
+        """One that is shutting down leads until it is gone."""
         leadership = self._leaderships.get(partition)
-        return leadership is not None and self.is_online(leadership.leader, partition)
+        return leadership is not None and self.is_online(leadership.leader, partition, with_stopping=True)
 
     def _forget_leadership(self, partition: TopicPartition) -> None:
         known = self._leaderships.pop(partition, None)
