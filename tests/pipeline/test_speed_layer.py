@@ -70,7 +70,7 @@ def dead_letters_of(world: World) -> list[tuple[bytes | None, dict[str, bytes]]]
     return [(record.value, dict(record.headers)) for record in found]
 
 
-@pytest.mark.parametrize("query", [QUERY, TOTAL, BY_JOB])
+@pytest.mark.parametrize("query", [QUERY, TOTAL, BY_JOB], ids=["by page", "total", "by jobs"])
 def test_after_each_step_the_view_is_the_query_over_the_progress(make, monkeypatch, query):
     world, store, layer = make(query)
     world.definition = replace(world.definition, query=Source("q.sql", QUERY if query == BY_JOB else query))

@@ -62,12 +62,9 @@ class RowFunction:
         :param frame: projections over a relation; what is in the relation does not matter.
         :param schema: of what comes out.
         """
-        from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-        from pyspark.errors import PySparkException
-
         try:
             return cls(frame, schema)
-        except (Py4JError, PySparkException, AssertionError, TypeError, AttributeError) as error:
+        except unsupported() as error:
             logger.info("this runs as Spark jobs, which is slower: %s", str(error).partition("\n")[0])
             return None
 
@@ -103,6 +100,14 @@ class RowFunction:
         finally:
             batches.close()
             source.close()
+
+
+def unsupported() -> tuple[type[Exception], ...]:
+    """What is raised where a version of Spark, or a query, lacks something that this counts on."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    return (Py4JError, PySparkException, AssertionError, TypeError, AttributeError, KeyError)
 
 
 def _stream(rows: pa.Table) -> bytes:

@@ -15,6 +15,7 @@ which ``speed_layer`` then runs.
 
 from __future__ import annotations
 
+from logging import getLogger
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -22,7 +23,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from headrace.pipeline.catalyst import Java, items, kind
 from headrace.pipeline.decoding import ERROR, decode_frame
-from headrace.pipeline.row_functions import RowFunction
+from headrace.pipeline.row_functions import RowFunction, unsupported
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from headrace.pipeline.catalyst import Catalyst
     from headrace.pipeline.definition import ViewDefinition
 
+logger = getLogger(__name__)
 KEEP = "_keep"
 
 
@@ -60,7 +62,11 @@ class RowPartials:
         if definition.decode.format not in ("json", "csv", "raw") or not _is_row_wise(algebra):
             return None
         raw = spark.createDataFrame([], spark_schema(include_headers=False))
-        top = _top(algebra, decode_frame(definition.decode, raw, is_optimized=False))
+        try:
+            top = _top(algebra, decode_frame(definition.decode, raw, is_optimized=False))
+        except unsupported() as error:
+            logger.info("%s runs as Spark jobs, which is slower: %s", definition.name, error)
+            return None
         function = RowFunction.prepare(top, arrow_schema(top.schema))
         return None if function is None else cls(algebra, function)
 
