@@ -180,9 +180,10 @@ class Context:
     def topic_id(self, topic: str) -> UUID | None:
         return self._topic_ids.get(topic)
 
-    def topic_assignment(self, topic: str) -> TopicAssignment:
-        """As the topic's znode is to have it."""
-        assignments = sorted(self._assignments[topic].items())
+    def topic_assignment(self, topic: str, moves: Mapping[TopicPartition, Assignment] | None = None) -> TopicAssignment:
+        """As the topic's znode is to have it; with those of its partitions that are about to move."""
+        changed = {index: move for (_, index), move in (moves or {}).items()}
+        assignments = sorted({**self._assignments[topic], **changed}.items())
         return TopicAssignment(
             self._topic_ids[topic],
             {index: assignment.replicas for index, assignment in assignments},

@@ -32,7 +32,7 @@ from headrace.controller.partition_states import PartitionLife
 from headrace.controller.reassignments import Assignment, Phase, check_move, dropped, phase
 from headrace.controller.replica_states import ReplicaLife
 from headrace.controller.requests import RequestBatch
-from headrace.coordination.znodes import TopicAssignment, TopicPartition
+from headrace.coordination.znodes import TopicPartition
 from headrace.protocol.errors import InvalidReplicaAssignment, KafkaError, UnknownTopicOrPartition
 
 
@@ -52,7 +52,7 @@ def reassign(
             results[partition] = error
     for topic in dict.fromkeys(topic for topic, _ in moves):
         of_topic = {partition: move for partition, move in moves.items() if partition[0] == topic}
-        yield WriteTopic(topic, _with_moves(context, topic, of_topic))
+        yield WriteTopic(topic, context.topic_assignment(topic, of_topic))
         for partition, move in of_topic.items():
             gone = [Replica(*partition, broker) for broker in dropped(context.assignment(partition), move)]
             context.set_assignment(partition, move)
@@ -195,15 +195,3 @@ def _lead_among(context: Context, partition: TopicPartition, replicas: Sequence[
     if leadership.leader in replicas and context.is_online(leadership.leader, partition):
         return Elected(leadership.next_epoch(context.controller_epoch), tuple(replicas))
     return elect_reassigned(leadership, replicas, context.online(partition), context.controller_epoch)
-
-
-def _with_moves(context: Context, topic: str, moves: Mapping[TopicPartition, Assignment]) -> TopicAssignment:
-    """As the topic's znode is to be."""
-    assignments = {index: context.assignment((topic, index)) for _, index in context.partitions_of_topic(topic)}
-    assignments.update({index: move for (_, index), move in moves.items()})
-    return TopicAssignment(
-        context.topic_id(topic),
-        {index: assignment.replicas for index, assignment in assignments.items()},
-        {index: assignment.adding for index, assignment in assignments.items() if assignment.adding},
-        {index: assignment.removing for index, assignment in assignments.items() if assignment.removing},
-    )
