@@ -36,6 +36,7 @@ from headrace.pipeline.lambda_store import LambdaStore, drop_tables
 from headrace.pipeline.plan import analyze
 from headrace.pipeline.running import Behind, RunningVersion, Surroundings
 from headrace.pipeline.serving.catalog import Event, Request, Version
+from headrace.pipeline.session import is_alive
 from headrace.pipeline.speed_layer import SpeedLayer
 from headrace.pipeline.view import apply_query, template
 
@@ -297,7 +298,7 @@ class LambdaView(RunningVersion):
 
     def _cancel_jobs(self) -> None:
         """A batch under way is of no use any more; a micro-batch is done again."""
-        if self._threads:
+        if self._threads and is_alive(self.around.spark):
             self.around.spark.sparkContext.cancelJobsWithTag(self._tag)
 
 
