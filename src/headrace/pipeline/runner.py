@@ -236,7 +236,7 @@ class Runner:
                 if not may_switch(now, self._catalog.version(version.view, version.version, connection)):
                     return  # a user was faster
                 self._catalog.switch(connection, view.name, version.version, running.select_sql(connection))
-        except (ServingError, HeadraceError) as error:
+        except HeadraceError as error:
             if isinstance(error, DatabaseUnreachable | IllegalTransition):
                 raise
             self._switch_due_ms[_key(version)] = self._clock.monotonic_ms() + _SWITCH_AGAIN_MS
