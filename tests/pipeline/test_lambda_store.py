@@ -27,7 +27,7 @@ from headrace.pipeline.serving.catalog import Catalog, Event
 from headrace.pipeline.serving.database import Database
 from headrace.pipeline.serving.sqlite_dialect import quoted
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
 
 SCHEMA = "page STRING, ms BIGINT, d DOUBLE, _topic STRING, _partition INT, _offset BIGINT, _timestamp TIMESTAMP"
 BY_PAGE = "SELECT page, count(*) AS n, sum(ms) AS total, max(ms) AS longest FROM events GROUP BY page"
@@ -382,7 +382,7 @@ def test_a_crash_leaves_all_of_a_step_or_nothing(database, algebra_of, step):
     act(prepared().restarted(watched))
     assert {"before the commit", "after the commit"} <= set(watched.points)
     # All of them take a while, above all with PostgreSQL.
-    every = 1 if "HEADRACE_SOAK" in os.environ else 2 if database.is_sqlite else 5
+    every = 1 if "HEADRACE_SOAK" in os.environ else 2 if database.is_sqlite else 10
     chosen = [at for at, where in enumerate(watched.points) if at % every == 0 or "commit" in where]
     for point in chosen:
         view = prepared()
