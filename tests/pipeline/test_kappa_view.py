@@ -153,6 +153,17 @@ def test_sorted_groups_are_replaced_as_a_whole_and_keep_their_order(small):
     assert small.rows() == small.truth(definition) == [("p4", 11), ("p0", 6), ("p1", 6)]
 
 
+def test_groups_that_fit_no_more_are_hidden(small):
+    definition = small.definition("SELECT upper(page) AS p, page, count(*) AS n FROM events GROUP BY page HAVING n < 3")
+    small.apply(definition)
+    small.clicks(5, pages=3)
+    small.run_once()
+    assert sorted(small.rows()) == [("P0", "p0", 2), ("P1", "p1", 2), ("P2", "p2", 1)]
+    small.clicks(2, pages=3)
+    small.run_once()
+    assert small.rows() == small.truth(definition) == [("P2", "p2", 1)]
+
+
 def test_rows_that_are_not_grouped_have_the_key_that_they_are_given(small):
     definition = small.definition("SELECT page, ms, _offset AS at FROM events WHERE ms > 2", key=("page",))
     small.apply(definition)

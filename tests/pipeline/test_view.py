@@ -84,6 +84,8 @@ def test_windows_become_two_columns(spark):
         ("SELECT upper(page) AS p, n FROM (SELECT page, count(*) AS n FROM events GROUP BY page)", "update", None),
         ("SELECT n, p FROM (SELECT page AS p, count(*) AS n FROM events GROUP BY page)", "update", ("p",)),
         (BY_PAGE + " ORDER BY n LIMIT 3", "complete", ("page",)),
+        (BY_PAGE + " HAVING n < 3", "complete", ("page",)),
+        (BY_PAGE + " HAVING page > 'a'", "update", ("page",)),
         ("SELECT count(*) AS n FROM events", "update", ()),
         ("SELECT DISTINCT page, ms FROM events", "update", ("page", "ms")),
         ("SELECT page, ms FROM events WHERE ms > 0", "append", None),

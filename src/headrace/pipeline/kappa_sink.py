@@ -6,9 +6,9 @@ hands it over, and notes that it is done:
     killed before the commit     nothing of the batch is there; Spark runs it again, over the same offsets
     killed after the commit      Spark runs it again, and it is passed over: its number is not larger than the last one
 
-Rows replace those with the same key; in mode ``complete`` they replace all others, and keep the order that the query
-gave them in a column that the SQL view sorts by. Batches follow each other without a gap, which is checked: a gap would
-be a hole in the data.
+Rows replace those with the same key, and may be hidden (``kappa_hiding``). In mode ``complete`` they replace all
+others, and keep the order that the query gave them in a column that the SQL view sorts by. Batches follow each other
+without a gap, which is checked: a gap would be a hole in the data.
 
 A batch that is passed over is computed nevertheless: Spark wants to see its state written.
 
@@ -30,10 +30,11 @@ from sqlalchemy import Connection, Table
 from headrace.pipeline.aggregates import arrow_schema
 from headrace.pipeline.definition import ViewDefinition
 from headrace.pipeline.kappa_checkpoint import Checkpoint, WrongCheckpoint
+from headrace.pipeline.kappa_hiding import HIDDEN
 from headrace.pipeline.running import Surroundings
 from headrace.pipeline.second_look import SecondLook
 from headrace.pipeline.serving.catalog import Offsets, Progress, Version
-from headrace.pipeline.serving.tables import data_table, quoted, select_all
+from headrace.pipeline.serving.tables import data_table, quoted
 from headrace.pipeline.stream_counts import BatchCounts, counts_of
 from headrace.pipeline.view import key_columns, output_mode
 
@@ -72,10 +73,10 @@ class Target:
 
     @property
     def select_sql(self) -> str:
-        if not self.is_complete:
-            return select_all(self.table)
-        names = ", ".join(map(quoted, self.schema.names))
-        return f"SELECT {names} FROM {quoted(self.table.name)} ORDER BY {quoted(_ORDER)}"
+        names = ", ".join(quoted(name) for name in self.schema.names if name != HIDDEN)
+        which = f" WHERE NOT {quoted(HIDDEN)}" if HIDDEN in self.schema.names else ""
+        order = f" ORDER BY {quoted(_ORDER)}" if self.is_complete else ""
+        return f"SELECT {names} FROM {quoted(self.table.name)}{which}{order}"
 
     def rows(self, frame: DataFrame) -> pa.Table:
         """Computes the frame."""

@@ -32,6 +32,7 @@ from headrace.client.errors import HeadraceError, UnknownGroup, UnknownTopic
 from headrace.client.sync_admin import Admin
 from headrace.pipeline.decoding import ERROR, decode_frame, event_schema, good_rows
 from headrace.pipeline.kappa_checkpoint import Checkpoint, check_belongs_to
+from headrace.pipeline.kappa_hiding import hiding
 from headrace.pipeline.kappa_lag import Lag
 from headrace.pipeline.kappa_losses import begin_anew, check_same_topics, lost_data
 from headrace.pipeline.kappa_sink import KappaSink, Target
@@ -44,7 +45,8 @@ from headrace.pipeline.serving.tables import create_table, drop_table
 from headrace.pipeline.source_columns import needed_columns, needed_event_columns, with_columns
 from headrace.pipeline.source_options import SourceOptions, shared_client_options
 from headrace.pipeline.stream_counts import counted
-from headrace.pipeline.view import apply_query, output_mode, template
+from headrace.pipeline.view import apply_query, template
+from headrace.pipeline.view_keys import grouping_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -184,7 +186,7 @@ class KappaView(RunningVersion):
 
     def _max_records(self) -> int:
         events = template(self.around.spark, self.definition)
-        is_grouped = output_mode(apply_query(self.around.spark, self.definition, events)) != "append"
+        is_grouped = grouping_of(apply_query(self.around.spark, self.definition, events)) is not None
         return _MAX_GROUPED_RECORDS if is_grouped else _MAX_RECORDS
 
     def _frame(self) -> DataFrame:
@@ -203,7 +205,7 @@ class KappaView(RunningVersion):
         raw = with_columns(reader.schema(columns).load(), whole)
         decoded = decode_frame(definition.decode, raw).select(*needed_event_columns(spark, definition), ERROR)
         events = with_columns(good_rows(counted(definition.decode, decoded)), event_schema(definition.decode))
-        return apply_query(spark, definition, events)
+        return hiding(apply_query(spark, definition, events))
 
     def _look_at_log(self, progress: Progress | None) -> Offsets:
         """Where the version begins or began; notes how far it is behind.

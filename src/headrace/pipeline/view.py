@@ -90,11 +90,12 @@ def template(spark: SparkSession, definition: ViewDefinition, *, is_stream: bool
 
 
 def output_mode(query: DataFrame) -> str:
-    """Of ``writeStream``: ``update`` for groups, ``complete`` if they are sorted or limited, else ``append``."""
+    """Of ``writeStream``: ``update`` for groups, ``complete`` if rows of theirs may go again (HAVING, LIMIT), else
+    ``append``."""
     grouping = grouping_of(query)
     if grouping is None:
         return "append"
-    return "complete" if grouping.is_sorted else "update"
+    return "complete" if grouping.is_whole else "update"
 
 
 def key_columns(definition: ViewDefinition, query: DataFrame) -> tuple[str, ...]:

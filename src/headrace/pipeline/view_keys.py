@@ -17,12 +17,13 @@ class Grouping(NamedTuple):
     """
     :ivar columns: the output columns that are grouped by, or fields of it (a window's start).
     :ivar missing: what is grouped by and does not show in any output column, as SQL.
-    :ivar is_sorted: whether something above the groups sorts or limits them.
+    :ivar is_whole: whether what changed does not say which rows are gone: something above the groups sorts or limits
+        them, filters them by what may change, or makes several rows of one.
     """
 
     columns: tuple[str, ...]
     missing: tuple[str, ...]
-    is_sorted: bool
+    is_whole: bool
 
 
 def grouping_of(frame: DataFrame) -> Grouping | None:
@@ -36,14 +37,23 @@ def grouping_of(frame: DataFrame) -> Grouping | None:
         above.append(node)
         node = below[0]
     grouped, carried = _of_aggregate(node)
+    is_whole = False
     for each in reversed(above):
+        is_whole |= kind(node) == "Aggregate" and _may_take_rows_away(each, carried)
         if kind(each) == "Project":
             carried = _through(each, carried)
     columns = [(str(each.name()), carried.get(expression_id(each))) for each in items(top.output())]
     shown = {number for _, number in columns}
     missing = [str(key.sql()) for number, key in enumerate(grouped) if number not in shown and not key.foldable()]
-    is_sorted = any(kind(each) in ("Sort", "GlobalLimit") for each in above)
-    return Grouping(tuple(name for name, number in columns if number is not None), tuple(missing), is_sorted)
+    is_whole |= any(kind(each) in ("Sort", "GlobalLimit") for each in above)
+    return Grouping(tuple(name for name, number in columns if number is not None), tuple(missing), is_whole)
+
+
+def _may_take_rows_away(node: Java, carried: dict[int, int]) -> bool:
+    """A condition on what is grouped by always says the same of a group; one on what is counted may not."""
+    if kind(node) == "Filter":
+        return not {expression_id(each) for each in items(node.condition().references().toSeq())} <= carried.keys()
+    return kind(node) == "Generate"
 
 
 def _of_aggregate(node: Java) -> tuple[list[Java], dict[int, int]]:
