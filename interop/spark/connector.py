@@ -23,6 +23,11 @@ address, jars = sys.argv[1:]
 builder = SparkSession.builder.master("local[2]").appName("interop").config("spark.jars", jars)
 for name, value in {
     "spark.driver.extraClassPath": jars.replace(",", ":"),
+    # Little data: compiling would be most of the work.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.ui.showConsoleProgress": "false",
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -112,9 +117,9 @@ def batch() -> None:
 
 def headers() -> None:
     create("headers", 1)
-    rows = spark.sql(
-        "SELECT 'v' AS value, array(struct('a', binary('1')), struct('b', CAST(NULL AS BINARY))) AS headers"
-    )
+    header = "named_struct('key', '{}', 'value', CAST({} AS BINARY))"
+    both = ", ".join([header.format("a", "'1'"), header.format("b", "NULL")])
+    rows = spark.sql(f"SELECT 'v' AS value, array({both}) AS headers")
     write(rows, topic="headers", includeHeaders="true")
     (row,) = read("headers", includeHeaders="true").collect()
     same([(one.key, one.value and bytes(one.value)) for one in row.headers], [("a", b"1"), ("b", None)])
