@@ -162,14 +162,13 @@ class BatchLayer:
         """
         raw = self._raw(cut, None if since is None else since.cut)
         decoded = decode_frame(self._definition.decode, raw)
-        # Of no records at all Spark computes nothing, and counts nothing either.
-        seen = None if counts is None or _is_nothing(raw) else _observation()
+        seen = None if counts is None else _observation()
         if seen is not None:
             decoded = decoded.observe(seen, *_counters())
         partials = self._algebra.partial(good_rows(decoded))
         with packed(partials, self._algebra.schema) as tables:
             if counts is not None and seen is not None:
-                counts.events, counts.dead_letters = seen.get["events"], seen.get["bad"]
+                counts.events, counts.dead_letters = _observed(seen)
                 self._bury(raw, counts.dead_letters)
             yield tables if since is None else self._merged(since, tables)
 
@@ -217,16 +216,17 @@ def _until(is_stopped: Callable[[], bool], tables: Iterable[pa.Table]) -> Iterat
         yield table
 
 
-def _is_nothing(frame: DataFrame) -> bool:
-    """Whether Spark knows already that it has no rows; no job."""
-    most: Java = frame._jdf.queryExecution().optimizedPlan().maxRows()
-    return bool(most.isDefined()) and int(most.get()) == 0
-
-
 def _observation() -> Observation:
     from pyspark.sql import Observation
 
     return Observation()
+
+
+def _observed(seen: Observation) -> tuple[int, int]:
+    """What ``_counters`` count. Where Spark sees that there are no records it drops the counting with all the rest."""
+    assert seen._jo is not None
+    row: Java = seen._jo.getRow()
+    return (int(row.getLong(0)), int(row.getLong(1))) if row.length() else (0, 0)
 
 
 def _counters() -> list[Column]:
