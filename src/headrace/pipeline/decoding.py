@@ -91,11 +91,13 @@ def decode_frame(decode: Decode, raw: DataFrame, *, is_optimized: bool = True) -
     from pyspark.sql import functions as F  # noqa: N812
 
     columns = columns_of(decode)
-    make = {"json": _text_columns, "csv": _text_columns, "raw": _raw_columns,
-            "avro": _python_columns, "python": _python_columns}[decode.format]  # fmt: skip
-    parsed, error = make(decode, columns)
     place = [F.col(source).alias(name) for name, source in PLACE.items()]
     headers = [F.col("headers").alias(HEADERS)] if "headers" in raw.columns else []
+    if decode.format == "raw":
+        never = F.lit(None).cast("string")
+        return raw.select("value", *place, *headers, F.col("value").alias(VALUE), never.alias(ERROR))
+    make = _text_columns if decode.format in ("json", "csv") else _python_columns
+    parsed, error = make(decode, columns)
     # Parsed once and looked at several times: Spark would copy the parsing into every filter, but not past an explode.
     once = F.explode(F.array(parsed)) if is_optimized else parsed
     step = raw.select(once.alias("_parsed"), *place, *headers, F.col("value").alias(VALUE))
@@ -118,13 +120,7 @@ def bad_rows(decoded: DataFrame) -> DataFrame:
     return decoded.where(F.col(ERROR).isNotNull()).select(*PLACE, *headers, VALUE, ERROR)
 
 
-# ------------------------------------------------------------------------------------------------ raw, JSON and CSV
-
-
-def _raw_columns(_decode: Decode, _columns: StructType) -> tuple[Column, Column]:
-    from pyspark.sql import functions as F  # noqa: N812
-
-    return F.struct(F.col("value").alias("value")), F.lit(None).cast("string")
+# ------------------------------------------------------------------------------------------------ JSON and CSV
 
 
 def _text_columns(decode: Decode, columns: StructType) -> tuple[Column, Column]:

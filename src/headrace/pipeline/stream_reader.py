@@ -42,7 +42,6 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from headrace.client.errors import HeadraceError, UnknownTopic
-from headrace.client.sync_admin import Admin
 from headrace.client.types import TopicPartition
 from headrace.pipeline.log_offsets import LogOffsets, Offsets
 from headrace.pipeline.ranges import OffsetRange, share_out, split
@@ -51,6 +50,8 @@ from headrace.pipeline.source_options import SourceOptions, shared_client_option
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]
+
+    from headrace.client.sync_admin import Admin
 
 logger = getLogger(__name__)
 #: As Spark keeps it.
@@ -195,6 +196,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return
         try:
             if self._admin is None:
+                from headrace.client.sync_admin import Admin  # a process starts for every stream; most need none
+
                 self._admin = Admin(config=shared_client_options(self._options.client))
             self._admin.alter_group_offsets(group, from_stream_offset(done)).all()
             self._told = done
