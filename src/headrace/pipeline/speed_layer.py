@@ -182,8 +182,10 @@ class SpeedLayer:
         catalyst = self._algebra.plan.catalyst
         frame = catalyst.frame(catalyst.replace_leaf(self._job_plan, raw.select(*COLUMNS)))
         partials = frame.toArrow().cast(self._algebra.schema)
-        counts: Java = frame._jdf.queryExecution().observedMetrics().apply(_COUNTS)
-        records, bad = int(counts.getLong(0)), int(counts.getLong(1))
+        found: Java = frame._jdf.queryExecution().observedMetrics().get(_COUNTS)
+        # Offsets without records (markers of transactions, aborted ones): Spark drops the counting with all the rest.
+        counts: Java = found.get() if found.isDefined() and found.get().length() else None
+        records, bad = (0, 0) if counts is None else (int(counts.getLong(0)), int(counts.getLong(1)))
         if bad:
             self._dead_letters.send(bad_rows(decode_frame(self._definition.decode, raw)).toArrow())
         return _Computed(partials, records, bad)
