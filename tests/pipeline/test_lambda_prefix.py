@@ -17,7 +17,7 @@ from lambda_worlds import World, interpreted, until
 from headrace.pipeline.lambda_view import LambdaView
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(600 * int(os.environ.get("HEADRACE_SOAK", "1")))]
-BATCHES = 4 * int(os.environ.get("HEADRACE_SOAK", "1"))
+BATCHES = 3 * int(os.environ.get("HEADRACE_SOAK", "1"))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -71,7 +71,7 @@ class Sender(threading.Thread):
     def run(self) -> None:
         while not self.is_told.is_set():
             self._world.send(*(self._event() for _ in range(self._chance.randrange(1, 6))))
-            self.is_told.wait(0.02)
+            self.is_told.wait(0.05)
 
     def _event(self) -> tuple[str, int] | None:
         number = self._chance.randrange(40)
