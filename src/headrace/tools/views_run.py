@@ -42,7 +42,7 @@ def run_views(options: Namespace, _out: Output) -> int:
     logging.basicConfig(
         level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
     )
-    logging.getLogger("py4j").setLevel(logging.ERROR)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what a batch raised is told by the runner, in a line
     listen = {name: address(text) for name in ("serve", "metrics_listen") if (text := getattr(options, name))}
     stop = threading.Event()
     with ExitStack() as stack:
