@@ -8,6 +8,7 @@ import pytest
 from headrace.pipeline.serving.catalog import Catalog, Event, Progress
 from headrace.pipeline.serving.database import Database
 from headrace.pipeline.serving.errors import (
+    DatabaseUnreachable,
     NotReadOnly,
     QueryError,
     QueryTimeout,
@@ -241,3 +242,11 @@ def test_a_view_of_which_nothing_serves_yet_is_told(service, database, clock):
     Catalog(database, clock).create_view("users", "kappa", "h")
     with pytest.raises(QueryError, match="no version of users has caught up yet"):
         service.query("SELECT * FROM users")
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_a_connection_that_breaks_is_no_mistake_of_the_query(service):
+    for sql in ("SELECT pg_terminate_backend(pg_backend_pid())", "SELECT pg_terminate_backend(pg_backend_pid()), 1"):
+        with pytest.raises(DatabaseUnreachable, match=r"the connection to .* broke"):
+            service.query(sql)
+        assert service.query("SELECT clicks FROM pages WHERE page = 'a'").rows == [(1,)]

@@ -25,7 +25,7 @@ from sqlalchemy.exc import DBAPIError, NoSuchTableError
 
 from headrace.pipeline.serving import query_sqlite, sqlite_dialect
 from headrace.pipeline.serving.catalog_tables import PROGRESS, VERSIONS, VIEWS, Offsets, parse_offsets
-from headrace.pipeline.serving.errors import DatabaseUnreachable, QueryError, UnknownView
+from headrace.pipeline.serving.errors import DatabaseUnreachable, QueryError, ServingError, UnknownView
 from headrace.pipeline.serving.location import parse_url
 from headrace.runtime.clock import Clock, SystemClock
 
@@ -137,18 +137,31 @@ class QueryService:
             connection = self._engine.connect()
         except DBAPIError as error:
             raise DatabaseUnreachable(f"cannot open {self.name}: {' '.join(str(error.orig).split())}") from None
-        with connection, connection.begin() as transaction:
-            try:
-                if self._path is None:
-                    from headrace.pipeline.serving.postgresql_dialect import enter_gate
+        driver = connection.connection.driver_connection
+        try:
+            with connection, connection.begin() as transaction:
+                self._look_in(connection)
+                yield connection
+                transaction.rollback()
+        except (DBAPIError, ServingError) as error:
+            if getattr(driver, "closed", False):  # whatever it was taken for, the database went away meanwhile
+                broke = str(error.orig if isinstance(error, DBAPIError) else error)
+                raise DatabaseUnreachable(f"the connection to {self.name} broke: {' '.join(broke.split())}") from None
+            raise
 
-                    enter_gate(connection)
-                else:
-                    connection.execute(select(VIEWS.c.name).limit(1))
-            except DBAPIError as error:
-                raise UnknownView(f"there are no Headrace views in {self.name} ({_first_line(error)})") from None
-            yield connection
-            transaction.rollback()
+    def _look_in(self, connection: Connection) -> None:
+        """
+        :raises UnknownView: if it is some other database.
+        """
+        try:
+            if self._path is None:
+                from headrace.pipeline.serving.postgresql_dialect import enter_gate
+
+                enter_gate(connection)
+            else:
+                connection.execute(select(VIEWS.c.name).limit(1))
+        except DBAPIError as error:
+            raise UnknownView(f"there are no Headrace views in {self.name} ({_first_line(error)})") from None
 
     def _with_hint(self, error: QueryError) -> QueryError:
         missing = re.search(r'no such table: (\S+)|relation "([^"]+)" does not exist', str(error))
