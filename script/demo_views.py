@@ -26,7 +26,7 @@ from headrace.pipeline.serving.query import Answer, QueryService
 
 #: What is in the log before there is any view, and what comes in while the rest is shown.
 HISTORY = 150_000
-CLICKS_A_SECOND = 3_000
+CLICKS_A_SECOND = 2_000
 PATIENCE_SECONDS = 300.0
 
 PROJECT = """\
@@ -250,7 +250,7 @@ class Shop:
             answers += 2
             if progress is not None:
                 progress.show([one.events for one in self._versions("visitors") if one.number == 2])
-            time.sleep(0.05)  # the other core is for Spark
+            time.sleep(0.2)  # the processor is for Spark
         return answers
 
     def _wait(self, condition: Callable[[], bool], otherwise: str) -> None:
