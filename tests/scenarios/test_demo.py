@@ -1,5 +1,6 @@
 """``script/demo`` shows what it says, and says so when it cannot."""
 
+import os
 import subprocess
 import sys
 from importlib import import_module
@@ -10,7 +11,8 @@ import pytest
 SCRIPTS = Path(__file__).parents[2] / "script"
 
 
-@pytest.mark.timeout(600)  # it takes a minute or two where it has the machine for itself
+@pytest.mark.skipif("HEADRACE_SOAK" not in os.environ, reason="takes two minutes: run script/demo, or script/soak")
+@pytest.mark.timeout(600)
 @pytest.mark.xdist_group("views")
 def test_the_demonstration_ends_well():
     ran = subprocess.run([sys.executable, SCRIPTS / "demo.py"], capture_output=True, text=True, timeout=580)
@@ -18,6 +20,17 @@ def test_the_demonstration_ends_well():
     assert "all 100,000 records are there" in ran.stdout
     assert "both views have counted all" in ran.stdout
     assert ran.stderr == ""
+
+
+def test_the_log_is_shown(monkeypatch, capsys, tmp_path):
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    steps, log = import_module("demo_steps"), import_module("demo_log")
+    broker = steps.RunningBroker(tmp_path)
+    try:
+        log.show_the_log(broker)
+    finally:
+        broker.kill()
+    assert "all 100,000 records are there" in capsys.readouterr().out
 
 
 def test_a_broker_that_does_not_start_is_one_clear_line(monkeypatch, capsys):

@@ -2,6 +2,8 @@
 
 Whatever was killed comes back. In the end both views are exactly what the topic says; and in between every answer that
 a reader got was right for the offsets that it named.
+
+``script/test`` kills each of them once, in one life; ``script/soak`` each of them many times, in a life of its own.
 """
 
 import signal
@@ -10,11 +12,12 @@ from collections.abc import Iterator
 import psutil
 import pytest
 from views_process import KAPPA, PATIENCE_S
-from views_scene import KILLS, TIMEOUT_S, Scene
+from views_scene import IS_SOAK, KILLS, TIMEOUT_S, Scene
 
 from headrace.testing.postgresql_process import PostgresqlMissing, PostgresqlProcess
 
 pytestmark = [pytest.mark.timeout(TIMEOUT_S), pytest.mark.xdist_group("views")]
+only_in_soaks = pytest.mark.skipif(not IS_SOAK, reason="takes many minutes: script/soak runs it")
 
 
 @pytest.fixture
@@ -42,6 +45,25 @@ def postgresql_scene(tmp_path, postgresql) -> Iterator[Scene]:
     made.close()
 
 
+def test_each_of_them_is_killed(postgresql_scene, postgresql):
+    scene = postgresql_scene
+    scene.begins()
+    scene.watcher.may_fail = True
+    scene.comes_to_a_random_point()
+    scene.server.kill()
+    scene.hesitates(2)
+    scene.server.start()
+    scene.comes_to_a_random_point()
+    postgresql.kill()
+    scene.hesitates(2)
+    postgresql.start()
+    scene.comes_to_a_random_point()
+    kill_the_driver(scene)
+    scene.project.start()
+    scene.ends_well()
+
+
+@only_in_soaks
 def test_the_driver_is_killed(scene):
     scene.begins()
     for number in range(KILLS):
@@ -76,6 +98,7 @@ def kill_the_driver(scene: Scene) -> None:
         assert project.ends() not in (0, -signal.SIGKILL), "without a JVM there is nothing to run, and that is an error"
 
 
+@only_in_soaks
 def test_the_broker_is_killed(scene):
     scene.begins()
     for _ in range(KILLS):
@@ -86,6 +109,7 @@ def test_the_broker_is_killed(scene):
     scene.ends_well()
 
 
+@only_in_soaks
 def test_the_database_is_killed(postgresql_scene, postgresql):
     scene = postgresql_scene
     scene.begins()

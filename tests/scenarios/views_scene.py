@@ -13,7 +13,8 @@ from clicks_truth import Clicks, Watcher, check_everything, make_topic
 from lasting_server import Server
 from views_process import VIEWS, ViewsProject
 
-KILLS = int(os.environ.get("HEADRACE_SOAK", "3"))
+IS_SOAK = "HEADRACE_SOAK" in os.environ
+KILLS = int(os.environ.get("HEADRACE_SOAK", "1"))
 #: For a test with so many kills, with all the patience that it has at each.
 TIMEOUT_S = 600 + 60 * KILLS
 _SEED = int(os.environ.get("HEADRACE_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
