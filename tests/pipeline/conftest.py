@@ -30,6 +30,8 @@ _SPARK_CONF = {
     "spark.driver.host": "127.0.0.1",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.streaming.stopTimeout": "20s",
+    # What a test runs is over before the second compiler has paid off, and it takes one of two cores.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 
 
