@@ -59,14 +59,16 @@ class ArchiveFiles:
         return sorted(str(one.getPath().getName()) for one in self._system.listStatus(folder))
 
     def below(self, name: str) -> list[str]:
-        """All files in a folder and its folders."""
-        folder = self._path(name)
-        if not self._system.exists(folder):
-            return []
-        cut = len(str(folder.toUri().getPath())) + 1
-        found, left = [], self._system.listFiles(folder, True)
-        while left.hasNext():
-            found.append(f"{name}/{str(left.next().getPath().toUri().getPath())[cut:]}")
+        """All files in a folder and its folders.
+
+        By ``listStatus``: ``listFiles`` fails where another process deletes a file meanwhile, as a sweep does.
+        """
+        found, folders = [], [name]
+        while folders:
+            folder = folders.pop()
+            path = self._path(folder)
+            for one in self._system.listStatus(path) if self._system.exists(path) else ():
+                (folders if one.isDirectory() else found).append(f"{folder}/{one.getPath().getName()}")
         return sorted(found)
 
     def read(self, name: str) -> str:
