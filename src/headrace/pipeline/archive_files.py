@@ -63,7 +63,8 @@ class ArchiveFiles:
 
         By ``listStatus``: ``listFiles`` fails where another process deletes a file meanwhile, as a sweep does.
         """
-        found, folders = [], [name]
+        found: list[str] = []
+        folders = [name]
         while folders:
             folder = folders.pop()
             path = self._path(folder)
