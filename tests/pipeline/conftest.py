@@ -74,6 +74,14 @@ def database(database_url: str) -> Iterator[Database]:
     opened.close()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All tests on Spark go to one worker of pytest-xdist: a session takes seconds to start, and a gigabyte."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
 class Kafka(NamedTuple):
     bootstrap_servers: str
 
@@ -89,7 +97,7 @@ def kafka() -> Iterator[Kafka]:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """One session for all tests of a worker; ``xdist_group("spark")`` puts these into one."""
+    """One session for all tests that ask for it."""
     from pyspark.sql import SparkSession
 
     from headrace.pipeline import register

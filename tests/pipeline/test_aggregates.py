@@ -16,8 +16,6 @@ from pyspark.sql.types import StructType
 from headrace.pipeline.aggregates import Algebra, arrow_schema
 from headrace.pipeline.plan import HIDDEN, SortBy, analyze
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 SCHEMA = (
     "page STRING, user STRING, ms BIGINT, d DOUBLE, price DECIMAL(12, 2), b BOOLEAN, at TIMESTAMP, day DATE, "
     "_topic STRING, _partition INT, _offset BIGINT, _timestamp TIMESTAMP"

@@ -19,7 +19,7 @@ from headrace.pipeline.archive import Archive
 from headrace.pipeline.archive_files import ArchiveFiles
 from headrace.pipeline.log_offsets import DataLost
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 MIDNIGHT_MS = int(datetime(2026, 11, 16, tzinfo=UTC).timestamp() * 1000)
 _numbers = count()
 

@@ -18,7 +18,7 @@ from headrace.pipeline.packed_rows import packed
 from headrace.pipeline.serving.database import Database
 from headrace.pipeline.view import build
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 FIRST = [("home", 1), ("home", 2), ("about", 30), None, ("help", 4)]
 SECOND = [("home", 5), ("about", 7), ("new", 1), ("new", 9), None]
 

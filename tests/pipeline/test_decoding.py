@@ -14,7 +14,6 @@ from headrace.pipeline.decoding import UnsuitableDecode, bad_rows, columns_of, d
 from headrace.pipeline.definition import Decode, Source
 from headrace.pipeline.source import spark_schema
 
-pytestmark = pytest.mark.xdist_group("spark")
 AT = datetime(2026, 11, 16, 8, 30, tzinfo=UTC)
 
 

@@ -11,7 +11,7 @@ from headrace.pipeline.failures import Verdict, verdict_on
 from headrace.pipeline.serving.catalog import Event, State
 from headrace.pipeline.serving.query import QueryService
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 
 def counting(version: int) -> str:

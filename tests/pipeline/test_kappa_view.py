@@ -20,7 +20,7 @@ from headrace.pipeline.serving.database import Database
 from headrace.pipeline.source_columns import needed_columns
 from headrace.pipeline.versions import KappaView, start_ms
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from lambda_worlds import World, interpreted, until
 
 from headrace.pipeline.lambda_view import LambdaView
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(600 * int(os.environ.get("HEADRACE_SOAK", "1")))]
+pytestmark = pytest.mark.timeout(600 * int(os.environ.get("HEADRACE_SOAK", "1")))
 BATCHES = 3 * int(os.environ.get("HEADRACE_SOAK", "1"))
 
 

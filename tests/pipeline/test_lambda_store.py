@@ -27,7 +27,7 @@ from headrace.pipeline.serving.catalog import Catalog, Event
 from headrace.pipeline.serving.database import Database
 from headrace.pipeline.serving.sqlite_dialect import quoted
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 SCHEMA = "page STRING, ms BIGINT, d DOUBLE, _topic STRING, _partition INT, _offset BIGINT, _timestamp TIMESTAMP"
 BY_PAGE = "SELECT page, count(*) AS n, sum(ms) AS total, max(ms) AS longest FROM events GROUP BY page"

@@ -19,7 +19,7 @@ from headrace.pipeline.serving.catalog import Event, State
 from headrace.pipeline.serving.database import Database
 from headrace.runtime.clock import SystemClock
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 FIRST = [("home", 1), ("home", 2), ("about", 30), None, ("help", 4)]
 SECOND = [("home", 5), ("about", 7), ("new", 1), ("new", 9), None]
 

@@ -7,7 +7,6 @@ import pytest
 from headrace.pipeline.aggregates import Algebra
 from headrace.pipeline.plan import NotCombinable, SortBy, analyze
 
-pytestmark = pytest.mark.xdist_group("spark")
 SCHEMA = "page STRING, user STRING, ms BIGINT, at TIMESTAMP, tags ARRAY<STRING>, low STRING COLLATE UTF8_LCASE"
 
 

@@ -19,7 +19,7 @@ from headrace.pipeline.reader import COLUMNS, spark_arrow_schema
 from headrace.pipeline.row_partials import RowPartials, bad_records
 from headrace.pipeline.view import apply_query, template
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 SCHEMA = "page STRING, user STRING, ms BIGINT, d DOUBLE, price DECIMAL(12, 2), b BOOLEAN, at TIMESTAMP"
 START = datetime(2026, 11, 16, 8, tzinfo=UTC)
 #: Records of all kinds, twice over, with what does not decode among them.

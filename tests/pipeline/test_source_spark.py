@@ -8,7 +8,7 @@ import pytest
 
 from headrace import Admin, Producer, TopicPartition
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 START_MS = 1_700_000_000_000
 
 

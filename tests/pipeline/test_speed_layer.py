@@ -22,7 +22,7 @@ from headrace.pipeline.speed_layer import SpeedLayer
 from headrace.pipeline.speed_log import ranges_between, source_options
 from headrace.testing import ManualClock
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 FIRST = [("home", 1), ("home", 2), ("about", 30), None, ("help", 4)]
 SECOND = [("home", 5), ("about", 7), ("new", 1), ("new", 9), None]
 #: The same answer; but what makes several rows of one takes a job.

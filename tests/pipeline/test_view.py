@@ -24,7 +24,6 @@ from headrace.pipeline.view import (
     validate_view,
 )  # fmt: skip
 
-pytestmark = pytest.mark.xdist_group("spark")
 LINES = {("topics",): 1, ("architecture",): 2, ("query",): 3, ("decode",): 5, ("decode", "schema"): 7}
 AT = datetime(2026, 11, 16, 8, 30, tzinfo=UTC)
 BY_PAGE = "SELECT page, count(*) AS n FROM events GROUP BY page"

@@ -49,7 +49,6 @@ from headrace.pipeline.archive_manifest import (
 from headrace.pipeline.log_offsets import DataLost, LogOffsets
 from headrace.pipeline.ranges import OffsetRange
 from headrace.pipeline.source_options import SourceOptions
-from headrace.pipeline.stream_reader import to_stream_offset
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -251,13 +250,9 @@ class Archive:
         return files
 
     def _read_log(self, missing: list[OffsetRange]) -> DataFrame:
-        starts, ends = {one.place: one.start for one in missing}, {one.place: one.end for one in missing}
-        by_topic = {topic: [int(at) for at in offsets] for topic, offsets in to_stream_offset(starts).items()}
         options = {
             **self._log_options,
-            "assign": json.dumps(by_topic),
-            "startingOffsets": json.dumps(to_stream_offset(starts)),
-            "endingOffsets": json.dumps(to_stream_offset(ends)),
+            **options_for(missing),
             "includeHeaders": "true",
             "maxRecordsPerPartition": str(_RECORDS_A_TASK),
         }

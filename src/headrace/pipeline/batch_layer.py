@@ -18,7 +18,7 @@ What a crash leaves: an archive that is further than the batch, which is no harm
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from logging import getLogger
@@ -31,6 +31,7 @@ from headrace.pipeline.catalyst import Java
 from headrace.pipeline.decoding import ERROR, bad_rows, decode_frame, good_rows
 from headrace.pipeline.log_offsets import DataLost, LogOffsets
 from headrace.pipeline.packed_rows import packed
+from headrace.pipeline.points import by_topic
 from headrace.pipeline.source_options import SourceOptions
 
 if TYPE_CHECKING:
@@ -124,18 +125,9 @@ class BatchLayer:
     # ------------------------------------------------------------------------------------------------ where to cut
 
     def log_ends(self) -> Offsets:
-        definition = self._definition
-        which = {"subscribe": ",".join(definition.topics)} if definition.topics else {}
-        which = which or {"subscribePattern": definition.pattern}
-        log = LogOffsets(SourceOptions.parse({**self._around.log_options, **which}, is_stream=False))
-        try:
-            ends = log.latest(log.partitions())
-        finally:
-            log.close()
-        found: Offsets = {}
-        for place, end in ends.items():
-            found.setdefault(place.topic, {})[place.partition] = end
-        return found
+        options = {**self._around.log_options, **self._definition.which_topics}
+        with closing(LogOffsets(SourceOptions.parse(options, is_stream=False))) as log:
+            return by_topic(log.latest(log.partitions()))
 
     def _archive_up_to(self, cut: Offsets, last: Batch | None) -> None:
         for topic, ends in sorted(cut.items()):

@@ -139,6 +139,11 @@ class ViewDefinition:
         ]  # fmt: skip
         return hashlib.sha256(json.dumps(essence, sort_keys=True).encode()).hexdigest()[:16]
 
+    @property
+    def which_topics(self) -> dict[str, str]:
+        """As an option of the source."""
+        return {"subscribe": ",".join(self.topics)} if self.topics else {"subscribePattern": self.pattern}
+
     def line(self, *path: str) -> int | None:
         """Of a field in the view's file, or of the table that it is missing from."""
         places = (self.lines.get(path[:count]) for count in range(len(path), 0, -1))

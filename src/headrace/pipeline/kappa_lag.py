@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Mapping
 
+from headrace.pipeline.points import joined, offsets_between
 from headrace.pipeline.running import Behind
 from headrace.pipeline.serving.catalog import Offsets
 
@@ -48,13 +49,8 @@ class Lag:
 
     def behind(self, now_ms: int) -> Behind:
         with self._lock:
-            records = total = 0
-            for topic, partitions in self._ends.items():
-                for partition, end in partitions.items():
-                    start = self._starts.get(topic, {}).get(partition, 0)
-                    records += max(0, end - self._done.get(topic, {}).get(partition, start))
-                    total += max(0, end - start)
-            return Behind(records, total, self._rate(now_ms))
+            records = offsets_between(joined(self._starts, self._done), self._ends)
+            return Behind(records, offsets_between(self._starts, self._ends), self._rate(now_ms))
 
     def _rate(self, now_ms: int) -> float:
         """Of what was committed between the marks; a stream that has long had nothing to do has none."""
@@ -63,8 +59,4 @@ class Lag:
         return (last - first) * 1000 / span_ms if span_ms > 0 else 0.0
 
     def _records_done(self) -> int:
-        return sum(
-            max(0, offset - self._starts.get(topic, {}).get(partition, 0))
-            for topic, partitions in self._done.items()
-            for partition, offset in partitions.items()
-        )
+        return offsets_between(self._starts, self._done)

@@ -1,14 +1,13 @@
-"""Which offsets a Lambda view's results cover, without a database: points, cuts and spans.
+"""Which offsets a Lambda view's results cover, without a database: cuts and spans.
 
 ::
 
     0             the batch's cut                                    progress
     |=== batch ===|-- span 3 --|-- span 9 --|- span 10 -|- span 11 --|            the log goes on
 
-A **point** says of each partition the next offset to read; what it does not name has not been read at all, which is 0.
-A **span** is what one micro-batch has read, from a point to a point; its number is that of the micro-batch. Spans are a
-chain: each begins where the one before it ends, the first at the cut of the batch that serves, the last ends at the
-progress. Everything up to the progress is covered once.
+A **span** is what one micro-batch has read, from a point to a point (``points``); its number is that of the
+micro-batch. Spans are a chain: each begins where the one before it ends, the first at the cut of the batch that serves,
+the last ends at the progress. Everything up to the progress is covered once.
 
 Two things happen to a chain. A batch **lands** (``split_at``): the spans up to its cut go, so the cut has to be the end
 of a span, or where the chain begins. And spans are **merged** (``to_merge``), so that they stay few: the newest ones,
@@ -18,9 +17,10 @@ size. Merging never takes away the point at which a batch under way is cut.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
+from headrace.pipeline.points import is_before, is_same
 from headrace.pipeline.serving.catalog_tables import Offsets, Span
 from headrace.pipeline.serving.errors import ServingError
 
@@ -31,33 +31,6 @@ _AT_ONCE = 8
 
 class CutLost(ServingError):
     """A batch was cut where no span ends (any more): it covers a part of a result, which cannot be taken apart."""
-
-
-def is_before(point: Offsets, other: Offsets) -> bool:
-    """Or at it: nothing that the first point covers is missing from the other."""
-    return all(
-        offset <= other.get(topic, {}).get(partition, 0)
-        for topic, partitions in point.items()
-        for partition, offset in partitions.items()
-    )
-
-
-def is_same(point: Offsets, other: Offsets) -> bool:
-    return is_before(point, other) and is_before(other, point)
-
-
-def offsets_between(point: Offsets, later: Offsets) -> int:
-    """How many there are; offsets need not have records."""
-    return sum(
-        max(0, offset - point.get(topic, {}).get(partition, 0))
-        for topic, partitions in later.items()
-        for partition, offset in partitions.items()
-    )
-
-
-def joined(point: Offsets, further: Mapping[str, Mapping[int, int]]) -> Offsets:
-    """The point with some partitions further on."""
-    return {topic: {**point.get(topic, {}), **further.get(topic, {})} for topic in sorted({*point, *further})}
 
 
 def split_at(spans: Sequence[Span], cut: Offsets) -> tuple[list[Span], list[Span]]:

@@ -40,7 +40,7 @@ from sqlalchemy import Connection, Table
 from sqlalchemy.exc import OperationalError
 
 from headrace.pipeline import lambda_spans
-from headrace.pipeline.lambda_spans import is_before, is_same, split_at, to_merge
+from headrace.pipeline.lambda_spans import split_at, to_merge
 from headrace.pipeline.lambda_tables import SPAN, LambdaTables, batch_name, drop_tables
 from headrace.pipeline.serving.catalog import Batch, Catalog, Offsets, Progress, Span, View
 from headrace.pipeline.serving.database import Database

@@ -31,7 +31,7 @@ from headrace.pipeline.aggregates import Algebra
 from headrace.pipeline.batch_layer import BatchLayer, BatchResult, BatchStopped
 from headrace.pipeline.dead_letters import DeadLetters
 from headrace.pipeline.failures import Verdict, summary_of, verdict_on
-from headrace.pipeline.lambda_spans import is_before
+from headrace.pipeline.points import is_before
 from headrace.pipeline.lambda_store import LambdaStore, drop_tables
 from headrace.pipeline.plan import analyze
 from headrace.pipeline.running import Behind, RunningVersion, Surroundings

@@ -10,8 +10,7 @@ Both are rare, so nothing is kept for them while a batch runs: its part of the l
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
+from collections.abc import Sequence
 from logging import getLogger
 from typing import TYPE_CHECKING
 
@@ -19,10 +18,11 @@ from headrace.pipeline.catalyst import Catalyst, Java, chain, children, items, k
 from headrace.pipeline.dead_letters import DeadLetters
 from headrace.pipeline.decoding import bad_rows, decode_frame
 from headrace.pipeline.definition import ViewDefinition
+from headrace.pipeline.points import ranges_between
 from headrace.pipeline.ranges import OffsetRange, split
 from headrace.pipeline.running import Surroundings
 from headrace.pipeline.serving.catalog import Offsets
-from headrace.pipeline.serving.catalog_tables import offsets_text
+from headrace.pipeline.source_options import options_for
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -50,7 +50,7 @@ class SecondLook:
         if not self._dead_letters.topic:
             return
         sent = 0
-        for piece in split(_ranges(starts, ends), max_records=_BAD_AT_A_TIME):
+        for piece in split(ranges_between(starts, ends), max_records=_BAD_AT_A_TIME):
             raw = self._read([piece], includeHeaders="true")
             sent += self._dead_letters.send(bad_rows(decode_frame(self._definition.decode, raw)).toArrow())
         if sent != bad:
@@ -71,36 +71,16 @@ class SecondLook:
         if aggregate is None or not by_time:
             return None
         (below,) = children(aggregate)
-        plan = catalyst.replace_leaf(chain(below), self._read(_ranges(starts, ends)))
+        plan = catalyst.replace_leaf(chain(below), self._read(ranges_between(starts, ends)))
         events = catalyst.frame(catalyst.without_watermark(plan))
         time = catalyst.column(by_time[0])
         end = time.getField("end") if kind(by_time[0].dataType()) == "StructType" else time
         return events.where(end <= F.timestamp_millis(F.lit(watermark_ms))).count()
 
-    def _read(self, ranges: Iterable[OffsetRange], **options: str) -> DataFrame:
+    def _read(self, ranges: Sequence[OffsetRange], **options: str) -> DataFrame:
         """What the log still has of these; what is gone meanwhile was counted, and that is all that can be done."""
-        whole: dict[str, dict[str, dict[int, int]]] = {"starts": {}, "ends": {}}
-        for one in ranges:
-            whole["starts"].setdefault(one.topic, {})[one.partition] = one.start
-            whole["ends"].setdefault(one.topic, {})[one.partition] = one.end
-        place = {
-            "assign": json.dumps({topic: list(partitions) for topic, partitions in whole["ends"].items()}),
-            "startingOffsets": offsets_text(whole["starts"]),
-            "endingOffsets": offsets_text(whole["ends"]),
-            "failOnDataLoss": "false",
-        }
-        reader = self._around.spark.read.format("headrace")
-        return reader.options(**self._around.log_options, **place, **options).load()
-
-
-def _ranges(starts: Offsets, ends: Offsets) -> list[OffsetRange]:
-    """A partition that is new in a batch is read from its first offset."""
-    found = [
-        OffsetRange(topic, partition, starts.get(topic, {}).get(partition, 0), end)
-        for topic, partitions in ends.items()
-        for partition, end in partitions.items()
-    ]
-    return [one for one in found if one.size > 0]
+        reader = self._around.spark.read.format("headrace").options(**self._around.log_options)
+        return reader.options(**options_for(ranges), failOnDataLoss="false", **options).load()
 
 
 def _aggregate(plan: Java) -> Java | None:

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Final
@@ -31,6 +31,8 @@ from uuid import uuid4
 
 from headrace.client.config import ClientConfig, ConsumerConfig
 from headrace.client.types import TopicPartition
+from headrace.pipeline.points import by_topic
+from headrace.pipeline.ranges import OffsetRange
 
 LATEST_OFFSET: Final = -1
 EARLIEST_OFFSET: Final = -2
@@ -139,6 +141,17 @@ class SourceOptions:
             lookup_interval_ms=options.count_or("fetchOffset.retryIntervalMs", cls.lookup_interval_ms, least=0),
             commit_group=options.text("commitGroup"),
         )
+
+
+def options_for(ranges: Sequence[OffsetRange]) -> dict[str, str]:
+    """By which ``spark.read`` reads exactly these, of each partition one."""
+    starts = by_topic({one.place: one.start for one in ranges})
+    ends = by_topic({one.place: one.end for one in ranges})
+    return {
+        "assign": json.dumps({topic: list(partitions) for topic, partitions in ends.items()}),
+        "startingOffsets": json.dumps(starts),
+        "endingOffsets": json.dumps(ends),
+    }
 
 
 class Given:

@@ -27,12 +27,13 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from headrace.pipeline.catalyst import Java, chain
 from headrace.pipeline.decoding import ERROR, bad_rows, decode_frame, good_rows
 from headrace.pipeline.kappa_lag import Lag
-from headrace.pipeline.lambda_spans import joined
+from headrace.pipeline.points import by_topic, joined, ranges_between
 from headrace.pipeline.ranges import OffsetRange
 from headrace.pipeline.reader import COLUMNS
 from headrace.pipeline.row_partials import RowPartials, bad_records
 from headrace.pipeline.running import Behind
-from headrace.pipeline.speed_log import SpeedLog, ranges_between, source_options
+from headrace.pipeline.source_options import options_for
+from headrace.pipeline.speed_log import SpeedLog
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -123,7 +124,7 @@ class SpeedLayer:
         if not ranges:
             return False
         computed = self._computed(ranges)
-        after = joined(read, _ends_of(ranges))
+        after = joined(read, by_topic({one.place: one.end for one in ranges}))
         self._store.commit_micro_batch(
             after, computed.partials, events=computed.records, dead_letters=computed.bad, first_offsets=read
         )
@@ -172,7 +173,7 @@ class SpeedLayer:
         spark = self._around.spark
         options = {
             **self._around.log_options,
-            **source_options(ranges),
+            **options_for(ranges),
             "minPartitions": str(spark.sparkContext.defaultParallelism),
             "includeHeaders": "true" if self._dead_letters.topic else "false",
         }
@@ -201,10 +202,3 @@ class SpeedLayer:
         decoded = decode_frame(self._definition.decode, raw)
         counted = decoded.observe(_COUNTS, F.count(F.lit(1)).alias("records"), F.count(ERROR).alias("bad"))
         return chain(self._algebra.plan.catalyst.analyzed(self._algebra.partial(good_rows(counted))))
-
-
-def _ends_of(ranges: list[OffsetRange]) -> Offsets:
-    ends: Offsets = {}
-    for one in ranges:
-        ends.setdefault(one.topic, {})[one.partition] = one.end
-    return ends

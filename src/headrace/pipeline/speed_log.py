@@ -13,21 +13,21 @@ What retention took before it was read is found by who reads it (``reader``).
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from headrace.client.types import TopicPartition
 from headrace.pipeline.log_offsets import DataLost, LogOffsets
-from headrace.pipeline.ranges import OffsetRange, share_out
+from headrace.pipeline.points import by_topic, offset_at, places
 from headrace.pipeline.reader import COLUMNS, RangeReader, spark_arrow_schema
 from headrace.pipeline.source_options import SourceOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from headrace.client.types import TopicPartition
     from headrace.pipeline.definition import ViewDefinition
+    from headrace.pipeline.ranges import OffsetRange
     from headrace.pipeline.serving.catalog import Offsets
     from headrace.runtime.clock import Clock
 
@@ -41,12 +41,7 @@ class SpeedLog:
     def __init__(
         self, log_options: Mapping[str, str], definition: ViewDefinition, clock: Clock, *, with_headers: bool
     ) -> None:
-        which = (
-            {"subscribe": ",".join(definition.topics)}
-            if definition.topics
-            else {"subscribePattern": definition.pattern}
-        )
-        self._options = SourceOptions.parse({**log_options, **which}, is_stream=False)
+        self._options = SourceOptions.parse({**log_options, **definition.which_topics}, is_stream=False)
         self._clock = clock
         self._columns = (*COLUMNS, "headers") if with_headers else COLUMNS
         self._log = LogOffsets(self._options)
@@ -76,25 +71,24 @@ class SpeedLog:
         if self._looked_ms is None or now_ms - self._looked_ms >= _LOOK_FOR_PARTITIONS_MS:
             self._places = self._partitions(read)
             self._looked_ms = now_ms
-        found: Offsets = {}
-        for place, end in self._log.latest(self._places).items():
-            done = read.get(place.topic, {}).get(place.partition, 0)
+        ends = self._log.latest(self._places)
+        for place, end in ends.items():
+            done = offset_at(read, place)
             if end < done:
                 self._check_short(place, end, done, now_ms)
             else:
                 self._short_since_ms.pop(place, None)
-            found.setdefault(place.topic, {})[place.partition] = max(end, done)
-        return found
+        return by_topic({place: max(end, offset_at(read, place)) for place, end in ends.items()})
 
     def _partitions(self, read: Offsets) -> list[TopicPartition]:
-        places = self._log.partitions()
-        known = {TopicPartition(topic, at) for topic, partitions in read.items() for at in partitions}
-        for place in sorted(known - set(places)):
+        there = self._log.partitions()
+        known = {place for place, _ in places(read)}
+        for place in sorted(known - set(there)):
             raise DataLost(f"{place} is gone, and the view counts what was in it: apply the view again without it")
-        for place, first in self._log.earliest(set(places) - known - set(self._places)).items():
+        for place, first in self._log.earliest(set(there) - known - set(self._places)).items():
             if first > 0:
                 raise DataLost(f"{place} is new to this view and begins at {first}: what was before that is gone")
-        return places
+        return there
 
     def _check_short(self, place: TopicPartition, end: int, done: int, now_ms: int) -> None:
         since_ms = self._short_since_ms.setdefault(place, now_ms)
@@ -118,34 +112,3 @@ class SpeedLog:
                 self.forget()
                 return None
         return pa.Table.from_batches(batches, spark_arrow_schema(self._columns))
-
-
-def ranges_between(read: Offsets, ends: Offsets, limit: int) -> list[OffsetRange]:
-    """What follows, up to so many offsets; to each partition in proportion to what it has waiting."""
-    waiting = {
-        TopicPartition(topic, at): end - read.get(topic, {}).get(at, 0)
-        for topic, partitions in ends.items()
-        for at, end in partitions.items()
-    }
-    ranges = []
-    for place, count in sorted(share_out(waiting, limit).items()):
-        start = read.get(place.topic, {}).get(place.partition, 0)
-        if count > 0:
-            ranges.append(OffsetRange(*place, start, start + count))
-    return ranges
-
-
-def source_options(ranges: Sequence[OffsetRange]) -> dict[str, str]:
-    """By which ``format("headrace")`` reads exactly these."""
-    assign: dict[str, list[int]] = {}
-    starts: Offsets = {}
-    ends: Offsets = {}
-    for one in ranges:
-        assign.setdefault(one.topic, []).append(one.partition)
-        starts.setdefault(one.topic, {})[one.partition] = one.start
-        ends.setdefault(one.topic, {})[one.partition] = one.end
-    return {
-        "assign": json.dumps(assign),
-        "startingOffsets": json.dumps(starts),
-        "endingOffsets": json.dumps(ends),
-    }

@@ -44,6 +44,7 @@ from pyspark.sql.streaming.datasource import (
 from headrace.client.errors import HeadraceError, UnknownTopic
 from headrace.client.types import TopicPartition
 from headrace.pipeline.log_offsets import LogOffsets, Offsets
+from headrace.pipeline.points import by_topic
 from headrace.pipeline.ranges import OffsetRange, share_out, split
 from headrace.pipeline.source import RangePartition
 from headrace.pipeline.source_options import SourceOptions, shared_client_options
@@ -59,10 +60,7 @@ StreamOffset = dict[str, dict[str, int]]
 
 
 def to_stream_offset(offsets: Mapping[TopicPartition, int]) -> StreamOffset:
-    found: StreamOffset = {}
-    for place in sorted(offsets):
-        found.setdefault(place.topic, {})[str(place.partition)] = offsets[place]
-    return found
+    return {topic: {str(at): next_offset for at, next_offset in those.items()} for topic, those in by_topic(offsets).items()}
 
 
 def from_stream_offset(offset: Mapping[str, Mapping[str, int]]) -> Offsets:

@@ -170,14 +170,12 @@ class KappaView(RunningVersion):
     @cached_property
     def _source_options(self) -> dict[str, str]:
         definition = self.definition
-        options = self.around.log_options | {
+        options = self.around.log_options | definition.which_topics
+        options |= {
             "maxOffsetsPerTrigger": str(self._max_records()),
             "maxRecordsPerPartition": str(_MAX_TASK_RECORDS),
             "commitGroup": self.group,
         }
-        options |= {"subscribe": ",".join(definition.topics)} if definition.topics else {
-            "subscribePattern": definition.pattern
-        }  # fmt: skip
         start = definition.kappa.start
         if start == "earliest":
             return options | {"startingOffsets": "earliest"}
@@ -226,8 +224,8 @@ class KappaView(RunningVersion):
             starts, ends = log.resolve(options.start, places, is_start=True), log.latest(places)
         done = progress.offsets if progress is not None else {}
         now_ms = self.around.clock.monotonic_ms()
-        self._lag = Lag(_by_topic(starts), done, _by_topic(ends), now_ms)
-        return _by_topic(starts)
+        self._lag = Lag(by_topic(starts), done, by_topic(ends), now_ms)
+        return by_topic(starts)
 
     def _ask_topic_ids(self) -> dict[str, str]:
         with closing(LogOffsets(SourceOptions.parse(self._source_options, is_stream=True))) as log:
@@ -284,9 +282,3 @@ def start_ms(text: str) -> int:
 def _texts(log: LogOffsets) -> dict[str, str]:
     return {topic: str(topic_id or "") for topic, topic_id in log.topic_ids.items()}
 
-
-def _by_topic(offsets: dict[TopicPartition, int]) -> Offsets:
-    found: Offsets = {}
-    for place, offset in offsets.items():
-        found.setdefault(place.topic, {})[place.partition] = offset
-    return found

@@ -1,0 +1,11 @@
+"""That all tests on Spark run in one worker, and so on one session."""
+
+import os
+
+import pytest
+
+
+def test_whoever_asks_for_spark_goes_to_its_group(request: pytest.FixtureRequest, spark):
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        pytest.skip("only workers of pytest-xdist have groups: run it with -n 2 --dist loadgroup")
+    assert request.node.nodeid.endswith("@spark")
