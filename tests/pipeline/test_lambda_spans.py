@@ -13,14 +13,11 @@ from headrace.pipeline.lambda_spans import (
     MAX_SPANS,
     CutLost,
     check_chain,
-    is_before,
-    is_same,
-    joined,
     merged,
-    offsets_between,
     split_at,
     to_merge,
 )
+from headrace.pipeline.points import joined
 from headrace.pipeline.serving.catalog_tables import Offsets, Span
 
 
@@ -30,16 +27,6 @@ def point(**topics: int) -> Offsets:
 
 def span(number: int, first: int, end: int, rows: int = 1) -> Span:
     return Span("pages", 1, number, point(clicks=first), point(clicks=end), rows)
-
-
-def test_points():
-    assert is_before({}, point(a=1))
-    assert not is_before(point(a=1), {})
-    assert is_same({}, {"a": {0: 0}}), "what is not named has not been read"
-    assert not is_before(point(a=1, b=0), point(a=0, b=1))
-    assert not is_before(point(a=0, b=1), point(a=1, b=0))
-    assert offsets_between(point(a=3), {"a": {0: 5, 1: 2}, "b": {0: 1}}) == 5
-    assert joined(point(a=3), {"a": {1: 2}, "b": {0: 1}}) == {"a": {0: 3, 1: 2}, "b": {0: 1}}
 
 
 def test_a_cut_is_where_a_span_ends_or_the_chain_begins():

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from headrace.client.types import TopicPartition
+from headrace.pipeline.ranges import OffsetRange
 from headrace.pipeline.source_options import (
     EARLIEST_OFFSET,
     LATEST_OFFSET,
@@ -16,6 +17,7 @@ from headrace.pipeline.source_options import (
     BadOption,
     Everywhere,
     SourceOptions,
+    options_for,
 )
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
@@ -38,6 +40,19 @@ def test_topics_are_a_list_with_commas():
 def test_partitions_are_assigned_by_json():
     options = SourceOptions.parse({**SERVERS, "assign": '{"t": [1, 0], "u": [3]}'}, is_stream=False)
     assert options.partitions == (TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 3))
+
+
+def test_options_for_ranges_name_exactly_these():
+    written = options_for([OffsetRange("a", 1, 0, 3), OffsetRange("a", 0, 5, 8)])
+    assert written == {
+        "assign": '{"a": [0, 1]}',
+        "startingOffsets": '{"a": {"0": 5, "1": 0}}',
+        "endingOffsets": '{"a": {"0": 8, "1": 3}}',
+    }
+    options = SourceOptions.parse({**SERVERS, **written}, is_stream=False)
+    assert options.partitions == (TopicPartition("a", 0), TopicPartition("a", 1))
+    assert options.start == AtOffsets({TopicPartition("a", 0): 5, TopicPartition("a", 1): 0})
+    assert options.end == AtOffsets({TopicPartition("a", 0): 8, TopicPartition("a", 1): 3})
 
 
 def test_offsets_by_partition():

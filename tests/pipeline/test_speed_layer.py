@@ -15,11 +15,9 @@ from headrace.pipeline.dead_letters import DeadLetters
 from headrace.pipeline.definition import Source
 from headrace.pipeline.lambda_store import LambdaStore
 from headrace.pipeline.log_offsets import DataLost
-from headrace.pipeline.ranges import OffsetRange
 from headrace.pipeline.serving.database import Database
 from headrace.pipeline.serving.errors import DatabaseUnreachable
 from headrace.pipeline.speed_layer import SpeedLayer
-from headrace.pipeline.speed_log import ranges_between, source_options
 from headrace.testing import ManualClock
 
 pytestmark = pytest.mark.timeout(300)
@@ -234,14 +232,3 @@ def test_a_log_that_ends_too_early_is_lost_if_it_stays_so(make, monkeypatch):
     with pytest.raises(DataLost, match="ends at 1"):
         layer.step()
     world.check()
-
-
-def test_ranges():
-    read, ends = {"a": {0: 5}}, {"a": {0: 8, 1: 3}, "b": {0: 0}}
-    assert ranges_between(read, ends, 100) == [OffsetRange("a", 0, 5, 8), OffsetRange("a", 1, 0, 3)]
-    assert sum(one.size for one in ranges_between(read, ends, 4)) == 4
-    assert source_options(ranges_between(read, ends, 100)) == {
-        "assign": '{"a": [0, 1]}',
-        "startingOffsets": '{"a": {"0": 5, "1": 0}}',
-        "endingOffsets": '{"a": {"0": 8, "1": 3}}',
-    }

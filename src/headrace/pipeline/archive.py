@@ -26,7 +26,6 @@ with something else.
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections import defaultdict
@@ -48,7 +47,7 @@ from headrace.pipeline.archive_manifest import (
 )
 from headrace.pipeline.log_offsets import DataLost, LogOffsets
 from headrace.pipeline.ranges import OffsetRange
-from headrace.pipeline.source_options import SourceOptions
+from headrace.pipeline.source_options import SourceOptions, options_for
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

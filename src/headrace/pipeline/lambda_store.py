@@ -42,6 +42,7 @@ from sqlalchemy.exc import OperationalError
 from headrace.pipeline import lambda_spans
 from headrace.pipeline.lambda_spans import split_at, to_merge
 from headrace.pipeline.lambda_tables import SPAN, LambdaTables, batch_name, drop_tables
+from headrace.pipeline.points import is_before, is_same
 from headrace.pipeline.serving.catalog import Batch, Catalog, Offsets, Progress, Span, View
 from headrace.pipeline.serving.database import Database
 from headrace.pipeline.serving.errors import ServingError

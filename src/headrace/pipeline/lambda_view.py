@@ -31,9 +31,9 @@ from headrace.pipeline.aggregates import Algebra
 from headrace.pipeline.batch_layer import BatchLayer, BatchResult, BatchStopped
 from headrace.pipeline.dead_letters import DeadLetters
 from headrace.pipeline.failures import Verdict, summary_of, verdict_on
-from headrace.pipeline.points import is_before
 from headrace.pipeline.lambda_store import LambdaStore, drop_tables
 from headrace.pipeline.plan import analyze
+from headrace.pipeline.points import is_before
 from headrace.pipeline.running import Behind, RunningVersion, Surroundings
 from headrace.pipeline.serving.catalog import Event, Request, Version
 from headrace.pipeline.session import is_alive

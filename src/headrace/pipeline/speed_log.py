@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from headrace.pipeline.log_offsets import DataLost, LogOffsets
-from headrace.pipeline.points import by_topic, offset_at, places
+from headrace.pipeline.points import by_partition, by_topic, offset_at
 from headrace.pipeline.reader import COLUMNS, RangeReader, spark_arrow_schema
 from headrace.pipeline.source_options import SourceOptions
 
@@ -81,14 +81,14 @@ class SpeedLog:
         return by_topic({place: max(end, offset_at(read, place)) for place, end in ends.items()})
 
     def _partitions(self, read: Offsets) -> list[TopicPartition]:
-        there = self._log.partitions()
-        known = {place for place, _ in places(read)}
-        for place in sorted(known - set(there)):
+        places = self._log.partitions()
+        known = set(by_partition(read))
+        for place in sorted(known - set(places)):
             raise DataLost(f"{place} is gone, and the view counts what was in it: apply the view again without it")
-        for place, first in self._log.earliest(set(there) - known - set(self._places)).items():
+        for place, first in self._log.earliest(set(places) - known - set(self._places)).items():
             if first > 0:
                 raise DataLost(f"{place} is new to this view and begins at {first}: what was before that is gone")
-        return there
+        return places
 
     def _check_short(self, place: TopicPartition, end: int, done: int, now_ms: int) -> None:
         since_ms = self._short_since_ms.setdefault(place, now_ms)

@@ -60,7 +60,9 @@ StreamOffset = dict[str, dict[str, int]]
 
 
 def to_stream_offset(offsets: Mapping[TopicPartition, int]) -> StreamOffset:
-    return {topic: {str(at): next_offset for at, next_offset in those.items()} for topic, those in by_topic(offsets).items()}
+    return {
+        topic: {str(at): next_offset for at, next_offset in those.items()} for topic, those in by_topic(offsets).items()
+    }
 
 
 def from_stream_offset(offset: Mapping[str, Mapping[str, int]]) -> Offsets:

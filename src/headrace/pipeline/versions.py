@@ -37,6 +37,7 @@ from headrace.pipeline.kappa_lag import Lag
 from headrace.pipeline.kappa_losses import begin_anew, check_same_topics, lost_data
 from headrace.pipeline.kappa_sink import KappaSink, Target
 from headrace.pipeline.log_offsets import DataLost, LogOffsets
+from headrace.pipeline.points import by_topic
 from headrace.pipeline.running import Behind, RunningVersion, Surroundings
 from headrace.pipeline.second_look import SecondLook
 from headrace.pipeline.serving.catalog import Event, Offsets, Progress, Version
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from sqlalchemy import Connection
 
-    from headrace.client.types import TopicPartition
 
 logger = getLogger(__name__)
 #: A batch of a replay: so large that what each costs does not count, so small that its rows fit into the driver. Groups
@@ -281,4 +281,3 @@ def start_ms(text: str) -> int:
 
 def _texts(log: LogOffsets) -> dict[str, str]:
     return {topic: str(topic_id or "") for topic, topic_id in log.topic_ids.items()}
-
