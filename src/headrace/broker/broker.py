@@ -44,6 +44,7 @@ from headrace.runtime.loop_timer import LoopTimer
 from headrace.runtime.purgatory import Purgatory
 
 if TYPE_CHECKING:
+    from headrace.broker.cluster.member import ClusterMember
     from headrace.broker.metrics_exporter import MetricsExporter
     from headrace.log.partition_log import PartitionLog
 
@@ -68,6 +69,8 @@ class Broker:
         self.partitions = Partitions()
         self.endpoints: dict[str, tuple[str, int]] = {}
         self.metrics_exporter: MetricsExporter | None = None
+        #: Without a ZooKeeper the broker is alone.
+        self.cluster: ClusterMember | None = None
         self._directories = [Path(folder).absolute() for folder in config.log_dirs]
         known_broker_id, known_cluster_id = known_owner(self._disk, map(str, self._directories))
         if config.broker_id is None:
@@ -231,6 +234,9 @@ class Broker:
         """A broker setting changed that is the default of topics' settings, or some logs do not work any more."""
         for topic in list(self.metadata):
             await self._topic_host.topic_changed(self.topics.named(topic.name))
+
+    def leadership_changed(self, topic: str, index: int, is_leader: bool) -> None:
+        """Of a partition that we have; it has its new role already. Called on the loop."""
 
     # -- what handlers use ------------------------------------------------------------------------------------------
 
