@@ -38,6 +38,11 @@ class ConnectionPool:
         for connection in connections.values():
             await connection.close()
 
+    async def drop(self, node_id: int, purpose: str) -> None:
+        connection = self._connections.pop((node_id, purpose), None)
+        if connection is not None:
+            await connection.close()
+
     def raise_if_closed(self) -> None:
         if self.is_closed:
             raise ClientClosed("the client is closed")
