@@ -7,17 +7,20 @@ them, so a partition that changed twice in between is told once, as it is. Of a 
 broker gets the metadata. Brokers that are dead are left out: they learn all when they come back.
 
 All brokers' UpdateMetadata share one tuple of partitions, so that whoever encodes them does that once.
+
+:class:`Channel` is what takes the requests to the brokers; what comes back are the answers defined here.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
 from headrace.controller.context import Context, LiveBroker
 from headrace.controller.elections import Leadership
 from headrace.controller.reassignments import Assignment
 from headrace.coordination.znodes import TopicPartition
+from headrace.protocol.errors import ErrorCode
 
 #: As a leader in UpdateMetadata: the partition is being deleted, forget it.
 LEADER_DURING_DELETE = -2
@@ -83,6 +86,33 @@ class StopReplica(NamedTuple):
 
 
 Request: TypeAlias = LeaderAndIsr | UpdateMetadata | StopReplica
+
+
+class LeadersAnswer(NamedTuple):
+    """To a LeaderAndIsr. ``error`` is of the request as a whole; then there are no partitions."""
+
+    error: ErrorCode
+    partitions: dict[TopicPartition, ErrorCode]
+
+
+class StopAnswer(NamedTuple):
+    """To a StopReplica, likewise."""
+
+    error: ErrorCode
+    partitions: dict[TopicPartition, ErrorCode]
+
+
+class Channel(Protocol):
+    """How requests get to the brokers, in order for each of them, and tried again until they are answered or the broker
+    is gone. Answers are given to ``Controller.answered``."""
+
+    def set_brokers(self, live: Iterable[LiveBroker]) -> None:
+        """The queues of all others end. A broker with another epoch, or another address, gets a new queue."""
+
+    def send(self, request: Request) -> None: ...
+
+    def close(self) -> None:
+        """We are no longer controller: all queues end. ``set_brokers`` may follow, when we are controller again."""
 
 
 class RequestBatch:

@@ -1,0 +1,183 @@
+"""What the controller hears of, under Kafka's names: one small value an event, with what it carries.
+
+Events are put into ``queue.EventQueue`` and handled one after the other. Those that somebody waits for carry the future
+that is answered; if we are not controller, or the queue is cleared before their turn comes, it fails with
+:class:`NotController`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from headrace.controller.decisions import Election
+from headrace.controller.requests import LeaderAndIsr, LeadersAnswer, StopAnswer, StopReplica
+from headrace.coordination.znodes import TopicPartition
+from headrace.protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from asyncio import Future
+
+_event = dataclass(frozen=True, slots=True, eq=False)
+
+
+class Event:
+    """What it is called in metrics and logs is the name of its class."""
+
+    __slots__ = ()
+
+    @property
+    def name(self) -> str:
+        return type(self).__name__
+
+
+# Who is controller
+
+
+@_event
+class Startup(Event):
+    """The broker has started: watch ``/controller``, and stand for election."""
+
+
+@_event
+class ControllerChange(Event):
+    """``/controller`` was made or changed."""
+
+
+@_event
+class Reelect(Event):
+    """``/controller`` is gone."""
+
+
+@_event
+class Expire(Event):
+    """The session with the tree is over: we are not controller."""
+
+
+@_event
+class RegisterBrokerAndReelect(Event):
+    """The next session has begun."""
+
+
+@_event
+class ShutdownEventThread(Event):
+    """The last one."""
+
+
+# What the tree says
+
+
+@_event
+class BrokerChange(Event):
+    """``/brokers/ids`` has changed."""
+
+
+@_event
+class BrokerModifications(Event):
+    """A broker has another address."""
+
+    broker_id: int
+
+
+@_event
+class TopicChange(Event):
+    """``/brokers/topics`` has changed."""
+
+
+@_event
+class PartitionModifications(Event):
+    """A topic's assignment has changed: it has grown, or moves."""
+
+    topic: str
+
+
+@_event
+class TopicDeletion(Event):
+    """``/admin/delete_topics`` has changed."""
+
+
+@_event
+class PartitionReassignment(Event):
+    """``/admin/reassign_partitions`` has changed."""
+
+
+@_event
+class PreferredReplicaLeaderElection(Event):
+    """``/admin/preferred_replica_election`` was made."""
+
+
+@_event
+class IsrChangeNotification(Event):
+    """``/isr_change_notification`` has changed."""
+
+
+@_event
+class LogDirEventNotification(Event):
+    """``/log_dir_event_notification`` has changed."""
+
+
+@_event
+class UncleanLeaderElectionEnable(Event):
+    """``unclean.leader.election.enable`` may have changed, by default."""
+
+
+@_event
+class TopicUncleanLeaderElectionEnable(Event):
+    """The same for a topic."""
+
+    topic: str
+
+
+# What brokers answer
+
+
+@_event
+class LeaderAndIsrResponseReceived(Event):
+    request: LeaderAndIsr
+    answer: LeadersAnswer
+
+
+@_event
+class TopicDeletionStopReplicaResponseReceived(Event):
+    request: StopReplica
+    answer: StopAnswer
+
+
+# What time brings
+
+
+@_event
+class AutoPreferredReplicaLeaderElection(Event):
+    """``leader.imbalance.check.interval.seconds`` have passed."""
+
+
+# What is asked
+
+
+@_event
+class ControlledShutdown(Event):
+    broker_id: int
+    broker_epoch: int
+    #: Of the partitions that it still leads.
+    reply: Future[list[TopicPartition]]
+
+
+@_event
+class ReplicaLeaderElection(Event):
+    """ElectLeaders."""
+
+    #: None: all.
+    partitions: Sequence[TopicPartition] | None
+    how: Election
+    reply: Future[dict[TopicPartition, KafkaError | None]]
+
+
+@_event
+class ApiPartitionReassignment(Event):
+    targets: Mapping[TopicPartition, Sequence[int] | None]
+    may_change_count: bool
+    reply: Future[dict[TopicPartition, KafkaError | None]]
+
+
+Asked: TypeAlias = ControlledShutdown | ReplicaLeaderElection | ApiPartitionReassignment
