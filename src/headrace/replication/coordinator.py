@@ -4,6 +4,9 @@ A name (of a group, a transactional id) belongs to one partition of an internal 
 partition coordinates it. All state that belongs to one partition is a shard. A partition that we have come to lead is
 *loading* until its log was applied, then *active*; of others we know nothing.
 
+A shard goes with the leader epoch of its partition: what was not committed when that ended is forgotten with the shard,
+and whoever leads next loads it from what was. Where this broker leads on in the next epoch the shard stays.
+
 Loading is an iterator, so that whoever has an event loop gives other requests their turn between two batches.
 """
 
@@ -42,11 +45,21 @@ class ShardedCoordinator(Generic[S]):
         self._make_shard = make_shard
         self._active: dict[int, S] = {}
         self._loading: dict[int, S] = {}
+        self._journals: dict[int, Journal] = {}
 
     # -- which partitions are ours ----------------------------------------------------------------------------------
 
     def has(self, index: int) -> bool:
         return index in self._active or index in self._loading
+
+    def epoch_of(self, index: int) -> int | None:
+        """The leader epoch in which the partition's shard may write; None if it is not ours."""
+        journal = self._journals.get(index)
+        return None if journal is None else journal.epoch
+
+    def renew(self, index: int) -> None:
+        """We lead the partition on, in the epoch after the one that its shard knows."""
+        self._journals[index].renew()
 
     @property
     def is_loading(self) -> bool:
@@ -55,6 +68,7 @@ class ShardedCoordinator(Generic[S]):
     def load(self, journal: Journal) -> Iterator[int]:
         """We lead the partition now. It is answered for once the iterator has been run to its end."""
         assert not self.has(journal.index), f"partition {journal.index} is ours already"
+        self._journals[journal.index] = journal
         shard = self._loading[journal.index] = self._make_shard(journal)
         return self._load(shard)
 
@@ -66,13 +80,16 @@ class ShardedCoordinator(Generic[S]):
                 if self._loading.get(index) is not shard:
                     return  # unloaded meanwhile
         except (KafkaError, OSError) as error:
+            if self._loading.get(index) is not shard:
+                return  # unloaded meanwhile, and its log cut
             logger.error("the %s of partition %d cannot be loaded, and are not served: %s", self._what, index, error)
-            self._loading.pop(index, None)
+            self.unload(index)
             return
         self._active[index] = self._loading.pop(index)
 
     def unload(self, index: int) -> None:
         """We do not lead the partition any more."""
+        self._journals.pop(index, None)
         for shards in (self._active, self._loading):
             shard = shards.pop(index, None)
             if shard is not None:
@@ -101,6 +118,10 @@ class ShardedCoordinator(Generic[S]):
         raise NotCoordinator(
             f"this broker does not coordinate {name!r}: it has not the {self._what} of partition {index}"
         )
+
+    def active(self, index: int) -> S | None:
+        """The shard of the partition, if it answers."""
+        return self._active.get(index)
 
     def shards(self) -> list[S]:
         """Those that answer."""

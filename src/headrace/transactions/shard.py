@@ -11,8 +11,9 @@ Ongoing                             still ongoing: its producer goes on, or the 
 PrepareCommit, PrepareAbort         its markers are written (again), and Complete behind them
 =================================  ====================================================================
 
-A transaction's end is three steps: the Prepare record, a marker in each partition, the Complete record. From the first
-on it is decided and its producer is told so; what cannot be written then is tried again until it is. An id waits for
+A transaction's end is three steps: the Prepare record, a marker in each partition, the Complete record. Once the first
+is committed it is decided and its producer is told so; before that no marker is written, for a coordinator that loads a
+log without the record would decide otherwise. What cannot be written then is tried again until it is. An id waits for
 one thing at most, its timeout or such a new try, and so has one timer at most.
 """
 
@@ -116,7 +117,14 @@ class TransactionShard:
         if metadata.state is State.ONGOING:
             self._arm_timeout(metadata)
         elif metadata.state in COMPLETED:
+            self._journal.when_committed(partial(self._decided, metadata))
+
+    def _decided(self, metadata: TxnMetadata) -> None:
+        if self._is_current(metadata):
             self._send_markers(metadata, metadata.partitions)
+
+    def _is_current(self, metadata: TxnMetadata) -> bool:
+        return self._is_active and self._transactions.get(metadata.transactional_id) is metadata
 
     def _arm(self, transactional_id: str, delay_ms: int, action: partial[None]) -> None:
         self._timers[transactional_id] = self._context.timer.schedule(delay_ms, action)
@@ -152,12 +160,12 @@ class TransactionShard:
             metadata.producer_id,
             metadata.producer_epoch,
             metadata.state is State.PREPARE_COMMIT,
-            self._journal.partition.leader_epoch,
+            self._journal.epoch,
         )
         self._context.markers.send(marker, partitions, partial(self._markers_sent, metadata))
 
     def _markers_sent(self, metadata: TxnMetadata, unsent: frozenset[TopicPartition]) -> None:
-        if not self._is_active or self._transactions.get(metadata.transactional_id) is not metadata:
+        if not self._is_current(metadata):
             return
         if not unsent:
             try:
