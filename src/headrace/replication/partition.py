@@ -3,10 +3,13 @@
 The log ends at its next offset (LEO). What all in-sync replicas have is below the high watermark (HW); consumers see
 nothing at or above it. A ``read_committed`` consumer stops earlier, at the first offset of a transaction that is still
 open: the last stable offset (LSO). With one replica the high watermark is the log's end.
+
+A broker that is alone leads all its partitions, and this is all of a partition. In a cluster a partition has a role
+(``replicated_partition.py``); what is asked of it is the same.
 """
 
 from enum import IntEnum
-from typing import NoReturn
+from typing import ClassVar, NoReturn
 
 from headrace.log.partition_log import Appended, Origin, PartitionLog
 from headrace.protocol.errors import FencedLeaderEpoch, InvalidRequest, UnknownLeaderEpoch
@@ -26,11 +29,15 @@ class Isolation(IntEnum):
 
 
 class Partition:
-    __slots__ = ("leader_epoch", "log")
+    __slots__ = ("is_leader", "leader_epoch", "log")
+
+    #: Whether others have it too, and it has a role.
+    is_replicated: ClassVar[bool] = False
 
     def __init__(self, log: PartitionLog, leader_epoch: int) -> None:
         self.log = log
         self.leader_epoch = leader_epoch
+        self.is_leader = True
         log.high_watermark = log.next_offset
 
     @property
@@ -61,3 +68,17 @@ class Partition:
         appended = log.append(records, leader_epoch=self.leader_epoch, origin=origin)
         log.high_watermark = log.next_offset
         return appended
+
+    def check_enough_replicas(self) -> None:
+        """Before an append that asks for acks=all.
+
+        :raises NotEnoughReplicas: if fewer are in sync than ``min.insync.replicas``.
+        """
+
+    def is_acknowledged(self, end_offset: int) -> bool:
+        """Whether acks=all is done with what lies below an offset.
+
+        :raises NotLeaderOrFollower: if another broker leads now.
+        :raises NotEnoughReplicasAfterAppend: if it is in the log, and too few are in sync.
+        """
+        return self.log.high_watermark >= end_offset

@@ -1,8 +1,8 @@
-"""The partitions that this broker leads."""
+"""The partitions that this broker has: alone it leads them all, in a cluster it follows others in some."""
 
 from collections.abc import Iterator
 
-from headrace.protocol.errors import StorageError, UnknownTopicOrPartition
+from headrace.protocol.errors import KafkaError, NotLeaderOrFollower, StorageError, UnknownTopicOrPartition
 from headrace.replication.partition import ANY_EPOCH, Partition
 
 
@@ -42,9 +42,26 @@ class Partitions:
         """
         partition = self._partitions.get((topic, index))
         if partition is None:
-            if (topic, index) in self._lost:
-                raise StorageError(f"the log of {topic}-{index} is on a log dir that is offline")
-            raise UnknownTopicOrPartition(f"this broker has no partition {topic}-{index}")
+            raise self._missing(topic, index)
+        if epoch != ANY_EPOCH:
+            partition.check_epoch(epoch)
+        if not partition.is_leader:
+            raise NotLeaderOrFollower(f"this broker does not lead {topic}-{index}")
+        return partition
+
+    def replica(self, topic: str, index: int, epoch: int = ANY_EPOCH) -> Partition:
+        """The partition, whether we lead it or not, as long as the peer knows the same epoch.
+
+        :raises KafkaError: with the code that tells the client what to do instead.
+        """
+        partition = self._partitions.get((topic, index))
+        if partition is None:
+            raise self._missing(topic, index)
         if epoch != ANY_EPOCH:
             partition.check_epoch(epoch)
         return partition
+
+    def _missing(self, topic: str, index: int) -> KafkaError:
+        if (topic, index) in self._lost:
+            return StorageError(f"the log of {topic}-{index} is on a log dir that is offline")
+        return UnknownTopicOrPartition(f"this broker has no partition {topic}-{index}")
