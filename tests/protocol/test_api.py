@@ -66,8 +66,8 @@ def test_only_what_the_controller_sends_is_control():
     assert [api for api in Api if api.is_control] == [4, 5, 6, 7]
 
 
-def test_an_api_without_schemas_has_no_versions():
-    assert not versions_of(Api.LEADER_AND_ISR)
+def test_a_version_that_is_not_spoken_is_refused():
+    assert versions_of(Api.LEADER_AND_ISR) == range(5, 8)
     with pytest.raises(BadRequest, match="LeaderAndIsr has no version 0"):
         read(header_of(Api.LEADER_AND_ISR, 0))
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from internal_record_examples import GOLDEN, HASHES, OFFSET, OFFSET_KEY, STABLE
 
 from headrace.protocol.errors import CorruptMessage
-from headrace.protocol.internal_layouts import LAYOUTS, Layout, Struct
+from headrace.protocol.internal_layouts import LAYOUTS
 from headrace.protocol.internal_records import (
     InternalTopic,
     RecordType,
@@ -20,6 +20,7 @@ from headrace.protocol.internal_records import (
     java_hash,
     partition_for,
 )
+from headrace.protocol.layouts import Layout, Struct
 
 EVERY_VERSION = [(kind, version) for kind, layout in LAYOUTS.items() for version in layout.versions]
 

@@ -1,46 +1,15 @@
 """What the records of the internal topics are made of: one table for each record, for all its versions.
 
 ``__consumer_offsets`` holds what group coordinators know, ``__transaction_state`` what transaction coordinators know.
-The fields and their order are Kafka's. A table says from which version until which a field is there; of it
-:func:`schema_of` makes a dataclass for each version, in kio's form, so that kio reads them and ``encoder.py`` writes
-them as if they were messages of the protocol.
-
-A field that a version does not have is still an attribute of that version's class, with its default: whoever replays
-records is written once for all versions. Times are integers in milliseconds, and a uuid of zeros is None.
+The fields and their order are Kafka's. ``layouts.py`` says how a table becomes what kio reads and ``encoder.py``
+writes.
 """
 
 from collections.abc import Mapping
-from dataclasses import MISSING, field, make_dataclass
 from enum import Enum, StrEnum
-from functools import cache
-from typing import Any, NamedTuple
-from uuid import UUID
+from typing import NamedTuple
 
-from headrace.protocol.kio import EntityType
-
-_LAST = 2**15 - 1
-_NEVER = _LAST + 1
-
-
-class Struct(NamedTuple):
-    """Fields under a name: what an array may hold, or a record as a whole."""
-
-    name: str
-    fields: "tuple[Layout, ...]"
-
-
-class Layout(NamedTuple):
-    """One field. A default is needed where a version lacks the field or where it has a tag."""
-
-    name: str
-    #: A type of kio's, or the fields of a struct.
-    kind: str | Struct
-    is_array: bool = False
-    is_nullable: bool = False
-    since: int = 0
-    until: int = _LAST
-    tag: int | None = None
-    default: object = MISSING
+from headrace.protocol.layouts import NEVER, Layout, Struct
 
 
 class InternalTopic(StrEnum):
@@ -271,7 +240,7 @@ def _newer(key: tuple[Layout, ...], value: Struct) -> RecordLayout:
 
 LAYOUTS: Mapping[RecordType, RecordLayout] = {
     RecordType.LEGACY_OFFSET_COMMIT: RecordLayout(
-        Struct("LegacyOffsetCommitKey", _OFFSET_KEY), _OFFSET_VALUE, range(1), _NEVER, 0
+        Struct("LegacyOffsetCommitKey", _OFFSET_KEY), _OFFSET_VALUE, range(1), NEVER, 0
     ),
     RecordType.OFFSET_COMMIT: RecordLayout(Struct("OffsetCommitKey", _OFFSET_KEY), _OFFSET_VALUE, range(5), 4, 4),
     RecordType.GROUP_METADATA: RecordLayout(
@@ -291,49 +260,3 @@ LAYOUTS: Mapping[RecordType, RecordLayout] = {
         Struct("TransactionLogKey", (Layout("transactional_id", "string"),)), _TRANSACTION_VALUE, range(2), 1, 1
     ),
 }
-
-_PYTHON_TYPES: Mapping[str, Any] = {
-    "int8": int,
-    "int16": int,
-    "int32": int,
-    "int64": int,
-    "string": str,
-    "bytes": bytes,
-    "uuid": UUID | None,
-}
-
-
-@cache
-def schema_of(struct: Struct, version: int, *, is_flexible: bool) -> type:
-    """The dataclass of one version, in the form of kio's generated ones."""
-    constants: dict[str, object] = {
-        "__type__": EntityType.data,
-        "__version__": version,
-        "__flexible__": is_flexible,
-    }
-    members: list[tuple[str, Any, Any]] = []
-    for layout in struct.fields:
-        if layout.since <= version <= layout.until:
-            members.append((layout.name, *_declared(layout, version, is_flexible=is_flexible)))
-        else:
-            assert layout.default is not MISSING, f"{struct.name}.{layout.name} needs a default"
-            constants[layout.name] = layout.default
-    return make_dataclass(struct.name, members, namespace=constants, frozen=True, slots=True, kw_only=True)
-
-
-def _declared(layout: Layout, version: int, *, is_flexible: bool) -> tuple[object, object]:
-    """A field's annotation and its ``dataclasses.field``."""
-    metadata: dict[str, object] = {}
-    declared: Any
-    if isinstance(layout.kind, Struct):
-        declared = schema_of(layout.kind, version, is_flexible=is_flexible)
-    else:
-        declared = _PYTHON_TYPES[layout.kind]
-        metadata["kafka_type"] = layout.kind
-    if layout.tag is not None:
-        metadata["tag"] = layout.tag
-    if layout.is_array:
-        declared = tuple[declared, ...]
-    if layout.is_nullable:
-        declared = declared | None
-    return declared, field(metadata=metadata, default=layout.default)

@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 from headrace.protocol.array_guard import Guard, GuardFailed, guard_of
 from headrace.protocol.encoder import Encode, encoder_of
 from headrace.protocol.errors import CorruptMessage
-from headrace.protocol.internal_layouts import LAYOUTS, InternalTopic, RecordType, schema_of
+from headrace.protocol.internal_layouts import LAYOUTS, InternalTopic, RecordType
 from headrace.protocol.kio import Reader, UnknownTag, decode_failures, entity_reader
+from headrace.protocol.layouts import schema_of
 from headrace.protocol.unknown_tags import without_unknown_tags
 
 __all__ = [

@@ -2,6 +2,8 @@
 
 kio imports Hypothesis where it is installed, to register strategies for its types: 0.3 s that a broker in a test
 environment would pay at each start. A process that has not loaded Hypothesis by now does not want it.
+
+What kio has no schemas for, the requests between brokers on ZooKeeper (4 to 7), comes from ``cluster_messages.py``.
 """
 
 import sys
@@ -14,7 +16,8 @@ if _hypothesis is _ABSENT:
     sys.modules["hypothesis"] = None  # type: ignore[assignment]  # makes "import hypothesis" raise ImportError
 
 from kio._kio_native import entity_reader  # noqa: E402  kio.serial would import the encoders too
-from kio.index import load_request_schema, load_response_schema  # noqa: E402
+from kio.index import load_request_schema as _kio_request_schema  # noqa: E402
+from kio.index import load_response_schema as _kio_response_schema  # noqa: E402
 from kio.schema.errors import ErrorCode  # noqa: E402
 from kio.schema.index import api_key_map, schema_name_map  # noqa: E402
 from kio.static.constants import EntityType  # noqa: E402
@@ -47,6 +50,27 @@ def decode_failures() -> tuple[type[Exception], ...]:
     return (SerialError, ValueError, OverflowError, MemoryError)
 
 
+#: The versions of the requests that Kafka 4 has no more, so that kio has none; see ``cluster_messages.py``.
+_OWN_VERSIONS = {4: range(5, 8), 5: range(3, 5), 6: range(7, 9), 7: range(2, 4)}
+
+
 def versions_of(api_key: int) -> range:
+    if api_key in _OWN_VERSIONS:
+        return _OWN_VERSIONS[api_key]
     versions = schema_name_map[api_key_map[api_key]] if api_key in api_key_map else {}
     return range(min(versions), max(versions) + 1) if versions else range(0)
+
+
+def load_request_schema(api_key: int, version: int) -> Any:
+    """The class of that version's requests; it must be one of :func:`versions_of`."""
+    return _own(api_key, version).request if api_key in _OWN_VERSIONS else _kio_request_schema(api_key, version)
+
+
+def load_response_schema(api_key: int, version: int) -> Any:
+    return _own(api_key, version).response if api_key in _OWN_VERSIONS else _kio_response_schema(api_key, version)
+
+
+def _own(api_key: int, version: int) -> Any:
+    from headrace.protocol.cluster_messages import schemas  # only brokers of a cluster need it
+
+    return schemas(api_key, version)

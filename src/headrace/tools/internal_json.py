@@ -17,9 +17,10 @@ from uuid import UUID
 
 from headrace.client.consumer_protocol import Unreadable, decode_assignment, decode_subscription
 from headrace.client.types import TopicPartition
-from headrace.protocol.internal_layouts import LAYOUTS, InternalTopic, Layout, RecordType
-from headrace.protocol.internal_layouts import Struct as Fields
+from headrace.protocol.internal_layouts import LAYOUTS, InternalTopic, RecordType
 from headrace.protocol.internal_records import decode
+from headrace.protocol.layouts import Layout
+from headrace.protocol.layouts import Struct as Fields
 
 _INT16 = Struct(">h")
 _CONSUMERS = "consumer"
