@@ -88,6 +88,6 @@ class Relocations:
         moved = broker.logs.swap_in(relocation)
         partition = broker.partitions.get(old.topic, old.partition)
         if partition is not None:
-            partition.log = moved
+            partition.replace_log(moved)
         broker.maintenance.cleaner.forget(old)
         logger.info("%s-%d moved from %s to %s", old.topic, old.partition, old.home.path, moved.home.path)

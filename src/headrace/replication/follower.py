@@ -109,24 +109,25 @@ class PartitionFollower:
         self.leader_id = leader_id
         self.leader_epoch = leader_epoch
         self.state = State.TRUNCATING
-        self._log = log
+        #: Only looked at. Another one with the same records may take its place.
+        self.log = log
         self._truncation = truncation
 
     def begin(self) -> Deed:
         """What is done to the log before anything is asked."""
-        if self._truncation is Truncation.BY_EPOCH and self._log.latest_epoch != UNKNOWN:
+        if self._truncation is Truncation.BY_EPOCH and self.log.latest_epoch != UNKNOWN:
             return None
         # A log that knows no epochs has no records, or records from before there were epochs.
         self._go(State.FETCHING)
         return self._to_high_watermark()
 
     def _to_high_watermark(self) -> Deed:
-        log = self._log
+        log = self.log
         return TruncateTo(log.high_watermark) if log.high_watermark < log.next_offset else None
 
     def next_ask(self) -> Ask | None:
         """None: nothing, until the controller names another leader."""
-        log = self._log
+        log = self.log
         match self.state:
             case State.TRUNCATING:
                 return AskEpochEnd(self.leader_epoch, log.latest_epoch)
@@ -143,7 +144,7 @@ class PartitionFollower:
     def on_epoch_end(self, ask: AskEpochEnd, leaders: EpochEnd) -> Deed:
         if ask != self.next_ask():
             return None
-        cut = cut_for(self._log, leaders)
+        cut = cut_for(self.log, leaders)
         if cut.is_complete:
             self._go(State.FETCHING)
         return TruncateTo(cut.offset)
@@ -153,18 +154,18 @@ class PartitionFollower:
             return None
         if answer.diverging is not None:
             # Whether it was cut far enough the next fetch will tell.
-            return TruncateTo(cut_for(self._log, answer.diverging).offset)
+            return TruncateTo(cut_for(self.log, answer.diverging).offset)
         end_offset = ask.offset if answer.end_offset is None else answer.end_offset
         assert end_offset >= ask.offset, f"asked for {ask.offset}, given records that end at {end_offset}"
-        high_watermark = max(self._log.high_watermark, min(answer.high_watermark, end_offset))
-        log_start_offset = max(self._log.log_start_offset, min(answer.log_start_offset, high_watermark))
+        high_watermark = max(self.log.high_watermark, min(answer.high_watermark, end_offset))
+        log_start_offset = max(self.log.log_start_offset, min(answer.log_start_offset, high_watermark))
         return Proceed(high_watermark, log_start_offset)
 
     def on_range(self, ask: AskRange, leader_start_offset: int, leader_end_offset: int) -> Deed:
         if ask != self.next_ask():
             return None
         self._go(State.FETCHING)
-        next_offset = self._log.next_offset
+        next_offset = self.log.next_offset
         if leader_end_offset < next_offset:
             # Only after an unclean election: the leader has less, and what it has not is gone.
             return TruncateTo(leader_end_offset)

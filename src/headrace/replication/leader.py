@@ -135,10 +135,11 @@ class PartitionLeader:
         return self.state.isr
 
     @property
-    def maximal_isr(self) -> frozenset[int]:
+    def maximal_isr(self) -> Collection[int]:
         """All who may be in it, whatever becomes of the change that is under way."""
-        pending = () if self.pending is None else self.pending.state.isr
-        return frozenset((*self.state.isr, *pending))
+        if self.pending is None:
+            return self.state.isr
+        return frozenset((*self.state.isr, *self.pending.state.isr))
 
     @property
     def min_isr(self) -> int:
@@ -275,8 +276,7 @@ class PartitionLeader:
     def _advance(self, now_ms: int) -> bool:
         if len(self.state.isr) < self.min_isr:
             return False
-        committed = self.next_offset
-        maximal_isr = self.maximal_isr if self._remotes else ()
+        committed, maximal_isr = self.next_offset, self.maximal_isr
         for remote in self._remotes.values():
             if remote.next_offset < committed and (
                 remote.replica_id in maximal_isr or self._waits_to_be_let_in(remote, now_ms)

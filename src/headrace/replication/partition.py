@@ -40,6 +40,10 @@ class Partition:
         self.is_leader = True
         log.high_watermark = log.next_offset
 
+    def replace_log(self, log: PartitionLog) -> None:
+        """It is in another log dir now, with the same records."""
+        self.log = log
+
     @property
     def high_watermark(self) -> int:
         return self.log.high_watermark
