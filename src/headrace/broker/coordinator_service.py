@@ -2,22 +2,33 @@
 
 Those that are there at the start are loaded while requests are served already; what belongs to a partition that is not
 through is answered with COORDINATOR_LOAD_IN_PROGRESS. The topic is made when a client first looks for a coordinator.
+
+In a cluster a shard comes and goes with the leadership of its partition. It changes its state as soon as a record is in
+its own log; but what a client is told waits until all of the partition's log, as it is then, is committed
+(:meth:`CoordinatorService.replicated`). So nobody hears of anything that the next leader may not know, be it his own
+change, that of another, or the repetition of a request whose answer was lost. What was not committed when leadership
+goes is forgotten with the shard. Alone a write is committed when it is done, and none of this is in the way.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from headrace.protocol.errors import CoordinatorNotAvailable, KafkaError, NotCoordinator, NotLeaderOrFollower
 from headrace.replication.coordinator import ShardedCoordinator
+from headrace.replication.journal import Journal
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
+    from headrace.replication.partition import Partition
 
 #: How long loading may hold the loop before others get a turn.
 _SLICE_S = 0.005
+#: After how long it is looked again whether a write is committed that was not in time.
+_LOOK_AGAIN_S = 0.1
 
 C = TypeVar("C", bound=ShardedCoordinator[Any])
 
@@ -31,19 +42,27 @@ class CoordinatorService(Generic[C]):
         self._broker = broker
         self._to_load: list[Iterator[int]] = []
         self._loader: asyncio.Task[None] | None = None
+        self._waiting: set[asyncio.Task[None]] = set()
 
     @property
     def coordinator(self) -> C:
         raise NotImplementedError
+
+    @property
+    def commit_timeout_ms(self) -> int:
+        """How long an answer may wait for the followers."""
+        return self._broker.config.int("offsets.commit.timeout.ms")
 
     def start(self) -> None:
         if self._broker.internal_topics.exists(self.topic):
             self._take_over()
 
     async def stop(self) -> None:
-        if self._loader is not None:
-            self._loader.cancel()
-            await asyncio.wait([self._loader])
+        tasks = [*self._waiting, *([] if self._loader is None else [self._loader])]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
 
     async def settle(self) -> None:
         """Waits until all that is being loaded is."""
@@ -53,10 +72,30 @@ class CoordinatorService(Generic[C]):
     async def ensure(self) -> None:
         """Somebody looks for a coordinator: the topic is made if it is not there."""
         await self._broker.internal_topics.ensure(self.topic)
-        self._take_over()
+        if self._broker.cluster is None:
+            self._take_over()
+
+    # -- whose partitions are ours ----------------------------------------------------------------------------------
+
+    def became_leader(self, index: int) -> None:
+        """We lead the partition from now on, or lead on in another epoch."""
+        partition = self._broker.partitions.get(self.topic, index)
+        assert partition is not None, f"{self.topic}-{index} cannot be led: it is not here"
+        epoch = self.coordinator.epoch_of(index)
+        if epoch == partition.leader_epoch:
+            return
+        if epoch is not None and epoch + 1 == partition.leader_epoch:
+            self.coordinator.renew(index)  # nobody else can have written in between
+            return
+        self.unload(index)
+        self._take(index, partition)
+
+    def resigned(self, index: int) -> None:
+        """Another broker leads the partition from now on, or none."""
+        self.unload(index)
 
     def unload(self, index: int) -> None:
-        """The partition's log is gone."""
+        """The partition's log is gone, or not ours to write."""
         self.coordinator.unload(index)
 
     def _take_over(self) -> None:
@@ -64,15 +103,24 @@ class CoordinatorService(Generic[C]):
         broker, coordinator = self._broker, self.coordinator
         for index in range(broker.internal_topics.partition_count(self.topic)):
             partition = broker.partitions.get(self.topic, index)
-            if partition is None or coordinator.has(index):
-                continue
-            loading = coordinator.load(broker.internal_topics.journal(self.topic, index))
-            if partition.log.log_start_offset == partition.log.next_offset:
-                for _ in loading:
-                    pass
-            else:
-                self._to_load.append(loading)
-        if self._to_load and self._loader is None:
+            if partition is not None and partition.is_leader and not coordinator.has(index):
+                self._take(index, partition)
+
+    def _take(self, index: int, partition: Partition) -> None:
+        broker, key = self._broker, (self.topic, index)
+        journal = Journal(
+            partition,
+            broker.clock,
+            on_write=lambda: broker.delayed_fetch.check_and_complete(key),
+            wait=self._call_when_committed,
+        )
+        loading = self.coordinator.load(journal)
+        if partition.log.log_start_offset == partition.log.next_offset:
+            for _ in loading:
+                pass
+            return
+        self._to_load.append(loading)
+        if self._loader is None:
             self._loader = broker.loop.create_task(self._load())
             self._loader.add_done_callback(self._loaded)
 
@@ -86,3 +134,50 @@ class CoordinatorService(Generic[C]):
 
     def _loaded(self, _: object) -> None:
         self._loader = None
+
+    # -- what is committed ------------------------------------------------------------------------------------------
+
+    async def replicated(self, name: str) -> None:
+        """Waits until all that was written by now for the shard of that name is committed: then a client may be told
+        what follows from it. To be called, in a cluster, with nothing awaited since the shard was looked at.
+
+        :raises NotCoordinator: if another broker coordinates it now; then what was written may be lost.
+        :raises CoordinatorNotAvailable: if it takes too long; then what was written may become committed yet.
+        """
+        broker, coordinator = self._broker, self.coordinator
+        index = coordinator.index_of(name)
+        shard, partition = coordinator.active(index), broker.partitions.get(self.topic, index)
+        if shard is None or partition is None:
+            raise NotCoordinator(f"this broker does not coordinate {name!r}")
+        end_offset = partition.log.next_offset
+        if partition.high_watermark >= end_offset:
+            return
+        from headrace.broker.committed import committed
+
+        try:
+            await committed(broker, [(partition, end_offset)], self.commit_timeout_ms)
+        except NotLeaderOrFollower as error:
+            raise NotCoordinator(str(error)) from error
+        except KafkaError as error:
+            raise CoordinatorNotAvailable(str(error)) from error
+        if coordinator.active(index) is not shard:
+            raise NotCoordinator(f"another broker has coordinated {name!r} in between")
+
+    def _call_when_committed(self, partition: Partition, end_offset: int, then: Callable[[], None]) -> None:
+        task = self._broker.loop.create_task(self._wait_and_call(partition, end_offset, then))
+        self._waiting.add(task)
+        task.add_done_callback(self._waiting.discard)
+
+    async def _wait_and_call(self, partition: Partition, end_offset: int, then: Callable[[], None]) -> None:
+        from headrace.broker.committed import committed
+
+        while True:
+            try:
+                await committed(self._broker, [(partition, end_offset)], self.commit_timeout_ms)
+            except NotLeaderOrFollower:
+                return  # whoever leads it will decide
+            except KafkaError:
+                await asyncio.sleep(_LOOK_AGAIN_S)
+            else:
+                then()
+                return

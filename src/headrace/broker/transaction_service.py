@@ -9,13 +9,21 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.coordinator_service import CoordinatorService
 from headrace.broker.internal_topics import GROUPS, TRANSACTIONS
-from headrace.protocol.errors import KafkaError, TransactionAbortable
+from headrace.protocol.errors import (
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    KafkaError,
+    NotCoordinator,
+    TransactionAbortable,
+)
 from headrace.runtime.timer import TimerTask
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
+    from headrace.broker.cluster.markers import ClusterMarkers
+    from headrace.broker.cluster.txn_partitions import TxnPartitions
     from headrace.transactions.coordinator import Identity, TransactionCoordinator
-    from headrace.transactions.markers import LocalMarkers, Marker
+    from headrace.transactions.markers import LocalMarkers, Marker, MarkerSender
 
 logger = getLogger(__name__)
 
@@ -29,9 +37,24 @@ class TransactionService(CoordinatorService["TransactionCoordinator"]):
 
     @cached_property
     def markers(self) -> LocalMarkers:
+        """Writes to the partitions that we lead."""
         from headrace.transactions.markers import LocalMarkers
 
         return LocalMarkers(self._broker.partitions, self._broker.clock, self._marker_written)
+
+    @cached_property
+    def cluster_markers(self) -> ClusterMarkers:
+        """In a cluster: sends to whoever leads."""
+        from headrace.broker.cluster.markers import ClusterMarkers
+
+        return ClusterMarkers(self._broker, self.markers)
+
+    @cached_property
+    def partitions(self) -> TxnPartitions:
+        """In a cluster: which partitions transactions have, whoever coordinates them."""
+        from headrace.broker.cluster.txn_partitions import TxnPartitions
+
+        return TxnPartitions(self._broker)
 
     @cached_property
     def coordinator(self) -> TransactionCoordinator:
@@ -39,7 +62,8 @@ class TransactionService(CoordinatorService["TransactionCoordinator"]):
         from headrace.transactions.shard import TransactionContext
 
         broker = self._broker
-        context = TransactionContext(broker.clock, broker.timer, self.markers)
+        sender: MarkerSender = self.markers if broker.cluster is None else self.cluster_markers
+        context = TransactionContext(broker.clock, broker.timer, sender)
         self._schedule_expiry()
         return TransactionCoordinator(context, lambda: broker.internal_topics.partition_count(TRANSACTIONS))
 
@@ -48,6 +72,9 @@ class TransactionService(CoordinatorService["TransactionCoordinator"]):
         if self._expiry is not None:
             self._expiry.cancel()
             self.coordinator.close()
+        if self._broker.cluster is not None:
+            await self.cluster_markers.close()
+            await self.partitions.close()
 
     def _schedule_expiry(self) -> None:
         interval_ms = self._broker.config.int("transaction.remove.expired.transaction.cleanup.interval.ms")
@@ -88,8 +115,27 @@ class TransactionService(CoordinatorService["TransactionCoordinator"]):
         elif self.coordinator.missing_partitions(transactional_id, producer, [partition]):
             raise TransactionAbortable(f"{topic}-{index} was not added to the transaction of {transactional_id!r}")
 
+    async def ensure_partition_in_cluster(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, index: int, *, adds: bool = True
+    ) -> None:
+        """The same, where another broker may coordinate the transaction. It holds for as long as nothing is awaited.
+
+        :raises CoordinatorLoadInProgress: if that is not to be reached: to be tried again, here.
+        """
+        from headrace.transactions.coordinator import Identity
+
+        producer, partition = Identity(producer_id, producer_epoch), (topic, index)
+        refusals = await self.partitions.refusals(transactional_id, producer, [partition], adds=adds)
+        error = refusals.get(partition)
+        if isinstance(error, CoordinatorNotAvailable | NotCoordinator):
+            raise CoordinatorLoadInProgress(f"the transaction's coordinator is not ready: {error}")
+        if error is not None:
+            raise error
+
     def _marker_written(self, topic: str, index: int, marker: Marker) -> None:
         broker = self._broker
+        if broker.cluster is not None:
+            self.partitions.marker_written(topic, index, marker.producer_id)
         if topic == GROUPS:
             broker.groups.coordinator.transaction_ended(index, marker.producer_id, marker.is_commit)
         broker.delayed_fetch.check_and_complete((topic, index))  # readers of what is committed may wait for it

@@ -12,7 +12,8 @@ v11          must have been added: TRANSACTION_ABORTABLE if not
 v3 to v10    the same: INVALID_TXN_STATE; not looked at with ``transaction.partition.verification.enable=false``
 ===========  ======================================================================================
 
-All of this and the append happen in one go on one loop: nothing can come between.
+Alone all of this and the append happen in one go on one loop: nothing can come between. In a cluster the coordinator
+may be another broker, and what it adds must be committed first (``cluster/txn_partitions.py``).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.protocol.errors import (
     ConcurrentTransactions,
     CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
     InvalidProducerEpoch,
     InvalidTxnState,
     KafkaError,
@@ -45,6 +47,14 @@ _ATTRIBUTES_LOW_BYTE_AT, _TRANSACTIONAL = 22, 0x10
 _PRODUCER_AT, _PRODUCER = 43, Struct(">qh")
 _ABORTABLE_SINCE, _ADDS_SINCE, _BY_TOPIC_ID = 11, 12, 13
 
+_NOT_READY = (
+    ConcurrentTransactions,
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    NotCoordinator,
+    StorageError,
+)
+
 Refused = Mapping[TopicPartition, KafkaError]
 
 
@@ -54,17 +64,34 @@ def is_transactional(records: Buffer) -> bool:
 
 def refused_partitions(broker: Broker, body: Any, version: int) -> Refused:
     """The partitions of a request that has a transactional id to which it may not write, and why."""
-    asked: dict[Identity, list[TopicPartition]] = defaultdict(list)
-    for producer, partition in _first_writes(broker, body, version):
-        asked[producer].append(partition)
     refused: dict[TopicPartition, KafkaError] = {}
-    for producer, partitions in asked.items():
+    for producer, partitions in _first_writes(broker, body, version).items():
         refused.update(_ask(broker, body.transactional_id, producer, partitions, version))
     return refused
 
 
-def _first_writes(broker: Broker, body: Any, version: int) -> Iterator[tuple[Identity, TopicPartition]]:
-    """The batches whose transaction their partition does not know yet."""
+async def refused_partitions_in_cluster(broker: Broker, body: Any, version: int) -> Refused:
+    """The same in a cluster. It holds for as long as nothing is awaited."""
+    adds = version >= _ADDS_SINCE
+    first_writes = _first_writes(broker, body, version)
+    if not first_writes or not (adds or broker.config.bool("transaction.partition.verification.enable")):
+        return {}
+    refused: dict[TopicPartition, KafkaError] = {}
+    for producer, partitions in first_writes.items():
+        refusals = await broker.transactions.partitions.refusals(body.transactional_id, producer, partitions, adds=adds)
+        refused.update((partition, _as_produce_says_it(error, version)) for partition, error in refusals.items())
+    return refused
+
+
+def _first_writes(broker: Broker, body: Any, version: int) -> Mapping[Identity, list[TopicPartition]]:
+    """The partitions that do not know yet of the transaction that is written to them, by producer."""
+    found: dict[Identity, list[TopicPartition]] = defaultdict(list)
+    for producer, partition in _each_first_write(broker, body, version):
+        found[producer].append(partition)
+    return found
+
+
+def _each_first_write(broker: Broker, body: Any, version: int) -> Iterator[tuple[Identity, TopicPartition]]:
     for topic in body.topic_data:
         name = topic.name if version < _BY_TOPIC_ID else None
         if name is None:
@@ -108,6 +135,8 @@ def _as_produce_says_it(error: KafkaError, version: int) -> KafkaError:
         return InvalidProducerEpoch(str(error))
     if isinstance(error, ConcurrentTransactions) and version >= _ADDS_SINCE:
         return error
-    if isinstance(error, ConcurrentTransactions | CoordinatorLoadInProgress | NotCoordinator | StorageError):
+    if isinstance(error, TransactionAbortable) and version < _ABORTABLE_SINCE:
+        return InvalidTxnState(str(error))
+    if isinstance(error, _NOT_READY):
         return NotEnoughReplicas(f"its transaction's coordinator is not ready: {error}")  # which is tried again
     return error

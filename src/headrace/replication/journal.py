@@ -76,6 +76,7 @@ class Journal:
             is_transactional=producer_id != NO_PRODUCER_ID,
         )
         try:
+            self.partition.check_enough_replicas()
             appended = self.partition.append(batch, Origin.COORDINATOR)
         except NotLeaderOrFollower as error:
             raise NotCoordinator(str(error)) from error

@@ -15,6 +15,7 @@ from headrace.log.partition_log import Origin
 from headrace.protocol.errors import InvalidProducerEpoch, KafkaError, TransactionCoordinatorFenced
 from headrace.protocol.record_body import Record, build_batch
 from headrace.protocol.records import NO_SEQUENCE
+from headrace.replication.partition import Partition
 from headrace.replication.partitions import Partitions
 from headrace.runtime.clock import Clock
 from headrace.transactions.metadata import TopicPartition
@@ -50,12 +51,16 @@ class Marker(NamedTuple):
 Sent = Callable[[frozenset[TopicPartition]], None]
 
 
+#: A marker that is refused so is not needed any more: a newer producer or coordinator has seen to the transaction.
+OBSOLETE = (InvalidProducerEpoch, TransactionCoordinatorFenced)
+
+
 class MarkerSender(Protocol):
     def send(self, marker: Marker, partitions: Iterable[TopicPartition], on_sent: Sent) -> None: ...
 
 
 class LocalMarkers:
-    """Writes markers to the partitions that this broker leads, which are all that there are."""
+    """Writes markers to the partitions that this broker leads; if it is alone, these are all that there are."""
 
     def __init__(
         self, partitions: Partitions, clock: Clock, on_written: Callable[[str, int, Marker], object] = lambda *_: None
@@ -65,12 +70,16 @@ class LocalMarkers:
         self._clock = clock
         self._on_written = on_written
 
-    def write(self, topic: str, index: int, marker: Marker) -> None:
-        """
+    def write(self, topic: str, index: int, marker: Marker) -> tuple[Partition, int]:
+        """The partition, and the offset behind the marker: it is committed when the high watermark is there.
+
         :raises KafkaError: if the partition is not here, or a newer producer or coordinator was.
         """
-        self._partitions.leader(topic, index).append(marker.batch(self._clock.wall_ms()), Origin.COORDINATOR)
+        partition = self._partitions.leader(topic, index)
+        partition.check_enough_replicas()
+        partition.append(marker.batch(self._clock.wall_ms()), Origin.COORDINATOR)
         self._on_written(topic, index, marker)
+        return partition, partition.log.next_offset
 
     def send(self, marker: Marker, partitions: Iterable[TopicPartition], on_sent: Sent) -> None:
         unsent = []
@@ -79,7 +88,7 @@ class LocalMarkers:
                 continue  # its topic was deleted
             try:
                 self.write(topic, index, marker)
-            except (InvalidProducerEpoch, TransactionCoordinatorFenced) as error:
+            except OBSOLETE as error:
                 logger.info("no marker for %s-%d: %s", topic, index, error)  # it has a newer one
             except (KafkaError, OSError) as error:
                 logger.warning("no marker for %s-%d yet: %s", topic, index, error)

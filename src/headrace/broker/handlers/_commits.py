@@ -7,7 +7,7 @@ looked at only where the group lets the commit through, as in Kafka.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -87,12 +87,12 @@ class Commits:
             for index, _, _, text in commits
         ]
 
-    def answer(self, commit: Callable[[list[TopicCommit]], None]) -> list[dict[str, object]]:
+    async def answer(self, commit: Callable[[list[TopicCommit]], Awaitable[None]]) -> list[dict[str, object]]:
         """Commits what is possible, and says of each partition how it went."""
         code = ErrorCode.none
         if self._is_for_group:
             try:
-                commit(self._possible)
+                await commit(self._possible)
             except Exception as error:  # noqa: BLE001  whatever it is becomes a code, and is logged if it is ours
                 code = told_code(error)
         api, version = self._request.api, self._request.version

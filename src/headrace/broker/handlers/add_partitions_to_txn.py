@@ -30,12 +30,12 @@ async def handle(request: Request, broker: Broker) -> Reply:
     if version < _MANY_SINCE:
         producer = Identity(body.v3_and_below_producer_id, body.v3_and_below_producer_epoch)
         wanted = _partitions(body.v3_and_below_topics)
-        codes = _add(broker, body.v3_and_below_transactional_id, producer, wanted, version, verify_only=False)
+        codes = await _add(broker, body.v3_and_below_transactional_id, producer, wanted, version, verify_only=False)
         return {"results_by_topic_v3_and_below": _by_topic(codes)}
     results = []
     for each in body.transactions:
         producer, wanted = Identity(each.producer_id, each.producer_epoch), _partitions(each.topics)
-        codes = _add(broker, each.transactional_id, producer, wanted, version, verify_only=each.verify_only)
+        codes = await _add(broker, each.transactional_id, producer, wanted, version, verify_only=each.verify_only)
         results.append({"transactional_id": each.transactional_id, "topic_results": _by_topic(codes)})
     return {"results_by_transaction": results}
 
@@ -44,7 +44,7 @@ def _partitions(topics: Iterable[Any]) -> list[TopicPartition]:
     return [(topic.name, index) for topic in topics for index in topic.partitions]
 
 
-def _add(
+async def _add(
     broker: Broker,
     transactional_id: str,
     producer: Identity,
@@ -65,12 +65,16 @@ def _add(
     try:
         if verify_only:
             missing = coordinator.missing_partitions(transactional_id, producer, wanted)
+            if broker.cluster is not None:
+                await broker.transactions.replicated(transactional_id)
             return {
                 partition: ErrorCode.transaction_abortable if partition in missing else ErrorCode.none
                 for partition in wanted
             }
         client_version = VERSION_2 if version >= _VERSION_2_SINCE else 0
         coordinator.add_partitions(transactional_id, producer, wanted, client_version=client_version)
+        if broker.cluster is not None:
+            await broker.transactions.replicated(transactional_id)
     except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
         code = code_of(error, knows_fenced=version >= KNOWS_FENCED)
         return dict.fromkeys(wanted, code)

@@ -17,10 +17,12 @@ if TYPE_CHECKING:
 
 
 async def handle(request: Request, broker: Broker) -> Reply:
-    return {"results": [_delete(broker, group_id) for group_id in dict.fromkeys(request.body.groups_names)]}
+    return {"results": [await _delete(broker, group_id) for group_id in dict.fromkeys(request.body.groups_names)]}
 
 
-def _delete(broker: Broker, group_id: str) -> dict[str, object]:
+async def _delete(broker: Broker, group_id: str) -> dict[str, object]:
     with code_for_errors(group_id=group_id) as answer:
         broker.groups.coordinator.shard_for(group_id).delete_group(group_id)
+        if broker.cluster is not None:
+            await broker.groups.replicated(group_id)
     return answer

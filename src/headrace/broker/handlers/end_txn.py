@@ -36,6 +36,8 @@ async def handle(request: Request, broker: Broker) -> Reply:
                 fresh_producer_id=fresh,
             )
         )
+        if broker.cluster is not None:
+            await broker.transactions.replicated(body.transactional_id)
     except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
         code = code_of(error, knows_fenced=request.version >= KNOWS_FENCED)
         return {"error_code": code, "producer_id": -1, "producer_epoch": -1}

@@ -57,9 +57,12 @@ async def _start(body: Any, version: int, broker: Broker) -> Identity:
     known = _known(body) if version >= _KNOWN_IDENTITY_SINCE else None
     await broker.transactions.ensure()
     start = broker.transactions.coordinator.start_producer
-    return await broker.transactions.with_producer_id(
+    identity = await broker.transactions.with_producer_id(
         lambda fresh: start(transactional_id, timeout_ms, known=known, fresh_producer_id=fresh)
     )
+    if broker.cluster is not None:
+        await broker.transactions.replicated(transactional_id)
+    return identity
 
 
 def _known(body: Any) -> Identity | None:

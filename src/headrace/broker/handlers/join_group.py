@@ -15,7 +15,7 @@ from headrace.broker.dispatch import Reply
 from headrace.broker.handlers._waiting import answer_of, host_of, milliseconds
 from headrace.broker.request import Request
 from headrace.groups.group import Joined, Joining
-from headrace.protocol.errors import error_code_of
+from headrace.protocol.errors import ErrorCode, error_code_of
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
@@ -35,6 +35,8 @@ async def handle(request: Request, broker: Broker) -> Reply:
     try:
         shard = broker.groups.coordinator.shard_for(body.group_id)
         joined = await answer_of(partial(shard.join, body.group_id, joining))
+        if broker.cluster is not None and joined.error is ErrorCode.none:
+            await broker.groups.replicated(body.group_id)
     except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
         joined = Joined(member_id=body.member_id, error=error_code_of(error))
     return _reply(joined, request.version)

@@ -14,7 +14,7 @@ from headrace.broker.dispatch import Reply
 from headrace.broker.handlers._commits import Commits
 from headrace.broker.request import Request
 from headrace.groups.committing import Committer, commit
-from headrace.groups.offsets import NO_EXPIRY
+from headrace.groups.offsets import NO_EXPIRY, TopicCommit
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
@@ -30,17 +30,14 @@ async def handle(request: Request, broker: Broker) -> Reply:
     who = Committer(body.group_id, body.member_id, body.generation_id_or_member_epoch, instance_id)
     commits = Commits(broker, request, by_id=version >= _TOPIC_IDS)
     expires_ms = _expire_timestamp_ms(broker, getattr(body, "retention_time", None))
-    return {
-        "topics": commits.answer(
-            lambda possible: commit(
-                broker.groups.coordinator.shard_for(who.group_id),
-                who,
-                possible,
-                version=version,
-                expire_timestamp_ms=expires_ms,
-            )
-        )
-    }
+
+    async def make(possible: list[TopicCommit]) -> None:
+        shard = broker.groups.coordinator.shard_for(who.group_id)
+        commit(shard, who, possible, version=version, expire_timestamp_ms=expires_ms)
+        if broker.cluster is not None:
+            await broker.groups.replicated(who.group_id)
+
+    return {"topics": await commits.answer(make)}
 
 
 def _expire_timestamp_ms(broker: Broker, retention: timedelta | None) -> int:

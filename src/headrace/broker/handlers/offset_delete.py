@@ -20,9 +20,12 @@ if TYPE_CHECKING:
 
 async def handle(request: Request, broker: Broker) -> Reply:
     try:
-        return {"topics": _delete(broker, request.body)}
+        topics = _delete(broker, request.body)
+        if broker.cluster is not None:
+            await broker.groups.replicated(request.body.group_id)
     except Exception as error:  # noqa: BLE001  whatever it is becomes a code, and is logged if it is ours
         return {"error_code": told_code(error), "topics": ()}
+    return {"topics": topics}
 
 
 def _delete(broker: Broker, body: Any) -> list[dict[str, object]]:

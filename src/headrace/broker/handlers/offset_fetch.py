@@ -34,11 +34,13 @@ async def handle(request: Request, broker: Broker) -> Reply:
     body = request.body
     require_stable = getattr(body, "require_stable", False)
     if request.version >= _MANY_GROUPS:
-        return {"groups": [_answer(request, broker, group, require_stable=require_stable) for group in body.groups]}
-    return _answer(request, broker, body, require_stable=require_stable)
+        return {
+            "groups": [await _answer(request, broker, group, require_stable=require_stable) for group in body.groups]
+        }
+    return await _answer(request, broker, body, require_stable=require_stable)
 
 
-def _answer(request: Request, broker: Broker, asked: Any, *, require_stable: bool) -> Answer:
+async def _answer(request: Request, broker: Broker, asked: Any, *, require_stable: bool) -> Answer:
     try:
         shard = broker.groups.coordinator.shard_for(asked.group_id)
         group = shard.group(asked.group_id)
@@ -47,6 +49,8 @@ def _answer(request: Request, broker: Broker, asked: Any, *, require_stable: boo
         reader = _Reader(broker, shard, asked.group_id, require_stable=require_stable)
         by_id = request.version >= _TOPIC_IDS
         topics = reader.all(by_id=by_id) if asked.topics is None else reader.some(asked.topics, by_id=by_id)
+        if broker.cluster is not None:
+            await broker.groups.replicated(asked.group_id)
     except Exception as error:  # noqa: BLE001  whatever it is becomes a code, and is logged if it is ours
         return _refusal(asked, told_code(error), request.version)
     return {"group_id": asked.group_id, "topics": topics}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.broker.dispatch import Reply
 from headrace.broker.metadata_cache import INTERNAL_TOPICS
 from headrace.broker.request import Request
-from headrace.broker.transactional_produce import Refused, refused_partitions
+from headrace.broker.transactional_produce import Refused, refused_partitions, refused_partitions_in_cluster
 from headrace.log.partition_log import PartitionLog
 from headrace.protocol.errors import (
     ErrorCode,
@@ -42,7 +42,13 @@ async def handle(request: Request, broker: Broker) -> Reply:
     if body.acks not in (-1, 0, 1):
         return _refuse_all(body, version, ErrorCode.invalid_required_acks)
     unflushed: list[PartitionLog] = []
-    refused = None if body.transactional_id is None else refused_partitions(broker, body, version)
+    refused: Refused | None = None
+    if body.transactional_id is not None:
+        refused = (
+            refused_partitions(broker, body, version)
+            if broker.cluster is None
+            else await refused_partitions_in_cluster(broker, body, version)
+        )
     responses = []
     for topic in body.topic_data:
         if version >= _BY_TOPIC_ID:

@@ -13,7 +13,7 @@ from headrace.broker.dispatch import Reply
 from headrace.broker.handlers._waiting import answer_of
 from headrace.broker.request import Request
 from headrace.groups.group import Synced, Syncing
-from headrace.protocol.errors import InconsistentGroupProtocol, error_code_of
+from headrace.protocol.errors import ErrorCode, InconsistentGroupProtocol, error_code_of
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
@@ -36,6 +36,8 @@ async def handle(request: Request, broker: Broker) -> Reply:
             raise InconsistentGroupProtocol("protocol type and name must be given")
         group = broker.groups.coordinator.shard_for(body.group_id).member_group(body.group_id)
         synced = await answer_of(partial(group.sync, syncing))
+        if broker.cluster is not None and synced.error is ErrorCode.none:
+            await broker.groups.replicated(body.group_id)
     except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
         synced = Synced(error=error_code_of(error))
     return {

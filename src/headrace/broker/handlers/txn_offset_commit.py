@@ -38,13 +38,13 @@ _ADDS_PARTITION = 5
 
 
 async def handle(request: Request, broker: Broker) -> Reply:
-    def commit(possible: list[TopicCommit]) -> None:
+    async def commit(possible: list[TopicCommit]) -> None:
         try:
-            _commit(request, broker, possible)
+            await _commit(request, broker, possible)
         except KafkaError as error:
             raise _as_known(error, request.version) from None
 
-    return {"topics": Commits(broker, request).answer(commit)}
+    return {"topics": await Commits(broker, request).answer(commit)}
 
 
 def _as_known(error: KafkaError, version: int) -> KafkaError:
@@ -57,7 +57,7 @@ def _as_known(error: KafkaError, version: int) -> KafkaError:
     return error
 
 
-def _commit(request: Request, broker: Broker, possible: list[TopicCommit]) -> None:
+async def _commit(request: Request, broker: Broker, possible: list[TopicCommit]) -> None:
     body, version = request.body, request.version
     if not body.group_id:
         raise InvalidGroupId("a transaction commits offsets for a group with a name")
@@ -66,7 +66,15 @@ def _commit(request: Request, broker: Broker, possible: list[TopicCommit]) -> No
         who = Committer(body.group_id, body.member_id, body.generation_id, body.group_instance_id)
     shard = broker.groups.coordinator.shard_for(who.group_id)
     producer_id, producer_epoch = body.producer_id, body.producer_epoch
-    broker.transactions.ensure_partition(
+    if broker.cluster is None:
+        broker.transactions.ensure_partition(
+            body.transactional_id, producer_id, producer_epoch, GROUPS, shard.index, adds=version >= _ADDS_PARTITION
+        )
+        commit_in_transaction(shard, who, possible, producer_id, producer_epoch)
+        return
+    await broker.transactions.ensure_partition_in_cluster(
         body.transactional_id, producer_id, producer_epoch, GROUPS, shard.index, adds=version >= _ADDS_PARTITION
     )
+    shard = broker.groups.coordinator.shard_for(who.group_id)
     commit_in_transaction(shard, who, possible, producer_id, producer_epoch)
+    await broker.groups.replicated(who.group_id)

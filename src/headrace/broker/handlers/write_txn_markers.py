@@ -1,7 +1,8 @@
 """WriteTxnMarkers (key 27): ends a transaction in the partitions that this broker leads.
 
 Speaks v1 and v2. Coordinators on other brokers send it, and ``kafka-transactions abort``, for a transaction that its
-coordinator has forgotten (KIP-664). A marker of an older producer epoch or coordinator epoch is refused.
+coordinator has forgotten (KIP-664). A marker of an older producer epoch or coordinator epoch is refused. In a cluster
+the answer comes when the markers are committed.
 """
 
 from __future__ import annotations
@@ -15,32 +16,49 @@ from headrace.transactions.markers import Marker
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
+    from headrace.replication.partition import Partition
+
+#: A marker by its number in the request, a topic and a partition of it.
+Key = tuple[int, str, int]
 
 
 async def handle(request: Request, broker: Broker) -> Reply:
-    return {"markers": [_answer(broker, each) for each in request.body.markers]}
+    asked = list(enumerate(request.body.markers))
+    codes: dict[Key, ErrorCode] = {}
+    waits: dict[Key, tuple[Partition, int]] = {}
+    for number, each in asked:
+        marker = Marker(each.producer_id, each.producer_epoch, each.transaction_result, each.coordinator_epoch)
+        for key in ((number, topic.name, index) for topic in each.topics for index in topic.partition_indexes):
+            try:
+                waits[key] = broker.transactions.markers.write(*key[1:], marker)
+            except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
+                codes[key] = error_code_of(error)
+    if broker.cluster is not None and waits:
+        await _await_followers(broker, waits, codes)
+    return {"markers": [_answer(number, each, codes) for number, each in asked]}
 
 
-def _answer(broker: Broker, asked: Any) -> dict[str, object]:
-    marker = Marker(asked.producer_id, asked.producer_epoch, asked.transaction_result, asked.coordinator_epoch)
+async def _await_followers(
+    broker: Broker, waits: dict[Key, tuple[Partition, int]], codes: dict[Key, ErrorCode]
+) -> None:
+    from headrace.broker.cluster.markers import COMMIT_TIMEOUT_MS
+    from headrace.broker.committed import commits
+
+    errors = await commits(broker, list(waits.values()), COMMIT_TIMEOUT_MS)
+    codes.update((key, error.code) for key, error in zip(waits, errors, strict=True) if error is not None)
+
+
+def _answer(number: int, asked: Any, codes: dict[Key, ErrorCode]) -> dict[str, object]:
     return {
         "producer_id": asked.producer_id,
         "topics": [
             {
                 "name": topic.name,
                 "partitions": [
-                    {"partition_index": index, "error_code": _write(broker, topic.name, index, marker)}
+                    {"partition_index": index, "error_code": codes.get((number, topic.name, index), ErrorCode.none)}
                     for index in topic.partition_indexes
                 ],
             }
             for topic in asked.topics
         ],
     }
-
-
-def _write(broker: Broker, topic: str, index: int, marker: Marker) -> ErrorCode:
-    try:
-        broker.transactions.markers.write(topic, index, marker)
-    except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
-        return error_code_of(error)
-    return ErrorCode.none

@@ -1,0 +1,185 @@
+"""Markers that end transactions, to the partitions' leaders: here directly, elsewhere by WriteTxnMarkers.
+
+A partition has its marker when the marker is committed there: a leader that answered and died might not have handed it
+on. What fails for now (a leader that moves or is not known, a broker that does not answer) is told to the coordinator's
+shard, which tries again with whoever leads then. What fails for good is done: a topic that is gone, a producer or a
+coordinator that a newer one has replaced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from logging import getLogger
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from headrace.broker.cluster.links import NoAnswer
+from headrace.broker.cluster.outbox import Outbox
+from headrace.broker.committed import commits
+from headrace.protocol.api import Api
+from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.transactions.markers import OBSOLETE, LocalMarkers, Marker, Sent
+from headrace.transactions.metadata import TopicPartition
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+    from headrace.replication.partition import Partition
+
+logger = getLogger(__name__)
+
+#: How long a leader waits for its followers to have a marker, and how long a coordinator waits for that leader.
+COMMIT_TIMEOUT_MS = 5_000
+_ANSWER_TIMEOUT_MS = 10_000
+_PURPOSE = "markers"
+_NO_LEADER = -1
+
+_OBSOLETE_CODES = frozenset(kind.code for kind in OBSOLETE)
+
+
+class _Delivery:
+    """One marker for all partitions of a transaction; ``on_sent`` is called when the last of its parts is through."""
+
+    def __init__(self, marker: Marker, on_sent: Sent) -> None:
+        self.marker = marker
+        self._on_sent = on_sent
+        self._parts = 1
+        self._unsent: set[TopicPartition] = set()
+
+    def begin_part(self) -> None:
+        self._parts += 1
+
+    def end_part(self, unsent: Iterable[TopicPartition] = ()) -> None:
+        self._unsent.update(unsent)
+        self._parts -= 1
+        if not self._parts:
+            self._on_sent(frozenset(self._unsent))
+
+
+class _Part(NamedTuple):
+    """What one broker is to write."""
+
+    delivery: _Delivery
+    partitions: Sequence[TopicPartition]
+
+
+class ClusterMarkers:
+    """The ``MarkerSender`` of a coordinator in a cluster."""
+
+    def __init__(self, broker: Broker, local: LocalMarkers) -> None:
+        self._broker = broker
+        self._local = local
+        self._outbox: Outbox[_Part] = Outbox(self._send_to)
+        self._waiting: set[asyncio.Task[None]] = set()
+
+    def send(self, marker: Marker, partitions: Iterable[TopicPartition], on_sent: Sent) -> None:
+        delivery = _Delivery(marker, on_sent)
+        by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
+        for topic, index in sorted(partitions):
+            info = self._broker.metadata.get(topic)
+            if info is not None and index < len(info.partitions):  # else its topic was deleted
+                by_leader[info.partitions[index].leader_id].append((topic, index))
+        for leader_id, of_leader in by_leader.items():
+            delivery.begin_part()
+            if leader_id == _NO_LEADER:
+                delivery.end_part(of_leader)
+            elif leader_id == self._broker.broker_id:
+                self._write_here(_Part(delivery, of_leader))
+            else:
+                self._outbox.put(leader_id, _Part(delivery, of_leader))
+        delivery.end_part()
+
+    async def close(self) -> None:
+        await self._outbox.close()
+        tasks = list(self._waiting)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    # -- here
+
+    def _write_here(self, part: _Part) -> None:
+        waits: dict[TopicPartition, tuple[Partition, int]] = {}
+        unsent = []
+        for topic, index in part.partitions:
+            try:
+                written = self._local.write(topic, index, part.delivery.marker)
+            except OBSOLETE as error:
+                logger.info("no marker for %s-%d: %s", topic, index, error)  # it has a newer one
+            except (KafkaError, OSError) as error:
+                logger.info("no marker for %s-%d yet: %s", topic, index, error)
+                unsent.append((topic, index))
+            else:
+                if written[0].high_watermark < written[1]:
+                    waits[topic, index] = written
+        if not waits:
+            part.delivery.end_part(unsent)
+            return
+        task = self._broker.loop.create_task(self._await_here(part, waits, unsent))
+        self._waiting.add(task)
+        task.add_done_callback(self._waiting.discard)
+
+    async def _await_here(
+        self, part: _Part, waits: dict[TopicPartition, tuple[Partition, int]], unsent: list[TopicPartition]
+    ) -> None:
+        errors = await commits(self._broker, list(waits.values()), COMMIT_TIMEOUT_MS)
+        unsent += [partition for partition, error in zip(waits, errors, strict=True) if error is not None]
+        part.delivery.end_part(unsent)
+
+    # -- elsewhere
+
+    async def _send_to(self, broker_id: int, parts: list[_Part]) -> None:
+        member = self._broker.cluster
+        assert member is not None
+        codes: dict[tuple[int, str, int], int] = {}
+        try:
+            answer = await member.links.ask(
+                broker_id,
+                Api.WRITE_TXN_MARKERS,
+                {"markers": [_asked(part) for part in parts]},
+                timeout_ms=_ANSWER_TIMEOUT_MS,
+                purpose=_PURPOSE,
+            )
+            codes = _codes(answer)
+        except NoAnswer as error:
+            logger.info("broker %d does not answer for %d markers: %s", broker_id, len(parts), error)
+        finally:
+            for part in parts:
+                part.delivery.end_part(_unsent(part, codes))
+
+
+def _asked(part: _Part) -> dict[str, object]:
+    marker = part.delivery.marker
+    topics: dict[str, list[int]] = defaultdict(list)
+    for topic, index in part.partitions:
+        topics[topic].append(index)
+    return {
+        "producer_id": marker.producer_id,
+        "producer_epoch": marker.producer_epoch,
+        "transaction_result": marker.is_commit,
+        "topics": [{"name": name, "partition_indexes": indexes} for name, indexes in topics.items()],
+        "coordinator_epoch": marker.coordinator_epoch,
+        "transaction_version": 0,
+    }
+
+
+def _codes(answer: Any) -> dict[tuple[int, str, int], int]:
+    return {
+        (marker.producer_id, topic.name, partition.partition_index): partition.error_code
+        for marker in answer.markers
+        for topic in marker.topics
+        for partition in topic.partitions
+    }
+
+
+def _unsent(part: _Part, codes: dict[tuple[int, str, int], int]) -> list[TopicPartition]:
+    """The partitions that have no marker yet. One without an answer is among them."""
+    unsent = []
+    for topic, index in part.partitions:
+        code = codes.get((part.delivery.marker.producer_id, topic, index), ErrorCode.request_timed_out)
+        if code in _OBSOLETE_CODES:
+            logger.info("no marker for %s-%d: %s", topic, index, ErrorCode(code).name)
+        elif code != ErrorCode.none:
+            unsent.append((topic, index))
+    return unsent
