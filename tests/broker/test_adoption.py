@@ -5,7 +5,7 @@ from shutil import copytree, rmtree
 import pytest
 
 from headrace import Broker
-from headrace.broker.broker import COORDINATION_FOLDER
+from headrace.broker.alone import COORDINATION_FOLDER
 from headrace.controller.topics import NewTopic
 from headrace.protocol.errors import InvalidRequest
 from headrace.protocol.record_body import Record, build_batch

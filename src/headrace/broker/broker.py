@@ -1,8 +1,11 @@
 """A broker: its parts, and the order in which they start and stop. Nothing else.
 
-Start: addresses are bound first, so that a taken port is known before anything is touched; then the data folders are
-locked and their logs opened or recovered; then the znode tree; then topics; only then are connections accepted. Stop is
-the reverse: whoever waits is let go, logs are flushed and closed with the clean-shutdown mark, the tree last.
+Start: addresses are bound first, so that a taken port is known before anything is touched; then, in a cluster, it is
+settled who we are there; then the data folders are locked and their logs opened or recovered; then the znode tree and
+topics; only then are connections accepted, and then the cluster hears of us. Stop is the reverse: leaderships are
+handed over, whoever waits is let go, logs are flushed and closed with the clean-shutdown mark, the tree last.
+
+What differs between a broker alone and one in a cluster is behind ``_standing`` (``alone.py``, ``cluster/member.py``).
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from logging import getLogger
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from headrace.broker.config import TOPIC_DEFAULT_NAMES, BrokerConfig, describe_topic, topic_log_config, validate_topic
+from headrace.broker.config import TOPIC_DEFAULT_NAMES, BrokerConfig, describe_topic, topic_log_config
 from headrace.broker.connection import Connection
 from headrace.broker.dispatch import Dispatcher
 from headrace.broker.fetch_sessions import FetchSessions
@@ -24,46 +27,48 @@ from headrace.broker.listener import Connections, Listener
 from headrace.broker.maintenance import Maintenance
 from headrace.broker.metadata_cache import MetadataCache, Node
 from headrace.broker.metrics import Metrics
-from headrace.broker.producer_ids import ProducerIds
-from headrace.broker.registration import Registration
 from headrace.broker.request_queue import RequestQueue
-from headrace.broker.topic_host import TopicHost
+from headrace.broker.start_error import StartError
 from headrace.broker.transaction_service import TransactionService
-from headrace.controller.topics import Topics
-from headrace.coordination.interface import CoordinationError
-from headrace.coordination.local import LocalCoordination, TreeHost
+from headrace.coordination.interface import Coordination
 from headrace.coordination.paths import encode_uuid, random_uuid
 from headrace.log.config import LogConfig
 from headrace.log.disk import Disk
 from headrace.log.log_dir import LogDirError, LogManager
 from headrace.log.meta_properties import known_owner
-from headrace.protocol.errors import UnknownTopicOrPartition
 from headrace.replication.partitions import Partitions
 from headrace.runtime.clock import Clock, SystemClock
 from headrace.runtime.loop_timer import LoopTimer
 from headrace.runtime.purgatory import Purgatory
 
 if TYPE_CHECKING:
+    from headrace.broker.alone import Alone
     from headrace.broker.cluster.member import ClusterMember
+    from headrace.broker.cluster.topics import ClusterTopics
     from headrace.broker.metrics_exporter import MetricsExporter
+    from headrace.broker.producer_ids import ProducerIds
+    from headrace.controller.topics import Topics
     from headrace.log.partition_log import PartitionLog
 
 logger = getLogger(__name__)
 
 T = TypeVar("T")
 
-#: In the first data folder: the znode tree of a broker that runs without a ZooKeeper.
-COORDINATION_FOLDER = ".coordination"
-
-
-class StartError(Exception):
-    """The broker cannot start, and this one line says why and what to do."""
+__all__ = ["Broker", "StartError"]
 
 
 class Broker:
+    #: A simulated cluster has its own.
+    listener_class: type[Listener] = Listener
+
+    # The standing makes these.
+    coordination: Coordination
+    producer_ids: ProducerIds
+    topics: Topics | ClusterTopics
+
     def __init__(self, config: BrokerConfig, *, clock: Clock | None = None, disk: Disk | None = None) -> None:
         self.config = config
-        self._disk = disk or Disk()
+        self.disk = disk or Disk()
         self.clock: Clock = clock or SystemClock()
         self.metrics = Metrics(topic_exists=lambda name: self.metadata.get(name) is not None)
         self.partitions = Partitions()
@@ -71,13 +76,25 @@ class Broker:
         self.metrics_exporter: MetricsExporter | None = None
         #: Without a ZooKeeper the broker is alone.
         self.cluster: ClusterMember | None = None
-        self._directories = [Path(folder).absolute() for folder in config.log_dirs]
-        known_broker_id, known_cluster_id = known_owner(self._disk, map(str, self._directories))
-        if config.broker_id is None:
-            config.settle_broker_id(known_broker_id or 0)
+        self.directories = [Path(folder).absolute() for folder in config.log_dirs]
+        self.known_broker_id, self.known_cluster_id = known_owner(self.disk, map(str, self.directories))
+        self._standing = self._make_standing()
+        if config.broker_id is None and self.cluster is None:
+            config.settle_broker_id(self.known_broker_id or 0)
+        #: In a cluster both may be settled only while starting.
         self.broker_id = config.int("broker.id")
-        self._cluster_id = known_cluster_id or encode_uuid(random_uuid())
+        self.cluster_id = self.known_cluster_id or encode_uuid(random_uuid())
         self._is_running = False
+
+    def _make_standing(self) -> Alone | ClusterMember:
+        if not self.config.optional_str("zookeeper.connect"):
+            from headrace.broker.alone import Alone
+
+            return Alone(self)
+        from headrace.broker.cluster.member import ClusterMember
+
+        self.cluster = ClusterMember(self)
+        return self.cluster
 
     # -- start ------------------------------------------------------------------------------------------------------
 
@@ -92,10 +109,18 @@ class Broker:
         self._make_network()
         try:
             self._bind()
-            await self._open_storage()
+            await self._standing.join()
+            self._open_logs()
+            await self._standing.open()
+            self.config.on_any_change(self._defaults_changed)
+            self._start_services()
+            await self._standing.enter()
         except BaseException:
-            self._let_go()
+            await self._give_up()
             raise
+        self._is_running = True
+
+    def _start_services(self) -> None:
         self.delayed_fetch: Purgatory[tuple[str, int]] = Purgatory("Fetch", self.timer)
         self.delayed_produce: Purgatory[tuple[str, int]] = Purgatory("Produce", self.timer)
         self.delayed_delete_records: Purgatory[tuple[str, int]] = Purgatory("DeleteRecords", self.timer)
@@ -114,7 +139,6 @@ class Broker:
             listener.accept_connections()
         if self.metrics_exporter is not None:
             self.metrics_exporter.start()
-        self._is_running = True
 
     def _make_network(self) -> None:
         self._dispatcher = Dispatcher(self, self.loop)
@@ -123,7 +147,7 @@ class Broker:
         )
         self.connections = Connections(self.config, self.timer)
         self._listeners = [
-            Listener(
+            self.listener_class(
                 bound.name,
                 bound.host,
                 bound.port,
@@ -156,53 +180,26 @@ class Broker:
         except OSError as error:
             raise StartError(f"cannot serve metrics on {wanted}: {error.strerror}") from None
 
-    async def _open_storage(self) -> None:
+    def _open_logs(self) -> None:
+        self.metadata = MetadataCache(self.cluster_id)
+        self.internal_topics = InternalTopics(self)
         self.logs = LogManager(
-            self._directories,
+            self.directories,
             default_config=topic_log_config({}, self.config),
-            config_for=self._log_config_of,
+            config_for=self.log_config_of,
             clock=self.clock,
             broker_id=self.broker_id,
-            cluster_id=self._cluster_id,
-            disk=self._disk,
+            cluster_id=self.cluster_id,
+            disk=self.disk,
             on_offline=self._log_dir_failed,
         )
         try:
             self.logs.load(threads=self.config.int("num.recovery.threads.per.data.dir"))
         except LogDirError as error:
             raise StartError(str(error)) from None
-        self.metadata = MetadataCache(self._cluster_id)
-        self.internal_topics = InternalTopics(self)
-        try:
-            self.tree = TreeHost.open(self._directories[0] / COORDINATION_FOLDER, self.clock)
-        except (OSError, CoordinationError) as error:
-            self.logs.abandon()
-            raise StartError(f"cannot open the znode tree in the first log dir: {error}") from None
-        self.coordination = LocalCoordination(self.tree)
-        self.producer_ids = ProducerIds(self.coordination, self.broker_id)
-        host = self._topic_host = TopicHost(
-            self.broker_id,
-            self.config,
-            self.logs,
-            self.partitions,
-            self.metadata,
-            forget_log=self._forget_log,
-            forget_topic=lambda name: self.groups.topic_deleted(name),
-        )
-        self.topics = Topics(
-            self.coordination,
-            host,
-            live_brokers=lambda: sorted(self.metadata.nodes),
-            defaults=lambda: (self.config.int("num.partitions"), self.config.int("default.replication.factor")),
-            check_configs=lambda configs: validate_topic(configs, self.config),
-        )
-        registration = Registration(self)
-        await registration.register()
-        await registration.load_dynamic_configs()
-        await registration.load_topics(host)
-        self.config.on_any_change(self._defaults_changed)
 
-    def _forget_log(self, log: PartitionLog) -> None:
+    def forget_log(self, log: PartitionLog) -> None:
+        """It goes for good."""
         self.maintenance.cleaner.forget(log)
         self.metrics.by_topic.forget(log.topic)
         if log.topic == GROUPS:
@@ -211,16 +208,14 @@ class Broker:
             self.transactions.unload(log.partition)
         self.delayed_fetch.check_and_complete((log.topic, log.partition))  # who waits for it learns that it is gone
 
-    def _log_config_of(self, topic: str) -> LogConfig:
-        try:
-            overrides: Mapping[str, str] = self.topics.named(topic).configs
-        except (AttributeError, UnknownTopicOrPartition):
-            overrides = {}  # while loading: the topics are not read yet, and set it right then
+    def log_config_of(self, topic: str) -> LogConfig:
+        # Alone, logs are loaded before topics are read; then those set it right.
+        overrides = self.topics.configs_of(topic) if hasattr(self, "topics") else {}
         return topic_log_config(overrides, self.config)
 
     def _defaults_changed(self, names: frozenset[str]) -> None:
         if names & {*TOPIC_DEFAULT_NAMES, "producer.id.expiration.ms"}:
-            self.maintenance.run_soon(self._refresh_topics())
+            self.maintenance.run_soon(self._standing.refresh_topics())
 
     def _log_dir_failed(self, _folder: Path, _error: OSError) -> None:
         """On whatever thread it was met."""
@@ -228,15 +223,29 @@ class Broker:
 
     def _show_failed_logs(self) -> None:
         if self._is_running:  # else its topics are looked at when all dirs are
-            self.maintenance.run_soon(self._refresh_topics())
+            self.maintenance.run_soon(self._standing.log_dir_failed())
 
-    async def _refresh_topics(self) -> None:
-        """A broker setting changed that is the default of topics' settings, or some logs do not work any more."""
-        for topic in list(self.metadata):
-            await self._topic_host.topic_changed(self.topics.named(topic.name))
+    async def connect_to_tree(self) -> Coordination:
+        """A session with the cluster's ZooKeeper.
+
+        :raises CoordinationError: if there is none to be had.
+        """
+        from headrace.coordination.zookeeper_client import ZookeeperCoordination
+
+        session_timeout_ms = self.config.int("zookeeper.session.timeout.ms")
+        return await ZookeeperCoordination.connect(
+            self.config.str("zookeeper.connect"),
+            session_timeout_ms=session_timeout_ms,
+            connection_timeout_ms=self.config.optional_int("zookeeper.connection.timeout.ms") or session_timeout_ms,
+        )
 
     def leadership_changed(self, topic: str, index: int, is_leader: bool) -> None:
         """Of a partition that we have; it has its new role already. Called on the loop."""
+        service = self.groups if topic == GROUPS else self.transactions if topic == TRANSACTIONS else None
+        if service is not None and is_leader:
+            service.became_leader(index)
+        elif service is not None:
+            service.resigned(index)
 
     # -- what handlers use ------------------------------------------------------------------------------------------
 
@@ -246,6 +255,8 @@ class Broker:
 
     def nodes_seen_by(self, connection: Connection) -> list[Node]:
         """The brokers, with the addresses that a client of that listener is to use."""
+        if self.cluster is not None:
+            return list(self.metadata.nodes_of(connection.listener_name).values())
         advertised = {each.name: each for each in self.config.listeners.advertised}.get(connection.listener_name)
         host, port = self.endpoints[connection.listener_name]
         if advertised is not None:
@@ -259,7 +270,7 @@ class Broker:
 
     async def set_dynamic_configs(self, name: str, configs: Mapping[str, str]) -> None:
         """Settings that were checked already, for this broker or (an empty name) for all."""
-        await Registration(self).store_dynamic_configs(name, configs)
+        await self._standing.set_dynamic_configs(name, configs)
 
     # -- stop -------------------------------------------------------------------------------------------------------
 
@@ -268,6 +279,16 @@ class Broker:
         if not self._is_running:
             return
         self._is_running = False
+        await self._standing.leave()
+        self._stop_serving()
+        await self.transactions.stop()
+        await self.groups.stop()
+        await self.maintenance.stop()
+        await self.run_blocking(self.logs.close)
+        await self._standing.close()
+        self._let_go()
+
+    def _stop_serving(self) -> None:
         if self.metrics_exporter is not None:
             self.metrics_exporter.close()
         for listener in self._listeners:
@@ -275,18 +296,18 @@ class Broker:
         self._dispatcher.stop()
         for connection in self.connections:
             connection.close()
-        await self.transactions.stop()
-        await self.groups.stop()
-        await self.maintenance.stop()
-        await self.run_blocking(self.logs.close)
-        await self.coordination.close()
-        self.tree.close()
+
+    async def _give_up(self) -> None:
+        """A start that failed: whatever has begun ends, and the folders are let go as they are."""
+        self._stop_serving()
+        for service in ("transactions", "groups", "maintenance"):
+            if hasattr(self, service):
+                await getattr(self, service).stop()
+        if hasattr(self, "logs"):
+            self.logs.abandon()
+        await self._standing.close()
         self._let_go()
 
     def _let_go(self) -> None:
-        if self.metrics_exporter is not None:
-            self.metrics_exporter.close()
-        for listener in self._listeners:
-            listener.close()
         self._loop_timer.stop()
         self._pool.shutdown(wait=False)

@@ -3,12 +3,16 @@
 A topic is replaced whole when anything of it changes, so that what a handler holds never changes under its hands, and
 so that the bytes of its answer can be kept with it until then (decision 1: a topic of 10,000 partitions takes long to
 encode).
+
+In a cluster all of it comes from the controller, by UpdateMetadata (``cluster/metadata_updates.py``). A broker has an
+address for each of its listeners, and a client is shown those of the listener that it came by.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from headrace.controller.topic_rules import metric_name
 from headrace.protocol.errors import UnknownTopicId, UnknownTopicOrPartition
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
@@ -51,9 +55,32 @@ class MetadataCache:
         self.controller_id = -1
         #: Grows with every change of topics.
         self.version = 0
+        #: The brokers that live, where other brokers reach them.
         self.nodes: dict[int, Node] = {}
+        #: By listener, the brokers that have it; empty for a broker alone, who knows its own.
+        self._by_listener: Mapping[str, Mapping[int, Node]] = {}
         self._topics: dict[str, TopicInfo] = {}
         self._names: dict[UUID, str] = {}
+        self._by_metric_name: dict[str, str] = {}
+
+    def set_nodes(self, nodes: Mapping[int, Node], by_listener: Mapping[str, Mapping[int, Node]]) -> bool:
+        """Which brokers live now; whether that is news."""
+        if nodes == self.nodes and by_listener == self._by_listener:
+            return False
+        self.nodes = dict(nodes)
+        self._by_listener = by_listener
+        for topic in self._topics.values():
+            topic.encoded.clear()  # what is said of a leader depends on whether it lives
+        self.version += 1
+        return True
+
+    def nodes_of(self, listener: str) -> Mapping[int, Node]:
+        """The brokers that can be reached by a listener of that name."""
+        return self._by_listener.get(listener, {})
+
+    def is_reachable(self, broker_id: int, listener: str) -> bool:
+        """By clients of that listener."""
+        return broker_id in (self.nodes_of(listener) if self._by_listener else self.nodes)
 
     def __len__(self) -> int:
         return len(self._topics)
@@ -69,6 +96,10 @@ class MetadataCache:
         name = self._names.get(topic_id)
         return None if name is None else self._topics[name]
 
+    def twin_of(self, name: str) -> str | None:
+        """The topic that has the same name in metrics: itself, or one that differs in "." and "_"."""
+        return self._by_metric_name.get(metric_name(name))
+
     def named(self, name: str) -> TopicInfo:
         topic = self._topics.get(name)
         if topic is None:
@@ -82,11 +113,16 @@ class MetadataCache:
         return topic
 
     def put(self, topic: TopicInfo) -> None:
+        known = self._topics.get(topic.name)
+        if known is not None and known.topic_id != topic.topic_id:
+            self._names.pop(known.topic_id, None)
         self._topics[topic.name] = topic
         self._names[topic.topic_id] = topic.name
+        self._by_metric_name[metric_name(topic.name)] = topic.name
         self.version += 1
 
     def remove(self, name: str) -> None:
         topic = self._topics.pop(name)
-        del self._names[topic.topic_id]
+        self._names.pop(topic.topic_id, None)
+        self._by_metric_name.pop(metric_name(name), None)
         self.version += 1

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from headrace.broker.config import SecurityProtocol
 from headrace.broker.metadata_cache import Node
 from headrace.broker.topic_host import TopicHost
-from headrace.controller.topics import Topic
+from headrace.controller.topics import Topic, Topics
 from headrace.coordination.interface import NodeExistsError, NoNodeError
 from headrace.coordination.paths import (
     CLUSTER_ID,
@@ -46,8 +46,9 @@ _FIRST_CONTROLLER_EPOCH = 1
 
 
 class Registration:
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, topics: Topics) -> None:
         self._broker = broker
+        self._topics = topics
         self._coordination = broker.coordination
         self._is_new_tree = False
 
@@ -115,7 +116,7 @@ class Registration:
 
     async def load_topics(self, host: TopicHost) -> None:
         broker = self._broker
-        for topic in await broker.topics.load():
+        for topic in await self._topics.load():
             if broker.logs.offline:
                 host.lose_missing_logs(topic)
             await host.topic_changed(topic)
@@ -150,4 +151,4 @@ class Registration:
             ),
             {},
         )
-        await self._broker.topics.write(topic)
+        await self._topics.write(topic)

@@ -6,13 +6,22 @@ leaves the whole topic or nothing of it. Then the broker is told (:class:`TopicL
 folders that are missing after a crash are made at the next start.
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Protocol
-from uuid import UUID
 
-from headrace.controller.placement import check_assignment, place_replicas
+from headrace.controller.topic_rules import (
+    DEFAULT,
+    MAX_NAME_LENGTH,
+    Ground,
+    NewTopic,
+    Topic,
+    check_name,
+    first_state,
+    metric_name,
+    plan_growth,
+    plan_topic,
+)
 from headrace.coordination.interface import Coordination, Create, Delete, NoNodeError, Operation, SetData
 from headrace.coordination.paths import (
     TOPICS,
@@ -26,44 +35,10 @@ from headrace.coordination.paths import (
     topic_config_path,
     topic_path,
 )
-from headrace.log.log_dir import QUORUM_TOPIC
-from headrace.protocol.errors import (
-    InvalidPartitions,
-    InvalidReplicaAssignment,
-    InvalidRequest,
-    InvalidTopic,
-    PolicyViolation,
-    TopicAlreadyExists,
-    UnknownTopicOrPartition,
-)
+from headrace.protocol.errors import UnknownTopicOrPartition
 
-MAX_NAME_LENGTH = 249
-DEFAULT = -1
-#: In one go, as in Kafka: a number that was mistyped, or is an attack, may not keep the broker busy for minutes.
-MAX_NEW_PARTITIONS = 10_000
-_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
-_FIRST_LEADER_EPOCH = 0
-
-
-@dataclass(frozen=True, slots=True)
-class NewTopic:
-    """What a client asks for; -1 where it leaves a number to the broker."""
-
-    name: str
-    num_partitions: int = DEFAULT
-    replication_factor: int = DEFAULT
-    assignment: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
-    configs: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Topic:
-    name: str
-    topic_id: UUID
-    #: Which brokers hold each partition, the preferred leader first.
-    assignment: tuple[tuple[int, ...], ...]
-    states: tuple[PartitionState, ...]
-    configs: Mapping[str, str]
+#: From ``topic_rules.py``, for whom topics are all that matters.
+__all__ = ["DEFAULT", "MAX_NAME_LENGTH", "NewTopic", "Topic", "TopicListener", "Topics"]
 
 
 class TopicListener(Protocol):
@@ -105,43 +80,19 @@ class Topics:
             raise UnknownTopicOrPartition(f"there is no topic {name!r}")
         return topic
 
-    @staticmethod
-    def check_name(name: str) -> None:
-        """
-        :raises InvalidTopic: if no topic may have that name.
-        """
-        if not name:
-            raise InvalidTopic("a topic's name may not be empty")
-        if name in (".", ".."):
-            raise InvalidTopic(f"a topic's name may not be {name!r}")
-        if len(name) > MAX_NAME_LENGTH:
-            raise InvalidTopic(f"a topic's name has at most {MAX_NAME_LENGTH} characters, this one {len(name)}")
-        if not _LEGAL_NAME.fullmatch(name):
-            raise InvalidTopic(f"a topic's name has only ASCII letters, digits, '.', '_' and '-', not {name!r}")
+    check_name = staticmethod(check_name)
+
+    def check_controller(self) -> None:
+        """We are the controller."""
 
     async def create(self, new: NewTopic, *, validate_only: bool = False) -> Topic:
-        self.check_name(new.name)
-        if new.name == QUORUM_TOPIC:
-            raise InvalidRequest(f"{QUORUM_TOPIC} is the log of Apache Kafka's quorum and cannot be a topic")
-        if new.name in self._topics:
-            raise TopicAlreadyExists(f"topic {new.name!r} already exists")
-        twin = self._by_metric_name.get(_metric_name(new.name))
-        if twin is not None:
-            raise InvalidTopic(f"topic {new.name!r} collides with {twin!r}: '.' and '_' count as the same")
-        brokers = self._live_brokers()
-        if new.assignment:
-            assignment = check_assignment(new.assignment, brokers)
-        else:
-            default_partitions, default_factor = self._defaults()
-            count = default_partitions if new.num_partitions == DEFAULT else new.num_partitions
-            factor = default_factor if new.replication_factor == DEFAULT else new.replication_factor
-            if count < 1:
-                raise InvalidPartitions(f"a topic has at least one partition, not {count}")
-            _check_new_partitions(count)
-            assignment = place_replicas(count, factor, brokers)
-        self._check_configs(new.configs)
-        states = tuple(_first_state(replicas) for replicas in assignment)
-        topic = Topic(new.name, random_uuid(), assignment, states, dict(new.configs))
+        topic = plan_topic(
+            new,
+            Ground(self._live_brokers()),
+            twin=self._by_metric_name.get(metric_name(new.name)),
+            defaults=self._defaults(),
+            check_configs=self._check_configs,
+        )
         if not validate_only:
             await self.write(topic)
         return topic
@@ -155,7 +106,7 @@ class Topics:
         await self._coordination.multi(
             [
                 Create(topic_config_path(name), EntityConfig(topic.configs).to_json()),
-                Create(topic_path(name), _assignment_of(topic).to_json()),
+                Create(topic_path(name), topic.znode.to_json()),
                 Create(partitions_path(name)),
                 *_partition_znodes(topic, 0),
             ]
@@ -167,30 +118,22 @@ class Topics:
         self, name: str, count: int, given: Sequence[tuple[int, ...]] | None, *, validate_only: bool = False
     ) -> Topic:
         topic = self.named(name)
-        existing = len(topic.assignment)
-        if count <= existing:
-            wish = "already has that many" if count == existing else "cannot have fewer"
-            raise InvalidPartitions(f"topic {name!r} has {existing} partitions and {wish}")
-        _check_new_partitions(count - existing)
-        factor, brokers = len(topic.assignment[0]), self._live_brokers()
-        if given is None:
-            added = place_replicas(count - existing, factor, brokers, first_partition=existing)
-        elif len(given) != count - existing:
-            raise InvalidReplicaAssignment(f"{count - existing} partitions are added, but {len(given)} are assigned")
-        else:
-            added = check_assignment(dict(enumerate(given)), brokers, replication_factor=factor)
-        grown = replace(
-            topic,
-            assignment=topic.assignment + added,
-            states=topic.states + tuple(_first_state(replicas) for replicas in added),
-        )
+        grown = plan_growth(topic, count, given, Ground(self._live_brokers()))
         if not validate_only:
             await self._coordination.multi(
-                [SetData(topic_path(name), _assignment_of(grown).to_json()), *_partition_znodes(grown, existing)]
+                [SetData(topic_path(name), grown.znode.to_json()), *_partition_znodes(grown, len(topic.assignment))]
             )
             self._remember(grown)
             await self._listener.topic_changed(grown)
         return grown
+
+    def configs_of(self, name: str) -> Mapping[str, str]:
+        """What is set for a topic; nothing, if there is no such topic."""
+        topic = self._topics.get(name)
+        return {} if topic is None else topic.configs
+
+    async def stored_configs(self, name: str) -> Mapping[str, str]:
+        return self.named(name).configs
 
     async def set_configs(self, name: str, configs: Mapping[str, str]) -> None:
         """Settings that were checked already."""
@@ -207,12 +150,12 @@ class Topics:
         operations += [Delete(partitions_path(name)), Delete(topic_path(name)), Delete(topic_config_path(name))]
         await self._coordination.multi(operations)
         del self._topics[name]
-        del self._by_metric_name[_metric_name(name)]
+        del self._by_metric_name[metric_name(name)]
         await self._listener.topic_deleted(topic)
 
     def _remember(self, topic: Topic) -> None:
         self._topics[topic.name] = topic
-        self._by_metric_name[_metric_name(topic.name)] = topic.name
+        self._by_metric_name[metric_name(topic.name)] = topic.name
 
     async def _read(self, name: str) -> Topic:
         data, _ = await self._coordination.get(topic_path(name))
@@ -224,30 +167,13 @@ class Topics:
                 data, _ = await self._coordination.get(partition_state_path(name, index))
                 states.append(PartitionState.from_json(data))
             except NoNodeError:
-                states.append(_first_state(replicas))
+                states.append(first_state(replicas))
         try:
             data, _ = await self._coordination.get(topic_config_path(name))
             configs = EntityConfig.from_json(data).config
         except NoNodeError:
             configs = {}
         return Topic(name, assigned.topic_id or random_uuid(), assignment, tuple(states), configs)
-
-
-def _metric_name(name: str) -> str:
-    return name.replace(".", "_")
-
-
-def _assignment_of(topic: Topic) -> TopicAssignment:
-    return TopicAssignment(topic.topic_id, dict(enumerate(topic.assignment)))
-
-
-def _check_new_partitions(count: int) -> None:
-    if count > MAX_NEW_PARTITIONS:
-        raise PolicyViolation(f"{count} partitions are too many at once; at most {MAX_NEW_PARTITIONS} are made")
-
-
-def _first_state(replicas: tuple[int, ...]) -> PartitionState:
-    return PartitionState(replicas[0], _FIRST_LEADER_EPOCH, replicas, controller_epoch=1)
 
 
 def _partition_znodes(topic: Topic, first: int) -> list[Operation]:

@@ -44,7 +44,7 @@ async def alter_resources(
                 if not name:
                     raise InvalidRequest("topics have no settings that hold for all of them")
                 broker.topics.check_name(name)
-                configs = change_topic(resource, broker.topics.named(name).configs)
+                configs = change_topic(resource, await broker.topics.stored_configs(name))
                 if not body.validate_only:
                     await broker.topics.set_configs(name, configs)
             elif kind == BROKER:

@@ -1,6 +1,8 @@
 """CreateTopics (key 19): new topics, with their configs, or only a check whether they could be.
 
-Speaks v2 to v7. Each topic succeeds or fails alone; one that is named twice in a request fails.
+Speaks v2 to v7. Each topic succeeds or fails alone; one that is named twice in a request fails. In a cluster this is
+for the controller (NOT_CONTROLLER), which answers when all partitions have leaders; what takes longer than the
+request's timeout comes about all the same, and is answered with REQUEST_TIMED_OUT.
 """
 
 from __future__ import annotations
@@ -9,6 +11,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.dispatch import Reply
+from headrace.broker.handlers._topic_changes import settle
+from headrace.broker.handlers._waiting import milliseconds
 from headrace.broker.request import Request
 from headrace.controller.topics import NewTopic
 from headrace.protocol.errors import InvalidConfig, InvalidReplicaAssignment, InvalidRequest, code_for_errors
@@ -22,17 +26,19 @@ _DEFAULT = -1
 async def handle(request: Request, broker: Broker) -> Reply:
     times_named = Counter(topic.name for topic in request.body.topics)
     once = {topic.name: topic for topic in request.body.topics}
-    return {
-        "topics": [
-            await _create(broker, topic, request.body.validate_only, times_named[name]) for name, topic in once.items()
-        ]
-    }
+    validate_only = request.body.validate_only
+    answers = [await _create(broker, topic, validate_only, times_named[name]) for name, topic in once.items()]
+    if not validate_only:
+        counts = {answer["name"]: answer["num_partitions"] for answer in answers if "num_partitions" in answer}
+        await settle(broker, answers, made=counts, timeout_ms=milliseconds(request.body.timeout))
+    return {"topics": answers}
 
 
-async def _create(broker: Broker, topic: Any, validate_only: bool, times_named: int) -> dict[str, object]:
+async def _create(broker: Broker, topic: Any, validate_only: bool, times_named: int) -> dict[str, Any]:
     with code_for_errors(name=topic.name) as answer:
         if times_named > 1:
             raise InvalidRequest(f"topic {topic.name!r} is named {times_named} times in the request")
+        broker.topics.check_controller()
         broker.topics.check_name(topic.name)
         created = await broker.topics.create(_read(topic), validate_only=validate_only)
         answer.update(

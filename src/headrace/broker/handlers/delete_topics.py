@@ -1,6 +1,7 @@
 """DeleteTopics (key 20): topics and their data, gone. By name, from v6 on also by id.
 
-Speaks v1 to v6. Refused as a whole where ``delete.topic.enable`` is false.
+Speaks v1 to v6. Refused as a whole where ``delete.topic.enable`` is false. In a cluster this is for the controller, as
+CreateTopics is; a deletion that has begun goes on until all replicas are gone, also those of brokers that are away.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from headrace.broker.dispatch import Reply
+from headrace.broker.handlers._topic_changes import settle
+from headrace.broker.handlers._waiting import milliseconds
 from headrace.broker.request import Request
 from headrace.protocol.errors import InvalidRequest, KafkaError, TopicDeletionDisabled, code_for_errors
 
@@ -31,12 +34,13 @@ async def handle(request: Request, broker: Broker) -> Reply:
         refusal = TopicDeletionDisabled if request.version >= _HAS_ITS_OWN_CODE else InvalidRequest
         disabled = refusal("delete.topic.enable is false")
     times_meant = Counter(_meant(broker, *each) for each in wanted)
-    return {
-        "responses": [
-            await _delete(broker, *each, disabled, is_twice=times_meant[_meant(broker, *each)] > 1)
-            for each in dict.fromkeys(wanted)
-        ]
-    }
+    answers = [
+        await _delete(broker, *each, disabled, is_twice=times_meant[_meant(broker, *each)] > 1)
+        for each in dict.fromkeys(wanted)
+    ]
+    gone = [answer["name"] for answer in answers if "error_code" not in answer]
+    await settle(broker, answers, gone=gone, timeout_ms=milliseconds(body.timeout))
+    return {"responses": answers}
 
 
 def _meant(broker: Broker, name: str | None, topic_id: UUID | None) -> str | UUID | None:
@@ -49,6 +53,7 @@ async def _delete(
     broker: Broker, name: str | None, topic_id: UUID | None, disabled: KafkaError | None, *, is_twice: bool
 ) -> dict[str, Any]:
     with code_for_errors(name=name, topic_id=topic_id) as answer:
+        broker.topics.check_controller()
         if disabled is not None:
             raise disabled
         if (name is None) == (topic_id is None):

@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 
 async def handle(request: Request, broker: Broker) -> Reply:
-    return {"results": [_describe(broker, request.body, resource) for resource in request.body.resources]}
+    return {"results": [await _describe(broker, request.body, resource) for resource in request.body.resources]}
 
 
-def _describe(broker: Broker, body: Any, resource: Any) -> dict[str, object]:
+async def _describe(broker: Broker, body: Any, resource: Any) -> dict[str, object]:
     kind, name, wanted = resource.resource_type, resource.resource_name, resource.configuration_keys
     with code_for_errors(resource_type=kind, resource_name=name, configs=()) as answer:
         synonyms, documentation = body.include_synonyms, getattr(body, "include_documentation", False)
         if kind == TOPIC:
             broker.topics.check_name(name)
             answer["configs"] = describe_topic(
-                broker.topics.named(name).configs,
+                await broker.topics.stored_configs(name),
                 broker.config,
                 wanted=wanted,
                 include_synonyms=synonyms,

@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.broker.authorized import TOPIC_OPERATIONS
 from headrace.broker.dispatch import Reply
-from headrace.broker.metadata_cache import PartitionInfo
+from headrace.broker.handlers._partitions import shown_partition
 from headrace.broker.request import Request
 from headrace.protocol.errors import ErrorCode, InvalidTopic
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
 
+_NO_ELR = {"eligible_leader_replicas": (), "last_known_elr": ()}
+
 
 async def handle(request: Request, broker: Broker) -> Reply:
-    body, metadata = request.body, broker.metadata
+    body, metadata, listener = request.body, broker.metadata, request.connection.listener_name
     room = max(1, min(body.response_partition_limit, broker.config.int("max.request.partition.size.limit")))
     first_name, first_index = (body.cursor.topic_name, body.cursor.partition_index) if body.cursor else ("", 0)
     names = sorted({topic.name for topic in body.topics}) or [topic.name for topic in metadata]
@@ -40,7 +42,10 @@ async def handle(request: Request, broker: Broker) -> Reply:
                 "name": name,
                 "topic_id": topic.topic_id,
                 "is_internal": topic.is_internal,
-                "partitions": [_partition(index, topic.partitions[index]) for index in range(start, stop)],
+                "partitions": [
+                    {**shown_partition(metadata, listener, index, topic.partitions[index]), **_NO_ELR}
+                    for index in range(start, stop)
+                ],
                 "topic_authorized_operations": TOPIC_OPERATIONS,
             }
         )
@@ -56,17 +61,3 @@ def _why_missing(broker: Broker, name: str) -> ErrorCode:
     except InvalidTopic as error:
         return error.code
     return ErrorCode.unknown_topic_or_partition
-
-
-def _partition(index: int, info: PartitionInfo) -> dict[str, Any]:
-    return {
-        "error_code": ErrorCode.none if info.leader_id >= 0 else ErrorCode.leader_not_available,
-        "partition_index": index,
-        "leader_id": info.leader_id,
-        "leader_epoch": info.leader_epoch,
-        "replica_nodes": info.replicas,
-        "isr_nodes": info.isr,
-        "eligible_leader_replicas": (),
-        "last_known_elr": (),
-        "offline_replicas": info.offline,
-    }

@@ -2,21 +2,29 @@
 
 Speaks v0 to v13. Null topics mean all of them (in v0 an empty list does), an empty list none. From v10 on a topic may
 be asked for by its id. A topic that is not there is created on the spot where client and broker
-(``auto.create.topics.enable``) both allow it, so the first answer already has its leaders.
+(``auto.create.topics.enable``) both allow it, so the first answer already has its leaders; in a cluster it is waited
+for, for a second at most. A leader that does not live is none: LEADER_NOT_AVAILABLE.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.broker.authorized import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from headrace.broker.dispatch import Reply
-from headrace.broker.metadata_cache import TopicInfo
+from headrace.broker.handlers._partitions import shown_partition
+from headrace.broker.metadata_cache import MetadataCache, TopicInfo
 from headrace.broker.request import Request
 from headrace.protocol.api import Api
 from headrace.protocol.encoder import nested_encoder
-from headrace.protocol.errors import ErrorCode, KafkaError, TopicAlreadyExists, UnknownTopicOrPartition
+from headrace.protocol.errors import (
+    ErrorCode,
+    KafkaError,
+    LeaderNotAvailable,
+    TopicAlreadyExists,
+    UnknownTopicOrPartition,
+)
 from headrace.protocol.kio import load_response_schema
 
 if TYPE_CHECKING:
@@ -26,12 +34,13 @@ if TYPE_CHECKING:
 async def handle(request: Request, broker: Broker) -> Reply:
     body, version, metadata = request.body, request.version, broker.metadata
     with_operations = getattr(body, "include_topic_authorized_operations", False)
+    form = _Form(version, with_operations, request.connection.listener_name)
     topics: list[bytes | dict[str, Any]]
     if body.topics is None or (version == 0 and not body.topics):
-        topics = [_encoded(topic, version, with_operations) for topic in metadata]
+        topics = [_encoded(metadata, topic, form) for topic in metadata]
     else:
         may_create = getattr(body, "allow_auto_topic_creation", True)
-        topics = [await _wanted(broker, wanted, version, may_create, with_operations) for wanted in body.topics]
+        topics = [await _wanted(broker, wanted, may_create, form) for wanted in body.topics]
     return {
         "brokers": [
             {"node_id": node.node_id, "host": node.host, "port": node.port, "rack": node.rack}
@@ -48,15 +57,21 @@ async def handle(request: Request, broker: Broker) -> Reply:
     }
 
 
-async def _wanted(
-    broker: Broker, wanted: Any, version: int, may_create: bool, with_operations: bool
-) -> bytes | dict[str, Any]:
+class _Form(NamedTuple):
+    """What tells the answers about a topic apart."""
+
+    version: int
+    with_operations: bool
+    listener: str
+
+
+async def _wanted(broker: Broker, wanted: Any, may_create: bool, form: _Form) -> bytes | dict[str, Any]:
     topic_id = getattr(wanted, "topic_id", None)
     if topic_id is not None:
         topic = broker.metadata.get_by_id(topic_id)
         if topic is None:
             return {"error_code": ErrorCode.unknown_topic_id, "name": None, "topic_id": topic_id, "partitions": ()}
-        return _encoded(topic, version, with_operations)
+        return _encoded(broker.metadata, topic, form)
     name: str | None = wanted.name
     if name is None:
         return {"error_code": ErrorCode.invalid_topic_exception, "name": "", "partitions": ()}
@@ -66,7 +81,7 @@ async def _wanted(
             topic = await _create(broker, name, may_create)
         except KafkaError as error:
             return {"error_code": error.code, "name": name, "partitions": ()}
-    return _encoded(topic, version, with_operations)
+    return _encoded(broker.metadata, topic, form)
 
 
 async def _create(broker: Broker, name: str, may_create: bool) -> TopicInfo:
@@ -75,38 +90,32 @@ async def _create(broker: Broker, name: str, may_create: bool) -> TopicInfo:
         raise UnknownTopicOrPartition(f"there is no topic {name!r}")
     with suppress(TopicAlreadyExists):  # somebody else was faster
         await broker.topics.create_automatically(name)
-    return broker.metadata.named(name)
+    topic = broker.metadata.get(name)
+    if topic is None:
+        raise LeaderNotAvailable(f"topic {name!r} is being made")
+    return topic
 
 
-def _encoded(topic: TopicInfo, version: int, with_operations: bool) -> bytes:
-    key = (Api.METADATA, version, with_operations)
+def _encoded(metadata: MetadataCache, topic: TopicInfo, form: _Form) -> bytes:
+    key = (Api.METADATA, form)
     encoded = topic.encoded.get(key)
     if encoded is None:
         out = bytearray()
-        encode = nested_encoder(load_response_schema(Api.METADATA, version), "topics")
-        encode(out, _described(topic, with_operations), [])
+        encode = nested_encoder(load_response_schema(Api.METADATA, form.version), "topics")
+        encode(out, _described(metadata, topic, form), [])
         encoded = topic.encoded[key] = bytes(out)
     return encoded
 
 
-def _described(topic: TopicInfo, with_operations: bool) -> dict[str, Any]:
+def _described(metadata: MetadataCache, topic: TopicInfo, form: _Form) -> dict[str, Any]:
     described: dict[str, Any] = {
         "name": topic.name,
         "topic_id": topic.topic_id,
         "is_internal": topic.is_internal,
         "partitions": [
-            {
-                "error_code": ErrorCode.none if info.leader_id >= 0 else ErrorCode.leader_not_available,
-                "partition_index": index,
-                "leader_id": info.leader_id,
-                "leader_epoch": info.leader_epoch,
-                "replica_nodes": info.replicas,
-                "isr_nodes": info.isr,
-                "offline_replicas": info.offline,
-            }
-            for index, info in enumerate(topic.partitions)
+            shown_partition(metadata, form.listener, index, info) for index, info in enumerate(topic.partitions)
         ],
     }
-    if with_operations:
+    if form.with_operations:
         described["topic_authorized_operations"] = TOPIC_OPERATIONS
     return described

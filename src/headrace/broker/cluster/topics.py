@@ -1,0 +1,211 @@
+"""Topics of a cluster: wishes are written to the tree, and the controller makes them come true.
+
+``/brokers/topics/T`` with the assignment and ``/config/topics/T`` are written by whoever is asked: the controller, for
+CreateTopics and CreatePartitions, or any broker, for a topic that is created automatically. Who leads what is for the
+controller to decide, which watches those znodes. A deletion is a znode in ``/admin/delete_topics``. What has come of it
+is in the metadata of every broker a moment later; :meth:`ClusterTopics.wait_for` waits for that.
+
+Has the face of ``controller.topics.Topics``, which is for a broker alone; the rules are the same
+(``controller/topic_rules.py``).
+"""
+
+from __future__ import annotations
+
+from asyncio import Future
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from random import Random
+from typing import TYPE_CHECKING
+
+from headrace.broker.config import validate_topic
+from headrace.controller.topic_rules import (
+    Ground,
+    NewTopic,
+    Topic,
+    check_name,
+    first_state,
+    metric_name,
+    plan_growth,
+    plan_topic,
+)
+from headrace.coordination import outcomes
+from headrace.coordination.interface import BadVersionError, Create, NodeExistsError, NoNodeError, SetData, Stat
+from headrace.coordination.paths import (
+    EntityConfig,
+    TopicAssignment,
+    delete_topic_path,
+    random_uuid,
+    topic_config_path,
+    topic_path,
+)
+from headrace.protocol.errors import (
+    NotController,
+    ReassignmentInProgress,
+    TopicAlreadyExists,
+    UnknownTopicOrPartition,
+)
+from headrace.runtime.purgatory import DelayedOperation, Purgatory
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+    from headrace.broker.cluster.config_changes import ConfigChanges
+
+#: How long somebody who asks for the metadata of a topic waits for it to be made.
+_AUTO_CREATE_WAIT_MS = 1_000
+
+
+class ClusterTopics:
+    def __init__(self, broker: Broker, configs: ConfigChanges, random: Random | None = None) -> None:
+        self._broker = broker
+        self._coordination = broker.coordination
+        self._configs = configs
+        self._random = random or Random()
+        #: Topics that were made here and are not in the metadata yet, by metric name.
+        self._just_made: dict[str, str] = {}
+        self._delayed: Purgatory[str] = Purgatory("Topic", broker.timer)
+
+    check_name = staticmethod(check_name)
+
+    def check_controller(self) -> None:
+        """
+        :raises NotController: if we are not: whoever asks must ask another broker.
+        """
+        member = self._broker.cluster
+        assert member is not None
+        if not member.controller.is_active:
+            raise NotController(f"broker {self._broker.broker_id} is not controller")
+
+    # -- making, growing, deleting
+
+    async def create(self, new: NewTopic, *, validate_only: bool = False) -> Topic:
+        config = self._broker.config
+        topic = plan_topic(
+            new,
+            self._ground(),
+            twin=self._twin(new.name),
+            defaults=(config.int("num.partitions"), config.int("default.replication.factor")),
+            check_configs=lambda configs: validate_topic(configs, config),
+        )
+        if not validate_only:
+            await self._write(topic)
+            self._just_made[metric_name(topic.name)] = topic.name
+        return topic
+
+    async def create_automatically(self, name: str) -> Topic:
+        topic = await self.create(NewTopic(name))
+        await self.wait_for({name: len(topic.assignment)}, _AUTO_CREATE_WAIT_MS)
+        return topic
+
+    async def _write(self, topic: Topic) -> None:
+        """In one transaction, so that a topic is never seen without its configs."""
+        config_path, content = topic_config_path(topic.name), EntityConfig(topic.configs).to_json()
+
+        async def is_done() -> bool:
+            return (await self._read(topic.name))[0].topic_id == topic.topic_id
+
+        while True:
+            is_left_over = await self._coordination.exists(config_path) is not None
+            write_configs = SetData(config_path, content) if is_left_over else Create(config_path, content)
+            write_topic = Create(topic_path(topic.name), topic.znode.to_json())
+            try:
+                await outcomes.multi(self._coordination, [write_configs, write_topic], is_done)
+                return
+            except NodeExistsError as error:
+                if error.operation_index == 1 or await self._coordination.exists(topic_path(topic.name)):
+                    raise TopicAlreadyExists(f"topic {topic.name!r} already exists") from None
+            except NoNodeError:
+                continue  # what was left over of its configs went meanwhile
+
+    async def add_partitions(
+        self, name: str, count: int, given: Sequence[tuple[int, ...]] | None, *, validate_only: bool = False
+    ) -> Topic:
+        while True:
+            assigned, stat = await self._read(name)
+            if assigned.adding_replicas or assigned.removing_replicas:
+                raise ReassignmentInProgress(f"partitions of {name!r} are being reassigned")
+            assignment = tuple(assigned.partitions[index] for index in range(len(assigned.partitions)))
+            topic = Topic(name, assigned.topic_id or random_uuid(), assignment, tuple(map(first_state, assignment)), {})
+            grown = plan_growth(topic, count, given, self._ground())
+            if validate_only:
+                return grown
+            znode = grown.znode._replace(topic_id=assigned.topic_id)
+            with suppress(BadVersionError):  # somebody was faster: look again
+                await outcomes.set_data(self._coordination, topic_path(name), znode.to_json(), version=stat.version)
+                return grown
+
+    async def delete(self, name: str) -> None:
+        if await self._coordination.exists(topic_path(name)) is None:
+            raise UnknownTopicOrPartition(f"there is no topic {name!r}")
+        with suppress(NodeExistsError):  # that is wanted already
+            await outcomes.create_persistent(self._coordination, delete_topic_path(name), b"")
+
+    async def _read(self, name: str) -> tuple[TopicAssignment, Stat]:
+        try:
+            data, stat = await self._coordination.get(topic_path(name))
+        except NoNodeError:
+            raise UnknownTopicOrPartition(f"there is no topic {name!r}") from None
+        return TopicAssignment.from_json(data), stat
+
+    def _ground(self) -> Ground:
+        """Placement begins anywhere, so that small topics do not all sit on the first brokers."""
+        nodes = self._broker.metadata.nodes
+        start, shift = (self._random.randrange(max(1, len(nodes))) for _ in range(2))
+        return Ground(sorted(nodes), {node.node_id: node.rack for node in nodes.values()}, start, shift)
+
+    def _twin(self, name: str) -> str | None:
+        metadata, wanted = self._broker.metadata, metric_name(name)
+        self._just_made = {key: made for key, made in self._just_made.items() if metadata.get(made) is None}
+        return metadata.twin_of(name) or self._just_made.get(wanted)
+
+    # -- settings
+
+    def configs_of(self, name: str) -> Mapping[str, str]:
+        """What is set for a topic, as far as we have heard."""
+        return self._configs.of_topic(name)
+
+    async def stored_configs(self, name: str) -> Mapping[str, str]:
+        """The same, as it is in the tree."""
+        self._broker.metadata.named(name)
+        return await self._configs.read("topics", name)
+
+    async def set_configs(self, name: str, configs: Mapping[str, str]) -> None:
+        """Settings that were checked already."""
+        await self._configs.write("topics", name, configs)
+
+    # -- waiting
+
+    async def wait_for(self, made: Mapping[str, int], timeout_ms: int, *, gone: Sequence[str] = ()) -> set[str]:
+        """Waits until topics have leaders for so many partitions, or are gone; those that are not so in time."""
+        metadata = self._broker.metadata
+
+        def is_late(name: str) -> bool:
+            topic = metadata.get(name)
+            if name in gone:
+                return topic is not None
+            count = made[name]
+            return topic is None or len(topic.partitions) < count or any(p.leader_id < 0 for p in topic.partitions)
+
+        names = [*made, *gone]
+        if names and timeout_ms > 0:
+            waiting = _Waiting(lambda: not any(map(is_late, names)), self._broker.loop.create_future())
+            if not self._delayed.try_complete_else_watch(waiting, names, timeout_ms):
+                await waiting.done
+        return set(filter(is_late, names))
+
+    def changed(self, names: Sequence[str]) -> None:
+        """The metadata of topics is new."""
+        for name in names:
+            self._delayed.check_and_complete(name)
+
+
+class _Waiting(DelayedOperation):
+    def __init__(self, is_ready: Callable[[], bool], done: Future[None]) -> None:
+        self.done = done
+        self._is_ready = is_ready
+
+    def try_complete(self) -> bool:
+        return self._is_ready() and self.force_complete()
+
+    def on_complete(self) -> None:
+        if not self.done.done():
+            self.done.set_result(None)
