@@ -211,6 +211,23 @@ class Context:
     def partitions_in(self, *states: PartitionLife) -> list[TopicPartition]:
         return sorted(partition for state in states for partition in self._in_state[state])
 
+    def count_in(self, *states: PartitionLife) -> int:
+        return sum(len(self._in_state[state]) for state in states)
+
+    @property
+    def partition_count(self) -> int:
+        return sum(map(len, list(self._assignments.values())))
+
+    def count_not_preferred(self) -> int:
+        """Partitions that are led by another replica than their first, or by none. May be asked on any thread."""
+        return sum(
+            leadership.leader != assignment.replicas[0]
+            for (topic, index), leadership in list(self._leaderships.items())
+            if topic not in self._to_delete
+            and (assignment := self._assignments.get(topic, {}).get(index)) is not None
+            and assignment.replicas
+        )
+
     def assignment(self, partition: TopicPartition) -> Assignment:
         return self._assignments[partition[0]][partition[1]]
 

@@ -1,47 +1,65 @@
-"""The controller's shell: who is controller, what it hears of, and what it is asked."""
+"""The controller's shell: who is controller, what it hears of, and what it is asked.
 
-# ruff: noqa: ARG002  a skeleton
+Every broker has a :class:`Controller`; at most one of a cluster is active. All of them watch ``/controller``. The one
+that makes it begins a :class:`Term` (``term.py``), which reads the tree and tells the brokers; what happens from then
+on are events in one queue (``events.py``, ``queue.py``), handled one after the other.
+
+A term ends when ``/controller`` turns out not to be ours, when the tree refuses a write because the epoch is another,
+or with the session. Then all that the term knew is thrown away. That is also what a crash leaves, so there is one way
+to begin: read everything. When the session is lost what waits in the queue is dropped, as it was about a tree that we
+may have seen too late; in the next session the broker registers anew and stands for election.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from logging import getLogger
+from typing import TypeVar
 
+from headrace.controller import office
 from headrace.controller.decisions import Election
-from headrace.controller.queue import EventTimes
-from headrace.controller.reassignments import Assignment
-from headrace.controller.requests import (
-    Channel,
-    LeadersAnswer,
-    Request,
-    StopAnswer,
+from headrace.controller.effects import ControllerMoved
+from headrace.controller.events import (
+    ApiPartitionReassignment,
+    Asked,
+    AutoPreferredReplicaLeaderElection,
+    ControlledShutdown,
+    ControllerChange,
+    Event,
+    Expire,
+    LeaderAndIsrResponseReceived,
+    Reelect,
+    RegisterBrokerAndReelect,
+    ReplicaLeaderElection,
+    Startup,
+    TopicDeletionStopReplicaResponseReceived,
+    TopicUncleanLeaderElectionEnable,
+    UncleanLeaderElectionEnable,
 )
-from headrace.coordination.interface import Coordination
+from headrace.controller.partition_states import PartitionLife
+from headrace.controller.queue import EventQueue, EventTimes
+from headrace.controller.reassignments import Assignment
+from headrace.controller.requests import Channel, LeaderAndIsr, LeadersAnswer, Request, StopAnswer, StopReplica
+from headrace.controller.term import ControllerSettings, Term
+from headrace.coordination.interface import Coordination, EventType, SessionExpiredError, SessionState, WatchEvent
 from headrace.coordination.znodes import TopicPartition
-from headrace.protocol.errors import KafkaError, NotController
+from headrace.protocol.errors import KafkaError, NotController, StaleControllerEpoch, UnknownServerError
 from headrace.runtime.clock import Clock
-from headrace.runtime.timer import Timer
+from headrace.runtime.timer import Timer, TimerTask
 
-__all__ = ["Channel", "Controller", "ControllerSettings"]
+__all__ = ["NO_CONTROLLER", "Channel", "Controller", "ControllerSettings"]
 
-NO_CONTROLLER = -1
+logger = getLogger(__name__)
 
-
-@dataclass(frozen=True, slots=True)
-class ControllerSettings:
-    """Settings under Kafka's names; see ``broker/configs/table_cluster.py``."""
-
-    auto_leader_rebalance_enable: bool = True
-    leader_imbalance_check_interval_s: int = 300
-    leader_imbalance_per_broker_percentage: int = 10
-    delete_topic_enable: bool = True
-    #: Asked whenever it matters, as it can change: ``unclean.leader.election.enable`` of the brokers.
-    is_unclean_by_default: Callable[[], bool] = lambda: False
+T = TypeVar("T")
+#: As a controller's id or epoch: none that we know of.
+NO_CONTROLLER = NO_EPOCH = -1
+#: A new controller lets brokers come back first.
+_FIRST_REBALANCE_MS = 5_000
 
 
 class Controller:
-    """One a broker; at most one of a cluster is active."""
-
     def __init__(
         self,
         broker_id: int,
@@ -53,34 +71,69 @@ class Controller:
         *,
         register: Callable[[], Awaitable[None]],
     ) -> None:
-        """``register`` makes the broker's registration in a new session; before :meth:`start` it was made already."""
+        """``register`` makes the broker's registration in a new session, and returns when it is made."""
         self.broker_id = broker_id
-        #: By the name of an event, how long they waited and took.
-        self.event_times: Mapping[str, EventTimes] = {}
         #: The last that was seen, or -1.
         self.active_controller_id = NO_CONTROLLER
+        self._coordination = coordination
+        self._clock = clock
+        self._timer = timer
+        self._channel = channel
+        self._settings = settings
+        self._register = register
+        self._term: Term | None = None
+        self._rebalance: TimerTask | None = None
+        self._is_started = False
+        self._session_id = coordination.session_id
+        self._queue = EventQueue(self._process, self._preempt)
 
-    async def start(self) -> None:
-        """Returns at once; that we stand for election is the first event."""
+    async def start(self, *, registered_in: int | None = None) -> None:
+        """Returns at once; standing for election is the first event.
+
+        :param registered_in: the session in which the broker was registered, if that may be over by now.
+        """
+        assert not self._is_started, "started already"
+        self._is_started = True
+        self._session_id = self._coordination.session_id
+        self._coordination.add_session_listener(self._session_changed)
+        is_registered = registered_in in (None, self._session_id)
+        self._queue.put(Startup() if is_registered else RegisterBrokerAndReelect())
+        self._queue.start()
 
     async def stop(self) -> None:
-        """Events end, and we are not controller any more. ``/controller`` goes with the session."""
+        """Whatever is under way ends here; the next controller takes it up. ``/controller`` goes with the session."""
+        if self._is_started:
+            self._coordination.remove_session_listener(self._session_changed)
+            self._is_started = False
+        await self._queue.close()
+        self._resign()
 
     @property
     def is_active(self) -> bool:
-        return False
+        return self._term is not None
 
     @property
     def epoch(self) -> int:
         """Of the controller, if we are it; else -1."""
-        return -1
+        return NO_EPOCH if self._term is None else self._term.epoch
+
+    # What is asked
 
     def answered(self, request: Request, answer: LeadersAnswer | StopAnswer) -> None:
-        """A broker has answered; called by the channel."""
+        """A broker has answered; called by the channel. Of UpdateMetadata nothing is to be known."""
+        if isinstance(request, LeaderAndIsr) and isinstance(answer, LeadersAnswer):
+            self._queue.put(LeaderAndIsrResponseReceived(request, answer))
+        elif (
+            isinstance(request, StopReplica)
+            and isinstance(answer, StopAnswer)
+            and any(one.is_deleted for one in request.partitions)
+        ):
+            self._queue.put(TopicDeletionStopReplicaResponseReceived(request, answer))
 
     def unclean_election_changed(self, topic: str | None = None) -> None:
-        """The configs of a topic have changed, or those of all brokers: it is read again whether unclean elections are
-        allowed. Does nothing if we are not controller."""
+        """The configs of a topic have changed, or those of all brokers (None): it is looked up again whether unclean
+        elections are allowed. To be called on every broker; it matters to the controller alone."""
+        self._queue.put(UncleanLeaderElectionEnable() if topic is None else TopicUncleanLeaderElectionEnable(topic))
 
     async def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> list[TopicPartition]:
         """A broker asks to go; the partitions that it still leads.
@@ -89,7 +142,7 @@ class Controller:
         :raises BrokerNotAvailable: if it does not live.
         :raises StaleBrokerEpoch: if one that was before it asked.
         """
-        raise NotController(f"broker {self.broker_id} is not controller")
+        return await self._ask(lambda reply: ControlledShutdown(reply, broker_id, broker_epoch))
 
     async def elect_leaders(
         self, partitions: Iterable[TopicPartition] | None, how: Election
@@ -98,20 +151,190 @@ class Controller:
 
         :raises NotController:
         """
-        raise NotController(f"broker {self.broker_id} is not controller")
+        wanted = None if partitions is None else list(partitions)
+        return await self._ask(lambda reply: ReplicaLeaderElection(reply, wanted, how))
 
     async def reassign(
         self, targets: Mapping[TopicPartition, Sequence[int] | None], *, may_change_count: bool = True
     ) -> dict[TopicPartition, KafkaError | None]:
-        """Move partitions; None cancels.
+        """Move partitions; None cancels. Returns when the moves have begun; by partition what is wrong with it.
 
         :raises NotController:
         """
-        raise NotController(f"broker {self.broker_id} is not controller")
+        wanted = dict(targets)
+        return await self._ask(lambda reply: ApiPartitionReassignment(reply, wanted, may_change_count))
 
     def reassignments(self, wanted: Iterable[TopicPartition] | None) -> dict[TopicPartition, Assignment]:
         """Those of the partitions, or of all (None), that are moving.
 
         :raises NotController:
         """
-        raise NotController(f"broker {self.broker_id} is not controller")
+        if self._term is None:
+            raise self._not_controller()
+        context = self._term.context
+        asked = None if wanted is None else set(wanted)
+        return {one: context.assignment(one) for one in context.moving_partitions if asked is None or one in asked}
+
+    async def _ask(self, event: Callable[[asyncio.Future[T]], Asked[T]]) -> T:
+        if self._term is None:
+            raise self._not_controller()
+        reply: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._queue.put(event(reply))
+        return await reply
+
+    def _not_controller(self) -> NotController:
+        return NotController(f"broker {self.broker_id} is not the controller")
+
+    # Events
+
+    async def _process(self, event: Event) -> None:
+        try:
+            await self._handle(event)
+        except (ControllerMoved, StaleControllerEpoch) as error:
+            logger.info("broker %d is no longer controller: %s", self.broker_id, error)
+            self._preempt(event)
+            self._resign()
+            self._queue.put(Reelect())
+        except SessionExpiredError as error:
+            # Expire is in the queue already.
+            logger.info("%s could not be handled: %s", event.name, error)
+            self._preempt(event)
+        except Exception as error:
+            if isinstance(event, Asked):
+                event.fail(UnknownServerError(repr(error)))
+            raise
+
+    async def _handle(self, event: Event) -> None:
+        match event:
+            case Startup() | ControllerChange() | Reelect():
+                await self._reelect()
+            case Expire():
+                self._resign()
+                self.active_controller_id = NO_CONTROLLER
+            case RegisterBrokerAndReelect():
+                await self._register()
+                await self._reelect()
+            case _ if self._term is None:
+                self._preempt(event)
+            case AutoPreferredReplicaLeaderElection():
+                try:
+                    await self._term.handle(event)
+                finally:
+                    self._schedule_rebalance(self._settings.leader_imbalance_check_interval_seconds * 1000)
+            case _:
+                await self._term.handle(event)
+
+    def _preempt(self, event: Event) -> None:
+        if isinstance(event, Asked):
+            event.fail(self._not_controller())
+
+    def _session_changed(self, state: SessionState) -> None:
+        session_id = self._coordination.session_id
+        if state is SessionState.LOST:
+            self._session_id = NO_CONTROLLER
+            self._queue.clear_and_put(Expire())
+        elif state is SessionState.CONNECTED and session_id != self._session_id:
+            self._session_id = session_id
+            self._queue.put(RegisterBrokerAndReelect())
+
+    def _controller_changed(self, event: WatchEvent) -> None:
+        self._queue.put(Reelect() if event.type is EventType.DELETED else ControllerChange())
+
+    # Who is controller
+
+    async def _reelect(self) -> None:
+        """See who is controller, and if nobody is, stand for it."""
+        while True:
+            holder = await office.look(self._coordination, self._controller_changed)
+            self.active_controller_id = NO_CONTROLLER if holder is None else holder.broker_id
+            if holder is not None and holder.is_ours and self._term is not None:
+                return
+            self._resign()
+            if holder is None:
+                won = await office.stand(self._coordination, self.broker_id, self._clock.wall_ms())
+                if won is not None:
+                    await self._take_office(won)
+                    return
+            elif holder.is_ours:
+                # The epoch was changed under us, by hand: with the next one it goes on.
+                await office.step_down(self._coordination)
+            else:
+                return
+
+    async def _take_office(self, won: office.Won) -> None:
+        logger.info("broker %d is the controller, in epoch %d", self.broker_id, won.epoch)
+        term = Term(self.broker_id, won, self._coordination, self._channel, self._settings, self._queue.put)
+        try:
+            await term.load()
+            self._term = term
+            self.active_controller_id = self.broker_id
+            await term.begin()
+        except (ControllerMoved, StaleControllerEpoch, SessionExpiredError):
+            raise
+        except Exception:
+            logger.exception("broker %d cannot be the controller", self.broker_id)
+            self._resign()
+            await office.step_down(self._coordination)
+            return
+        self._schedule_rebalance(_FIRST_REBALANCE_MS)
+
+    def _resign(self) -> None:
+        if self._rebalance is not None:
+            self._rebalance.cancel()
+            self._rebalance = None
+        if self._term is not None:
+            logger.info("broker %d resigns as controller of epoch %d", self.broker_id, self._term.epoch)
+            self._term = None
+            self._channel.close()
+
+    def _schedule_rebalance(self, delay_ms: int) -> None:
+        if self._settings.auto_leader_rebalance_enable and self._term is not None:
+            self._rebalance = self._timer.schedule(
+                delay_ms, lambda: self._queue.put(AutoPreferredReplicaLeaderElection())
+            )
+
+    # Metrics, under Kafka's names. May be asked on another thread.
+
+    @property
+    def event_times(self) -> Mapping[str, EventTimes]:
+        """By the name of an event, how long they waited and took."""
+        return self._queue.times
+
+    @property
+    def event_queue_size(self) -> int:
+        return len(self._queue)
+
+    @property
+    def state(self) -> str:
+        """The name of the event that is being handled, or ``Idle``."""
+        return "Idle" if (event := self._queue.current) is None else event.name
+
+    @property
+    def active_controller_count(self) -> int:
+        return int(self.is_active)
+
+    @property
+    def active_broker_count(self) -> int:
+        return 0 if (term := self._term) is None else len(term.context.brokers)
+
+    @property
+    def global_topic_count(self) -> int:
+        return 0 if (term := self._term) is None else len(term.context.topics)
+
+    @property
+    def global_partition_count(self) -> int:
+        return 0 if (term := self._term) is None else term.context.partition_count
+
+    @property
+    def offline_partitions_count(self) -> int:
+        if (term := self._term) is None:
+            return 0
+        return term.context.count_in(PartitionLife.NEW, PartitionLife.OFFLINE)
+
+    @property
+    def preferred_replica_imbalance_count(self) -> int:
+        return 0 if (term := self._term) is None else term.context.count_not_preferred()
+
+    @property
+    def topics_to_delete_count(self) -> int:
+        return 0 if (term := self._term) is None else len(term.context.topics_to_delete)

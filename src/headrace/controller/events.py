@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Generic, TypeVar, dataclass_transform
 
 from headrace.controller.decisions import Election
 from headrace.controller.requests import LeaderAndIsr, LeadersAnswer, StopAnswer, StopReplica
@@ -19,7 +19,13 @@ from headrace.protocol.errors import KafkaError
 if TYPE_CHECKING:
     from asyncio import Future
 
-_event = dataclass(frozen=True, slots=True, eq=False)
+E = TypeVar("E")
+T = TypeVar("T")
+
+
+@dataclass_transform(frozen_default=True, eq_default=False)
+def _event(kind: type[E]) -> type[E]:
+    return dataclass(frozen=True, slots=True, eq=False)(kind)
 
 
 class Event:
@@ -156,28 +162,38 @@ class AutoPreferredReplicaLeaderElection(Event):
 
 
 @_event
-class ControlledShutdown(Event):
-    broker_id: int
-    broker_epoch: int
-    #: Of the partitions that it still leads.
-    reply: Future[list[TopicPartition]]
+class Asked(Event, Generic[T]):
+    """Somebody waits for the answer."""
+
+    reply: Future[T]
+
+    def answer(self, answer: T) -> None:
+        if not self.reply.done():  # else nobody waits any more
+            self.reply.set_result(answer)
+
+    def fail(self, error: KafkaError) -> None:
+        if not self.reply.done():
+            self.reply.set_exception(error)
 
 
 @_event
-class ReplicaLeaderElection(Event):
+class ControlledShutdown(Asked[list[TopicPartition]]):
+    """The answer: which partitions it still leads."""
+
+    broker_id: int
+    broker_epoch: int
+
+
+@_event
+class ReplicaLeaderElection(Asked[dict[TopicPartition, KafkaError | None]]):
     """ElectLeaders."""
 
     #: None: all.
     partitions: Sequence[TopicPartition] | None
     how: Election
-    reply: Future[dict[TopicPartition, KafkaError | None]]
 
 
 @_event
-class ApiPartitionReassignment(Event):
+class ApiPartitionReassignment(Asked[dict[TopicPartition, KafkaError | None]]):
     targets: Mapping[TopicPartition, Sequence[int] | None]
     may_change_count: bool
-    reply: Future[dict[TopicPartition, KafkaError | None]]
-
-
-Asked: TypeAlias = ControlledShutdown | ReplicaLeaderElection | ApiPartitionReassignment

@@ -19,6 +19,8 @@ logger = getLogger(__name__)
 
 #: How many of an event's times are kept, for quantiles.
 SAMPLE = 256
+#: Without a connection to the tree an event may take for ever.
+_LAST_EVENT_S = 1.0
 
 
 class EventTime(NamedTuple):
@@ -56,6 +58,8 @@ class EventQueue:
         self._is_filled = asyncio.Event()
         self._is_closed = False
         self._consumer: asyncio.Task[None] | None = None
+        #: The one that is being handled.
+        self.current: Event | None = None
         #: By the name of the event.
         self.times: defaultdict[str, EventTimes] = defaultdict(EventTimes)
 
@@ -81,13 +85,15 @@ class EventQueue:
             self._preempt(cleared)
 
     async def close(self) -> None:
-        """The event that is being handled is the last one."""
+        """The event that is being handled is the last one; one that takes long is broken off."""
         if self._is_closed:
             return
         self.clear_and_put(ShutdownEventThread())
         self._is_closed = True
         if self._consumer is not None:
-            await self._consumer
+            await asyncio.wait([self._consumer], timeout=_LAST_EVENT_S)
+            self._consumer.cancel()
+            await asyncio.wait([self._consumer])
 
     async def _consume(self) -> None:
         while True:
@@ -98,8 +104,15 @@ class EventQueue:
             if isinstance(event, ShutdownEventThread):
                 return
             begun_ns = self._now_ns()
+            self.current = event
             try:
                 await self._process(event)
+            except asyncio.CancelledError:
+                self._preempt(event)
+                raise
             except Exception:
                 logger.exception("the controller could not handle %s", event)
+                self._preempt(event)
+            finally:
+                self.current = None
             self.times[event.name].add(EventTime(begun_ns - put_ns, self._now_ns() - begun_ns))

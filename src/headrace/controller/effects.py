@@ -1,0 +1,365 @@
+"""Does what ``decisions.py`` yields: writes to the tree, and requests to the brokers.
+
+Every write is a ``multi`` that begins with a check of ``/controller_epoch``'s version, which is another since a later
+controller was elected. So a controller that does not know yet that it was replaced changes nothing: the tree refuses,
+and :class:`ControllerMoved` ends whatever was going on.
+
+Writes of many partitions are one ``multi`` each, as a partition that is not as expected may not take others with it,
+and all are under way at once. New ones are made in that order that needs no waiting: the topic's ``partitions`` znode
+first, then all below it, without having heard of the first; a session's calls are done in the order of their sending.
+
+A connection that breaks leaves it open what was written. Then the write is made again, and what is found says whether
+it was the first (``coordination/outcomes.py``): data and version tell, as the epochs in them are ours alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from logging import getLogger
+from typing import TypeVar
+
+from headrace.controller.context import Context, LiveBroker
+from headrace.controller.decisions import (
+    DeleteTopic,
+    Effect,
+    EndMoves,
+    ReadStates,
+    Send,
+    StateWrite,
+    Steps,
+    WriteStates,
+    WriteTopic,
+)
+from headrace.controller.elections import Leadership
+from headrace.controller.requests import Channel
+from headrace.coordination import outcomes
+from headrace.coordination.interface import (
+    BadVersionError,
+    Check,
+    Coordination,
+    CoordinationError,
+    Create,
+    Delete,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    Operation,
+    Result,
+    SetData,
+    Stat,
+)
+from headrace.coordination.paths import (
+    CONTROLLER_EPOCH,
+    REASSIGN_PARTITIONS,
+    MalformedZnodeError,
+    PartitionState,
+    Reassignment,
+    TopicAssignment,
+    TopicPartition,
+    delete_topic_path,
+    partition_path,
+    partition_state_path,
+    partitions_path,
+    topic_config_path,
+    topic_path,
+)
+
+logger = getLogger(__name__)
+
+T = TypeVar("T")
+S = TypeVar("S")
+
+#: Calls that are under way at once: enough that nothing waits, not so many that the loop has no turn for others.
+_MAX_IN_FLIGHT = 1024
+#: Operations of a ``multi``: ZooKeeper takes a megabyte, and a path has up to 300 bytes.
+_MAX_OPERATIONS = 500
+#: Somebody else may be changing the same at the same time, by hand.
+_ATTEMPTS = 10
+
+
+class ControllerMoved(Exception):
+    """Somebody else is controller, or was."""
+
+
+async def pipelined(call: Callable[[S], Awaitable[T]], items: Iterable[S]) -> list[T]:
+    """All under way at once, sent in order. If some fail the others are waited for, and the first error is raised."""
+    waiting = list(items)
+    results: list[T] = []
+    for start in range(0, len(waiting), _MAX_IN_FLIGHT):
+        answers = await asyncio.gather(*map(call, waiting[start : start + _MAX_IN_FLIGHT]), return_exceptions=True)
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
+            results.append(answer)
+    return results
+
+
+async def read_states(
+    coordination: Coordination, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, Leadership | None]:
+    """None where there is no state, or none that can be read."""
+
+    async def read(partition: TopicPartition) -> tuple[TopicPartition, Leadership | None]:
+        path = partition_state_path(*partition)
+        try:
+            data, stat = await coordination.get(path)
+            return partition, Leadership.of(PartitionState.from_json(data), stat.version)
+        except NoNodeError:
+            return partition, None
+        except MalformedZnodeError as error:
+            logger.error("%s cannot be read, so the partition has no leader: %s", path, error)
+            return partition, None
+
+    return dict(await pipelined(read, partitions))
+
+
+class Effects:
+    def __init__(self, coordination: Coordination, channel: Channel, context: Context, epoch_version: int) -> None:
+        """``epoch_version``: that of ``/controller_epoch`` while we are controller."""
+        self._coordination = coordination
+        self._channel = channel
+        self._context = context
+        self._check = Check(CONTROLLER_EPOCH, epoch_version)
+        self._told_brokers: list[LiveBroker] | None = None
+
+    async def run(self, steps: Steps[T]) -> T:
+        """Performs the effects; what the steps return.
+
+        :raises ControllerMoved: if we are not controller any more.
+        """
+        answer: object = None
+        try:
+            while True:
+                try:
+                    effect = steps.send(answer)
+                except StopIteration as end:
+                    return end.value  # type: ignore[no-any-return]
+                answer = await self._perform(effect)
+        finally:
+            steps.close()
+            self._tell_brokers()
+
+    async def _perform(self, effect: Effect) -> object:
+        match effect:
+            case WriteStates(writes):
+                return await self._write_states(writes)
+            case ReadStates(partitions):
+                return await read_states(self._coordination, partitions)
+            case WriteTopic(topic, assignment):
+                await self._write_topic(topic, assignment)
+            case DeleteTopic(topic):
+                await self._delete_topic(topic)
+            case EndMoves(partitions):
+                await self.end_moves(partitions)
+            case Send(requests):
+                self._tell_brokers()
+                for request in requests:
+                    self._channel.send(request)
+        return None
+
+    def _tell_brokers(self) -> None:
+        """The channel knows whom the context has, before it is given something for them."""
+        brokers = list(self._context.brokers)
+        if brokers != self._told_brokers:
+            self._told_brokers = brokers
+            self._channel.set_brokers(brokers)
+
+    # States
+
+    async def _write_states(self, writes: Sequence[StateWrite]) -> dict[TopicPartition, int | None]:
+        """By partition its new version, or None."""
+        versions: dict[TopicPartition, int | None] = {}
+
+        async def make_or_write(one: str | StateWrite) -> None:
+            if isinstance(one, str):
+                await self._make_partitions_znode(one)
+            else:
+                versions[one.partition] = await (self._make_state(one) if one.is_new else self._change_state(one))
+
+        topics = dict.fromkeys(one.partition[0] for one in writes if one.is_new)
+        in_order: list[str | StateWrite] = [*topics, *writes]
+        await pipelined(make_or_write, in_order)
+        return versions
+
+    async def _change_state(self, write: StateWrite) -> int | None:
+        path, data = partition_state_path(*write.partition), write.leadership.to_state().to_json()
+        change = SetData(path, data, write.leadership.version)
+        version = write.leadership.version + 1
+        try:
+            await self._write([change], lambda: self._has(path, data, version))
+        except (BadVersionError, NoNodeError):
+            return None
+        return version
+
+    async def _make_state(self, write: StateWrite) -> int | None:
+        path, data = partition_state_path(*write.partition), write.leadership.to_state().to_json()
+        parent, state = Create(partition_path(*write.partition)), Create(path, data)
+        operations: list[Operation] = [parent, state]
+        for _ in range(_ATTEMPTS):
+            try:
+                await self._write(operations, lambda: self._has(path, data, 0))
+            except NodeExistsError as error:
+                if operations[error.operation_index - 1] is state:
+                    return None
+                operations = [state]
+            except NoNodeError:
+                # The connection broke and the first of many writes is the last to be made again; or it is a topic that
+                # somebody removed by hand.
+                if not await self._make_partitions_znode(write.partition[0]):
+                    return None
+                operations = [parent, state]
+            else:
+                return 0
+        return None
+
+    async def _make_partitions_znode(self, topic: str) -> bool:
+        """Whether it is there now; if not, there is no such topic."""
+        path = partitions_path(topic)
+        try:
+            await self._write([Create(path)], lambda: self._exists(path))
+        except NodeExistsError:
+            return True
+        except NoNodeError:
+            return False
+        return True
+
+    # Topics
+
+    async def _write_topic(self, topic: str, assignment: TopicAssignment) -> None:
+        """Partitions that were added meanwhile, and that the context does not know of yet, stay."""
+        path = topic_path(topic)
+        for _ in range(_ATTEMPTS):
+            try:
+                content, stat = await self._coordination.get(path)
+                data = _merged(content, assignment).to_json()
+                is_written = partial(self._has, path, data, stat.version + 1)
+                await self._write([SetData(path, data, stat.version)], is_written)
+            except BadVersionError:
+                continue
+            except NoNodeError:
+                logger.warning("topic %s was removed by somebody else while it was being reassigned", topic)
+            return
+        raise CoordinationError(f"{path} is changed by somebody else all the time")
+
+    async def _delete_topic(self, topic: str) -> None:
+        """All below it in parts, as there may be much; then the topic, its configs and the wish to delete it as one."""
+        ends = (topic_path(topic), topic_config_path(topic), delete_topic_path(topic))
+        for _ in range(_ATTEMPTS):
+            below = await self._below(topic_path(topic))
+            there = await pipelined(self._exists, ends)
+            try:
+                for start in range(0, len(below), _MAX_OPERATIONS):
+                    await self._delete_together(below[start : start + _MAX_OPERATIONS])
+                await self._delete_together([path for path, is_there in zip(ends, there, strict=True) if is_there])
+            except (NoNodeError, NotEmptyError):
+                continue
+            return
+        raise CoordinationError(f"the znodes of topic {topic} come and go")
+
+    async def _below(self, path: str) -> list[str]:
+        """All that is below a znode, children before their parents."""
+        level, found = [path], list[str]()
+        while level:
+            names = await pipelined(self._children, level)
+            level = [f"{parent}/{name}" for parent, children in zip(level, names, strict=True) for name in children]
+            found += level
+        return found[::-1]
+
+    async def _children(self, path: str) -> list[str]:
+        try:
+            return await self._coordination.children(path)
+        except NoNodeError:
+            return []
+
+    async def _delete_together(self, paths: Sequence[str]) -> None:
+        async def is_done() -> bool:
+            return not await self._exists(paths[0])
+
+        if paths:
+            await self._write([Delete(path) for path in paths], is_done)
+
+    async def delete_znodes(self, paths: Iterable[str]) -> None:
+        """Each for itself; those that are gone already are."""
+
+        async def delete(path: str) -> None:
+            try:
+                await self._delete_together([path])
+            except NoNodeError:
+                logger.debug("%s is gone already", path)
+
+        await pipelined(delete, paths)
+
+    # Reassignments
+
+    async def end_moves(self, partitions: Iterable[TopicPartition]) -> None:
+        """They need not be moved any more, if they are among those that ``/admin/reassign_partitions`` has."""
+        ended = set(partitions)
+        for _ in range(_ATTEMPTS):
+            try:
+                data, stat = await self._coordination.get(REASSIGN_PARTITIONS)
+                before = Reassignment.from_json(data).replicas
+                after = {partition: target for partition, target in before.items() if partition not in ended}
+                if len(after) < len(before):
+                    await self._write_moves(after, stat)
+            except BadVersionError:
+                continue
+            except NoNodeError:
+                pass  # nobody has asked for any move there
+            except MalformedZnodeError as error:
+                logger.warning("%s has no such content as it should, and goes: %s", REASSIGN_PARTITIONS, error)
+                await self.delete_znodes([REASSIGN_PARTITIONS])
+            return
+
+    async def _write_moves(self, moves: dict[TopicPartition, tuple[int, ...]], stat: Stat) -> None:
+        if moves:
+            data = Reassignment(moves).to_json()
+            is_written = partial(self._has, REASSIGN_PARTITIONS, data, stat.version + 1)
+            await self._write([SetData(REASSIGN_PARTITIONS, data, stat.version)], is_written)
+            return
+
+        async def is_gone() -> bool:
+            return not await self._exists(REASSIGN_PARTITIONS)
+
+        await self._write([Delete(REASSIGN_PARTITIONS, stat.version)], is_gone)
+
+    # Writing
+
+    async def _write(
+        self, operations: Sequence[Operation], is_done: Callable[[], Awaitable[bool]]
+    ) -> list[Result] | None:
+        """If we are still controller.
+
+        :param is_done: asked after a connection broke: whether it is these operations that have been done.
+        """
+        try:
+            return await outcomes.multi(self._coordination, [self._check, *operations], is_done)
+        except (BadVersionError, NoNodeError) as error:
+            if error.operation_index == 0:
+                raise ControllerMoved(f"{CONTROLLER_EPOCH} has another version than {self._check.version}") from error
+            raise
+
+    async def _has(self, path: str, data: bytes, version: int) -> bool:
+        try:
+            found, stat = await self._coordination.get(path)
+        except NoNodeError:
+            return False
+        return stat.version == version and found == data
+
+    async def _exists(self, path: str) -> bool:
+        return await self._coordination.exists(path) is not None
+
+
+def _merged(content: bytes, assignment: TopicAssignment) -> TopicAssignment:
+    """The assignment as wanted, with partitions that only the znode has."""
+    try:
+        found = TopicAssignment.from_json(content)
+    except MalformedZnodeError as error:
+        logger.warning("a topic's znode is overwritten: %s", error)
+        return assignment
+    if found.topic_id != assignment.topic_id:
+        # Another topic of that name: it has replaced ours, of which we shall hear.
+        return found
+    added = {index: replicas for index, replicas in found.partitions.items() if index not in assignment.partitions}
+    return assignment._replace(partitions={**assignment.partitions, **added})
