@@ -98,6 +98,16 @@ class Sessions:
         if session.task is not None:
             session.task.cancel()
 
+    def expire(self, session_id: int) -> bool:
+        """End it at once: its client is known to be dead. Whether there was such a session."""
+        session = self._by_id.get(session_id)
+        if session is None:
+            return False
+        self.close(session)
+        self.expired_count += 1
+        session.disconnect()
+        return True
+
     def password(self, session_id: int) -> bytes:
         return hmac.digest(self._secret, session_id.to_bytes(8, "big"), "sha256")[:PASSWORD_BYTES]
 

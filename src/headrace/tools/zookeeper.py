@@ -15,15 +15,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from headrace import __version__
-from headrace.coordination.interface import CoordinationError
-from headrace.coordination.local import TreeHost
-from headrace.coordination.server import TreeServer
-from headrace.coordination.service import DEFAULT_TICK_TIME_MS, TreeService
-from headrace.coordination.store import TreeStore, session_secret
+from headrace.coordination.service import DEFAULT_TICK_TIME_MS
 from headrace.event_loop import new_event_loop
-from headrace.runtime.clock import SystemClock
-from headrace.runtime.loop_timer import LoopTimer
+from headrace.tools.served_tree import TreeNotServed, served_tree
 
 logger = logging.getLogger("headrace")
 
@@ -105,42 +99,14 @@ async def _serve(folder: Path, host: str, port: int, tick_time_ms: int) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _ask_to_stop, stopping)
-    clock = SystemClock()
-    tree_host, secret = _open(folder, clock)
-    loop_timer = LoopTimer(loop, clock)
     try:
-        service = TreeService.of(
-            tree_host, clock, loop_timer.timer, secret=secret, tick_time_ms=tick_time_ms, version=__version__
-        )
-        server = TreeServer(service)
-        try:
-            bound_host, bound_port = await server.start(host, port)
-        except OSError as error:
-            reason = (error.strerror or str(error)).rpartition(": ")[2]
-            raise StartError(f"cannot listen on {host}:{port}: {reason}") from None
-        shown_host = f"[{bound_host}]" if ":" in bound_host else bound_host
-        sys.stdout.write(f"ready {shown_host}:{bound_port}\n")
-        sys.stdout.flush()
-        await stopping.wait()
-        logger.info("stopping")
-        await server.stop()
-    finally:
-        loop_timer.stop()
-        tree_host.close()
-
-
-def _open(folder: Path, clock: SystemClock) -> tuple[TreeHost, bytes]:
-    try:
-        store = TreeStore.open(folder)
-    except BlockingIOError:
-        raise StartError(f"{folder} is in use by another process") from None
-    except (OSError, CoordinationError) as error:
-        raise StartError(f"cannot open the znode tree in {folder}: {error}") from None
-    try:
-        return TreeHost(clock, store=store), session_secret(folder)
-    except OSError as error:
-        store.close()
-        raise StartError(f"cannot open the znode tree in {folder}: {error}") from None
+        async with served_tree(folder, host, port, tick_time_ms=tick_time_ms) as tree:
+            sys.stdout.write(f"ready {tree.address}\n")
+            sys.stdout.flush()
+            await stopping.wait()
+            logger.info("stopping")
+    except TreeNotServed as error:
+        raise StartError(str(error)) from None
 
 
 def _ask_to_stop(stopping: asyncio.Event) -> None:

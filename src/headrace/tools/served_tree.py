@@ -1,0 +1,79 @@
+"""The znode tree of a folder, served on ZooKeeper's protocol: for ``headrace zookeeper`` and ``start --brokers``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from headrace import __version__
+from headrace.coordination.interface import CoordinationError
+from headrace.coordination.local import TreeHost
+from headrace.coordination.server import TreeServer
+from headrace.coordination.service import DEFAULT_TICK_TIME_MS, TreeService
+from headrace.coordination.store import TreeStore, session_secret
+from headrace.runtime.clock import SystemClock
+from headrace.runtime.loop_timer import LoopTimer
+
+
+class TreeNotServed(Exception):
+    """It cannot be served; the message is one line for the user."""
+
+
+class ServedTree(NamedTuple):
+    host: str
+    port: int
+    service: TreeService
+
+    @property
+    def address(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@asynccontextmanager
+async def served_tree(
+    folder: Path, host: str, port: int, *, tick_time_ms: int = DEFAULT_TICK_TIME_MS, keep_sessions: bool = True
+) -> AsyncIterator[ServedTree]:
+    """
+    :param keep_sessions: clients of before may come back to their sessions; else they are known to be dead.
+    :raises TreeNotServed: if the folder or the address cannot be had.
+    """
+    clock = SystemClock()
+    tree_host, secret = _open(folder, clock)
+    if not keep_sessions:
+        for session_id in list(tree_host.tree.sessions):
+            tree_host.close_session(session_id)
+    loop_timer = LoopTimer(asyncio.get_running_loop(), clock)
+    try:
+        service = TreeService.of(
+            tree_host, clock, loop_timer.timer, secret=secret, tick_time_ms=tick_time_ms, version=__version__
+        )
+        server = TreeServer(service)
+        try:
+            bound_host, bound_port = await server.start(host, port)
+        except OSError as error:
+            reason = (error.strerror or str(error)).rpartition(": ")[2]
+            raise TreeNotServed(f"cannot listen on {host}:{port}: {reason}") from None
+        try:
+            yield ServedTree(bound_host, bound_port, service)
+        finally:
+            await server.stop()
+    finally:
+        loop_timer.stop()
+        tree_host.close()
+
+
+def _open(folder: Path, clock: SystemClock) -> tuple[TreeHost, bytes]:
+    try:
+        store = TreeStore.open(folder)
+    except BlockingIOError:
+        raise TreeNotServed(f"{folder} is in use by another process") from None
+    except (OSError, CoordinationError) as error:
+        raise TreeNotServed(f"cannot open the znode tree in {folder}: {error}") from None
+    try:
+        return TreeHost(clock, store=store), session_secret(folder)
+    except OSError as error:
+        store.close()
+        raise TreeNotServed(f"cannot open the znode tree in {folder}: {error}") from None
