@@ -1,0 +1,309 @@
+"""The controller's requests and their answers, as values and as messages (keys 4 to 6), in both directions.
+
+Two things are not on the wire. A broker's epoch: who reads of a broker that lives finds -1. And names of topics in the
+answer to LeaderAndIsr: there they are ids, so :func:`leaders_answer` needs the request. (A topic that is older than ids
+has none; several of them are told apart by their order, which an answer keeps.)
+
+The topics and brokers of an UpdateMetadata are the same for all brokers, so they are encoded once for all of them:
+:class:`SharedMetadata`.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+from uuid import UUID
+
+from headrace.controller.context import LiveBroker
+from headrace.controller.elections import Leadership
+from headrace.controller.reassignments import Assignment
+from headrace.controller.requests import (
+    LeaderAndIsr,
+    LeaderAndIsrPartition,
+    LeadersAnswer,
+    MetadataPartition,
+    Request,
+    StopAnswer,
+    StoppedPartition,
+    StopReplica,
+    UpdateMetadata,
+)
+from headrace.coordination.znodes import BrokerRegistration, Endpoint
+from headrace.protocol.api import Api
+from headrace.protocol.encoder import nested_encoder
+from headrace.protocol.kio import ErrorCode, load_request_schema
+
+Body = dict[str, Any]
+Told = TypeVar("Told", LeaderAndIsrPartition, MetadataPartition, StoppedPartition)
+
+_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+#: Of a listener whose protocol its registration does not say.
+_NO_PROTOCOL = -1
+_PROTOCOL_NAMES = {number: name for name, number in _PROTOCOLS.items()}
+#: Of brokers that were read from a request.
+_UNKNOWN_EPOCH = -1
+_UNKNOWN_TIME_MS = -1
+
+
+# -- from values to messages
+
+
+def address_of(broker: LiveBroker, listener: str) -> tuple[str, int] | None:
+    """Where a broker listens under that name; None if it does not."""
+    return next(((one.host, one.port) for one in broker.registration.endpoints if one.listener == listener), None)
+
+
+def leaders_body(request: LeaderAndIsr, listener: str) -> Body:
+    """``listener``: at which brokers reach each other."""
+    return {
+        **_head(request),
+        "topic_states": _topics(request.partitions, _led, request.topic_ids),
+        "live_leaders": [
+            {"broker_id": broker.broker_id, "host_name": address[0], "port": address[1]}
+            for broker in request.live_leaders
+            if (address := address_of(broker, listener)) is not None
+        ],
+    }
+
+
+def stop_body(request: StopReplica) -> Body:
+    return {**_head(request), "topic_states": _topics(request.partitions, _stopped)}
+
+
+class SharedMetadata:
+    """What UpdateMetadata says to all brokers alike."""
+
+    def __init__(self, request: UpdateMetadata) -> None:
+        self._request = request
+        self._encoded: dict[int, Body] = {}
+
+    def fits(self, request: UpdateMetadata) -> bool:
+        """Whether another request says the same: without a look at every partition, so by identity."""
+        ours = self._request
+        return request.partitions is ours.partitions and request.live_brokers == ours.live_brokers
+
+    def body(self, request: UpdateMetadata, version: int) -> Body:
+        """Of a request that :meth:`fits`."""
+        encoded = self._encoded.get(version)
+        if encoded is None:
+            ours = self._request
+            encoded = self._encoded[version] = {
+                "topic_states": _encode(version, "topic_states", _topics(ours.partitions, _published, ours.topic_ids)),
+                "live_brokers": _encode(version, "live_brokers", map(_broker, ours.live_brokers)),
+            }
+        return {**_head(request), **encoded}
+
+
+def _encode(version: int, name: str, items: Iterable[Body]) -> list[bytes]:
+    encode = nested_encoder(load_request_schema(Api.UPDATE_METADATA, version), name)
+    encoded = []
+    for item in items:
+        out = bytearray()
+        encode(out, item, [])
+        encoded.append(bytes(out))
+    return encoded
+
+
+def _head(request: Request) -> Body:
+    return {
+        "controller_id": request.controller_id,
+        "controller_epoch": request.controller_epoch,
+        "broker_epoch": request.broker_epoch,
+    }
+
+
+def _topics(
+    partitions: Iterable[Told], state_of: Callable[[Told], Body], topic_ids: Mapping[str, UUID | None] | None = None
+) -> list[Body]:
+    by_topic: dict[str, list[Body]] = defaultdict(list)
+    for told in partitions:
+        by_topic[told.topic].append(state_of(told))
+    return [
+        {"topic_name": topic, "topic_id": topic_ids and topic_ids.get(topic), "partition_states": states}
+        for topic, states in by_topic.items()
+    ]
+
+
+def _led(told: LeaderAndIsrPartition) -> Body:
+    leadership, assignment = told.leadership, told.assignment
+    return {
+        "partition_index": told.partition,
+        "controller_epoch": leadership.controller_epoch,
+        "leader": leadership.leader,
+        "leader_epoch": leadership.leader_epoch,
+        "isr": leadership.isr,
+        "partition_epoch": leadership.version,
+        "replicas": assignment.replicas,
+        "adding_replicas": assignment.adding,
+        "removing_replicas": assignment.removing,
+        "is_new": told.is_new,
+        "leader_recovery_state": int(leadership.is_recovering),
+    }
+
+
+def _published(told: MetadataPartition) -> Body:
+    return {
+        "partition_index": told.partition,
+        "controller_epoch": told.leadership.controller_epoch,
+        "leader": told.leader,
+        "leader_epoch": told.leadership.leader_epoch,
+        "isr": told.leadership.isr,
+        "zk_version": told.leadership.version,
+        "replicas": told.replicas,
+        "offline_replicas": told.offline_replicas,
+    }
+
+
+def _stopped(told: StoppedPartition) -> Body:
+    return {
+        "partition_index": told.partition,
+        "leader_epoch": told.leader_epoch,
+        "delete_partition": told.is_deleted,
+    }
+
+
+def _broker(broker: LiveBroker) -> Body:
+    return {
+        "id": broker.broker_id,
+        "endpoints": [
+            {
+                "port": one.port,
+                "host": one.host,
+                "listener": one.listener,
+                "security_protocol": _PROTOCOLS.get(one.security_protocol, _NO_PROTOCOL),
+            }
+            for one in broker.registration.endpoints
+        ],
+        "rack": broker.rack,
+    }
+
+
+# -- from messages to values
+
+
+def read_leaders(body: Any, broker_id: int, listener: str) -> LeaderAndIsr:
+    """``listener``: the name that the leaders' addresses are given, which are all of one listener."""
+    return LeaderAndIsr(
+        broker_id,
+        body.broker_epoch,
+        body.controller_id,
+        body.controller_epoch,
+        tuple(
+            LeaderAndIsrPartition(
+                topic.topic_name,
+                state.partition_index,
+                Leadership(
+                    state.leader,
+                    state.leader_epoch,
+                    state.isr,
+                    state.controller_epoch,
+                    state.partition_epoch,
+                    state.leader_recovery_state == 1,
+                ),
+                Assignment(state.replicas, state.adding_replicas, state.removing_replicas),
+                state.is_new,
+            )
+            for topic in body.topic_states
+            for state in topic.partition_states
+        ),
+        {topic.topic_name: topic.topic_id for topic in body.topic_states},
+        tuple(
+            _live(leader.broker_id, [Endpoint(listener, "PLAINTEXT", leader.host_name, leader.port)], None)
+            for leader in body.live_leaders
+        ),
+    )
+
+
+def read_stop(body: Any, broker_id: int) -> StopReplica:
+    return StopReplica(
+        broker_id,
+        body.broker_epoch,
+        body.controller_id,
+        body.controller_epoch,
+        tuple(
+            StoppedPartition(topic.topic_name, state.partition_index, state.leader_epoch, state.delete_partition)
+            for topic in body.topic_states
+            for state in topic.partition_states
+        ),
+    )
+
+
+def read_metadata(body: Any, broker_id: int) -> UpdateMetadata:
+    """A leader of -2, which says that the topic is being deleted, hides who led the partition until then."""
+    return UpdateMetadata(
+        broker_id,
+        body.broker_epoch,
+        body.controller_id,
+        body.controller_epoch,
+        tuple(
+            MetadataPartition(
+                topic.topic_name,
+                state.partition_index,
+                state.leader,
+                Leadership(state.leader, state.leader_epoch, state.isr, state.controller_epoch, state.zk_version),
+                state.replicas,
+                state.offline_replicas,
+            )
+            for topic in body.topic_states
+            for state in topic.partition_states
+        ),
+        {topic.topic_name: topic.topic_id for topic in body.topic_states},
+        tuple(
+            _live(
+                broker.id,
+                [
+                    Endpoint(one.listener, _PROTOCOL_NAMES.get(one.security_protocol, ""), one.host, one.port)
+                    for one in broker.endpoints
+                ],
+                broker.rack,
+            )
+            for broker in body.live_brokers
+        ),
+    )
+
+
+def _live(broker_id: int, endpoints: Iterable[Endpoint], rack: str | None) -> LiveBroker:
+    return LiveBroker(broker_id, _UNKNOWN_EPOCH, BrokerRegistration(tuple(endpoints), _UNKNOWN_TIME_MS, rack))
+
+
+# -- answers
+
+
+def leaders_reply(request: LeaderAndIsr, answer: LeadersAnswer) -> Body:
+    errors: dict[str, list[Body]] = {topic: [] for topic in request.topic_ids}
+    for (topic, index), code in answer.partitions.items():
+        errors[topic].append({"partition_index": index, "error_code": code})
+    topics = [
+        {"topic_id": topic_id, "partition_errors": errors[topic]} for topic, topic_id in request.topic_ids.items()
+    ]
+    return {"error_code": answer.error, "topics": topics if answer.partitions else ()}
+
+
+def leaders_answer(request: LeaderAndIsr, response: Any) -> LeadersAnswer:
+    names: dict[UUID | None, list[str]] = defaultdict(list)
+    for topic in dict.fromkeys(told.topic for told in request.partitions):  # in the order of the body's topics
+        names[request.topic_ids.get(topic)].append(topic)
+    partitions = {
+        (topic, error.partition_index): ErrorCode(error.error_code)
+        for answered in response.topics
+        if names[answered.topic_id]
+        for topic in (names[answered.topic_id].pop(0),)
+        for error in answered.partition_errors
+    }
+    return LeadersAnswer(ErrorCode(response.error_code), partitions)
+
+
+def stop_reply(answer: StopAnswer) -> Body:
+    return {
+        "error_code": answer.error,
+        "partition_errors": [
+            {"topic_name": topic, "partition_index": index, "error_code": code}
+            for (topic, index), code in answer.partitions.items()
+        ],
+    }
+
+
+def stop_answer(response: Any) -> StopAnswer:
+    partitions = {
+        (error.topic_name, error.partition_index): ErrorCode(error.error_code) for error in response.partition_errors
+    }
+    return StopAnswer(ErrorCode(response.error_code), partitions)
