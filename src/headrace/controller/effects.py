@@ -4,9 +4,9 @@ Every write is a ``multi`` that begins with a check of ``/controller_epoch``'s v
 controller was elected. So a controller that does not know yet that it was replaced changes nothing: the tree refuses,
 and :class:`ControllerMoved` ends whatever was going on.
 
-Writes of many partitions are one ``multi`` each, as a partition that is not as expected may not take others with it,
-and all are under way at once. New ones are made in that order that needs no waiting: the topic's ``partitions`` znode
-first, then all below it, without having heard of the first; a session's calls are done in the order of their sending.
+States are written many in one ``multi``, and all of those are under way at once: they need not wait for each other, as
+a session's calls are done in the order of their sending. A partition that is not as expected may not take others with
+it. So where one is refused, those of its ``multi`` are written again, each for itself.
 
 A connection that breaks leaves it open what was written. Then the write is made again, and what is found says whether
 it was the first (``coordination/outcomes.py``): data and version tell, as the epochs in them are ours alone.
@@ -75,6 +75,8 @@ S = TypeVar("S")
 _MAX_IN_FLIGHT = 1024
 #: Operations of a ``multi``: ZooKeeper takes a megabyte, and a path has up to 300 bytes.
 _MAX_OPERATIONS = 500
+#: States that are written together.
+_BATCH_SIZE = 50
 #: Somebody else may be changing the same at the same time, by hand.
 _ATTEMPTS = 10
 
@@ -170,31 +172,46 @@ class Effects:
 
     async def _write_states(self, writes: Sequence[StateWrite]) -> dict[TopicPartition, int | None]:
         """By partition its new version, or None."""
+        batches = [writes[start : start + _BATCH_SIZE] for start in range(0, len(writes), _BATCH_SIZE)]
+        fresh = {topic for topic in {one.partition[0] for one in writes if one.is_new} if self._is_fresh(topic)}
+        operations = [[one for write in batch for one in _operations(write, fresh)] for batch in batches]
+        written = await pipelined(self._write_together, list(zip(batches, operations, strict=True)))
         versions: dict[TopicPartition, int | None] = {}
-
-        async def make_or_write(one: str | StateWrite) -> None:
-            if isinstance(one, str):
-                await self._make_partitions_znode(one)
-            else:
-                versions[one.partition] = await (self._make_state(one) if one.is_new else self._change_state(one))
-
-        topics = dict.fromkeys(one.partition[0] for one in writes if one.is_new)
-        in_order: list[str | StateWrite] = [*topics, *writes]
-        await pipelined(make_or_write, in_order)
+        for batch, is_written in zip(batches, written, strict=True):
+            for write in batch:
+                versions[write.partition] = _version_after(write) if is_written else None
+        alone = [write for batch, is_written in zip(batches, written, strict=True) if not is_written for write in batch]
+        versions.update(await pipelined(self._write_alone, alone))
         return versions
 
-    async def _change_state(self, write: StateWrite) -> int | None:
-        path, data = partition_state_path(*write.partition), write.leadership.to_state().to_json()
-        change = SetData(path, data, write.leadership.version)
-        version = write.leadership.version + 1
+    async def _write_together(self, batch: tuple[Sequence[StateWrite], Sequence[Operation]]) -> bool:
+        writes, operations = batch
         try:
-            await self._write([change], lambda: self._has(path, data, version))
-        except (BadVersionError, NoNodeError):
-            return None
-        return version
+            # Of what is written together all or nothing is there.
+            await self._write(operations, lambda: self._has(*_content(writes[-1]), _version_after(writes[-1])))
+        except (BadVersionError, NoNodeError, NodeExistsError):
+            return False
+        return True
 
-    async def _make_state(self, write: StateWrite) -> int | None:
-        path, data = partition_state_path(*write.partition), write.leadership.to_state().to_json()
+    def _is_fresh(self, topic: str) -> bool:
+        """None of its partitions has a state, so that there is no znode to have them below, either."""
+        return not any(self._context.leadership(partition) for partition in self._context.partitions_of_topic(topic))
+
+    async def _write_alone(self, write: StateWrite) -> tuple[TopicPartition, int | None]:
+        is_written = await (self._make_state(write) if write.is_new else self._change_state(write))
+        return write.partition, _version_after(write) if is_written else None
+
+    async def _change_state(self, write: StateWrite) -> bool:
+        path, data = _content(write)
+        change = SetData(path, data, write.leadership.version)
+        try:
+            await self._write([change], lambda: self._has(path, data, _version_after(write)))
+        except (BadVersionError, NoNodeError):
+            return False
+        return True
+
+    async def _make_state(self, write: StateWrite) -> bool:
+        path, data = _content(write)
         parent, state = Create(partition_path(*write.partition)), Create(path, data)
         operations: list[Operation] = [parent, state]
         for _ in range(_ATTEMPTS):
@@ -202,17 +219,15 @@ class Effects:
                 await self._write(operations, lambda: self._has(path, data, 0))
             except NodeExistsError as error:
                 if operations[error.operation_index - 1] is state:
-                    return None
+                    return False
                 operations = [state]
             except NoNodeError:
-                # The connection broke and the first of many writes is the last to be made again; or it is a topic that
-                # somebody removed by hand.
                 if not await self._make_partitions_znode(write.partition[0]):
-                    return None
+                    return False
                 operations = [parent, state]
             else:
-                return 0
-        return None
+                return True
+        return False
 
     async def _make_partitions_znode(self, topic: str) -> bool:
         """Whether it is there now; if not, there is no such topic."""
@@ -246,8 +261,8 @@ class Effects:
     async def _delete_topic(self, topic: str) -> None:
         """All below it in parts, as there may be much; then the topic, its configs and the wish to delete it as one."""
         ends = (topic_path(topic), topic_config_path(topic), delete_topic_path(topic))
-        for _ in range(_ATTEMPTS):
-            below = await self._below(topic_path(topic))
+        for attempt in range(_ATTEMPTS):
+            below = await self._below(topic_path(topic)) if attempt else self._expected_below(topic)
             there = await pipelined(self._exists, ends)
             try:
                 for start in range(0, len(below), _MAX_OPERATIONS):
@@ -257,6 +272,14 @@ class Effects:
                 continue
             return
         raise CoordinationError(f"the znodes of topic {topic} come and go")
+
+    def _expected_below(self, topic: str) -> list[str]:
+        """As :meth:`_below`, but what is there if all is as we have written it."""
+        found = [
+            partition for partition in self._context.partitions_of_topic(topic) if self._context.leadership(partition)
+        ]
+        paths = [path for one in found for path in (partition_state_path(*one), partition_path(*one))]
+        return [*paths, partitions_path(topic)] if found else []
 
     async def _below(self, path: str) -> list[str]:
         """All that is below a znode, children before their parents."""
@@ -349,6 +372,27 @@ class Effects:
 
     async def _exists(self, path: str) -> bool:
         return await self._coordination.exists(path) is not None
+
+
+def _content(write: StateWrite) -> tuple[str, bytes]:
+    """Its path, and what it is to have."""
+    return partition_state_path(*write.partition), write.leadership.to_state().to_json()
+
+
+def _version_after(write: StateWrite) -> int:
+    return 0 if write.is_new else write.leadership.version + 1
+
+
+def _operations(write: StateWrite, fresh: set[str]) -> list[Operation]:
+    """``fresh`` are topics below which there is nothing yet; the first that is made takes its own out of them."""
+    path, data = _content(write)
+    if not write.is_new:
+        return [SetData(path, data, write.leadership.version)]
+    operations = [Create(partition_path(*write.partition)), Create(path, data)]
+    if (topic := write.partition[0]) in fresh:
+        fresh.remove(topic)
+        return [Create(partitions_path(topic)), *operations]
+    return [*operations]
 
 
 def _merged(content: bytes, assignment: TopicAssignment) -> TopicAssignment:
