@@ -34,7 +34,7 @@ from headrace.broker.configs.registry import (
     broker_key,
     without_meaning,
 )
-from headrace.broker.configs.rules import broker_problems
+from headrace.broker.configs.rules import broker_problems, given_id_problem
 from headrace.broker.configs.topic import effective_topic_config, topic_log_config, validate_topic
 from headrace.protocol.errors import InvalidRequest
 
@@ -111,7 +111,11 @@ class BrokerConfig:
         strange = {name: text for name, text in stripped.items() if name not in static}
         ignored = {name: reason for name in strange if (reason := without_meaning(name)) is not None}
         unknown = {name: text for name, text in strange.items() if name not in ignored}
-        return cls(_resolve(static, {}, {}), unknown, ignored)
+        state = _resolve(static, {}, {})
+        problem = given_id_problem(state.values)
+        if problem is not None:
+            raise ConfigError(problem)
+        return cls(state, unknown, ignored)
 
     # What was set, by layer.
 

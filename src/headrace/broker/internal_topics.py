@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 GROUPS = "__consumer_offsets"
 TRANSACTIONS = "__transaction_state"
+#: How long whoever looks for a coordinator waits, in a cluster, for its topic; then it is told to ask again.
+_MAKING_MS = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,8 @@ class InternalTopics:
         )
         with suppress(TopicAlreadyExists):  # somebody makes it as any other topic
             await self._broker.topics.create(new)
+        if self._broker.cluster is not None:
+            await self._broker.cluster.topics.wait_for({name: new.num_partitions}, _MAKING_MS)
 
     def journal(self, name: str, index: int) -> Journal:
         broker = self._broker

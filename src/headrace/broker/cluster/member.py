@@ -39,6 +39,7 @@ logger = getLogger(__name__)
 
 #: As a broker's epoch in a request: it does not say (KIP-380).
 ANY_BROKER_EPOCH = -1
+_NO_SESSION = -1
 #: How long a broker that is registered waits to hear of the others before it says that it is ready.
 _FIRST_METADATA_WAIT_S = 15.0
 
@@ -107,11 +108,7 @@ class ClusterMember:
         self.replicas.start()
         self.configs.start()
         self.coordination.add_session_listener(self._session_changed)
-        try:
-            await self._register()
-        except NodeExistsError:
-            raise StartError(f"another broker with the id {self._broker.broker_id} has just registered") from None
-        await self.controller.start()
+        await self.controller.start(registered_in=await self._register_first())
         try:
             await asyncio.wait_for(self._has_metadata.wait(), _FIRST_METADATA_WAIT_S)
         except TimeoutError:
@@ -121,11 +118,23 @@ class ClusterMember:
         config = self._broker.config
         return ControllerSettings(
             auto_leader_rebalance_enable=config.bool("auto.leader.rebalance.enable"),
-            leader_imbalance_check_interval_s=config.int("leader.imbalance.check.interval.seconds"),
+            leader_imbalance_check_interval_seconds=config.int("leader.imbalance.check.interval.seconds"),
             leader_imbalance_per_broker_percentage=config.int("leader.imbalance.per.broker.percentage"),
             delete_topic_enable=config.bool("delete.topic.enable"),
             is_unclean_by_default=lambda: config.bool("unclean.leader.election.enable"),
         )
+
+    async def _register_first(self) -> int:
+        """The session in which we are registered; another one by now if it was lost meanwhile."""
+        session_id = self.coordination.session_id
+        try:
+            await self._register()
+        except NodeExistsError:
+            raise StartError(f"another broker with the id {self._broker.broker_id} has just registered") from None
+        except CoordinationError as error:
+            logger.warning("the registration is left to the next session: %s", error)
+            return _NO_SESSION
+        return session_id
 
     async def _register(self) -> None:
         await self.membership.register()

@@ -42,6 +42,7 @@ def apply_update(broker: Broker, request: UpdateMetadata) -> None:
     for name in deleted:
         if metadata.get(name) is not None:
             metadata.remove(name)
+            member.configs.forget(name)
             broker.groups.topic_deleted(name)
     member.metadata_updated([*changed, *deleted])
 

@@ -97,6 +97,13 @@ def _broker_ids(values: Mapping[str, Value]) -> str | None:
     assert node_id is not None
     if broker_id >= 0 and node_id >= 0 and broker_id != node_id:
         return f"Conflicting configuration: broker.id ({broker_id}) is not node.id ({node_id})"
+    return None
+
+
+def given_id_problem(values: Mapping[str, Value]) -> str | None:
+    """Of the id that a broker is started with; one that was generated may be what a given one may not."""
+    broker_id = _number(values, "broker.id")
+    assert broker_id is not None
     reserved = _number(values, "reserved.broker.max.id")
     assert reserved is not None
     generates = values["zookeeper.connect"] is not None and values["broker.id.generation.enable"]

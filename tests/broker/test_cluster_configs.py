@@ -1,0 +1,116 @@
+"""Settings in the tree, and how changes of them get round."""
+
+import pytest
+from joinedbed import Standing, until
+
+from headrace.broker.cluster.config_changes import ConfigChanges
+from headrace.broker.cluster.membership import Membership
+from headrace.coordination.local import TreeHost
+from headrace.coordination.paths import ConfigChange, EntityConfig
+from headrace.testing import ManualClock
+
+CHANGES = "/config/changes"
+
+
+@pytest.fixture
+def clock():
+    return ManualClock()
+
+
+@pytest.fixture
+async def brokers(clock, tmp_path):
+    """Two, each with its ConfigChanges."""
+    tree = TreeHost(clock)
+    made = []
+    for broker_id in (1, 2):
+        broker = Standing(tree, clock, tmp_path / str(broker_id), broker_id=broker_id)
+        await Membership(broker, broker.coordination).settle()
+        broker.configs = ConfigChanges(broker)
+        made.append(broker)
+    yield made
+    for broker in made:
+        await broker.configs.stop()
+
+
+async def started(*brokers):
+    for broker in brokers:
+        await broker.configs.load()
+        broker.configs.start()
+
+
+async def test_a_topics_settings_get_round(brokers):
+    here, there = brokers
+    await started(here, there)
+    await here.configs.write("topics", "t", {"retention.ms": "5"})
+    assert here.configs.of_topic("t") == {"retention.ms": "5"}
+    await until(lambda: there.configs.of_topic("t"))
+    assert ("topic_configured", "t", {"retention.ms": "5"}) in there.cluster.replicas.calls
+    assert ("unclean_election_changed", "t") in there.cluster.controller.calls
+    await here.configs.write("topics", "t", {})
+    await until(lambda: there.configs.of_topic("t") == {})
+
+
+async def test_settings_of_all_brokers_and_of_one(brokers):
+    here, there = brokers
+    await started(here, there)
+    await here.configs.write("brokers", "<default>", {"message.max.bytes": "77"})
+    await until(lambda: there.config.int("message.max.bytes") == 77)
+    await here.configs.write("brokers", "1", {"message.max.bytes": "88"})
+    assert here.config.int("message.max.bytes") == 88
+    await here.configs.write("topics", "last", {"retention.ms": "5"})
+    await until(lambda: there.configs.of_topic("last"))
+    assert there.config.int("message.max.bytes") == 77
+
+
+async def test_all_is_read_at_the_start_and_after_a_lost_session(brokers):
+    here, there = brokers
+    await started(here)
+    await here.configs.write("topics", "t", {"retention.ms": "5"})
+    await here.configs.write("brokers", "<default>", {"message.max.bytes": "77"})
+    await started(there)
+    assert there.configs.of_topic("t") == {"retention.ms": "5"}
+    assert there.config.int("message.max.bytes") == 77
+    there.coordination.lose_session()
+    await here.configs.write("topics", "t", {"retention.ms": "6"})
+    there.coordination.begin_session()
+    there.configs.read_again()
+    await until(lambda: there.configs.of_topic("t") == {"retention.ms": "6"})
+    await here.configs.write("topics", "t", {"retention.ms": "7"})
+    await until(lambda: there.configs.of_topic("t") == {"retention.ms": "7"})
+
+
+async def test_old_notifications_are_removed(brokers, clock):
+    here, _ = brokers
+    await started(here)
+    await here.configs.write("topics", "t", {})
+    clock.advance(15 * 60_000)
+    await here.configs.write("topics", "u", {})
+    await until(lambda: here.configs._applied == 1)
+    assert len(await here.coordination.children(CHANGES)) == 2
+    clock.advance(1)
+    await here.configs.write("topics", "v", {})
+    await until(lambda: here.configs._applied == 2)
+    await until(lambda: len(here.coordination._host.tree.children(CHANGES)) == 2)
+
+
+async def test_what_cannot_be_applied_is_passed_over(brokers):
+    here, _ = brokers
+    await here.coordination.create(
+        "/config/brokers/<default>", EntityConfig({"message.max.bytes": "none"}).to_json(), make_parents=True
+    )
+    await started(here)
+    await here.coordination.create(f"{CHANGES}/config_change_", b"no json", sequence=True)
+    await here.coordination.create(f"{CHANGES}/config_change_", ConfigChange("users/u").to_json(), sequence=True)
+    await here.configs.write("topics", "t", {"retention.ms": "5"})
+    await until(lambda: here.configs._applied == 2)
+    assert here.config.int("message.max.bytes") != "none"
+
+
+async def test_a_topic_that_is_gone_has_no_settings(brokers):
+    here, _ = brokers
+    await started(here)
+    await here.configs.write("topics", "t", {"retention.ms": "5"})
+    here.configs.forget("t")
+    assert here.configs.of_topic("t") == {}
+    assert await here.configs.learn("t") == {"retention.ms": "5"}
+    assert await here.configs.read("topics", "never") == {}
