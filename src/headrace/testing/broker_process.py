@@ -27,7 +27,7 @@ class StartFailed(Exception):
 
 
 class BrokerProcess:
-    def __init__(self, folder: Path, *arguments: str, command: str = "start") -> None:
+    def __init__(self, folder: Path, *arguments: str, command: str = "start", listen: str = "127.0.0.1:0") -> None:
         """Starts ``headrace start`` on a free port with further arguments; returns when it serves.
 
         :param command: another one that serves, as ``zookeeper``.
@@ -35,7 +35,7 @@ class BrokerProcess:
         """
         self._stderr = TemporaryFile()  # noqa: SIM115  lives as long as this object
         self._process = subprocess.Popen(
-            [*_COMMAND, command, "--data", str(folder), "--listen", "127.0.0.1:0", *arguments],
+            [*_COMMAND, command, "--data", str(folder), "--listen", listen, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=self._stderr,
@@ -91,6 +91,17 @@ class BrokerProcess:
                 if line.startswith(name + ":"):
                     return int(line.split()[1]) * 1024
         raise KeyError(name)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def pause(self) -> None:
+        """It stands still, as with ``kill -STOP``, until :meth:`resume`."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
 
     def terminate(self) -> int:
         """Asks it to stop, and waits until it has; its exit code."""

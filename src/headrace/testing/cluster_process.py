@@ -1,0 +1,126 @@
+"""A cluster of brokers, each in a process of its own, for tests that kill, pause and restart them.
+
+::
+
+    with ClusterProcess(folder) as cluster:         # three brokers, 1 to 3, on our own ZooKeeper
+        ...  # clients at cluster.bootstrap_servers
+        cluster.kill(2)                             # SIGKILL
+        cluster.restart(2)                          # again, on the same data and port
+        cluster.stop(3)                             # by a controlled shutdown
+
+    with LocalClusterProcess(folder) as cluster:    # `headrace start --brokers 3`: one parent looks after all
+        cluster.kill_broker(1)
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Self
+
+from headrace.testing.broker_process import BrokerProcess
+
+_BROKER_LINE = re.compile(r"broker (\d+) is process (\d+) at (\S+)")
+
+
+class ClusterProcess:
+    def __init__(
+        self,
+        folder: Path,
+        *arguments: str,
+        brokers: int = 3,
+        zookeeper: str | None = None,
+        session_timeout_ms: int = 6_000,
+        tick_time_ms: int = 500,
+    ) -> None:
+        """Returns when all serve, and know of each other.
+
+        :param arguments: for each ``headrace start``.
+        :param zookeeper: the address of one that runs already; else ours is started.
+        """
+        self._folder = folder
+        self._arguments = ("-o", f"zookeeper.session.timeout.ms={session_timeout_ms}", *arguments)
+        self.brokers: dict[int, BrokerProcess] = {}
+        self._ended: list[BrokerProcess] = []
+        self.zookeeper: BrokerProcess | None = None
+        try:
+            if zookeeper is None:
+                self.zookeeper = BrokerProcess(
+                    folder / "zookeeper", "--tick-time", str(tick_time_ms), command="zookeeper"
+                )
+            self.zookeeper_address = zookeeper or (self.zookeeper.address if self.zookeeper else "")
+            with ThreadPoolExecutor(brokers) as pool:
+                self.brokers = dict(enumerate(pool.map(self._start, range(1, brokers + 1)), start=1))
+        except BaseException:
+            self.close()
+            raise
+        self.addresses = {number: broker.address for number, broker in self.brokers.items()}
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return ",".join(self.addresses.values())
+
+    def _start(self, number: int, listen: str = "127.0.0.1:0") -> BrokerProcess:
+        return BrokerProcess(
+            self._folder / f"broker-{number}",
+            "--zookeeper",
+            self.zookeeper_address,
+            "--broker-id",
+            str(number),
+            *self._arguments,
+            listen=listen,
+        )
+
+    def kill(self, number: int) -> None:
+        """Ends a broker at once, as ``kill -9`` does."""
+        self.brokers[number].kill()
+
+    def stop(self, number: int) -> int:
+        """Stops one by a controlled shutdown; its exit code."""
+        return self.brokers[number].terminate()
+
+    def pause(self, number: int) -> None:
+        self.brokers[number].pause()
+
+    def resume(self, number: int) -> None:
+        self.brokers[number].resume()
+
+    def restart(self, number: int) -> None:
+        """Starts one that was ended, on its data and its port."""
+        assert not self.brokers[number].is_running, "it still runs"
+        self._ended.append(self.brokers[number])
+        self.brokers[number] = self._start(number, self.addresses[number])
+
+    def log(self, number: int) -> str:
+        """What a broker has said since it was last started."""
+        return self.brokers[number].log
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends all of them at once."""
+        for broker in (*self.brokers.values(), *self._ended):
+            broker.close()
+        if self.zookeeper is not None:
+            self.zookeeper.close()
+
+
+class LocalClusterProcess(BrokerProcess):
+    """``headrace start --brokers N``; ``address`` has all of them."""
+
+    def __init__(self, folder: Path, *arguments: str, brokers: int = 3) -> None:
+        super().__init__(folder, "--brokers", str(brokers), *arguments)
+
+    def pid_of(self, number: int) -> int:
+        """The process of a broker, from 1 on."""
+        return next(int(pid) for found, pid, _ in _BROKER_LINE.findall(self.log) if int(found) == number)
+
+    def kill_broker(self, number: int) -> None:
+        os.kill(self.pid_of(number), signal.SIGKILL)
