@@ -53,7 +53,7 @@ class Connection:
     __slots__ = (
         "_frames", "_held", "_is_answered", "_is_paused", "_is_writing", "_loop", "_metrics", "_on_close", "_out",
         "_queue", "_request", "_socket",
-        "client_software", "is_closed", "last_active_ns", "listener_name", "peer",
+        "client_software", "is_closed", "last_active_ns", "listener_name", "on_impatience", "peer",
     )  # fmt: skip
 
     def __init__(
@@ -73,6 +73,8 @@ class Connection:
         #: Name and version, as the client's ApiVersions request says (KIP-511).
         self.client_software = ("unknown", "unknown")
         self.is_closed = False
+        #: Called when the client sends more while a request of its waits here, or goes away. Who waits may set it.
+        self.on_impatience: Callable[[], None] | None = None
         self.last_active_ns = perf_counter_ns()
         self._socket = sock
         self._loop = loop
@@ -97,11 +99,18 @@ class Connection:
         host, port = self._socket.getsockname()[:2]
         return host, port
 
+    @property
+    def has_more(self) -> bool:
+        """Whether another request of the client is here already."""
+        return self._frames.has_frame()
+
     # -- in
 
     def _receive(self) -> None:
         if self._request is not None:
             self._pause()
+            if self.on_impatience is not None:
+                self.on_impatience()
             return
         try:
             size_bytes = self._socket.recv_into(self._frames.room())

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from logging import getLogger
 from pathlib import Path
+from threading import Lock
 from uuid import UUID, uuid4
 
 from headrace.log import checkpoints, meta_properties, partition_metadata
@@ -82,6 +83,8 @@ class LogManager:
         #: Copies of logs that were complete when a crash came, see relocation.py.
         self._moved: list[tuple[Home, str, Partition]] = []
         self._log_starts: dict[Partition, int] = {}
+        #: High watermarks are written by the loop and by threads.
+        self._high_watermarks_lock = Lock()
 
     # -- start ------------------------------------------------------------------------------------------------------
 
@@ -329,8 +332,21 @@ class LogManager:
             (key, log.log_start_offset) for key, log in logs if log.log_start_offset > log.segments[0].base_offset
         ]
         checkpoints.write_offsets(disk, f"{path}/{checkpoints.LOG_STARTS}", starts)
-        high_watermarks = [(key, log.high_watermark) for key, log in logs]
-        checkpoints.write_offsets(disk, f"{path}/{checkpoints.HIGH_WATERMARKS}", high_watermarks)
+        self._checkpoint_high_watermarks(home, logs)
+
+    def checkpoint_high_watermarks(self) -> None:
+        """Only those. May run on any thread."""
+        for home in self._working():
+            logs = [(key, log) for key, log in list(self._logs.items()) if log.home is home]
+            try:
+                self._checkpoint_high_watermarks(home, logs)
+            except OSError as error:
+                home.fail(error)
+
+    def _checkpoint_high_watermarks(self, home: Home, logs: list[tuple[Partition, PartitionLog]]) -> None:
+        with self._high_watermarks_lock:
+            high_watermarks = [(key, log.high_watermark) for key, log in logs]
+            checkpoints.write_offsets(home.disk, f"{home.path}/{checkpoints.HIGH_WATERMARKS}", high_watermarks)
 
     # -- stop -------------------------------------------------------------------------------------------------------
 

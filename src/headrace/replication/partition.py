@@ -86,3 +86,20 @@ class Partition:
         :raises NotEnoughReplicasAfterAppend: if it is in the log, and too few are in sync.
         """
         return self.log.high_watermark >= end_offset
+
+    def check_committed_is_known(self) -> None:
+        """
+        :raises OffsetNotAvailable: if a new leader does not know yet how far its log is committed (KIP-207).
+        """
+
+    @property
+    def low_watermark(self) -> int:
+        """Below this no replica has anything any more."""
+        return self.log.log_start_offset
+
+    def advance_log_start(self, offset: int) -> None:
+        """Deletes what lies below an offset, here at once and on followers soon.
+
+        :raises OffsetOutOfRange: above the high watermark.
+        """
+        self.log.advance_log_start(offset)

@@ -182,12 +182,20 @@ class ReplicatedPartition(Partition):
         return self.leading().is_acknowledged(end_offset)
 
     def check_committed_is_known(self) -> None:
-        """Whether the log's visible end is what it is: a new leader learns from the others what was committed.
-
-        :raises OffsetNotAvailable: if it is not known yet (KIP-207).
-        """
         if not self.leading().knows_high_watermark:
             raise OffsetNotAvailable("the new leader does not know yet how far its log is committed")
+
+    @property
+    def low_watermark(self) -> int:
+        """:raises NotLeaderOrFollower: only a leader knows."""
+        leader = self.leading()
+        leader.log_start_offset = self.log.log_start_offset
+        return leader.low_watermark
+
+    def advance_log_start(self, offset: int) -> None:
+        super().advance_log_start(offset)
+        for reader in self.readers:
+            reader.news(at_once=True)
 
     def fetched(self, replica_id: int, fetch: FollowerFetch) -> EpochEnd | None:
         """A follower fetches. Where its log parts from ours, if it does.

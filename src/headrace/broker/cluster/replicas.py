@@ -1,53 +1,307 @@
 """The replicas on this broker, and what the controller says of them: LeaderAndIsr and StopReplica.
 
-Being made; what is here is the interface.
+Requests are followed one at a time and in order. Each partition is judged for itself: one whose leader epoch is older
+than what we know is refused, one of the same epoch is known already, and a newer one changes its role. A log is made
+where there is none, unless it may be on a disk that does not work.
+
+Around the roles: who may be waiting for a partition is told of every change (the purgatories, followers' sessions); ISR
+changes go to the tree (``isr_writes.py``); those that follow have fetchers (``fetchers.py``), and those that lead serve
+followers (``follower_sessions.py``). From time to time ISRs are looked through for followers that are behind, and high
+watermarks are written down: after a crash a replica starts with what was last written, and learns the rest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+import asyncio
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
+from logging import getLogger
+from typing import TYPE_CHECKING, TypeAlias
+from uuid import UUID
 
-from headrace.controller.requests import LeaderAndIsr, LeadersAnswer, StopAnswer, StopReplica
+from headrace.broker.cluster.fetchers import Fetchers
+from headrace.broker.cluster.follower_sessions import FollowerSessions
+from headrace.broker.cluster.isr_writes import IsrWrites
+from headrace.broker.cluster.replica_logs import ReplicaLogs
+from headrace.broker.cluster.throttles import Throttles
+from headrace.controller.requests import (
+    LeaderAndIsr,
+    LeaderAndIsrPartition,
+    LeadersAnswer,
+    StopAnswer,
+    StoppedPartition,
+    StopReplica,
+)
+from headrace.coordination import outcomes
+from headrace.coordination.interface import CoordinationError
+from headrace.coordination.paths import LOG_DIR_EVENT_PREFIX, LogDirFailure
+from headrace.protocol.errors import ErrorCode, FencedLeaderEpoch, KafkaError, StaleControllerEpoch, error_code_of
+from headrace.replication.leader import IsrChange
+from headrace.replication.replicated_partition import NO_LEADER, ReplicatedPartition
+from headrace.runtime.timer import TimerTask
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
 
+logger = getLogger(__name__)
+
+_Job: TypeAlias = Coroutine[None, None, None]
+
+#: Partitions changed before the loop gets a turn.
+_PARTITIONS_A_TURN = 32
+
+
+class _Absent(Collection[int]):
+    """The brokers that do not live, as far as we know: all but some."""
+
+    def __init__(self, live: Callable[[], Collection[int]]) -> None:
+        self._live = live
+
+    def __contains__(self, broker_id: object) -> bool:
+        return broker_id not in self._live()
+
+    def __iter__(self) -> Iterator[int]:
+        raise TypeError("there is no end to them")
+
+    def __len__(self) -> int:
+        raise TypeError("there is no end to them")
+
 
 class ReplicaManager:
-    """Made once logs are open and ``broker.cluster`` is set; the purgatories may come later, before :meth:`start`."""
+    """Made once logs are open; the purgatories may come later, before :meth:`start`."""
 
     def __init__(self, broker: Broker) -> None:
+        assert broker.cluster is not None
         self._broker = broker
+        self._member = broker.cluster
+        self.partitions = broker.partitions
+        self.throttles = Throttles(broker.broker_id, broker.config, broker.clock)
+        self.sessions = FollowerSessions(broker, self)
+        self.fetchers = Fetchers(broker, self)
+        self.logs = ReplicaLogs(broker, self, self.throttles)
+        self._isr_writes = IsrWrites(lambda: broker.coordination, broker.clock, broker.timer, self.run_soon)
+        self._absent = _Absent(lambda: broker.metadata.nodes.keys())
+        #: Whether consumers may be sent to followers.
+        self.has_selector = broker.config.optional_str("replica.selector.class") is not None
+        self.isr_shrinks = self.isr_expands = 0
+        self._turn = asyncio.Lock()
+        self._timers: dict[str, TimerTask] = {}
+        self._running: set[asyncio.Task[None]] = set()
+        self._is_closed = False
 
-    def start(self) -> None:
-        """The jobs begin: shrinking ISRs, checkpoints of high watermarks."""
-        raise NotImplementedError
+    # -- the controller's words
 
     async def lead(self, request: LeaderAndIsr) -> LeadersAnswer:
-        """Makes, renews and leaves leaders and followers. Reads ``/config/topics/T`` of topics that are new here."""
-        raise NotImplementedError
+        """Makes, renews and leaves leaders and followers."""
+        async with self._turn:
+            codes: dict[tuple[str, int], ErrorCode] = {}
+            try:
+                self._check(request)
+                await self.logs.learn({told.topic for told in request.partitions})
+                for number, told in enumerate(request.partitions):
+                    if number % _PARTITIONS_A_TURN == _PARTITIONS_A_TURN - 1:
+                        await asyncio.sleep(0)
+                    self._check(request)
+                    codes[told.topic, told.partition] = self._lead_one(told, request.topic_ids.get(told.topic))
+            except KafkaError as error:
+                logger.info("a LeaderAndIsr of controller %d is refused: %s", request.controller_id, error)
+                return LeadersAnswer(error.code, {})
+            finally:
+                self.fetchers.settle()
+            return LeadersAnswer(ErrorCode.none, codes)
 
     async def stop_replicas(self, request: StopReplica) -> StopAnswer:
-        raise NotImplementedError
+        async with self._turn:
+            codes: dict[tuple[str, int], ErrorCode] = {}
+            try:
+                for number, told in enumerate(request.partitions):
+                    if number % _PARTITIONS_A_TURN == _PARTITIONS_A_TURN - 1:
+                        await asyncio.sleep(0)
+                    self._check(request)
+                    codes[told.topic, told.partition] = self._stop_one(told)
+            except KafkaError as error:
+                logger.info("a StopReplica of controller %d is refused: %s", request.controller_id, error)
+                return StopAnswer(error.code, {})
+            finally:
+                self.fetchers.settle()
+            return StopAnswer(ErrorCode.none, codes)
+
+    def _check(self, request: LeaderAndIsr | StopReplica) -> None:
+        """:raises KafkaError: if it comes from a controller of yesterday, or is for us as we were before a restart."""
+        self._member.check_broker_epoch(request.broker_epoch)
+        self._member.check_controller(request.controller_epoch)
+
+    def _lead_one(self, told: LeaderAndIsrPartition, topic_id: UUID | None) -> ErrorCode:
+        try:
+            partition = self.logs.hosted(told.topic, told.partition, topic_id, may_be_new=told.is_new)
+            self._change(partition, told)
+        except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
+            logger.warning("%s-%d does not change its role: %s", told.topic, told.partition, error)
+            return error_code_of(error)
+        return ErrorCode.none
+
+    def _change(self, partition: ReplicatedPartition, told: LeaderAndIsrPartition) -> None:
+        leadership, replicas = told.leadership, told.assignment.replicas
+        if leadership.leader_epoch < partition.leader_epoch:
+            raise StaleControllerEpoch(f"leader epoch {leadership.leader_epoch}, known is {partition.leader_epoch}")
+        has_role = partition.leader is not None or partition.follower is not None
+        if leadership.leader_epoch == partition.leader_epoch and (has_role or leadership.leader == NO_LEADER):
+            return
+        self.fetchers.remove(partition)
+        if leadership.leader == self._broker.broker_id:
+            partition.lead(leadership.to_state(), leadership.version, replicas, self._absent)
+        else:
+            partition.follow(leadership.leader, leadership.leader_epoch, replicas)
+            if partition.follower is not None:
+                self.fetchers.add(partition)
+        self._broker.leadership_changed(told.topic, told.partition, partition.is_leader)
+
+    def _stop_one(self, told: StoppedPartition) -> ErrorCode:
+        try:
+            partition = self.partitions.get(told.topic, told.partition)
+            if isinstance(partition, ReplicatedPartition):
+                if 0 <= told.leader_epoch < partition.leader_epoch:
+                    raise FencedLeaderEpoch(f"leader epoch {told.leader_epoch}, known is {partition.leader_epoch}")
+                self._stop(partition)
+            if told.is_deleted:
+                self.logs.delete(told.topic, told.partition)
+        except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
+            logger.warning("%s-%d is not stopped: %s", told.topic, told.partition, error)
+            return error_code_of(error)
+        return ErrorCode.none
+
+    def _stop(self, partition: ReplicatedPartition) -> None:
+        self.fetchers.remove(partition)
+        partition.stop()
+        self._broker.leadership_changed(*partition.key, False)
+
+    # -- what else is told
 
     def topic_configured(self, topic: str, overrides: Mapping[str, str]) -> None:
-        """The topic's own settings have changed: its logs', ``min.insync.replicas``, throttled replicas. To be called
-        for every topic whose configs change, whether it has replicas here or not."""
-        raise NotImplementedError
+        """The topic's own settings have changed: its logs', ``min.insync.replicas``, throttled replicas."""
+        self.logs.configure(topic, overrides)
 
     def defaults_changed(self) -> None:
         """Settings of the broker that topics fall back to have changed."""
-        raise NotImplementedError
+        self.logs.defaults_changed()
 
     def brokers_changed(self) -> None:
-        """``broker.metadata.nodes`` has changed: who is not there is not let into an ISR."""
-        raise NotImplementedError
+        """``broker.metadata.nodes`` has changed."""
+        self.fetchers.wake()
 
     def log_dirs_failed(self) -> None:
         """A log dir went offline: its partitions are lost, and the controller is told. On the loop."""
-        raise NotImplementedError
+        lost = [one for one in self.replicated() if one.log.home.error is not None]
+        for partition in lost:
+            logger.error("%s-%d cannot be served: its log dir is offline", *partition.key)
+            self.partitions.lose(*partition.key)
+            self._stop(partition)
+        self.fetchers.settle()
+        if lost:
+            self.run_soon(self._tell_of_lost_logs())
+
+    async def _tell_of_lost_logs(self) -> None:
+        failure = LogDirFailure(self._broker.broker_id)
+        try:
+            await outcomes.create_at_least_once(self._broker.coordination, LOG_DIR_EVENT_PREFIX, failure.to_json())
+        except CoordinationError as error:
+            # The session is over: when we register again the controller asks for all replicas, and hears of them.
+            logger.warning("the controller was not told that a log dir is offline: %s", error)
+
+    # -- what is known
+
+    def replicated(self) -> Iterable[ReplicatedPartition]:
+        return (one for one in self.partitions if isinstance(one, ReplicatedPartition))
+
+    def topic_named(self, topic_id: UUID | None) -> str | None:
+        """Leaders are named before the metadata that names their topics is here."""
+        if topic_id is None:
+            return None
+        name = self.logs.topic_names.get(topic_id)
+        if name is None and (known := self._broker.metadata.get_by_id(topic_id)) is not None:
+            return known.name
+        return name
+
+    def under_replicated(self) -> list[ReplicatedPartition]:
+        return [one for one in self.replicated() if one.leader and len(one.leader.isr) < len(one.replicas)]
+
+    def under_min_isr(self) -> list[ReplicatedPartition]:
+        return [one for one in self.replicated() if one.leader and one.leader.is_under_min_isr]
+
+    # -- what partitions say (PartitionEvents)
+
+    def high_watermark_moved(self, partition: ReplicatedPartition) -> None:
+        broker, key = self._broker, partition.key
+        broker.delayed_produce.check_and_complete(key)
+        broker.delayed_fetch.check_and_complete(key)
+        for reader in partition.readers:
+            reader.news(at_once=self.has_selector)
+
+    def isr_change_wanted(self, partition: ReplicatedPartition, change: IsrChange) -> None:
+        leader = partition.leader
+        if leader is not None and len(change.state.isr) < len(leader.isr):
+            self.isr_shrinks += 1
+        else:
+            self.isr_expands += 1
+        self._isr_writes.submit(partition, change)
+
+    def role_changed(self, partition: ReplicatedPartition) -> None:
+        broker, key = self._broker, partition.key
+        broker.delayed_produce.check_and_complete(key)
+        broker.delayed_fetch.check_and_complete(key)
+        broker.delayed_delete_records.check_and_complete(key)
+
+    def follower_fetched(self, partition: ReplicatedPartition) -> None:
+        """It may have said that its log begins later now."""
+        waiting = self._broker.delayed_delete_records
+        if waiting.delayed:
+            waiting.check_and_complete(partition.key)
+
+    # -- what is done from time to time
+
+    def start(self) -> None:
+        config = self._broker.config
+        self._repeat("isr", lambda: max(1, config.int("replica.lag.time.max.ms") // 2), self._shrink_isrs)
+        interval_name = "replica.high.watermark.checkpoint.interval.ms"
+        self._repeat("checkpoint", lambda: config.int(interval_name), self.logs.checkpoint)
+
+    def _repeat(self, name: str, interval_ms: Callable[[], int], job: Callable[[], _Job]) -> None:
+        async def run() -> None:
+            try:
+                await job()
+            except Exception:
+                logger.exception("the job %r of replicas failed; it runs again at its next time", name)
+            schedule()
+
+        def schedule() -> None:
+            if not self._is_closed:
+                self._timers[name] = self._broker.timer.schedule(interval_ms(), lambda: self.run_soon(run()))
+
+        schedule()
+
+    async def _shrink_isrs(self) -> None:
+        self.sessions.close_abandoned()
+        for number, partition in enumerate(self.replicated()):
+            if number % _PARTITIONS_A_TURN == _PARTITIONS_A_TURN - 1:
+                await asyncio.sleep(0)
+            partition.shrink()
+
+    def run_soon(self, job: _Job) -> None:
+        if self._is_closed:
+            job.close()
+            return
+        task = self._broker.loop.create_task(job)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
 
     async def close(self) -> None:
         """No fetchers, no jobs, nobody waits any more. Logs are closed afterwards, by whoever opened them."""
-        raise NotImplementedError
+        self._isr_writes.close()
+        for timer in self._timers.values():
+            timer.cancel()
+        self.fetchers.close()
+        self.sessions.close()
+        self._is_closed = True
+        for task in self._running:
+            task.cancel()
+        if self._running:
+            await asyncio.wait(self._running)

@@ -1,16 +1,28 @@
 """DeleteRecords (key 21): moves a partition's start forward; what is below is gone for every reader.
 
-Speaks v0 to v2. Offset -1 means the high watermark. With one replica the new start holds at once, so nothing waits.
+Speaks v0 to v2. Offset -1 means the high watermark. With one replica the new start holds at once; with more the answer
+waits until all of them that live have it, or the request's timeout has passed.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from asyncio import Future
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.broker.dispatch import Reply
+from headrace.broker.handlers._waiting import milliseconds
 from headrace.broker.metadata_cache import INTERNAL_TOPICS
 from headrace.broker.request import Request
-from headrace.protocol.errors import InvalidTopic, OffsetOutOfRange, PolicyViolation, code_for_errors
+from headrace.protocol.errors import (
+    ErrorCode,
+    InvalidTopic,
+    KafkaError,
+    OffsetOutOfRange,
+    PolicyViolation,
+    code_for_errors,
+)
+from headrace.replication.partition import Partition
+from headrace.runtime.purgatory import DelayedOperation
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
@@ -20,15 +32,32 @@ _NO_LOW_WATERMARK = -1
 
 
 async def handle(request: Request, broker: Broker) -> Reply:
-    return {
+    waits: list[_Wait] = []
+    reply = {
         "topics": [
-            {"name": topic.name, "partitions": [_delete(broker, topic.name, wanted) for wanted in topic.partitions]}
+            {
+                "name": topic.name,
+                "partitions": [_delete(broker, topic.name, wanted, waits) for wanted in topic.partitions],
+            }
             for topic in request.body.topics
         ]
     }
+    if waits:
+        waiting = _DelayedDelete(waits, broker.loop.create_future())
+        keys = [(wait.partition.log.topic, wait.partition.log.partition) for wait in waits]
+        timeout_ms = milliseconds(request.body.timeout)
+        if not broker.delayed_delete_records.try_complete_else_watch(waiting, keys, timeout_ms):
+            await waiting.done
+    return reply
 
 
-def _delete(broker: Broker, topic: str, wanted: Any) -> dict[str, object]:
+class _Wait(NamedTuple):
+    partition: Partition
+    to_offset: int
+    answer: dict[str, object]
+
+
+def _delete(broker: Broker, topic: str, wanted: Any, waits: list[_Wait]) -> dict[str, object]:
     with code_for_errors(partition_index=wanted.partition_index, low_watermark=_NO_LOW_WATERMARK) as answer:
         if topic in INTERNAL_TOPICS:
             raise InvalidTopic(f"records of {topic} are not deleted by clients")
@@ -38,6 +67,34 @@ def _delete(broker: Broker, topic: str, wanted: Any) -> dict[str, object]:
         to_offset = partition.high_watermark if wanted.offset == _HIGH_WATERMARK else wanted.offset
         if to_offset < 0:
             raise OffsetOutOfRange(f"offset {to_offset} is below every record")
-        partition.log.advance_log_start(to_offset)
-        answer["low_watermark"] = partition.log.log_start_offset
+        partition.advance_log_start(to_offset)
+        answer["low_watermark"] = partition.low_watermark
+        if partition.low_watermark < to_offset:
+            waits.append(_Wait(partition, to_offset, answer))
     return answer
+
+
+class _DelayedDelete(DelayedOperation):
+    """Waits until all replicas have moved their starts."""
+
+    def __init__(self, waits: list[_Wait], done: Future[None]) -> None:
+        self._waits = waits
+        self.done = done
+
+    def try_complete(self) -> bool:
+        self._waits = [wait for wait in self._waits if not self._is_done(wait)]
+        return not self._waits and self.force_complete()
+
+    def _is_done(self, wait: _Wait) -> bool:
+        try:
+            wait.answer["low_watermark"] = low_watermark = wait.partition.low_watermark
+        except KafkaError as error:
+            wait.answer.update(error_code=error.code, low_watermark=_NO_LOW_WATERMARK)
+            return True
+        return low_watermark >= wait.to_offset
+
+    def on_complete(self) -> None:
+        for wait in self._waits:
+            wait.answer["error_code"] = ErrorCode.request_timed_out
+        if not self.done.done():
+            self.done.set_result(None)

@@ -4,6 +4,9 @@ Speaks v4 to v18 (by topic id from v13 on), with fetch sessions (``fetch_session
 there or ``max_wait`` has passed. The first batch is the one that *contains* the offset, and is sent whole even if it is
 larger than what was asked for; the rest keeps to ``max_bytes``. Record bytes are never read here: the connection sends
 them from the file.
+
+In a cluster brokers fetch too, as followers (``cluster/follower_sessions.py``). Consumers are served by any replica
+from v11 on, up to the high watermark that it knows, and the leader may send them to one that is nearer (KIP-392).
 """
 
 from __future__ import annotations
@@ -14,7 +17,10 @@ from uuid import UUID
 
 from headrace.broker.dispatch import Reply
 from headrace.broker.fetch_sessions import NO_SESSION, Fetch, Key, Wanted
+from headrace.broker.handlers._leaders import ENDPOINTS_FROM, LEADERS_FROM, name_leaders
+from headrace.broker.handlers._nearest import nearest_replica
 from headrace.broker.request import Request
+from headrace.protocol.api import Api
 from headrace.protocol.errors import KafkaError, OffsetOutOfRange, UnknownTopicId, error_code_of
 from headrace.replication.partition import Isolation, Partition
 from headrace.runtime.purgatory import DelayedOperation
@@ -23,16 +29,25 @@ if TYPE_CHECKING:
     from headrace.broker.broker import Broker
 
 _BY_TOPIC_ID = 13
+_REPLICA_STATE_FROM = 15
+#: From here on consumers know that there are other replicas than the leader.
+_ANY_REPLICA_FROM = 11
 _UNKNOWN = -1
+#: Fields that are in an answer only if there is something to tell.
+_NEWS = frozenset({"error_code", "diverging_epoch", "preferred_read_replica"})
 
 
 async def handle(request: Request, broker: Broker) -> Reply:
     body = request.body
+    if broker.cluster is not None:
+        replica_id = body.replica_id if request.version < _REPLICA_STATE_FROM else body.replica_state.replica_id
+        if replica_id >= 0:
+            return await broker.cluster.replicas.sessions.fetch(request, replica_id)
     try:
         fetch = broker.fetch_sessions.open(body, by_topic_id=request.version >= _BY_TOPIC_ID)
     except KafkaError as error:
         return {"error_code": error.code, "session_id": NO_SESSION, "responses": ()}
-    reading = _Reading(broker, fetch, body)
+    reading = _Reading(broker, fetch, body, request.version)
     reading.read_all()
     max_wait_ms = round(body.max_wait.total_seconds() * 1000)
     if not reading.is_enough and max_wait_ms > 0 and fetch.partitions:
@@ -41,15 +56,27 @@ async def handle(request: Request, broker: Broker) -> Reply:
         if keys and not broker.delayed_fetch.try_complete_else_watch(waiting, keys, max_wait_ms):
             await waiting.done
         reading.read_all()
-    return reading.reply()
+    reply = reading.reply()
+    if broker.cluster is not None and request.version >= LEADERS_FROM[Api.FETCH]:
+        with_endpoints = request.version >= ENDPOINTS_FROM[Api.FETCH]
+        name_leaders(broker, request.connection, reply, "partitions", with_endpoints=with_endpoints)
+    return reply
 
 
 class _Reading:
     """One look at all partitions of a request; may be repeated until there is enough."""
 
-    def __init__(self, broker: Broker, fetch: Fetch, body: Any) -> None:
+    def __init__(self, broker: Broker, fetch: Fetch, body: Any, version: int) -> None:
         self._broker = broker
         self._fetch = fetch
+        partitions = broker.partitions
+        self._find = partitions.replica if version >= _ANY_REPLICA_FROM else partitions.leader
+        #: Where the reader stands, if there is somebody who sends it to the nearest replica.
+        self._rack: str = ""
+        if broker.cluster is not None and broker.cluster.replicas.has_selector:
+            self._rack = getattr(body, "rack_id", "")
+        #: In which leader epoch each partition was read.
+        self._epochs: dict[Key, int] = {}
         self._isolation = Isolation(body.isolation_level)
         self._max_bytes = min(body.max_bytes, broker.config.int("fetch.max.bytes"))
         self.min_bytes: int = body.min_bytes
@@ -82,8 +109,10 @@ class _Reading:
     def _read(self, name: str | None, wanted: Wanted) -> dict[str, Any]:
         if name is None:
             raise UnknownTopicId(f"there is no topic with the id {wanted.topic}")
-        partition = self._broker.partitions.leader(name, wanted.index, wanted.leader_epoch)
+        partition = self._find(name, wanted.index, wanted.leader_epoch)
         log = partition.log
+        if partition.is_replicated:
+            self._epochs[name, wanted.index] = partition.leader_epoch
         answer: dict[str, Any] = {
             "partition_index": wanted.index,
             "high_watermark": log.high_watermark,
@@ -94,6 +123,13 @@ class _Reading:
         }
         if wanted.last_fetched_epoch >= 0 and (diverging := _diverging(partition, wanted)) is not None:
             answer["diverging_epoch"] = diverging
+            self._has_errors = True
+            return answer
+        if (
+            self._rack
+            and (nearer := nearest_replica(self._broker, partition, wanted.fetch_offset, self._rack)) is not None
+        ):
+            answer["preferred_read_replica"] = nearer
             self._has_errors = True
             return answer
         until_offset = partition.visible_end(self._isolation)
@@ -117,7 +153,9 @@ class _Reading:
         for wanted in self._fetch.partitions.values():
             name = self.name_of(wanted)
             partition = None if name is None else self._broker.partitions.get(name, wanted.index)
-            if partition is None:
+            if partition is None or (
+                partition.is_replicated and self._epochs.get((name, wanted.index)) != partition.leader_epoch
+            ):
                 return True
             until_offset = partition.visible_end(self._isolation)
             if until_offset <= wanted.fetch_offset:
@@ -142,7 +180,7 @@ class _Reading:
         fetch, by_topic = self._fetch, self._broker.metrics.by_topic
         for key, wanted, name, answer in self._answers:
             size_bytes = len(answer["records"])
-            has_news = size_bytes > 0 or "error_code" in answer or "diverging_epoch" in answer
+            has_news = size_bytes > 0 or not _NEWS.isdisjoint(answer)
             if size_bytes:
                 served.append(key)
             if name is not None:

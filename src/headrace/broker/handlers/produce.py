@@ -1,8 +1,9 @@
 """Produce (key 0): appends record batches.
 
 Speaks v3 to v13 (by topic id from v13 on). One batch a partition, magic 2. Answers when acks are met: 0 at once and
-with silence, 1 and -1 when the log has it (with one replica the leader is the whole ISR). Where the topic flushes by
-count (``flush.messages``) the answer waits for fsync.
+with silence, 1 when the log has it, -1 when all in-sync replicas have it (alone that is the same), or when the
+request's timeout has passed. Where the topic flushes by count (``flush.messages``) the answer waits for fsync. Who is
+sent away because another broker leads is told which one (KIP-951).
 
 Batches of a transaction are checked with its coordinator first (``transactional_produce.py``); from v12 on the write
 itself adds its partition to the transaction (KIP-890).
@@ -10,13 +11,17 @@ itself adds its partition to the transaction (KIP-890).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from headrace.broker.committed import commits
 from headrace.broker.dispatch import Reply
+from headrace.broker.handlers._leaders import LEADERS_FROM, name_leaders
+from headrace.broker.handlers._waiting import milliseconds
 from headrace.broker.metadata_cache import INTERNAL_TOPICS
 from headrace.broker.request import Request
 from headrace.broker.transactional_produce import Refused, refused_partitions, refused_partitions_in_cluster
 from headrace.log.partition_log import PartitionLog
+from headrace.protocol.api import Api
 from headrace.protocol.errors import (
     ErrorCode,
     InvalidRecord,
@@ -27,6 +32,7 @@ from headrace.protocol.errors import (
     error_code_of,
 )
 from headrace.protocol.records import HEADER_BYTES, MAGIC, MAGIC_AT, Codec
+from headrace.replication.partition import Partition
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
@@ -39,9 +45,11 @@ _TRANSACTIONAL = 0x10
 
 async def handle(request: Request, broker: Broker) -> Reply:
     body, version = request.body, request.version
-    if body.acks not in (-1, 0, 1):
+    acks: int = body.acks
+    if acks not in (-1, 0, 1):
         return _refuse_all(body, version, ErrorCode.invalid_required_acks)
     unflushed: list[PartitionLog] = []
+    uncommitted: list[_Uncommitted] = []
     refused: Refused | None = None
     if body.transactional_id is not None:
         refused = (
@@ -57,17 +65,37 @@ async def handle(request: Request, broker: Broker) -> Reply:
         else:
             name, answer = topic.name, {"name": topic.name}
         answer["partition_responses"] = [
-            _append(broker, name, data, version, unflushed, refused) for data in topic.partition_data
+            _append(broker, name, data, version, acks, unflushed, uncommitted, refused) for data in topic.partition_data
         ]
         responses.append(answer)
     for log in unflushed:
         await broker.run_blocking(log.flush)
-    if body.acks == 0:
+    if uncommitted:
+        await _commit(broker, uncommitted, milliseconds(body.timeout))
+    if acks == 0:
         if any(part.get("error_code") for answer in responses for part in answer["partition_responses"]):
             # The client asked for no answers; a closed connection is how it learns, as in Kafka.
             request.connection.abort("a Produce with acks=0 failed")
         return None
-    return {"responses": responses}
+    reply: dict[str, Any] = {"responses": responses}
+    if broker.cluster is not None and version >= LEADERS_FROM[Api.PRODUCE]:
+        name_leaders(broker, request.connection, reply, "partition_responses")
+    return reply
+
+
+class _Uncommitted(NamedTuple):
+    """What was appended and is not committed yet."""
+
+    partition: Partition
+    end_offset: int
+    answer: dict[str, Any]
+
+
+async def _commit(broker: Broker, uncommitted: list[_Uncommitted], timeout_ms: int) -> None:
+    errors = await commits(broker, [(one.partition, one.end_offset) for one in uncommitted], timeout_ms)
+    for one, error in zip(uncommitted, errors, strict=True):
+        if error is not None:
+            one.answer.update(_failure(one.answer["index"], error.code, str(error)))
 
 
 def _append(
@@ -75,7 +103,9 @@ def _append(
     name: str | None,
     data: Any,
     version: int,
+    acks: int,
     unflushed: list[PartitionLog],
+    uncommitted: list[_Uncommitted],
     refused: Refused | None,
 ) -> dict[str, Any]:
     index: int = data.index
@@ -90,6 +120,8 @@ def _append(
         if records[_ATTRIBUTES_AT + 1] & _TRANSACTIONAL:
             _check_transaction(refused, name, index)
         partition = broker.partitions.leader(name, index)
+        if acks < 0:
+            partition.check_enough_replicas()
         appended = partition.append(records)
     except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
         stats.failed_produce_requests += 1
@@ -104,14 +136,18 @@ def _append(
         stats.messages_in += appended.last_offset - appended.base_offset + 1
         if appended.must_flush:
             unflushed.append(partition.log)
-        broker.delayed_fetch.check_and_complete((name, index))
-    return {
+        if not partition.is_replicated:  # else it has told who waits for it
+            broker.delayed_fetch.check_and_complete((name, index))
+    answer = {
         "index": index,
         "base_offset": appended.base_offset,
         "log_append_time": appended.log_append_time_ms,
         "log_start_offset": appended.log_start_offset,
         "record_errors": (),
     }
+    if acks < 0 and appended.last_offset >= partition.log.high_watermark:
+        uncommitted.append(_Uncommitted(partition, appended.last_offset + 1, answer))
+    return answer
 
 
 def _check(records: bytes | None, version: int, topic: str) -> None:

@@ -1,0 +1,382 @@
+"""Serving followers: their fetch sessions, as a leader keeps them.
+
+A follower asks for all partitions that it follows here, in one request after the other, with a fetch session (KIP-227):
+a request names what has changed, and all the rest counts as asked for again. A consumer's session is looked through at
+every request; a follower may have thousands of partitions of which few move, so here nothing is looked through. Each
+partition that a session has knows its readers (:class:`Followed`), and tells them when it has grown or changed; what
+there is to say waits in :attr:`FollowerSession.ready`, and wakes the request that waits, if one does.
+
+What the other requests do for a partition that did not change is made up for when it matters. A follower that was at
+the log's end was so at its session's last request: it is noted when the log grows (:meth:`Followed.grows`). One that is
+not in sync yet is looked at with every request, so that it is let in as soon as it may be.
+
+The high watermark is told with the next answer, whatever causes that; with ``replica.selector.class`` set, at once,
+since consumers read from followers then.
+"""
+
+from __future__ import annotations
+
+from asyncio import Future
+from collections.abc import Iterator
+from os import urandom
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from headrace.broker.dispatch import Reply
+from headrace.broker.handlers._waiting import milliseconds
+from headrace.broker.request import Request
+from headrace.protocol.errors import (
+    FencedLeaderEpoch,
+    FetchSessionIdNotFound,
+    InvalidFetchSessionEpoch,
+    KafkaError,
+    NotLeaderOrFollower,
+    UnknownTopicId,
+    error_code_of,
+)
+from headrace.replication.epoch_ends import UNKNOWN
+from headrace.replication.leader import FollowerFetch
+from headrace.replication.replicated_partition import ReplicatedPartition
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+    from headrace.broker.cluster.replicas import ReplicaManager
+    from headrace.broker.connection import Connection
+
+NO_SESSION = 0
+_FIRST_EPOCH, _LAST_EPOCH = 0, 2**31 - 1
+_CLOSING_EPOCH = -1
+_BY_TOPIC_ID = 13
+
+#: A topic by name, or by id from v13 on; and a partition.
+Key = tuple[str | UUID | None, int]
+Answer = dict[str, Any]
+
+
+class Followed:
+    """One partition of a session. It is one of the partition's readers while there is one."""
+
+    __slots__ = ("fetch", "key", "max_bytes", "partition", "session", "told")
+
+    def __init__(self, session: FollowerSession, key: Key) -> None:
+        self.session = session
+        self.key = key
+        self.partition: ReplicatedPartition | None = None
+        #: High watermark and log start as last told.
+        self.told = (UNKNOWN, UNKNOWN)
+
+    def ask(self, asked: Any) -> None:
+        self.max_bytes: int = asked.partition_max_bytes
+        self.fetch = FollowerFetch(
+            asked.current_leader_epoch,
+            asked.fetch_offset,
+            getattr(asked, "last_fetched_epoch", UNKNOWN),
+            asked.log_start_offset,
+        )
+
+    def read_from(self, partition: ReplicatedPartition | None) -> None:
+        if partition is not self.partition:
+            if self.partition is not None:
+                self.partition.readers.remove(self)
+            if partition is not None:
+                partition.readers.append(self)
+            self.partition = partition
+
+    # The partition's words
+
+    def grows(self, end_offset: int) -> None:
+        session, partition = self.session, self.partition
+        assert partition is not None
+        if self.fetch.offset == end_offset and partition.leader is not None:
+            remote = partition.leader.remote(session.replica_id)
+            if remote is not None and remote.next_offset == end_offset:
+                remote.fetched(end_offset, self.fetch.log_start_offset, end_offset, session.fetched_ms)
+        session.ready[self] = None
+        if session.waiter is not None:
+            session.wake()
+
+    def changes(self) -> None:
+        self.session.ready[self] = None
+        self.session.wake()
+
+    def news(self, *, at_once: bool) -> None:
+        self.session.stale[self] = None
+        if at_once:
+            self.session.wake()
+
+
+class FollowerSession:
+    def __init__(self, session_id: int, replica_id: int, connection: Connection) -> None:
+        self.session_id = session_id
+        self.replica_id = replica_id
+        self.connection = connection
+        #: Which epoch the next request must have.
+        self.epoch = 1
+        self.partitions: dict[Key, Followed] = {}
+        #: Those that may have something to read, or an error, the longest waiting first.
+        self.ready: dict[Followed, None] = {}
+        #: Those whose high watermark or log start has moved.
+        self.stale: dict[Followed, None] = {}
+        #: Those that are not in sync.
+        self.outside: set[Followed] = set()
+        self.fetched_ms = 0
+        self.waiter: Future[None] | None = None
+
+    def wake(self) -> None:
+        waiter = self.waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    def update(self, body: Any, *, by_topic_id: bool) -> list[Followed]:
+        """Those that a request names."""
+        named: list[Followed] = []
+        for topic in body.topics:
+            name = topic.topic_id if by_topic_id else topic.topic
+            for asked in topic.partitions:
+                key = name, asked.partition
+                followed = self.partitions.get(key)
+                if followed is None:
+                    followed = self.partitions[key] = Followed(self, key)
+                followed.ask(asked)
+                named.append(followed)
+        for topic in body.forgotten_topics_data:
+            name = topic.topic_id if by_topic_id else topic.topic
+            for index in topic.partitions:
+                self._forget((name, index))
+        return named
+
+    def _forget(self, key: Key) -> None:
+        followed = self.partitions.pop(key, None)
+        if followed is not None:
+            followed.read_from(None)
+            self.ready.pop(followed, None)
+            self.stale.pop(followed, None)
+            self.outside.discard(followed)
+
+    def close(self) -> None:
+        for key in list(self.partitions):
+            self._forget(key)
+        self.wake()
+
+
+class FollowerSessions:
+    def __init__(self, broker: Broker, replicas: ReplicaManager) -> None:
+        self._broker = broker
+        self._replicas = replicas
+        self._sessions: dict[int, FollowerSession] = {}
+
+    def __iter__(self) -> Iterator[FollowerSession]:
+        return iter(self._sessions.values())
+
+    async def fetch(self, request: Request, replica_id: int) -> Reply:
+        body, broker = request.body, self._broker
+        try:
+            session = self._open(body, replica_id, request.connection)
+        except KafkaError as error:
+            return {"error_code": error.code, "session_id": NO_SESSION, "responses": ()}
+        session.fetched_ms = broker.clock.monotonic_ms()
+        named = session.update(body, by_topic_id=request.version >= _BY_TOPIC_ID)
+        serving = _Serving(self._replicas, session, body)
+        for followed in (*named, *session.outside.difference(named)):
+            serving.note(followed)
+        serving.read()
+        if not serving.is_enough:
+            await self._wait(request.connection, session, serving, milliseconds(body.max_wait))
+        return serving.reply(is_full=body.session_epoch in (_FIRST_EPOCH, _CLOSING_EPOCH), named=named)
+
+    async def _wait(self, connection: Connection, session: FollowerSession, serving: _Serving, wait_ms: int) -> None:
+        loop, timer = self._broker.loop, self._broker.timer
+        is_over = False
+
+        def end() -> None:
+            nonlocal is_over
+            is_over = True
+            session.wake()
+
+        timeout = timer.schedule(wait_ms, end)
+        # A follower that sends something behind its fetch has news of its own, and wants the fetch ended.
+        connection.on_impatience = end
+        try:
+            while not (is_over or serving.is_enough or connection.has_more):
+                session.waiter = loop.create_future()
+                await session.waiter
+                serving.read()
+        finally:
+            session.waiter = None
+            connection.on_impatience = None
+            timeout.cancel()
+
+    def _open(self, body: Any, replica_id: int, connection: Connection) -> FollowerSession:
+        """
+        :raises KafkaError: that answers the whole request.
+        """
+        session_id, epoch = body.session_id, body.session_epoch
+        if epoch not in (_FIRST_EPOCH, _CLOSING_EPOCH):
+            return self._continue(session_id, epoch)
+        self._close(session_id)
+        self.close_abandoned()
+        session = FollowerSession(NO_SESSION, replica_id, connection)
+        if epoch == _FIRST_EPOCH:
+            while session.session_id == NO_SESSION or session.session_id in self._sessions:
+                session.session_id = int.from_bytes(urandom(4)) & _LAST_EPOCH
+            self._sessions[session.session_id] = session
+        return session
+
+    def _continue(self, session_id: int, epoch: int) -> FollowerSession:
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise FetchSessionIdNotFound(f"there is no follower's fetch session {session_id}")
+        if epoch != session.epoch:
+            raise InvalidFetchSessionEpoch(f"the session's epoch is {session.epoch}, not {epoch}")
+        session.epoch = 1 if epoch == _LAST_EPOCH else epoch + 1
+        return session
+
+    def _close(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            session.close()
+
+    def close_abandoned(self) -> None:
+        for session in list(self._sessions.values()):
+            if session.connection.is_closed:
+                self._close(session.session_id)
+
+    def close(self) -> None:
+        for session_id in list(self._sessions):
+            self._close(session_id)
+
+
+class _Serving:
+    """One request's answer in the making."""
+
+    def __init__(self, replicas: ReplicaManager, session: FollowerSession, body: Any) -> None:
+        self._replicas = replicas
+        self._session = session
+        self._max_bytes: int = body.max_bytes
+        self._min_bytes: int = body.min_bytes
+        self._size_bytes = 0
+        self._answers: dict[Followed, Answer] = {}
+        self.is_enough = False
+
+    def note(self, followed: Followed) -> None:
+        """The follower asks for a partition: it has all before."""
+        session = self._session
+        try:
+            partition = self._find(followed.key)
+            diverging = partition.fetched(session.replica_id, followed.fetch)
+        except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
+            self._fail(followed, error)
+            return
+        followed.read_from(partition)
+        self._replicas.follower_fetched(partition)
+        leader = partition.leader
+        if diverging is not None:
+            self._answers[followed] = {
+                **_told(followed, partition),
+                "diverging_epoch": {"epoch": diverging.epoch, "end_offset": diverging.end_offset},
+            }
+            self.is_enough = True
+        elif followed.fetch.offset < partition.log.next_offset:
+            session.ready[followed] = None
+        else:
+            session.ready.pop(followed, None)
+        if leader is not None and session.replica_id in leader.isr:
+            session.outside.discard(followed)
+        else:
+            session.outside.add(followed)
+
+    def _find(self, key: Key) -> ReplicatedPartition:
+        topic, index = key
+        name = topic if isinstance(topic, str) else self._replicas.topic_named(topic)
+        if name is None:
+            raise UnknownTopicId(f"there is no topic with the id {topic} here")
+        partition = self._replicas.partitions.leader(name, index)
+        assert isinstance(partition, ReplicatedPartition)
+        return partition
+
+    def read(self) -> None:
+        """Takes what fits of what is ready, if it is enough to answer with."""
+        ready, answers = self._session.ready, dict[Followed, Answer]()
+        size_bytes = 0
+        for followed in list(ready):
+            if size_bytes >= self._max_bytes:
+                break
+            if followed in self._answers:
+                continue
+            try:
+                answer = self._read(followed, self._max_bytes - size_bytes, is_first=size_bytes == 0)
+            except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
+                self._fail(followed, error)
+                del ready[followed]
+                continue
+            if answer is not None:
+                answers[followed] = answer
+                size_bytes += len(answer["records"])
+        if size_bytes >= max(1, self._min_bytes) or (answers and self.is_enough):
+            self.is_enough = True
+            self._size_bytes += size_bytes
+            self._answers |= answers
+            for followed in answers:
+                del ready[followed]
+
+    def _read(self, followed: Followed, room_bytes: int, *, is_first: bool) -> Answer | None:
+        partition, fetch = followed.partition, followed.fetch
+        if partition is None or partition.leader is None:
+            raise NotLeaderOrFollower("this broker does not lead the partition any more")
+        if fetch.leader_epoch not in (UNKNOWN, partition.leader_epoch):
+            raise FencedLeaderEpoch(f"the leader epoch is {partition.leader_epoch}, not {fetch.leader_epoch} any more")
+        if self._replicas.throttles.holds_back_from(partition, self._session.replica_id):
+            return None
+        log = partition.log
+        room_bytes = min(room_bytes, followed.max_bytes)
+        region = log.read(fetch.offset, room_bytes, until_offset=log.next_offset, at_least_one=is_first).region
+        if region is None or not len(region):
+            return None
+        self._replicas.throttles.sent(partition, len(region))
+        return {**_told(followed, partition), "records": region}
+
+    def _fail(self, followed: Followed, error: Exception) -> None:
+        self.is_enough = True
+        self._session.stale.pop(followed, None)
+        self._session.outside.discard(followed)
+        self._answers[followed] = {
+            "partition_index": followed.key[1],
+            "error_code": error_code_of(error),
+            "high_watermark": UNKNOWN,
+            "last_stable_offset": UNKNOWN,
+            "log_start_offset": UNKNOWN,
+            "aborted_transactions": None,
+            "records": b"",
+        }
+
+    def reply(self, *, is_full: bool, named: list[Followed]) -> Answer:
+        answers = self._answers
+        for followed in (*self._session.stale, *(named if is_full else ())):
+            partition = followed.partition
+            if followed not in answers and partition is not None:
+                log = partition.log
+                if is_full or followed.told != (log.high_watermark, log.log_start_offset):
+                    answers[followed] = _told(followed, partition)
+        self._session.stale.clear()
+        topics: dict[str | UUID | None, list[Answer]] = {}
+        for followed, answer in answers.items():
+            topics.setdefault(followed.key[0], []).append(answer)
+        return {
+            "session_id": self._session.session_id,
+            "responses": [
+                {"topic": topic, "topic_id": topic, "partitions": partitions} for topic, partitions in topics.items()
+            ],
+        }
+
+
+def _told(followed: Followed, partition: ReplicatedPartition) -> Answer:
+    log = partition.log
+    followed.told = log.high_watermark, log.log_start_offset
+    return {
+        "partition_index": followed.key[1],
+        "high_watermark": log.high_watermark,
+        "last_stable_offset": UNKNOWN,
+        "log_start_offset": log.log_start_offset,
+        "aborted_transactions": None,
+        "records": b"",
+    }

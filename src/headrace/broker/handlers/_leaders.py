@@ -1,0 +1,50 @@
+"""Who leads instead: told to clients that have come to the wrong broker, so that they need not ask (KIP-951)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headrace.protocol.api import Api
+from headrace.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+    from headrace.broker.connection import Connection
+
+#: Since which version answers have a place for it.
+LEADERS_FROM = {Api.PRODUCE: 10, Api.FETCH: 12}
+#: Since which version of Fetch the leader's address is told, too.
+ENDPOINTS_FROM = {Api.PRODUCE: 10, Api.FETCH: 16}
+
+_ELSEWHERE = (ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch)
+
+
+def name_leaders(
+    broker: Broker, connection: Connection, reply: dict[str, Any], partitions_field: str, *, with_endpoints: bool = True
+) -> None:
+    """Adds the leader to every partition of an answer that another broker leads, and where such leaders are."""
+    leaders: set[int] = set()
+    for topic in reply["responses"]:
+        for answer in topic[partitions_field]:
+            if answer.get("error_code") in _ELSEWHERE:
+                _name_leader(broker, topic, answer, leaders)
+    if leaders and with_endpoints:
+        reply["node_endpoints"] = [
+            {"node_id": node.node_id, "host": node.host, "port": node.port, "rack": node.rack}
+            for node in broker.nodes_seen_by(connection)
+            if node.node_id in leaders
+        ]
+
+
+def _name_leader(broker: Broker, topic: dict[str, Any], answer: dict[str, Any], leaders: set[int]) -> None:
+    name, topic_id = topic.get("name", topic.get("topic")), topic.get("topic_id")
+    known = broker.metadata.get(name) if isinstance(name, str) else None
+    if known is None and topic_id is not None and not isinstance(topic_id, str):
+        known = broker.metadata.get_by_id(topic_id)
+    index = answer["index"] if "index" in answer else answer["partition_index"]
+    if known is None or index >= len(known.partitions):
+        return
+    info = known.partitions[index]
+    if info.leader_id >= 0 and info.leader_id != broker.broker_id:
+        answer["current_leader"] = {"leader_id": info.leader_id, "leader_epoch": info.leader_epoch}
+        leaders.add(info.leader_id)
