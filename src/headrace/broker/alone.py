@@ -2,7 +2,7 @@
 
 :class:`Alone` and ``cluster.member.ClusterMember`` are the two ways in which a broker can stand, and ``Broker`` takes
 the same steps with either: ``join`` before the logs are opened, ``open`` after, ``enter`` when everything can be
-served; ``leave`` while it still is, and ``close`` when the logs are closed.
+served; ``leave`` while it still is, ``depart`` when it is no longer, and ``close`` when the logs are closed.
 """
 
 from __future__ import annotations
@@ -79,6 +79,9 @@ class Alone:
 
     async def leave(self) -> None:
         """There is nobody to tell."""
+
+    async def depart(self) -> None:
+        """The tree is still needed for what the services write at the end."""
 
     async def close(self) -> None:
         if self._tree is not None:

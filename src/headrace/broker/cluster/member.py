@@ -7,8 +7,8 @@ do others hear of us, and only with the first UpdateMetadata do we hear of them:
 When a session is lost the controller resigns and, in the next session, has us registered again before it stands for
 election: other brokers take us for dead in between, and so does this one's ``broker_epoch``.
 
-Stop: the controller is asked to move our leaderships away (ControlledShutdown) while we still serve. Then replicas and
-logs are closed, and the session, last.
+Stop: the controller is asked to move our leaderships away (ControlledShutdown) while we still serve. Then fetchers end,
+and the session, before the logs are closed: flushing takes time, in which nobody should wait for us to follow.
 """
 
 from __future__ import annotations
@@ -192,20 +192,20 @@ class ClusterMember:
     async def leave(self) -> None:
         if self._broker.config.bool("controlled.shutdown.enable"):
             await hand_over(self._broker)
-        await self._close_parts()
 
-    async def _close_parts(self) -> None:
+    async def depart(self) -> None:
         if not self.is_open:
             return
         self.is_open = False
+        await self.replicas.close()
         await self.controller.stop()
+        await self.coordination.close()
         self.channel.close()
         await self.channel.wait_closed()
         await self.configs.stop()
-        await self.replicas.close()
         await self.links.close()
 
     async def close(self) -> None:
-        await self._close_parts()
+        await self.depart()
         if hasattr(self, "coordination"):
             await self.coordination.close()
