@@ -67,7 +67,7 @@ async def finished(dispatcher):
 
 
 def test_each_file_is_a_served_api_and_has_a_handler():
-    apis = served_apis()
+    apis = served_apis(in_cluster=True)
     assert {Api.PRODUCE, Api.FETCH, Api.METADATA, Api.API_VERSIONS} <= set(apis)
     assert list(apis) == sorted(apis)
     for api in apis:

@@ -152,12 +152,13 @@ def test_wrong_use_of_leader_election(tool, arguments):
 
 
 def test_an_election_has_an_outcome(tool, topic):
-    """Until brokers replicate, Headrace has no elections, and says so."""
     done = tool("leader-election", "--election-type", "PREFERRED", "--topic", topic, "--partition", 0)
-    if done.code == 1:
-        assert "does not have it (unsupported_version)" in done.err
-    else:
-        assert done.lines == ["Valid replica already elected for partitions held-0"]
+    assert (done.code, done.lines) == (0, ["Valid replica already elected for partitions held-0"])
+    everywhere = tool("leader-election", "--election-type", "UNCLEAN", "--all-topic-partitions")
+    assert (everywhere.code, everywhere.out) == (0, "")
+    failed = tool("leader-election", "--election-type", "PREFERRED", "--topic", topic, "--partition", 9)
+    assert failed.code == 1
+    assert "topic 'held' has no partition 9" in failed.out
 
 
 # -- broker-api-versions

@@ -248,19 +248,24 @@ def test_a_proposal_keeps_racks_apart(tool, cluster, tmp_path):
 # -- a real broker
 
 
-def test_a_broker_without_replicas_says_so(tool, admin, tmp_path):
-    """Until brokers replicate, Headrace proposes, and moves nothing."""
+def test_a_broker_alone_can_move_partitions_to_itself_only(tool, admin, plan, tmp_path):
     admin.create_topic("stays")
     topics = tmp_path / "topics.json"
     topics.write_text('{"version": 1, "topics": [{"topic": "stays"}]}')
     done = tool("reassign-partitions", "--generate", "--topics-to-move-json-file", topics, "--broker-list", 0, "--json")
     assert done.value["proposed"]["partitions"][0]["replicas"] == [0]
     assert done.value["current"]["partitions"][0]["log_dirs"] != ["any"]
-    listed = tool("reassign-partitions", "--list")
-    if listed.code:
-        assert "the cluster cannot move partitions: " in listed.err
-    else:
-        assert listed.out == "No partition reassignments found.\n"
+    assert tool("reassign-partitions", "--list").out == "No partition reassignments found.\n"
+    stays = TopicPartition("stays", 0)
+    path = plan((stays, {"replicas": [0]}))
+    started = tool("reassign-partitions", "--execute", "--reassignment-json-file", path)
+    assert started.lines[-1] == "Successfully started partition reassignment for stays-0"
+    verified = tool("reassign-partitions", "--verify", "--reassignment-json-file", path)
+    assert "Reassignment of partition stays-0 is completed." in verified.lines
+    cancelled = tool("reassign-partitions", "--cancel", "--reassignment-json-file", path)
+    assert cancelled.lines[0] == "None of the specified partition reassignments are active."
+    refused = tool("reassign-partitions", "--execute", "--reassignment-json-file", plan((stays, {"replicas": [7]})))
+    assert (refused.code, refused.err) == (1, "headrace reassign-partitions: Unknown broker id 7\n")
 
 
 @pytest.mark.parametrize(

@@ -141,7 +141,7 @@ class Broker:
             self.metrics_exporter.start()
 
     def _make_network(self) -> None:
-        self._dispatcher = Dispatcher(self, self.loop)
+        self._dispatcher = Dispatcher(self, self.loop, in_cluster=self.cluster is not None)
         self.queue = RequestQueue(
             lambda: self.config.int("queued.max.requests"), self._dispatcher.handle, self.loop.call_soon
         )
@@ -283,6 +283,7 @@ class Broker:
         self._stop_serving()
         await self.transactions.stop()
         await self.groups.stop()
+        await self._standing.depart()
         await self.maintenance.stop()
         await self.run_blocking(self.logs.close)
         await self._standing.close()

@@ -2,8 +2,8 @@
 
 The folder ``handlers/`` is the registry: the handler of ListOffsets is ``handlers/list_offsets.py``, a module with one
 ``async def handle(request, broker)`` that returns the answer as a dict (or None, where the protocol wants silence).
-What has no file there is not advertised by ApiVersions. Modules are imported on the first request of their API, so
-that a start pays for none of them.
+What has no file there is not advertised by ApiVersions, and what brokers ask each other is not by a broker alone.
+Modules are imported on the first request of their API, so that a start pays for none of them.
 
 A KafkaError that a handler lets out is about a request that has no place for a code in its answer: the connection is
 closed, and the log says why.
@@ -38,10 +38,10 @@ Handler = Callable[[Request, "Broker"], Coroutine[Any, Any, Reply]]
 
 
 @cache
-def served_apis() -> tuple[Api, ...]:
-    """The APIs that have a handler, by key."""
+def served_apis(*, in_cluster: bool) -> tuple[Api, ...]:
+    """The APIs that have a handler, by key. A broker alone has no controller that would tell it anything."""
     files = {module.name for module in iter_modules(handlers.__path__) if not module.name.startswith("_")}
-    return tuple(api for api in Api if api.name.lower() in files)
+    return tuple(api for api in Api if api.name.lower() in files and (in_cluster or not api.is_control))
 
 
 @cache
@@ -51,10 +51,10 @@ def handler_of(api: Api) -> Handler:
 
 
 class Dispatcher:
-    def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop, *, in_cluster: bool = False) -> None:
         self._broker = broker
         self._loop = loop
-        self._served = frozenset(served_apis())
+        self._served = frozenset(served_apis(in_cluster=in_cluster))
         self._waiting: set[asyncio.Task[None]] = set()
 
     def handle(self, request: Request) -> None:

@@ -120,13 +120,18 @@ def _page() -> Iterator[str]:
 
 
 def _row(api: Api) -> tuple[str, ...]:
-    is_served = "yes" if api in served_apis() else "not yet"
-    return str(int(api)), api.label, _versions(api), is_served, purpose_of(api)
+    return str(int(api)), api.label, _versions(api), _where(api), purpose_of(api)
+
+
+def _where(api: Api) -> str:
+    if api in served_apis(in_cluster=False):
+        return "yes"
+    return "in a cluster" if api in served_apis(in_cluster=True) else "not yet"
 
 
 def purpose_of(api: Api) -> str:
     """What its handler says first, behind ``Name (key N):``; for an API without one, what is planned."""
-    if api not in served_apis():
+    if api not in served_apis(in_cluster=True):
         return _PLANNED[api]
     document = import_module(f"{handlers.__name__}.{api.name.lower()}").__doc__ or ""
     name, colon, purpose = document.partition("\n")[0].partition(": ")
@@ -143,7 +148,7 @@ def _versions(api: Api) -> str:
 
 def readme_table() -> str:
     """The compact table: an area a line."""
-    served = frozenset(served_apis())
+    served = frozenset(served_apis(in_cluster=True))
     rows = []
     for area, apis in AREAS.items():
         works = ", ".join(f"{api.label} ({_versions(api)})" for api in apis if api in served)

@@ -1,7 +1,4 @@
-"""``headrace leader-election``: give partitions back to their preferred leader, or to any replica that is alive.
-
-A broker that has nothing to elect (Headrace, before it has replicas) answers that it does not know the request.
-"""
+"""``headrace leader-election``: give partitions back to their preferred leader, or to any replica that is alive."""
 
 from __future__ import annotations
 

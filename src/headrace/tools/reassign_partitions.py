@@ -1,8 +1,7 @@
 """``headrace reassign-partitions``: move partitions between brokers and log dirs.
 
 ``--generate`` proposes, ``--execute`` begins, ``--verify`` says how far it is (with ``--wait`` it waits for the end),
-``--cancel`` goes back, ``--list`` shows what is under way. A broker without replicas to move (Headrace, before it has
-them) does not know these requests; ``--generate`` works there too.
+``--cancel`` goes back, ``--list`` shows what is under way.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from adminbed import OTHER_KAFKA, ours, produce, unique
+from adminbed import ours, produce, unique
 
 from headrace import Admin, AsyncAdmin, Broker, TopicPartition
 from headrace.client.admin_types import TopicPartitionReplica
@@ -73,7 +73,6 @@ async def test_a_replica_moves_to_another_log_dir(tmp_path: Path) -> None:
                 pass
 
 
-@pytest.mark.skipif(OTHER_KAFKA is None, reason="Headrace does not answer these yet")
 async def test_leaders_are_elected_and_partitions_moved(admin: AsyncAdmin, topic: str) -> None:
     first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
     (broker,) = (await admin.describe_cluster()).brokers
@@ -89,8 +88,8 @@ async def test_leaders_are_elected_and_partitions_moved(admin: AsyncAdmin, topic
 
 @ours
 async def test_what_the_broker_does_not_speak_is_one_clear_error(admin: AsyncAdmin) -> None:
-    with pytest.raises(UnsupportedByBroker, match=r"ElectLeaders.*does not have it"):
-        await admin.elect_leaders()
+    with pytest.raises(UnsupportedByBroker, match=r"ControlledShutdown.*does not have it"):
+        await admin._ask_controller(Api.CONTROLLED_SHUTDOWN, None, broker_id=0)
 
 
 # -- many items

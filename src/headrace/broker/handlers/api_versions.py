@@ -9,6 +9,8 @@ KIP-890 (``transaction.version`` 2) and the group protocol of KIP-848 (``group.v
 from its first day on, so the epoch of that list is 0. A supported range that starts at 0 is said from v4 on only: older
 clients cannot read it (KAFKA-17011).
 
+What brokers of a cluster ask each other (4 to 7) is said in a cluster only.
+
 Produce is said to go down to v0, as Apache Kafka 4 says it: librdkafka takes a higher minimum for a broker that cannot
 compress. Requests below v3 are refused all the same.
 """
@@ -35,15 +37,16 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 async def handle(request: Request, broker: Broker) -> Reply:
+    table = _table(in_cluster=broker.cluster is not None)
     if request.spoken is None:
         request.answer_in(0)
-        return {"error_code": ErrorCode.unsupported_version, "api_keys": _table()}
+        return {"error_code": ErrorCode.unsupported_version, "api_keys": table}
     if request.version >= 3:
         software = (request.body.client_software_name, request.body.client_software_version)
         if not all(_SOFTWARE.fullmatch(part) for part in software):
             return {"error_code": ErrorCode.invalid_request, "api_keys": ()}
         request.connection.client_software = software
-    return {"api_keys": _table(), **_features(request.version)}
+    return {"api_keys": table, **_features(request.version)}
 
 
 @cache
@@ -64,12 +67,12 @@ def _features(version: int) -> dict[str, Any]:
 
 
 @cache
-def _table() -> list[dict[str, Any]]:
+def _table(*, in_cluster: bool) -> list[dict[str, Any]]:
     return [
         {
             "api_key": api,
             "min_version": 0 if api is Api.PRODUCE else versions_of(api).start,
             "max_version": versions_of(api).stop - 1,
         }
-        for api in served_apis()
+        for api in served_apis(in_cluster=in_cluster)
     ]

@@ -1,0 +1,62 @@
+"""What the APIs that only the controller answers share."""
+
+from __future__ import annotations
+
+from asyncio import Task, ensure_future, wait
+from collections import defaultdict
+from collections.abc import Coroutine, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from headrace.broker.lone_controller import LoneController
+from headrace.coordination.znodes import TopicPartition
+from headrace.protocol.errors import ErrorCode, KafkaError, RequestTimedOut
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+    from headrace.controller.controller import Controller
+
+T = TypeVar("T")
+
+
+def controller_of(broker: Broker) -> Controller | LoneController:
+    """Ours; in a cluster another broker's may be the active one."""
+    return LoneController(broker.metadata) if broker.cluster is None else broker.cluster.controller
+
+
+async def within(timeout_ms: int, work: Coroutine[Any, Any, T]) -> T:
+    """What the controller has begun goes on when the time is up.
+
+    :raises RequestTimedOut:
+    """
+    task = ensure_future(work)
+    try:
+        await wait([task], timeout=max(0, timeout_ms) / 1000)
+    except BaseException:
+        task.cancel()
+        raise
+    if not task.done():
+        task.add_done_callback(_forget)
+        raise RequestTimedOut(f"it is not done within {timeout_ms} ms, and goes on")
+    return task.result()
+
+
+def _forget(task: Task[Any]) -> None:
+    if not task.cancelled():
+        task.exception()
+
+
+def by_topic(outcomes: Mapping[TopicPartition, T]) -> dict[str, list[tuple[int, T]]]:
+    topics: dict[str, list[tuple[int, T]]] = defaultdict(list)
+    for (topic, index), outcome in outcomes.items():
+        topics[topic].append((index, outcome))
+    return topics
+
+
+def code_and_message(error: KafkaError | None) -> dict[str, object]:
+    if error is None:
+        return {"error_code": ErrorCode.none, "error_message": None}
+    return {"error_code": error.code, "error_message": str(error) or None}
+
+
+def partitions_of(topics: Iterable[tuple[str, Iterable[int]]]) -> list[TopicPartition]:
+    return [(topic, index) for topic, indexes in topics for index in indexes]

@@ -1,0 +1,28 @@
+"""ControlledShutdown (key 7): a broker asks to be relieved of its leaderships.
+
+Speaks v2 and v3, between brokers of a cluster only. Answers with the partitions that it still leads, because nobody
+else in sync could: it asks again, or stops all the same. NOT_CONTROLLER, STALE_BROKER_EPOCH, BROKER_NOT_AVAILABLE.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.dispatch import Reply
+from headrace.broker.request import Request
+from headrace.protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+
+async def handle(request: Request, broker: Broker) -> Reply:
+    assert broker.cluster is not None
+    body = request.body
+    try:
+        remaining = await broker.cluster.controller.controlled_shutdown(body.broker_id, body.broker_epoch)
+    except KafkaError as error:
+        return {"error_code": error.code, "remaining_partitions": ()}
+    return {
+        "remaining_partitions": [{"topic_name": topic, "partition_index": index} for topic, index in sorted(remaining)]
+    }

@@ -1,0 +1,28 @@
+"""LeaderAndIsr (key 4): the controller tells a broker what it leads and follows.
+
+Speaks v5 to v7, between brokers of a cluster only. STALE_CONTROLLER_EPOCH and STALE_BROKER_EPOCH refuse the whole; else
+each partition has a code of its own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.cluster.wire import leaders_reply, read_leaders
+from headrace.broker.dispatch import Reply
+from headrace.broker.request import Request
+from headrace.controller.requests import LeadersAnswer
+from headrace.protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+
+async def handle(request: Request, broker: Broker) -> Reply:
+    assert broker.cluster is not None
+    told = read_leaders(request.body, broker.broker_id, broker.config.listeners.inter_broker)
+    try:
+        answer = await broker.cluster.replicas.lead(told)
+    except KafkaError as error:
+        answer = LeadersAnswer(error.code, {})
+    return leaders_reply(told, answer)

@@ -1,0 +1,43 @@
+"""ListPartitionReassignments (key 46): the moves of partitions between brokers that are under way.
+
+Speaks v0. Null topics mean all. Partitions that do not move, or that are not there, are left out. Only the controller
+answers (NOT_CONTROLLER). With a broker alone nothing moves.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.dispatch import Reply
+from headrace.broker.handlers._control import by_topic, code_and_message, controller_of, partitions_of
+from headrace.broker.request import Request
+from headrace.protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+
+async def handle(request: Request, broker: Broker) -> Reply:
+    topics = request.body.topics
+    wanted = None if topics is None else partitions_of((topic.name, topic.partition_indexes) for topic in topics)
+    try:
+        moves = controller_of(broker).reassignments(wanted)
+    except KafkaError as error:
+        return {**code_and_message(error), "topics": ()}
+    return {
+        "topics": [
+            {
+                "name": topic,
+                "partitions": [
+                    {
+                        "partition_index": index,
+                        "replicas": move.replicas,
+                        "adding_replicas": move.adding,
+                        "removing_replicas": move.removing,
+                    }
+                    for index, move in partitions
+                ],
+            }
+            for topic, partitions in by_topic(moves).items()
+        ]
+    }

@@ -1,0 +1,27 @@
+"""StopReplica (key 5): the controller takes a replica off a broker.
+
+Speaks v3 and v4, between brokers of a cluster only. STALE_CONTROLLER_EPOCH and STALE_BROKER_EPOCH refuse the whole;
+else each partition has a code of its own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.cluster.wire import read_stop, stop_reply
+from headrace.broker.dispatch import Reply
+from headrace.broker.request import Request
+from headrace.controller.requests import StopAnswer
+from headrace.protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+
+async def handle(request: Request, broker: Broker) -> Reply:
+    assert broker.cluster is not None
+    try:
+        answer = await broker.cluster.replicas.stop_replicas(read_stop(request.body, broker.broker_id))
+    except KafkaError as error:
+        answer = StopAnswer(error.code, {})
+    return stop_reply(answer)

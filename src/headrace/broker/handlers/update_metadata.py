@@ -1,0 +1,25 @@
+"""UpdateMetadata (key 6): the controller tells brokers of the cluster.
+
+Speaks v7 and v8, between brokers of a cluster only. STALE_CONTROLLER_EPOCH and STALE_BROKER_EPOCH refuse it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.cluster.metadata_updates import apply_update
+from headrace.broker.cluster.wire import read_metadata
+from headrace.broker.dispatch import Reply
+from headrace.broker.request import Request
+from headrace.protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+
+async def handle(request: Request, broker: Broker) -> Reply:
+    try:
+        apply_update(broker, read_metadata(request.body, broker.broker_id))
+    except KafkaError as error:
+        return {"error_code": error.code}
+    return {}
