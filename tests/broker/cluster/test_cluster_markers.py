@@ -1,0 +1,366 @@
+"""Markers and partitions of transactions between brokers: what is asked of whom, and what becomes of failures."""
+
+import asyncio
+from types import SimpleNamespace
+from uuid import UUID
+
+import pytest
+
+from headrace.broker.cluster.markers import ClusterMarkers
+from headrace.broker.cluster.outbox import Outbox
+from headrace.broker.cluster.txn_partitions import TxnPartitions
+from headrace.broker.metadata_cache import MetadataCache, PartitionInfo, TopicInfo
+from headrace.client.errors import BrokerUnreachable
+from headrace.protocol.api import Api
+from headrace.protocol.errors import (
+    CoordinatorNotAvailable,
+    ErrorCode,
+    InvalidTxnState,
+    NotEnoughReplicas,
+    NotLeaderOrFollower,
+    ProducerFenced,
+    TransactionAbortable,
+    TransactionCoordinatorFenced,
+)
+from headrace.runtime.purgatory import Purgatory
+from headrace.runtime.timer import Timer
+from headrace.testing import ManualClock
+from headrace.transactions.coordinator import Identity
+from headrace.transactions.markers import Marker
+
+US, B, C, NOBODY = 1, 2, 3, -1
+MARKER = Marker(7, 0, True, 4)
+
+
+async def until(is_so):
+    """Gives the others their turns, of which a few are enough."""
+    for _ in range(100):
+        if is_so():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("it does not happen")
+
+
+class Links:
+    """Other brokers, which answer what the test says: by default that all is well."""
+
+    def __init__(self):
+        self.asked = []
+        self.codes = {}
+        self.unreachable = set()
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
+
+    async def ask(self, broker_id, api, body, *, timeout_ms, purpose):
+        self.asked.append((broker_id, body))
+        await self.may_answer.wait()
+        if broker_id in self.unreachable:
+            raise BrokerUnreachable("no way to it")
+        return (self._marked if api is Api.WRITE_TXN_MARKERS else self._added)(body)
+
+    def code(self, topic, index):
+        return self.codes.get((topic, index), ErrorCode.none)
+
+    def _marked(self, body):
+        return SimpleNamespace(
+            markers=[
+                SimpleNamespace(
+                    producer_id=marker["producer_id"],
+                    topics=[
+                        SimpleNamespace(
+                            name=topic["name"],
+                            partitions=[
+                                SimpleNamespace(partition_index=index, error_code=self.code(topic["name"], index))
+                                for index in topic["partition_indexes"]
+                            ],
+                        )
+                        for topic in marker["topics"]
+                    ],
+                )
+                for marker in body["markers"]
+            ]
+        )
+
+    def _added(self, body):
+        return SimpleNamespace(
+            results_by_transaction=[
+                SimpleNamespace(
+                    transactional_id=each["transactional_id"],
+                    topic_results=[
+                        SimpleNamespace(
+                            name=topic["name"],
+                            results_by_partition=[
+                                SimpleNamespace(
+                                    partition_index=index, partition_error_code=self.code(topic["name"], index)
+                                )
+                                for index in topic["partitions"]
+                            ],
+                        )
+                        for topic in each["topics"]
+                    ],
+                )
+                for each in body["transactions"]
+            ]
+        )
+
+
+class FakePartition:
+    """Has what is used of one; its high watermark is far away until the test moves it."""
+
+    def __init__(self, topic="t", index=0):
+        self.log = SimpleNamespace(topic=topic, partition=index, high_watermark=0)
+        self.leader_epoch = 0
+        self.error = None
+
+    @property
+    def high_watermark(self):
+        return self.log.high_watermark
+
+    def is_acknowledged(self, end_offset):
+        if self.error is not None:
+            raise self.error
+        return self.high_watermark >= end_offset
+
+
+class LocalWriter:
+    def __init__(self):
+        self.partition = FakePartition()
+        self.written = []
+        self.error = None
+
+    def write(self, topic, index, marker):
+        if self.error is not None:
+            raise self.error
+        self.written.append((topic, index))
+        return self.partition, 1
+
+
+class Bed:
+    def __init__(self):
+        self.links = Links()
+        self.metadata = MetadataCache("cluster")
+        self.lead("t", US, B, C, B, NOBODY)
+        self.lead("__transaction_state", B)
+        self.clock = ManualClock()
+        self.timer = Timer(self.clock)
+        self.local = LocalWriter()
+        self.led = {}
+        self.broker = SimpleNamespace(
+            broker_id=US,
+            loop=asyncio.get_running_loop(),
+            metadata=self.metadata,
+            cluster=SimpleNamespace(links=self.links),
+            delayed_produce=Purgatory("Produce", self.timer),
+            partitions=SimpleNamespace(get=lambda topic, index: self.led.get((topic, index))),
+            transactions=SimpleNamespace(coordinator=self, replicated=self._replicated),
+        )
+        self.markers = ClusterMarkers(self.broker, self.local)
+        self.partitions = TxnPartitions(self.broker)
+        self.sent = []
+        self.missing = frozenset()
+        self.refusal = None
+
+    def lead(self, topic, *leaders):
+        infos = tuple(PartitionInfo(leader, 0, (1, 2, 3), (1, 2, 3)) for leader in leaders)
+        self.metadata.put(TopicInfo(topic, UUID(int=len(topic)), infos))
+
+    def send(self, *partitions, marker=MARKER):
+        self.markers.send(marker, [("t", index) for index in partitions], self.sent.append)
+
+    async def all_sent(self, count=1):
+        await until(lambda: len(self.sent) >= count)
+        return [sorted(index for _, index in unsent) for unsent in self.sent]
+
+    # -- as the coordinator
+
+    def index_of(self, _name):
+        return 0
+
+    def add_partitions(self, _name, _producer, wanted, *, client_version):
+        if self.refusal is not None:
+            raise self.refusal
+        self.added = wanted
+
+    def missing_partitions(self, _name, _producer, _wanted):
+        return self.missing
+
+    async def _replicated(self, _name):
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def bed():
+    made = Bed()
+    yield made
+    await made.markers.close()
+    await made.partitions.close()
+
+
+# -- markers
+
+
+async def test_each_leader_gets_the_markers_of_its_partitions(bed):
+    bed.local.partition.log.high_watermark = 1
+    bed.send(0, 1, 2, 3)
+    assert await bed.all_sent() == [[]]
+    assert bed.local.written == [("t", 0)]
+    asked = {broker_id: body["markers"] for broker_id, body in bed.links.asked}
+    assert [marker["topics"] for marker in asked[B]] == [[{"name": "t", "partition_indexes": [1, 3]}]]
+    assert [marker["topics"] for marker in asked[C]] == [[{"name": "t", "partition_indexes": [2]}]]
+    assert asked[B][0]["coordinator_epoch"] == 4
+
+
+async def test_without_followers_a_local_marker_is_there_at_once(bed):
+    bed.local.partition.log.high_watermark = 1
+    bed.send(0)
+    assert bed.sent == [frozenset()]
+
+
+async def test_a_local_marker_counts_when_it_is_committed(bed):
+    bed.send(0)
+    await asyncio.sleep(0)
+    assert not bed.sent
+    bed.local.partition.log.high_watermark = 1
+    bed.broker.delayed_produce.check_and_complete(("t", 0))
+    assert await bed.all_sent() == [[]]
+
+
+@pytest.mark.parametrize("how", ["lost", "late", "refused"])
+async def test_a_local_marker_that_is_to_be_sent_again(bed, how):
+    if how == "refused":
+        bed.local.error = NotEnoughReplicas("only one")
+    bed.send(0)
+    await asyncio.sleep(0)
+    if how == "lost":
+        bed.local.partition.error = NotLeaderOrFollower("not any more")
+        bed.broker.delayed_produce.check_and_complete(("t", 0))
+    elif how == "late":
+        bed.clock.advance(5_000)
+        bed.timer.advance()
+    assert await bed.all_sent() == [[0]]
+
+
+async def test_what_others_cannot_write_now_is_sent_again_and_what_is_obsolete_is_not(bed):
+    bed.links.codes = {("t", 1): ErrorCode.not_leader_or_follower, ("t", 2): ErrorCode.transaction_coordinator_fenced}
+    bed.local.error = TransactionCoordinatorFenced("a newer one was there")
+    bed.send(0, 1, 2, 3, 4)
+    assert await bed.all_sent() == [[1, 4]]  # 4 has no leader
+
+
+async def test_a_deleted_topic_needs_no_marker(bed):
+    bed.markers.send(MARKER, [("gone", 0), ("t", 99)], bed.sent.append)
+    assert bed.sent == [frozenset()]
+
+
+async def test_a_broker_that_is_not_to_be_reached(bed):
+    bed.links.unreachable = {B}
+    bed.send(1, 2)
+    assert await bed.all_sent() == [[1]]
+
+
+async def test_markers_gather_while_a_request_is_under_way(bed):
+    bed.links.may_answer.clear()
+    for producer_id in range(5):
+        bed.send(1, marker=MARKER._replace(producer_id=producer_id))
+        await asyncio.sleep(0)
+    assert len(bed.links.asked) == 1
+    bed.links.may_answer.set()
+    assert await bed.all_sent(5) == [[]] * 5
+    assert [len(body["markers"]) for _, body in bed.links.asked] == [1, 4]
+
+
+async def test_an_outbox_outlives_what_fails():
+    async def send(_broker_id, items):
+        got.append(items)
+        raise ValueError("a mistake")
+
+    got = []
+    outbox = Outbox(send)
+    for _ in range(2):
+        outbox.put(B, "x")
+        await until(lambda: got)
+        await asyncio.sleep(0)
+        assert got == [["x"]]
+        got.clear()
+    await outbox.close()
+
+
+# -- partitions
+
+
+WHO = Identity(7, 0)
+
+
+async def test_another_coordinator_is_asked(bed):
+    bed.links.codes = {("t", 1): ErrorCode.transaction_abortable, ("t", 2): ErrorCode.producer_fenced}
+    refusals = await bed.partitions.refusals("x", WHO, [("t", 0), ("t", 1), ("t", 2)], adds=False)
+    assert {key: type(error) for key, error in refusals.items()} == {
+        ("t", 1): TransactionAbortable,
+        ("t", 2): ProducerFenced,
+    }
+    ((broker_id, body),) = bed.links.asked
+    assert broker_id == B
+    (asked,) = body["transactions"]
+    assert asked["verify_only"]
+    assert asked["topics"] == [{"name": "t", "partitions": [0, 1, 2]}]
+
+
+async def test_questions_gather_and_an_id_is_in_a_request_once(bed):
+    bed.links.may_answer.clear()
+    asking = [asyncio.ensure_future(bed.partitions.refusals("x", WHO, [("t", 0)], adds=True))]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    for name, who, index in (("x", WHO, 1), ("x", WHO, 2), ("x", Identity(7, 1), 3), ("y", WHO, 1)):
+        asking.append(asyncio.ensure_future(bed.partitions.refusals(name, who, [("t", index)], adds=True)))
+    await asyncio.sleep(0)
+    bed.links.may_answer.set()
+    assert await asyncio.gather(*asking) == [{}] * 5
+    first, second, third = [
+        [(each["transactional_id"], each["producer_epoch"], each["topics"][0]["partitions"]) for each in body]
+        for body in (body["transactions"] for _, body in bed.links.asked)
+    ]
+    assert first == [("x", 0, [0])]
+    assert second == [("x", 0, [1, 2]), ("y", 0, [1])]
+    assert third == [("x", 1, [3])]
+
+
+async def test_a_coordinator_that_cannot_be_asked(bed):
+    bed.links.unreachable = {B}
+    refusals = await bed.partitions.refusals("x", WHO, [("t", 0)], adds=True)
+    assert isinstance(refusals["t", 0], CoordinatorNotAvailable)
+    bed.lead("__transaction_state", NOBODY)
+    refusals = await bed.partitions.refusals("x", WHO, [("t", 0)], adds=True)
+    assert isinstance(refusals["t", 0], CoordinatorNotAvailable)
+
+
+async def test_our_own_coordinator_is_asked_directly(bed):
+    bed.lead("__transaction_state", US)
+    assert await bed.partitions.refusals("x", WHO, [("t", 0)], adds=True) == {}
+    assert bed.added == {("t", 0)}
+    bed.missing = frozenset([("t", 1)])
+    refusals = await bed.partitions.refusals("x", WHO, [("t", 0), ("t", 1)], adds=False)
+    assert [(key, type(error)) for key, error in refusals.items()] == [(("t", 1), TransactionAbortable)]
+    bed.refusal = ProducerFenced("a newer one")
+    refusals = await bed.partitions.refusals("x", WHO, [("t", 0)], adds=True)
+    assert isinstance(refusals["t", 0], ProducerFenced)
+
+
+@pytest.mark.parametrize("what", ["marker", "another leader", "another's marker"])
+async def test_what_was_true_when_it_was_asked_may_not_be_when_it_is_answered(bed, what):
+    bed.led["t", 0] = FakePartition()
+    bed.links.may_answer.clear()
+    asking = asyncio.ensure_future(bed.partitions.refusals("x", WHO, [("t", 0)], adds=False))
+    await asyncio.sleep(0)
+    if what == "marker":
+        bed.partitions.marker_written("t", 0, 7)
+    elif what == "another's marker":
+        bed.partitions.marker_written("t", 0, 8)
+    else:
+        bed.led["t", 0].leader_epoch += 1
+    bed.links.may_answer.set()
+    refusals = await asking
+    if what == "another's marker":
+        assert refusals == {}
+    else:
+        assert isinstance(refusals["t", 0], InvalidTxnState)
+    assert bed.partitions._guards == {}
