@@ -102,6 +102,7 @@ class Followed:
     def news(self, *, at_once: bool) -> None:
         self.session.stale[self] = None
         if at_once:
+            self.session.is_urgent = True
             self.session.wake()
 
 
@@ -117,6 +118,8 @@ class FollowerSession:
         self.ready: dict[Followed, None] = {}
         #: Those whose high watermark or log start has moved.
         self.stale: dict[Followed, None] = {}
+        #: Whether that is to be told at once.
+        self.is_urgent = False
         #: Those that are not in sync.
         self.outside: set[Followed] = set()
         self.fetched_ms = 0
@@ -197,7 +200,7 @@ class FollowerSessions:
         # A follower that sends something behind its fetch has news of its own, and wants the fetch ended.
         connection.on_impatience = end
         try:
-            while not (is_over or serving.is_enough or connection.has_more):
+            while not (is_over or serving.is_enough or session.is_urgent or connection.has_more):
                 session.waiter = loop.create_future()
                 await session.waiter
                 serving.read()
@@ -358,6 +361,7 @@ class _Serving:
                 if is_full or followed.told != (log.high_watermark, log.log_start_offset):
                     answers[followed] = _told(followed, partition)
         self._session.stale.clear()
+        self._session.is_urgent = False
         topics: dict[str | UUID | None, list[Answer]] = {}
         for followed, answer in answers.items():
             topics.setdefault(followed.key[0], []).append(answer)

@@ -1,0 +1,372 @@
+"""Brokers as far as replication goes: logs, partitions, a ReplicaManager and the handlers, in one process.
+
+What one asks another is encoded and decoded as on the wire. Requests of a connection are answered one at a time. The
+controller is the test, which says who leads what.
+"""
+
+import asyncio
+from itertools import count
+from uuid import UUID
+
+from headrace.broker.cluster.replicas import ReplicaManager
+from headrace.broker.config import BrokerConfig
+from headrace.broker.dispatch import handler_of
+from headrace.broker.fetch_sessions import FetchSessions
+from headrace.broker.metadata_cache import MetadataCache, Node
+from headrace.broker.metrics import Metrics
+from headrace.broker.request import Request
+from headrace.client.codec import decode_response, encode_request
+from headrace.client.errors import BrokerUnreachable
+from headrace.controller.elections import Leadership
+from headrace.controller.reassignments import Assignment
+from headrace.controller.requests import LeaderAndIsr, LeaderAndIsrPartition, StoppedPartition, StopReplica
+from headrace.coordination.local import LocalCoordination, TreeHost
+from headrace.coordination.paths import ISR_CHANGES, LOG_DIR_EVENTS, PartitionState, partition_state_path
+from headrace.log.config import LogConfig
+from headrace.log.disk import Disk
+from headrace.log.log_dir import LogManager
+from headrace.protocol.api import Api, encode_response, read_request_header, spoken
+from headrace.protocol.record_body import Record, build_batch, decode_records
+from headrace.protocol.records import iter_headers
+from headrace.replication.partitions import Partitions
+from headrace.runtime.clock import SystemClock
+from headrace.runtime.loop_timer import LoopTimer
+from headrace.runtime.purgatory import Purgatory
+
+TOPIC_ID = UUID(int=7)
+
+
+def batch(*values, **fields):
+    now_ms = SystemClock().wall_ms()
+    return build_batch([Record(number, now_ms, None, value, ()) for number, value in enumerate(values)], **fields)
+
+
+async def until(condition, what="it", timeout_s=10.0):
+    """Waits for something to become true."""
+    deadline = asyncio.get_running_loop().time() + timeout_s
+    while not condition():
+        assert asyncio.get_running_loop().time() < deadline, f"{what} has not come"
+        await asyncio.sleep(0.002)
+
+
+class ServerSide:
+    """As much of a broker's connection as handlers see."""
+
+    def __init__(self):
+        self.is_closed = False
+        self.on_impatience = None
+        self.listener_name = "PLAINTEXT"
+        self.waiting = []
+
+    @property
+    def has_more(self):
+        return bool(self.waiting)
+
+    def abort(self, reason):
+        self.is_closed = True
+
+
+class ClientSide:
+    """As much of a client's connection as fetchers use, to a broker of this process."""
+
+    def __init__(self, bed, broker_id):
+        self._bed = bed
+        self._broker_id = broker_id
+        self.server = ServerSide()
+        self._numbers = count()
+        self._task = None
+
+    def send(self, api, version, fields, *, timeout_ms=None, is_raw=False):
+        future = asyncio.get_running_loop().create_future()
+        frame = b"".join(bytes(part) for part in encode_request(api, version, next(self._numbers), "b", fields))[4:]
+        self.server.waiting.append((api, version, frame, is_raw, future))
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._serve())
+        elif self.server.on_impatience is not None:
+            self.server.on_impatience()
+        return future
+
+    async def ask(self, api, *, version, **fields):
+        return await self.send(api, version, fields)
+
+    async def _serve(self):
+        while self.server.waiting:
+            api, version, frame, is_raw, future = self.server.waiting.pop(0)
+            broker = self._bed.brokers.get(self._broker_id)
+            if broker is None or self._bed.is_cut(self._broker_id):
+                if not future.done():
+                    future.set_exception(BrokerUnreachable("gone"))
+                continue
+            self._bed.served.append((api, self._broker_id))
+            answer = await call(broker, api, version, frame, self.server)
+            if not future.done():
+                future.set_result(memoryview(answer) if is_raw else decode_response(api, version, answer))
+        self._task = None
+
+
+async def call(broker, api, version, frame, connection):
+    """The answer's frame, from the correlation id on."""
+    request = Request(read_request_header(memoryview(frame)), memoryview(frame), connection)
+    request.read_body()
+    reply = await handler_of(api)(request, broker)
+    if reply is None:
+        return None
+    out, placed = encode_response(spoken(api, version), request.correlation_id, reply)
+    parts, start = [], 0
+    for position, sendable in placed:
+        parts += [bytes(out[start:position]), sendable.read() if len(sendable) else b""]
+        start = position
+    return b"".join([*parts, bytes(out[start:])])[4:]
+
+
+class Links:
+    def __init__(self, bed):
+        self._bed = bed
+
+    async def connect(self, broker_id, purpose):
+        if broker_id not in self._bed.brokers or self._bed.is_cut(broker_id):
+            raise BrokerUnreachable(f"no broker {broker_id}")
+        return ClientSide(self._bed, broker_id)
+
+    async def drop(self, broker_id, purpose):
+        pass
+
+
+class Configs:
+    def __init__(self, bed):
+        self._bed = bed
+
+    async def learn(self, topic):
+        return self._bed.topic_configs.get(topic, {})
+
+
+class Member:
+    def __init__(self, bed, broker):
+        self.links = Links(bed)
+        self.configs = Configs(bed)
+        self.controller_epoch = 0
+        self.broker_epoch = 0
+
+    def check_controller(self, epoch):
+        from headrace.protocol.errors import StaleControllerEpoch
+
+        if epoch < self.controller_epoch:
+            raise StaleControllerEpoch(f"{epoch}")
+        self.controller_epoch = epoch
+
+    def check_broker_epoch(self, epoch):
+        from headrace.protocol.errors import StaleBrokerEpoch
+
+        if epoch < self.broker_epoch:
+            raise StaleBrokerEpoch(f"{epoch}")
+
+
+class Broker:
+    def __init__(self, bed, broker_id, folders, settings, disk=None):
+        self.broker_id = broker_id
+        self.loop = asyncio.get_running_loop()
+        self.config = BrokerConfig.load(
+            {
+                "broker.id": str(broker_id),
+                "listeners": "PLAINTEXT://127.0.0.1:0",
+                "log.dirs": str(folders[0]),
+                **settings,
+            }
+        )
+        self.clock = SystemClock()
+        self._loop_timer = LoopTimer(self.loop, self.clock)
+        self.timer = self._loop_timer.timer
+        self.metadata = MetadataCache("c")
+        self.partitions = Partitions()
+        self.metrics = Metrics(topic_exists=lambda name: True)
+        self.delayed_fetch = Purgatory("Fetch", self.timer)
+        self.delayed_produce = Purgatory("Produce", self.timer)
+        self.delayed_delete_records = Purgatory("DeleteRecords", self.timer)
+        self.fetch_sessions = FetchSessions(self.clock, slots=lambda: 10, eviction_ms=lambda: 1000)
+        self.coordination = LocalCoordination(bed.tree)
+        self.roles = []
+        config = LogConfig()
+        self.logs = LogManager(
+            folders,
+            default_config=config,
+            config_for=lambda topic: config,
+            clock=self.clock,
+            broker_id=broker_id,
+            cluster_id="c",
+            disk=disk or Disk(),
+            on_offline=lambda folder, error: self.loop.call_soon_threadsafe(self.log_dirs_failed),
+        )
+        self.logs.load()
+        self.cluster = Member(bed, self)
+        self.replicas = self.cluster.replicas = ReplicaManager(self)
+        self.replicas.start()
+
+    def log_dirs_failed(self):
+        self.replicas.log_dirs_failed()
+
+    def leadership_changed(self, topic, index, is_leader):
+        self.roles.append((topic, index, is_leader))
+
+    def forget_log(self, log):
+        pass
+
+    def nodes_seen_by(self, connection):
+        return list(self.metadata.nodes.values())
+
+    async def run_blocking(self, function, *arguments):
+        return function(*arguments)
+
+    def partition(self, topic="t", index=0):
+        return self.partitions.get(topic, index)
+
+    async def ask(self, api, version, **fields):
+        frame = b"".join(bytes(part) for part in encode_request(api, version, 1, "test", fields))[4:]
+        answer = await call(self, api, version, frame, ServerSide())
+        return None if answer is None else decode_response(api, version, answer)
+
+    async def produce(self, *values, topic="t", index=0, acks=-1, timeout_ms=5000, **fields):
+        records = batch(*values, **fields)
+        answer = await self.ask(
+            Api.PRODUCE,
+            12,
+            acks=acks,
+            timeout=timeout_ms,
+            topic_data=[{"name": topic, "partition_data": [{"index": index, "records": records}]}],
+        )
+        return answer.responses[0].partition_responses[0]
+
+    async def fetch(self, offset=0, *, topic="t", index=0, version=12, max_wait_ms=0, rack="", epoch=-1):
+        answer = await self.ask(
+            Api.FETCH,
+            version,
+            replica_id=-1,
+            max_wait=max_wait_ms,
+            min_bytes=1,
+            max_bytes=1 << 20,
+            isolation_level=0,
+            session_id=0,
+            session_epoch=-1,
+            topics=[
+                {
+                    "topic": topic,
+                    "partitions": [
+                        {
+                            "partition": index,
+                            "current_leader_epoch": epoch,
+                            "fetch_offset": offset,
+                            "last_fetched_epoch": -1,
+                            "log_start_offset": -1,
+                            "partition_max_bytes": 1 << 20,
+                        }
+                    ],
+                }
+            ],
+            forgotten_topics_data=(),
+            rack_id=rack,
+        )
+        return answer.responses[0].partitions[0]
+
+    def values(self, topic="t", index=0):
+        """All that the log has."""
+        log, found, offset = self.logs.get(topic, index), [], 0
+        offset = log.log_start_offset
+        while offset < log.next_offset:
+            region = log.read(offset, 1 << 20, until_offset=log.next_offset).region
+            data = region.read()
+            for position, header in iter_headers(data):
+                found += [record.value for record in decode_records(data[position : position + header.size_bytes])]
+                offset = header.next_offset
+        return found
+
+    async def close(self):
+        await self.replicas.close()
+        self.logs.close()
+        self._loop_timer.stop()
+
+
+class Bed:
+    def __init__(self, folder):
+        self.folder = folder
+        self.tree = TreeHost(SystemClock())
+        self.coordination = LocalCoordination(self.tree)
+        self.brokers = {}
+        self.topic_configs = {}
+        self.served = []
+        self.cut = set()
+        self.states = {}
+
+    def is_cut(self, broker_id):
+        return broker_id in self.cut
+
+    async def open(self):
+        for path in (ISR_CHANGES, LOG_DIR_EVENTS):
+            await self.coordination.create(path, make_parents=True)
+
+    def start(self, broker_id, *, folders=1, disk=None, **settings):
+        dotted = {name.replace("_", "."): str(value) for name, value in settings.items()}
+        paths = [self.folder / f"broker{broker_id}" / f"dir{number}" for number in range(folders)]
+        for path in paths:
+            path.mkdir(parents=True, exist_ok=True)
+        broker = self.brokers[broker_id] = Broker(self, broker_id, paths, dotted, disk)
+        for one in self.brokers.values():
+            rack = one.config.optional_str("broker.rack")
+            for other in self.brokers.values():
+                other.metadata.nodes[one.broker_id] = Node(one.broker_id, "h", 1, rack)
+        return broker
+
+    async def lead(
+        self, leader, replicas, *, topic="t", index=0, epoch=0, isr=None, to=None, is_new=True, topic_id=TOPIC_ID
+    ):
+        """The controller writes the state, and tells the brokers. The codes that they answer."""
+        path, state = partition_state_path(topic, index), PartitionState(leader, epoch, tuple(isr or replicas), 1)
+        if await self.coordination.exists(path) is None:
+            await self.coordination.create(path, state.to_json(), make_parents=True)
+            version = 0
+        else:
+            version = (await self.coordination.set(path, state.to_json())).version
+        return {
+            broker_id: await self.tell(
+                broker_id, Leadership.of(state, version), replicas, topic, index, is_new=is_new, topic_id=topic_id
+            )
+            for broker_id in (replicas if to is None else to)
+            if broker_id in self.brokers
+        }
+
+    async def tell(
+        self, broker_id, leadership, replicas, topic="t", index=0, *, is_new=True, topic_id=TOPIC_ID, controller_epoch=1
+    ):
+        told = LeaderAndIsrPartition(topic, index, leadership, Assignment(tuple(replicas)), is_new)
+        request = LeaderAndIsr(broker_id, 0, 1, controller_epoch, (told,), {topic: topic_id}, ())
+        answer = await self.brokers[broker_id].replicas.lead(request)
+        return answer.partitions.get((topic, index), answer.error)
+
+    async def stop(self, broker_id, *, topic="t", index=0, epoch=-2, delete=False):
+        request = StopReplica(broker_id, 0, 1, 1, (StoppedPartition(topic, index, epoch, delete),))
+        answer = await self.brokers[broker_id].replicas.stop_replicas(request)
+        return answer.partitions.get((topic, index), answer.error)
+
+    async def state(self, topic="t", index=0):
+        data, _ = await self.coordination.get(partition_state_path(topic, index))
+        return PartitionState.from_json(data)
+
+    async def until_children(self, path):
+        """Waits until a znode has some."""
+        for _ in range(2000):
+            if names := await self.coordination.children(path):
+                return names
+            await asyncio.sleep(0.002)
+        raise AssertionError(f"nothing came to {path}")
+
+    async def end(self, broker_id):
+        """The broker stops, cleanly."""
+        broker = self.brokers.pop(broker_id)
+        await broker.close()
+        for other in self.brokers.values():
+            other.metadata.nodes.pop(broker_id, None)
+
+    async def close(self):
+        for broker_id in list(self.brokers):
+            await self.end(broker_id)
+
+
+__all__ = ["TOPIC_ID", "Bed", "batch", "until"]

@@ -1,0 +1,310 @@
+"""Replicas on several brokers: the real managers, fetchers, sessions and handlers, on the wire's bytes."""
+
+import pytest
+from replicabed import Bed, batch, until
+
+from headrace.coordination.paths import ISR_CHANGES, LOG_DIR_EVENTS
+from headrace.protocol.api import Api
+from headrace.protocol.errors import ErrorCode
+
+
+@pytest.fixture
+async def bed(tmp_path):
+    made = Bed(tmp_path)
+    await made.open()
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def three(bed):
+    """One partition on three brokers, led by the first."""
+    for number in (1, 2, 3):
+        bed.start(number)
+    assert set((await bed.lead(1, (1, 2, 3))).values()) == {ErrorCode.none}
+    return bed
+
+
+async def test_what_is_produced_is_on_all_replicas_when_it_is_acknowledged(three):
+    leader = three.brokers[1]
+    answer = await leader.produce(b"a", b"b")
+    assert (answer.error_code, answer.base_offset) == (ErrorCode.none, 0)
+    assert [broker.values() for broker in three.brokers.values()] == [[b"a", b"b"]] * 3
+    assert leader.partition().high_watermark == 2
+    for number in range(20):
+        await leader.produce(b"%d" % number)
+    assert three.brokers[2].values() == three.brokers[3].values() == leader.values()
+
+
+async def test_followers_learn_of_the_high_watermark(three):
+    await three.brokers[1].produce(b"a")
+    await until(lambda: three.brokers[2].partition().high_watermark == 1, "the high watermark")
+
+
+async def test_a_follower_sends_clients_away(three):
+    follower = three.brokers[2]
+    answer = await follower.produce(b"a")
+    assert answer.error_code is ErrorCode.not_leader_or_follower
+    assert (await follower.fetch(version=10)).error_code is ErrorCode.not_leader_or_follower
+    assert follower.partition().log.next_offset == 0
+
+
+async def test_consumers_see_what_is_committed_only(three):
+    leader = three.brokers[1]
+    await leader.produce(b"a")
+    three.cut.add(1)  # nobody can fetch
+    await until(lambda: not any(session.waiter for session in leader.replicas.sessions), "the end of fetches")
+    answer = await leader.produce(b"b", timeout_ms=50)
+    assert answer.error_code is ErrorCode.request_timed_out
+    fetched = await leader.fetch(0)
+    assert fetched.high_watermark == 1
+    assert leader.partition().log.next_offset == 2
+    three.cut.clear()
+    await until(lambda: leader.partition().high_watermark == 2, "the high watermark")
+
+
+async def test_acks_1_does_not_wait(three):
+    three.cut.add(1)
+    assert (await three.brokers[1].produce(b"a", acks=1)).error_code is ErrorCode.none
+
+
+async def test_a_follower_that_stays_away_leaves_the_isr_and_comes_back(bed):
+    for number in (1, 2, 3):
+        bed.start(number, replica_lag_time_max_ms=300, replica_fetch_wait_max_ms=50)
+    await bed.lead(1, (1, 2, 3))
+    leader = bed.brokers[1]
+    await leader.produce(b"a")
+    await bed.stop(3, epoch=0)
+    answer = await leader.produce(b"b")
+    assert answer.error_code is ErrorCode.none
+    assert (await bed.state()).isr == (1, 2)
+    assert leader.partition().leader.isr == (1, 2)
+    assert leader.values() == bed.brokers[2].values()
+    await bed.tell(3, leadership_of(leader), (1, 2, 3))
+    await until(lambda: leader.partition().leader.isr == (1, 2, 3), "the follower")
+    assert (await bed.state()).isr == (1, 2, 3)
+    assert bed.brokers[3].values() == [b"a", b"b"]
+    await bed.until_children(ISR_CHANGES)
+
+
+def leadership_of(broker):
+    from headrace.controller.elections import Leadership
+
+    leader = broker.partition().leader
+    return Leadership.of(leader.state, leader.version)
+
+
+async def test_too_few_in_sync(bed):
+    bed.topic_configs["t"] = {"min.insync.replicas": "2"}
+    bed.start(1)
+    bed.start(2)
+    await bed.lead(1, (1, 2), isr=(1,), to=(1,))
+    leader = bed.brokers[1]
+    assert (await leader.produce(b"a")).error_code is ErrorCode.not_enough_replicas
+    assert leader.partition().log.next_offset == 0
+    assert (await leader.produce(b"a", acks=1)).error_code is ErrorCode.none
+    leader.replicas.topic_configured("t", {"min.insync.replicas": "1"})
+    assert (await leader.produce(b"b")).error_code is ErrorCode.none
+
+
+async def test_a_leader_that_is_replaced_lets_producers_go(three):
+    leader = three.brokers[1]
+    three.cut.add(1)
+    await until(lambda: not any(session.waiter for session in leader.replicas.sessions), "the end of fetches")
+    import asyncio
+
+    waiting = asyncio.create_task(leader.produce(b"lost"))
+    await until(lambda: leader.partition().log.next_offset == 1, "the append")
+    await three.lead(2, (1, 2, 3), epoch=1, isr=(2, 3))
+    assert (await waiting).error_code is ErrorCode.not_leader_or_follower
+    assert leader.roles[-1] == ("t", 0, False)
+    assert three.brokers[2].roles[-1] == ("t", 0, True)
+    await three.brokers[2].produce(b"kept")
+    await until(lambda: leader.values() == [b"kept"], "the truncation")
+    await until(lambda: 1 in three.brokers[2].partition().leader.isr, "the old leader")
+
+
+async def test_a_new_leader_knows_what_was_committed_only_after_a_while(three):
+    await three.brokers[1].produce(b"a")
+    new = three.brokers[2]
+    three.cut.add(2)  # nobody tells it
+    new.partition().log.high_watermark = 0
+    await three.lead(2, (1, 2, 3), epoch=1, isr=(1, 2, 3))
+    fields = {"replica_id": -1, "isolation_level": 0}
+    partitions = [{"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1}]
+    topics = [{"name": "t", "partitions": partitions}]
+    answer = await new.ask(Api.LIST_OFFSETS, 7, **fields, topics=topics)
+    assert answer.topics[0].partitions[0].error_code is ErrorCode.offset_not_available
+    answer = await new.ask(Api.LIST_OFFSETS, 4, **fields, topics=topics)
+    assert answer.topics[0].partitions[0].error_code is ErrorCode.leader_not_available
+    three.cut.clear()
+    await until(lambda: new.partition().high_watermark == 1, "the high watermark")
+    answer = await new.ask(Api.LIST_OFFSETS, 7, **fields, topics=topics)
+    assert (answer.topics[0].partitions[0].error_code, answer.topics[0].partitions[0].offset) == (ErrorCode.none, 1)
+
+
+async def test_any_replica_answers_a_tool(three):
+    await three.brokers[1].produce(b"a")
+    await until(lambda: three.brokers[3].partition().high_watermark == 1, "the high watermark")
+    partitions = [{"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1}]
+    topics = [{"name": "t", "partitions": partitions}]
+    for replica_id, code in ((-2, ErrorCode.none), (-1, ErrorCode.not_leader_or_follower)):
+        answer = await three.brokers[3].ask(
+            Api.LIST_OFFSETS, 7, replica_id=replica_id, isolation_level=0, topics=topics
+        )
+        assert answer.topics[0].partitions[0].error_code is code
+
+
+async def test_deleted_records_go_everywhere_before_the_answer(three):
+    leader = three.brokers[1]
+    await leader.produce(b"a")
+    await leader.produce(b"b")
+    answer = await leader.ask(
+        Api.DELETE_RECORDS,
+        2,
+        topics=[{"name": "t", "partitions": [{"partition_index": 0, "offset": 1}]}],
+        timeout=5000,
+    )
+    found = answer.topics[0].partitions[0]
+    assert (found.error_code, found.low_watermark) == (ErrorCode.none, 1)
+    assert [broker.logs.get("t", 0).log_start_offset for broker in three.brokers.values()] == [1, 1, 1]
+
+
+async def test_a_follower_that_lost_all_starts_where_the_leader_does(three):
+    leader = three.brokers[1]
+    await leader.produce(b"a", b"b", b"c")
+    await three.stop(3, delete=True)
+    leader.partition().advance_log_start(2)  # in the middle of a batch
+    await three.tell(3, leadership_of(leader), (1, 2, 3))
+    follower = three.brokers[3]
+    await until(lambda: follower.logs.get("t", 0).next_offset == 3, "the log")
+    await until(lambda: follower.logs.get("t", 0).log_start_offset == 2, "the log's start")
+    await leader.produce(b"d")
+    assert follower.logs.get("t", 0).next_offset == 4
+
+
+async def test_partitions_that_come_while_a_fetch_is_held_do_not_wait_for_its_end(bed):
+    for number in (1, 2):
+        bed.start(number, replica_fetch_wait_max_ms=20_000)
+    await bed.lead(1, (1, 2))
+    leader = bed.brokers[1]
+    await leader.produce(b"a")
+    for index in (1, 2, 3):
+        await until(lambda: any(session.waiter for session in leader.replicas.sessions), "the held fetch")
+        await bed.lead(1, (1, 2), index=index)
+        assert (await leader.produce(b"b", index=index)).error_code is ErrorCode.none
+    assert len(list(bed.brokers[2].replicas.fetchers)) == 1
+
+
+async def test_a_follower_that_comes_before_its_leader_knows(bed):
+    for number in (1, 2):
+        bed.start(number)
+    await bed.lead(1, (1, 2), to=(2,))
+    await until(lambda: bed.served.count((Api.FETCH, 1)) >= 2, "the refusals")
+    await bed.lead(1, (1, 2), to=(1,), epoch=0)
+    assert (await bed.brokers[1].produce(b"a")).error_code is ErrorCode.none
+
+
+async def test_leader_epochs_are_checked(three):
+    from headrace.controller.elections import Leadership
+
+    leader = three.brokers[1]
+    await three.lead(1, (1, 2, 3), epoch=5)
+    old = Leadership(2, 4, (1, 2, 3), 1, 7)
+    assert await three.tell(1, old, (1, 2, 3)) is ErrorCode.stale_controller_epoch
+    assert leader.partition().is_leader
+    same = Leadership(2, 5, (1, 2, 3), 1, 7)
+    assert await three.tell(1, same, (1, 2, 3)) is ErrorCode.none
+    assert leader.partition().is_leader
+    assert await three.tell(1, old, (1, 2, 3), controller_epoch=0) is ErrorCode.stale_controller_epoch
+    assert await three.stop(1, epoch=4, delete=True) is ErrorCode.fenced_leader_epoch
+
+
+async def test_another_topic_of_the_same_name(three):
+    from uuid import UUID
+
+    codes = await three.lead(1, (1, 2, 3), epoch=9, topic_id=UUID(int=8))
+    assert set(codes.values()) == {ErrorCode.inconsistent_topic_id}
+
+
+async def test_a_stopped_replica_goes(three):
+    await three.brokers[1].produce(b"a")
+    assert await three.stop(3, delete=True) is ErrorCode.none
+    assert three.brokers[3].logs.get("t", 0) is None
+    assert three.brokers[3].partition() is None
+    assert not list(three.brokers[3].replicas.fetchers)
+    assert await three.stop(3, delete=True) is ErrorCode.none
+
+
+async def test_high_watermarks_outlive_a_restart(three):
+    await three.brokers[1].produce(b"a", b"b")
+    await until(lambda: three.brokers[2].partition().high_watermark == 2, "the high watermark")
+    await three.end(2)
+    again = three.start(2)
+    assert again.logs.get("t", 0).high_watermark == 2
+    assert await three.tell(2, leadership_of(three.brokers[1]), (1, 2, 3)) is ErrorCode.none
+    await three.brokers[1].produce(b"c")
+    assert again.values() == [b"a", b"b", b"c"]
+
+
+async def test_consumers_are_sent_to_the_replica_in_their_rack(bed):
+    for number, rack in ((1, "a"), (2, "b")):
+        bed.start(number, broker_rack=rack, replica_selector_class="x.RackAwareReplicaSelector")
+    await bed.lead(1, (1, 2))
+    leader, follower = bed.brokers[1], bed.brokers[2]
+    await leader.produce(b"v")
+    assert (await leader.fetch(0, rack="a")).preferred_read_replica == -1
+    sent_away = await leader.fetch(0, rack="b")
+    assert (sent_away.preferred_read_replica, len(sent_away.records or b"")) == (2, 0)
+    await until(lambda: follower.partition().high_watermark == 1, "the high watermark")
+    there = await follower.fetch(0, rack="b")
+    assert (there.error_code, there.high_watermark) == (ErrorCode.none, 1)
+    assert len(there.records or b"") > 0
+    import asyncio
+
+    waiting = asyncio.create_task(follower.fetch(1, rack="b", max_wait_ms=20_000))
+    await leader.produce(b"w")
+    assert len((await waiting).records or b"") > 0
+
+
+async def test_a_lost_log_dir_is_told_of(bed):
+    from headrace.testing.faulty_disk import FaultyDisk
+
+    disk = FaultyDisk()
+    bed.start(1, disk=disk)
+    bed.start(2)
+    await bed.lead(1, (1, 2))
+    leader = bed.brokers[1]
+    await leader.produce(b"a")
+    leader.logs.homes[0].fail(OSError(5, "broken"))
+    await until(lambda: leader.partitions.is_lost("t", 0), "the loss")
+    assert leader.roles[-1] == ("t", 0, False)
+    assert (await leader.produce(b"b")).error_code is ErrorCode.kafka_storage_error
+    await bed.until_children(LOG_DIR_EVENTS)
+    assert set((await bed.lead(1, (1, 2), epoch=1, to=(1,))).values()) == {ErrorCode.kafka_storage_error}
+
+
+async def test_a_throttled_follower_catches_up_slowly_and_then_fully(bed):
+    bed.topic_configs["t"] = {
+        "leader.replication.throttled.replicas": "0:1",
+        "follower.replication.throttled.replicas": "0:2",
+    }
+    rate = {"leader_replication_throttled_rate": 2000, "follower_replication_throttled_rate": 2000}
+    bed.start(1, **rate)
+    bed.start(2, **rate, replica_fetch_max_bytes=1000, replica_fetch_wait_max_ms=50)
+    await bed.lead(1, (1, 2), isr=(1,), to=(1,))
+    leader = bed.brokers[1]
+    for _ in range(40):
+        await leader.produce(b"x" * 1000)
+    await bed.tell(2, leadership_of(leader), (1, 2))
+    follower = bed.brokers[2]
+    await until(lambda: follower.partition().log.next_offset > 0, "the first")
+    await until(lambda: leader.replicas.throttles._sent.is_exceeded, "the throttle")
+    assert follower.partition().log.next_offset < 40
+    for broker in bed.brokers.values():
+        broker.replicas.topic_configured("t", {})
+    await until(lambda: follower.partition().log.next_offset == 40, "the rest")
+
+
+def test_batches_are_made_as_producers_do():
+    assert len(batch(b"a")) > 61
