@@ -215,6 +215,21 @@ def test_a_crashed_member_is_noticed_after_its_session_timeout(bed):
     assert bed.noted() == ["a has t0 t1 t2 t3 at 3", "b: unknown_member_id"]
 
 
+def test_a_crashed_member_is_out_even_if_that_cannot_be_written_at_once(bed):
+    a, _ = bed.join("a", "b")
+    bed.settles().noted()
+    bed.advance(SESSION_MS - 1)
+    a.beats()
+    bed.journal.is_broken = True
+    bed.advance(1)
+    assert len(bed.group.state.members) == 2
+    bed.journal.is_broken = False
+    bed.advance(1_000)
+    assert len(bed.group.state.members) == 1
+    a.beats()
+    assert bed.noted() == ["a has t0 t1 t2 t3 at 3"]
+
+
 def test_a_member_that_does_not_let_go_is_out_after_its_rebalance_timeout(bed):
     a, b = bed.join("a", "b")
     a.beat()

@@ -10,6 +10,7 @@ Nothing of this waits. Timers are not recorded: after a start everybody gets a f
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from logging import getLogger
 
 from headrace.groups.assignment import Assignment, each, without
 from headrace.groups.assignors import ASSIGNORS, Subscriber, assignors_of
@@ -29,8 +30,14 @@ from headrace.groups.consumer_state import ConsumerState, names_read
 from headrace.groups.context import GroupContext, KnownTopic
 from headrace.groups.reconciliation import reconcile
 from headrace.groups.topic_pattern import topic_pattern
+from headrace.protocol.errors import KafkaError
 from headrace.replication.journal import KeyValue
 from headrace.runtime.timer import TimerTask
+
+logger = getLogger(__name__)
+
+#: After how long it is tried again to write what could not be written.
+_RETRY_MS = 1_000
 
 
 class ConsumerCore:
@@ -246,7 +253,18 @@ class ConsumerCore:
 
     def _session_over(self, member_id: str) -> None:
         del self._sessions[member_id]
-        self.remove([self.state.members[member_id]])
+        self._remove_overdue(member_id)
+
+    def _remove_overdue(self, member_id: str) -> None:
+        """Its time is up, whatever for. If that cannot be written now, it is tried again unless it shows up."""
+        try:
+            self.remove([self.state.members[member_id]])
+        except (KafkaError, OSError) as error:
+            logger.warning("%s of the group %s cannot be removed yet: %s", member_id, self.group_id, error)
+            if member_id in self.state.members:
+                self._sessions[member_id] = self._context.timer.schedule(
+                    _RETRY_MS, lambda: self._session_over(member_id)
+                )
 
     def _expect_revocation(self, member: ConsumerMember) -> None:
         """A member that does not let go of partitions within its own rebalance timeout is out: others wait for them."""
@@ -258,7 +276,7 @@ class ConsumerCore:
 
     def _revocation_over(self, member_id: str) -> None:
         del self._revocations[member_id]
-        self.remove([self.state.members[member_id]])
+        self._remove_overdue(member_id)
 
     def _stop_revocation(self, member_id: str) -> None:
         revocation = self._revocations.pop(member_id, None)
@@ -281,7 +299,7 @@ class ConsumerCore:
 
     def _answer_over(self, member_id: str) -> None:
         del self._answers[member_id]
-        self.remove([self.state.members[member_id]])
+        self._remove_overdue(member_id)
 
     def _stop_timers(self, member_id: str) -> None:
         self._stop_revocation(member_id)
