@@ -98,11 +98,16 @@ class Member:
         self.coordination = coordination
         self.channel = FakeChannel(bed)
         self.registered = 0
+        #: So often registering fails.
+        self.failures = 0
         self.controller = self.channel.controller = Controller(
             broker_id, coordination, bed.clock, bed.timer, self.channel, settings, register=self.register
         )
 
     async def register(self):
+        if self.failures:
+            self.failures -= 1
+            raise OSError("not now")
         self.registered += 1
         endpoint = Endpoint("PLAINTEXT", "PLAINTEXT", f"host{self.broker_id}", 9092)
         registration = BrokerRegistration((endpoint,), 0)

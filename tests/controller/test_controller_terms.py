@@ -6,7 +6,7 @@ import pytest
 from clusterbed import ClusterBed
 
 from headrace.controller.decisions import Election
-from headrace.controller.requests import LeaderAndIsr, UpdateMetadata
+from headrace.controller.requests import LeaderAndIsr, LeadersAnswer, UpdateMetadata
 from headrace.coordination.interface import SessionState
 from headrace.coordination.paths import (
     CONTROLLER,
@@ -15,7 +15,7 @@ from headrace.coordination.paths import (
     broker_path,
     topic_path,
 )
-from headrace.protocol.errors import NotController
+from headrace.protocol.errors import ErrorCode, NotController
 
 
 @pytest.fixture
@@ -211,3 +211,53 @@ async def test_times_are_kept_by_event(bed):
     assert times["Startup"].count == 1
     assert times["TopicChange"].count == 1
     assert all(one.processed_ns > 0 and one.queued_ns >= 0 for one in times["TopicChange"].recent)
+
+
+async def test_a_registration_that_fails_is_tried_again(bed):
+    await bed.start(1, 2)
+    member = bed.members[2]
+    member.failures = 2
+    member.coordination.expire()
+    await bed.settle()
+    assert not await bed.exists(broker_path(2))
+    for _ in range(2):
+        bed.clock.advance(1_000)
+        bed.timer.advance()
+        await bed.settle()
+    assert await bed.exists(broker_path(2))
+    assert 2 in bed.channel.brokers
+    assert len(bed.timer) == 0
+
+
+async def test_one_that_fails_to_take_office_leaves_it_to_another(bed, monkeypatch):
+    await bed.start(1, 2)
+    monkeypatch.setattr(bed.members[1].channel, "set_brokers", None)
+    await bed.hand.delete(CONTROLLER)
+    await bed.settle()
+    assert bed.active.broker_id == 2
+    assert await controller_id(bed) == 2
+
+
+async def test_when_nobody_can_take_office_it_is_tried_again_later(bed, monkeypatch):
+    await bed.start(1, 2)
+    with monkeypatch.context() as patch:
+        for member in bed.members.values():
+            patch.setattr(member.channel, "set_brokers", None)
+        await bed.hand.delete(CONTROLLER)
+        await bed.settle()
+        assert not await bed.exists(CONTROLLER)
+    bed.clock.advance(1_000)
+    bed.timer.advance()
+    await bed.settle()
+    assert await controller_id(bed) == bed.active.broker_id
+
+
+async def test_a_broker_that_knows_a_later_controller_makes_us_look(bed):
+    await bed.start(1)
+    await bed.create_topic("t", (1,))
+    request = bed.channel.take(LeaderAndIsr)[0]
+    before = bed.controller.event_times["ControllerChange"].count
+    bed.controller.answered(request, LeadersAnswer(ErrorCode.stale_controller_epoch, {}))
+    await bed.settle()
+    assert bed.controller.event_times["ControllerChange"].count == before + 1
+    assert bed.controller.epoch == 1

@@ -57,6 +57,7 @@ T = TypeVar("T")
 NO_CONTROLLER = NO_EPOCH = -1
 #: A new controller lets brokers come back first.
 _FIRST_REBALANCE_MS = 5_000
+_REGISTER_AGAIN_MS = _STAND_AGAIN_MS = 1_000
 
 
 class Controller:
@@ -84,6 +85,7 @@ class Controller:
         self._term: Term | None = None
         self._rebalance: TimerTask | None = None
         self._is_started = False
+        self._is_abstaining = False
         self._session_id = coordination.session_id
         self._queue = EventQueue(self._process, self._preempt)
 
@@ -212,8 +214,7 @@ class Controller:
                 self._resign()
                 self.active_controller_id = NO_CONTROLLER
             case RegisterBrokerAndReelect():
-                await self._register()
-                await self._reelect()
+                await self._register_again()
             case _ if self._term is None:
                 self._preempt(event)
             case AutoPreferredReplicaLeaderElection():
@@ -223,6 +224,23 @@ class Controller:
                     self._schedule_rebalance(self._settings.leader_imbalance_check_interval_seconds * 1000)
             case _:
                 await self._term.handle(event)
+
+    async def _register_again(self) -> None:
+        session_id = self._coordination.session_id
+        try:
+            await self._register()
+        except SessionExpiredError:
+            raise
+        except Exception:
+            logger.exception("broker %d cannot be registered; it is tried again", self.broker_id)
+            self._timer.schedule(_REGISTER_AGAIN_MS, lambda: self._register_later(session_id))
+        else:
+            await self._reelect()
+
+    def _register_later(self, session_id: int) -> None:
+        """Unless the next session has begun, which brings an event of its own."""
+        if self._is_started and self._session_id == session_id:
+            self._queue.put(RegisterBrokerAndReelect())
 
     def _preempt(self, event: Event) -> None:
         if isinstance(event, Asked):
@@ -251,6 +269,8 @@ class Controller:
                 return
             self._resign()
             if holder is None:
+                if self._is_abstaining:
+                    return
                 won = await office.stand(self._coordination, self.broker_id, self._clock.wall_ms())
                 if won is not None:
                     await self._take_office(won)
@@ -274,9 +294,20 @@ class Controller:
         except Exception:
             logger.exception("broker %d cannot be the controller", self.broker_id)
             self._resign()
+            self._abstain()
             await office.step_down(self._coordination)
             return
         self._schedule_rebalance(_FIRST_REBALANCE_MS)
+
+    def _abstain(self) -> None:
+        """We failed, and others shall try; if nobody else does, we again a little later."""
+
+        def stand_again() -> None:
+            self._is_abstaining = False
+            self._queue.put(Reelect())
+
+        self._is_abstaining = True
+        self._timer.schedule(_STAND_AGAIN_MS, stand_again)
 
     def _resign(self) -> None:
         if self._rebalance is not None:

@@ -24,6 +24,7 @@ from headrace.controller.events import (
     BrokerChange,
     BrokerModifications,
     ControlledShutdown,
+    ControllerChange,
     Event,
     IsrChangeNotification,
     LeaderAndIsrResponseReceived,
@@ -77,6 +78,7 @@ class Term:
         self.epoch = won.epoch
         self.context = Context(broker_id, won.epoch)
         self._settings = settings
+        self._put = put
         self._coordination = coordination
         self._tree = ClusterTree(coordination, put)
         self._effects = Effects(coordination, channel, self.context, won.epoch_version)
@@ -142,6 +144,9 @@ class Term:
             return
         if error is not ErrorCode.none:
             logger.error("broker %d refused to be told who leads: %s", request.broker_id, error.name)
+            if error is ErrorCode.stale_controller_epoch:
+                # It knows a later controller than us; then we shall see that, too.
+                self._put(ControllerChange())
             return
         lost = [partition for partition, code in partitions.items() if code is ErrorCode.kafka_storage_error]
         fine = [partition for partition, code in partitions.items() if code is ErrorCode.none]
