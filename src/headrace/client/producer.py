@@ -32,6 +32,7 @@ from headrace.client.retry import Deadline
 from headrace.client.sender import Sender
 from headrace.client.transactions import GroupPlace, Offsets, Transactions
 from headrace.client.types import PartitionInfo, RecordMetadata
+from headrace.runtime.clock import Clock
 
 if TYPE_CHECKING:
     from headrace.client.arrow import ArrowDelivery
@@ -51,8 +52,11 @@ class AsyncProducer:
     _core: ProducerCore
     _sender: Sender
 
-    def __init__(self, config: Mapping[str, object] | None = None, **options: object) -> None:
+    def __init__(
+        self, config: Mapping[str, object] | None = None, *, clock: Clock | None = None, **options: object
+    ) -> None:
         self.config = ProducerConfig.load(config, **options)
+        self._clock = clock
         self._cluster: Cluster | None = None
         self._transactions: Transactions | None = None
         self._is_closed = False
@@ -76,7 +80,7 @@ class AsyncProducer:
         :raises BrokerUnreachable: if no broker answers within ``max.block.ms``.
         """
         assert self._cluster is None, "a producer is started once"
-        cluster = Cluster(self.config)
+        cluster = Cluster(self.config, clock=self._clock)
         try:
             await cluster.start()
         except BaseException:

@@ -7,7 +7,6 @@ if everything before it was written: logs synced, snapshots, checkpoints, then t
 A dir in which an operation fails goes offline and its logs answer StorageError; the other dirs go on.
 """
 
-import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -373,5 +372,5 @@ class LogManager:
 
     def _unlock(self) -> None:
         for fd in self._locks.values():
-            os.close(fd)
+            self._disk.close(fd)
         self._locks.clear()

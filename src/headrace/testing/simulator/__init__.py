@@ -1,0 +1,1 @@
+"""A cluster in one process, on a clock that nobody waits for, with faults that come from a seed."""

@@ -1,0 +1,101 @@
+"""A broker of the simulated cluster: all of the real one's code, on the simulated network and disk."""
+
+from __future__ import annotations
+
+import os
+from random import Random
+from typing import Any, cast
+
+from headrace.broker.broker import Broker
+from headrace.broker.config import BrokerConfig
+from headrace.broker.connection import Connection, _FilePart
+from headrace.broker.listener import Listener
+from headrace.coordination.interface import Coordination
+from headrace.coordination.local import TreeHost
+from headrace.testing.simulator.coordination import SimulatedCoordination
+from headrace.testing.simulator.disk import SimulatedDisk
+from headrace.testing.simulator.loop import SimulatedLoop
+from headrace.testing.simulator.network import Network, SimulatedSocket
+from headrace.testing.simulator.node import Node
+
+PORT = 9092
+#: The wall clock when a simulation begins.
+_BEGIN_MS = 1_700_000_000_000
+
+
+class SimulatedClock:
+    """The loop's time; the wall clock may be set wrong."""
+
+    def __init__(self, loop: SimulatedLoop) -> None:
+        self._loop = loop
+        self.wall_error_ms = 0
+
+    def wall_ms(self) -> int:
+        return _BEGIN_MS + int(self._loop.time() * 1000) + self.wall_error_ms
+
+    def monotonic_ms(self) -> int:
+        return int(self._loop.time() * 1000)
+
+
+class SimulatedConnection(Connection):
+    __slots__ = ()
+
+    def _send_part(self, part: Any, *, is_last: bool) -> None:
+        if not isinstance(part, _FilePart):
+            super()._send_part(part, is_last=is_last)
+            return
+        data = os.pread(part.source.fileno(), part.left_bytes, part.position)
+        if len(data) < part.left_bytes:
+            raise OSError(f"{part.source} is shorter than it was")
+        self._socket.send(data)
+        self._out.popleft()
+
+
+class SimulatedListener(Listener):
+    def bind(self) -> tuple[str, int]:
+        self._address = (self._host, self._port or PORT)
+        return self._address
+
+    def accept_connections(self) -> None:
+        _network_of(self._loop).listen(self._address, self._take)
+
+    def close(self) -> None:
+        _network_of(self._loop).unlisten(self._address)
+
+    def _take(self, sock: SimulatedSocket) -> None:
+        connection = SimulatedConnection(
+            cast(Any, sock),
+            f"{sock.peer}:0",
+            listener_name=self.name,
+            loop=self._loop,
+            queue=self._queue,
+            metrics=self._metrics,
+            max_request_bytes=self._config.int("socket.request.max.bytes"),
+            on_close=self._connections.remove,
+        )
+        self._connections.add(connection)
+
+
+def _network_of(loop: Any) -> Any:
+    network = cast(SimulatedLoop, loop).network
+    assert network is not None
+    return network
+
+
+class SimulatedBroker(Broker):
+    """Made and started within its node's context."""
+
+    listener_class = SimulatedListener
+
+    def __init__(self, node: Node, config: BrokerConfig, network: Network, tree: TreeHost, random: Random) -> None:
+        self.node = node
+        self._network = network
+        self._tree_host = tree
+        self._random = random
+        self.simulated_disk = SimulatedDisk(node)
+        self.simulated_clock = SimulatedClock(network.loop)
+        super().__init__(config, clock=self.simulated_clock, disk=self.simulated_disk)
+
+    async def connect_to_tree(self) -> Coordination:
+        session_timeout_ms = self.config.int("zookeeper.session.timeout.ms")
+        return SimulatedCoordination(self._tree_host, self._network, self.node.name, self._random, session_timeout_ms)
