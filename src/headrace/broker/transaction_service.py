@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cached_property
 from logging import getLogger
 from typing import TYPE_CHECKING
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
     from headrace.transactions.markers import LocalMarkers, Marker, MarkerSender
 
 logger = getLogger(__name__)
+
+#: How long the answer to an end waits for the markers to be where they belong.
+_SETTLING_S = 1.0
 
 
 class TransactionService(CoordinatorService["TransactionCoordinator"]):
@@ -97,6 +102,18 @@ class TransactionService(CoordinatorService["TransactionCoordinator"]):
             return ask(None)
         except ProducerIdNeeded:
             return ask(await self._broker.producer_ids.next())
+
+    async def settled(self, transactional_id: str) -> None:
+        """In a cluster: waits, a while, until the id's transaction has ended wherever it wrote. A client that is
+        answered before may come with the next one too early, and is then told to wait for much longer than this takes.
+        """
+        shard = self.coordinator.active(self.coordinator.index_of(transactional_id))
+        if shard is None:
+            return
+        done = asyncio.Event()
+        shard.when_settled(transactional_id, done.set)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(done.wait(), _SETTLING_S)
 
     def ensure_partition(
         self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, index: int, *, adds: bool = True

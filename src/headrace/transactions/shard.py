@@ -17,7 +17,7 @@ log without the record would decide otherwise. What cannot be written then is tr
 one thing at most, its timeout or such a new try, and so has one timer at most.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from logging import getLogger
@@ -50,6 +50,7 @@ class TransactionShard:
         self._journal = journal
         self._transactions: dict[str, TxnMetadata] = {}
         self._timers: dict[str, TimerTask] = {}
+        self._settling: dict[str, list[Callable[[], None]]] = {}
         self._is_active = False
 
     @property
@@ -100,6 +101,8 @@ class TransactionShard:
             self._disarm(transactional_id)
             return
         self._transactions[transactional_id] = metadata
+        if self._settling and metadata.state not in COMPLETED:
+            self._settled(transactional_id)
         if self._is_active and (before is None or before.state is not metadata.state):
             self._go_on(metadata)
 
@@ -108,6 +111,20 @@ class TransactionShard:
         self._is_active = False
         for transactional_id in list(self._timers):
             self._disarm(transactional_id)
+        for transactional_id in list(self._settling):
+            self._settled(transactional_id)
+
+    def when_settled(self, transactional_id: str, then: Callable[[], None]) -> None:
+        """Calls ``then`` once the id has no transaction that is being ended, or this shard has gone."""
+        metadata = self._transactions.get(transactional_id)
+        if metadata is None or metadata.state not in COMPLETED:
+            then()
+        else:
+            self._settling.setdefault(transactional_id, []).append(then)
+
+    def _settled(self, transactional_id: str) -> None:
+        for then in self._settling.pop(transactional_id, ()):
+            then()
 
     # -- what happens by itself -------------------------------------------------------------------------------------
 

@@ -1,8 +1,9 @@
 """EndTxn (key 26): commits or aborts a transaction.
 
 Speaks v0 to v5. The answer comes when it is decided, and here also done: the markers are written by then, unless a disk
-does not work. From v5 on (KIP-890) each end raises the producer's epoch, and the answer says the id and epoch with
-which it goes on; an abort is taken even where no transaction was begun.
+does not work or, in a cluster, some leader is not to be reached. From v5 on (KIP-890) each end raises the producer's
+epoch, and the answer says the id and epoch with which it goes on; an abort is taken even where no transaction was
+begun.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ async def handle(request: Request, broker: Broker) -> Reply:
         )
         if broker.cluster is not None:
             await broker.transactions.replicated(body.transactional_id)
+            await broker.transactions.settled(body.transactional_id)
     except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
         code = code_of(error, knows_fenced=request.version >= KNOWS_FENCED)
         return {"error_code": code, "producer_id": -1, "producer_epoch": -1}

@@ -16,6 +16,7 @@ from headrace.broker.dispatch import Reply
 from headrace.broker.handlers._transactional import code_of
 from headrace.broker.request import Request
 from headrace.protocol.errors import (
+    ConcurrentTransactions,
     InvalidRequest,
     InvalidTransactionTimeout,
     TransactionalIdAuthorizationFailed,
@@ -57,11 +58,18 @@ async def _start(body: Any, version: int, broker: Broker) -> Identity:
     known = _known(body) if version >= _KNOWN_IDENTITY_SINCE else None
     await broker.transactions.ensure()
     start = broker.transactions.coordinator.start_producer
-    identity = await broker.transactions.with_producer_id(
-        lambda fresh: start(transactional_id, timeout_ms, known=known, fresh_producer_id=fresh)
-    )
-    if broker.cluster is not None:
-        await broker.transactions.replicated(transactional_id)
+
+    def ask(fresh: int | None) -> Identity:
+        return start(transactional_id, timeout_ms, known=known, fresh_producer_id=fresh)
+
+    if broker.cluster is None:
+        return await broker.transactions.with_producer_id(ask)
+    try:
+        identity = await broker.transactions.with_producer_id(ask)
+    except ConcurrentTransactions:
+        await broker.transactions.settled(transactional_id)
+        identity = await broker.transactions.with_producer_id(ask)
+    await broker.transactions.replicated(transactional_id)
     return identity
 
 
