@@ -14,8 +14,9 @@ from headrace.controller.decisions import (
     WriteStates,
     WriteTopic,
 )
-from headrace.controller.effects import ControllerMoved, Effects, pipelined
+from headrace.controller.effects import Effects
 from headrace.controller.elections import Leadership
+from headrace.controller.fenced_tree import ControllerMoved, FencedTree, pipelined
 from headrace.coordination.interface import ConnectionLostError, CoordinationError
 from headrace.coordination.local import LocalCoordination, TreeHost
 from headrace.coordination.paths import (
@@ -76,7 +77,8 @@ class World:
         await self.tree.create(topic_path("t"), self.assigned.to_json())
         await self.tree.create(topic_config_path("t"))
         self.partitions = self.context.add_topic("t", self.assigned)
-        self.effects = Effects(self.tree, self.channel, self.context, 0)
+        self.fenced = FencedTree(self.tree, 0)
+        self.effects = Effects(self.fenced, self.channel, self.context)
         return self
 
     async def perform(self, effect):
@@ -163,7 +165,7 @@ async def test_who_is_not_controller_any_more_changes_nothing(world):
         with pytest.raises(ControllerMoved):
             await world.perform(effect)
     with pytest.raises(ControllerMoved):
-        await world.effects.delete_znodes([delete_topic_path("t")])
+        await world.fenced.delete_znodes([delete_topic_path("t")])
     assert world.tree._host.tree.last_zxid == before
 
 

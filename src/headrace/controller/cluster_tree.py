@@ -18,7 +18,6 @@ from logging import getLogger
 from typing import NamedTuple, TypeVar
 
 from headrace.controller.context import LiveBroker
-from headrace.controller.effects import pipelined
 from headrace.controller.events import (
     BrokerChange,
     BrokerModifications,
@@ -31,6 +30,7 @@ from headrace.controller.events import (
     TopicChange,
     TopicDeletion,
 )
+from headrace.controller.fenced_tree import pipelined
 from headrace.coordination.interface import Coordination, EventType, NoNodeError, Stat, Watcher, WatchEvent
 from headrace.coordination.paths import (
     BROKER_IDS,

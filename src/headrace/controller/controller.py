@@ -19,7 +19,6 @@ from typing import TypeVar
 
 from headrace.controller import office
 from headrace.controller.decisions import Election
-from headrace.controller.effects import ControllerMoved
 from headrace.controller.events import (
     ApiPartitionReassignment,
     Asked,
@@ -37,6 +36,7 @@ from headrace.controller.events import (
     TopicUncleanLeaderElectionEnable,
     UncleanLeaderElectionEnable,
 )
+from headrace.controller.fenced_tree import ControllerMoved
 from headrace.controller.partition_states import PartitionLife
 from headrace.controller.queue import EventQueue, EventTimes
 from headrace.controller.reassignments import Assignment

@@ -1,21 +1,13 @@
 """Does what ``decisions.py`` yields: writes to the tree, and requests to the brokers.
 
-Every write is a ``multi`` that begins with a check of ``/controller_epoch``'s version, which is another since a later
-controller was elected. So a controller that does not know yet that it was replaced changes nothing: the tree refuses,
-and :class:`ControllerMoved` ends whatever was going on.
-
 States are written many in one ``multi``, and all of those are under way at once: they need not wait for each other, as
 a session's calls are done in the order of their sending. A partition that is not as expected may not take others with
 it. So where one is refused, those of its ``multi`` are written again, each for itself.
-
-A connection that breaks leaves it open what was written. Then the write is made again, and what is found says whether
-it was the first (``coordination/outcomes.py``): data and version tell, as the epochs in them are ours alone.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from logging import getLogger
 from typing import TypeVar
@@ -33,11 +25,10 @@ from headrace.controller.decisions import (
     WriteTopic,
 )
 from headrace.controller.elections import Leadership
+from headrace.controller.fenced_tree import FencedTree, pipelined
 from headrace.controller.requests import Channel
-from headrace.coordination import outcomes
 from headrace.coordination.interface import (
     BadVersionError,
-    Check,
     Coordination,
     CoordinationError,
     Create,
@@ -46,12 +37,10 @@ from headrace.coordination.interface import (
     NoNodeError,
     NotEmptyError,
     Operation,
-    Result,
     SetData,
     Stat,
 )
 from headrace.coordination.paths import (
-    CONTROLLER_EPOCH,
     REASSIGN_PARTITIONS,
     MalformedZnodeError,
     PartitionState,
@@ -69,33 +58,13 @@ from headrace.coordination.paths import (
 logger = getLogger(__name__)
 
 T = TypeVar("T")
-S = TypeVar("S")
 
-#: Calls that are under way at once: enough that nothing waits, not so many that the loop has no turn for others.
-_MAX_IN_FLIGHT = 1024
 #: Operations of a ``multi``: ZooKeeper takes a megabyte, and a path has up to 300 bytes.
 _MAX_OPERATIONS = 500
 #: States that are written together.
 _BATCH_SIZE = 50
 #: Somebody else may be changing the same at the same time, by hand.
 _ATTEMPTS = 10
-
-
-class ControllerMoved(Exception):
-    """Somebody else is controller, or was."""
-
-
-async def pipelined(call: Callable[[S], Awaitable[T]], items: Iterable[S]) -> list[T]:
-    """All under way at once, sent in order. If some fail the others are waited for, and the first error is raised."""
-    waiting = list(items)
-    results: list[T] = []
-    for start in range(0, len(waiting), _MAX_IN_FLIGHT):
-        answers = await asyncio.gather(*map(call, waiting[start : start + _MAX_IN_FLIGHT]), return_exceptions=True)
-        for answer in answers:
-            if isinstance(answer, BaseException):
-                raise answer
-            results.append(answer)
-    return results
 
 
 async def read_states(
@@ -118,12 +87,11 @@ async def read_states(
 
 
 class Effects:
-    def __init__(self, coordination: Coordination, channel: Channel, context: Context, epoch_version: int) -> None:
-        """``epoch_version``: that of ``/controller_epoch`` while we are controller."""
-        self._coordination = coordination
+    def __init__(self, tree: FencedTree, channel: Channel, context: Context) -> None:
+        self._tree = tree
+        self._coordination = tree.coordination
         self._channel = channel
         self._context = context
-        self._check = Check(CONTROLLER_EPOCH, epoch_version)
         self._told_brokers: list[LiveBroker] | None = None
 
     async def run(self, steps: Steps[T]) -> T:
@@ -188,7 +156,9 @@ class Effects:
         writes, operations = batch
         try:
             # Of what is written together all or nothing is there.
-            await self._write(operations, lambda: self._has(*_content(writes[-1]), _version_after(writes[-1])))
+            await self._tree.write(
+                operations, lambda: self._tree.has(*_content(writes[-1]), _version_after(writes[-1]))
+            )
         except (BadVersionError, NoNodeError, NodeExistsError):
             return False
         return True
@@ -205,7 +175,7 @@ class Effects:
         path, data = _content(write)
         change = SetData(path, data, write.leadership.version)
         try:
-            await self._write([change], lambda: self._has(path, data, _version_after(write)))
+            await self._tree.write([change], lambda: self._tree.has(path, data, _version_after(write)))
         except (BadVersionError, NoNodeError):
             return False
         return True
@@ -216,7 +186,7 @@ class Effects:
         operations: list[Operation] = [parent, state]
         for _ in range(_ATTEMPTS):
             try:
-                await self._write(operations, lambda: self._has(path, data, 0))
+                await self._tree.write(operations, lambda: self._tree.has(path, data, 0))
             except NodeExistsError as error:
                 if operations[error.operation_index - 1] is state:
                     return False
@@ -233,7 +203,7 @@ class Effects:
         """Whether it is there now; if not, there is no such topic."""
         path = partitions_path(topic)
         try:
-            await self._write([Create(path)], lambda: self._exists(path))
+            await self._tree.write([Create(path)], lambda: self._tree.exists(path))
         except NodeExistsError:
             return True
         except NoNodeError:
@@ -249,8 +219,8 @@ class Effects:
             try:
                 content, stat = await self._coordination.get(path)
                 data = _merged(content, assignment).to_json()
-                is_written = partial(self._has, path, data, stat.version + 1)
-                await self._write([SetData(path, data, stat.version)], is_written)
+                is_written = partial(self._tree.has, path, data, stat.version + 1)
+                await self._tree.write([SetData(path, data, stat.version)], is_written)
             except BadVersionError:
                 continue
             except NoNodeError:
@@ -263,11 +233,11 @@ class Effects:
         ends = (topic_path(topic), topic_config_path(topic), delete_topic_path(topic))
         for attempt in range(_ATTEMPTS):
             below = await self._below(topic_path(topic)) if attempt else self._expected_below(topic)
-            there = await pipelined(self._exists, ends)
+            there = await pipelined(self._tree.exists, ends)
             try:
                 for start in range(0, len(below), _MAX_OPERATIONS):
-                    await self._delete_together(below[start : start + _MAX_OPERATIONS])
-                await self._delete_together([path for path, is_there in zip(ends, there, strict=True) if is_there])
+                    await self._tree.delete_together(below[start : start + _MAX_OPERATIONS])
+                await self._tree.delete_together([path for path, is_there in zip(ends, there, strict=True) if is_there])
             except (NoNodeError, NotEmptyError):
                 continue
             return
@@ -296,24 +266,6 @@ class Effects:
         except NoNodeError:
             return []
 
-    async def _delete_together(self, paths: Sequence[str]) -> None:
-        async def is_done() -> bool:
-            return not await self._exists(paths[0])
-
-        if paths:
-            await self._write([Delete(path) for path in paths], is_done)
-
-    async def delete_znodes(self, paths: Iterable[str]) -> None:
-        """Each for itself; those that are gone already are."""
-
-        async def delete(path: str) -> None:
-            try:
-                await self._delete_together([path])
-            except NoNodeError:
-                logger.debug("%s is gone already", path)
-
-        await pipelined(delete, paths)
-
     # Reassignments
 
     async def end_moves(self, partitions: Iterable[TopicPartition]) -> None:
@@ -332,46 +284,20 @@ class Effects:
                 pass  # nobody has asked for any move there
             except MalformedZnodeError as error:
                 logger.warning("%s has no such content as it should, and goes: %s", REASSIGN_PARTITIONS, error)
-                await self.delete_znodes([REASSIGN_PARTITIONS])
+                await self._tree.delete_znodes([REASSIGN_PARTITIONS])
             return
 
     async def _write_moves(self, moves: dict[TopicPartition, tuple[int, ...]], stat: Stat) -> None:
         if moves:
             data = Reassignment(moves).to_json()
-            is_written = partial(self._has, REASSIGN_PARTITIONS, data, stat.version + 1)
-            await self._write([SetData(REASSIGN_PARTITIONS, data, stat.version)], is_written)
+            is_written = partial(self._tree.has, REASSIGN_PARTITIONS, data, stat.version + 1)
+            await self._tree.write([SetData(REASSIGN_PARTITIONS, data, stat.version)], is_written)
             return
 
         async def is_gone() -> bool:
-            return not await self._exists(REASSIGN_PARTITIONS)
+            return not await self._tree.exists(REASSIGN_PARTITIONS)
 
-        await self._write([Delete(REASSIGN_PARTITIONS, stat.version)], is_gone)
-
-    # Writing
-
-    async def _write(
-        self, operations: Sequence[Operation], is_done: Callable[[], Awaitable[bool]]
-    ) -> list[Result] | None:
-        """If we are still controller.
-
-        :param is_done: asked after a connection broke: whether it is these operations that have been done.
-        """
-        try:
-            return await outcomes.multi(self._coordination, [self._check, *operations], is_done)
-        except (BadVersionError, NoNodeError) as error:
-            if error.operation_index == 0:
-                raise ControllerMoved(f"{CONTROLLER_EPOCH} has another version than {self._check.version}") from error
-            raise
-
-    async def _has(self, path: str, data: bytes, version: int) -> bool:
-        try:
-            found, stat = await self._coordination.get(path)
-        except NoNodeError:
-            return False
-        return stat.version == version and found == data
-
-    async def _exists(self, path: str) -> bool:
-        return await self._coordination.exists(path) is not None
+        await self._tree.write([Delete(REASSIGN_PARTITIONS, stat.version)], is_gone)
 
 
 def _content(write: StateWrite) -> tuple[str, bytes]:

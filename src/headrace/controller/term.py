@@ -39,6 +39,7 @@ from headrace.controller.events import (
     TopicUncleanLeaderElectionEnable,
     UncleanLeaderElectionEnable,
 )
+from headrace.controller.fenced_tree import FencedTree
 from headrace.controller.office import Won
 from headrace.controller.requests import Channel, LeaderAndIsr, StopReplica
 from headrace.coordination.interface import Coordination
@@ -81,7 +82,8 @@ class Term:
         self._put = put
         self._coordination = coordination
         self._tree = ClusterTree(coordination, put)
-        self._effects = Effects(coordination, channel, self.context, won.epoch_version)
+        self._writes = FencedTree(coordination, won.epoch_version)
+        self._effects = Effects(self._writes, channel, self.context)
 
     async def load(self) -> None:
         """Reads everything. Nobody is told anything yet.
@@ -91,7 +93,7 @@ class Term:
         context, tree = self.context, self._tree
         context.is_unclean_by_default = self._settings.is_unclean_by_default()
         notifications = [*await tree.isr_change_paths(), *await tree.log_dir_failure_paths()]
-        await self._effects.delete_znodes(notifications)
+        await self._writes.delete_znodes(notifications)
         for broker in await tree.brokers():
             context.broker_came(broker)
         wishes = await tree.topics_to_delete()
@@ -134,7 +136,7 @@ class Term:
 
     async def _log_dirs_failed(self, _: LogDirEventNotification) -> None:
         paths, brokers = await self._tree.log_dir_failures()
-        await self._effects.delete_znodes(paths)
+        await self._writes.delete_znodes(paths)
         for broker in sorted(brokers):
             await self._effects.run(duties.disks_failed(self.context, broker))
 
@@ -181,7 +183,7 @@ class Term:
         seen = await self._tree.assignments(new)
         context.unclean_topics.update(await self._tree.unclean_topics(seen))
         await self._effects.run(duties.topics_seen(context, seen, gone))
-        await self._effects.delete_znodes(unwished)
+        await self._writes.delete_znodes(unwished)
 
     async def _see_topic(self, event: PartitionModifications) -> None:
         """It has grown, or we have written to it ourselves, or there is another of its name."""
@@ -212,14 +214,14 @@ class Term:
         if refused:
             why = "there are none" if self._settings.delete_topic_enable else "delete.topic.enable is false"
             logger.warning("topics %s are not deleted: %s", refused, why)
-        await self._effects.delete_znodes(map(delete_topic_path, refused))
+        await self._writes.delete_znodes(map(delete_topic_path, refused))
 
     # Leaders
 
     async def _isrs_changed(self, _: IsrChangeNotification) -> None:
         paths, partitions = await self._tree.isr_changes()
         # First, as one that we fail at must not stop those after it. Should we die now, the next controller reads all.
-        await self._effects.delete_znodes(paths)
+        await self._writes.delete_znodes(paths)
         await self._effects.run(duties.isr_changed(self.context, sorted(partitions)))
 
     async def _unclean_changed(self, _: UncleanLeaderElectionEnable) -> None:
@@ -258,7 +260,7 @@ class Term:
         for partition, failure in (await self._effects.run(steps)).items():
             if failure is not None and not isinstance(failure, ElectionNotNeeded):
                 logger.warning("%s-%d has not got its preferred leader: %s", *partition, failure)
-        await self._effects.delete_znodes([PREFERRED_REPLICA_ELECTION])
+        await self._writes.delete_znodes([PREFERRED_REPLICA_ELECTION])
 
     # Reassignments
 
@@ -272,7 +274,7 @@ class Term:
             wanted = await self._tree.reassignment()
         except MalformedZnodeError as error:
             logger.warning("%s has no such content as it should, and goes: %s", REASSIGN_PARTITIONS, error)
-            await self._effects.delete_znodes([REASSIGN_PARTITIONS])
+            await self._writes.delete_znodes([REASSIGN_PARTITIONS])
             return
         moves, ended = {}, []
         for partition, target in (wanted or {}).items():
