@@ -101,6 +101,7 @@ class BrokerProcess:
         self._process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
+        """Nothing happens if it was not paused, or has ended."""
         self._process.send_signal(signal.SIGCONT)
 
     def terminate(self) -> int:

@@ -1,0 +1,190 @@
+"""A load on a cluster that loses brokers: who was acknowledged what, and what is there in the end."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+PATIENCE_S = 40.0
+
+
+def until(condition, what, timeout_s=PATIENCE_S):
+    """Waits until something is so; what it was then."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        found = condition()
+        if found:
+            return found
+        assert time.monotonic() < deadline, f"not in {timeout_s} s: {what}"
+        time.sleep(0.02)
+
+
+class Scene:
+    """A topic with three replicas, written with the configuration that loses nothing."""
+
+    def __init__(self, cluster, topic="t", partitions=6):
+        self.cluster = cluster
+        self.topic = topic
+        self.partitions = partitions
+        self.admin = AdminClient(
+            {"bootstrap.servers": cluster.bootstrap_servers, "socket.timeout.ms": 2_000, "log_level": 0}
+        )
+        self.create(topic, partitions)
+
+    def create(self, topic, partitions=1, factor=3, **configs):
+        settings = {"min.insync.replicas": "2", **{name.replace("_", "."): value for name, value in configs.items()}}
+        new = NewTopic(topic, partitions, factor, config=settings)
+        self.admin.create_topics([new], request_timeout=20)[topic].result()
+
+    def metadata(self):
+        return until(self._metadata, "somebody who answers")
+
+    def _metadata(self):
+        try:
+            return self.admin.list_topics(timeout=3)
+        except KafkaException:
+            return None  # it asked one that is dead, or stands still
+
+    def partition(self, index=0, topic=None):
+        return self.metadata().topics[topic or self.topic].partitions[index]
+
+    @property
+    def controller(self):
+        return until(lambda: max(0, self.metadata().controller_id), "a controller")
+
+    def in_sync(self, topic=None):
+        """All replicas of all partitions are."""
+        found = self.metadata().topics[topic or self.topic].partitions.values()
+        return all(len(one.isrs) == len(one.replicas) for one in found)
+
+    def wait_until_in_sync(self):
+        until(self.in_sync, "all replicas in sync")
+
+    def alive(self):
+        return sorted(self.metadata().brokers)
+
+    # -- what is there in the end
+
+    def records(self):
+        """By partition, the values from its beginning to its end."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.cluster.bootstrap_servers,
+                "group.id": "never-committed",
+                "enable.auto.commit": False,
+                "log_level": 0,
+            }
+        )
+        try:
+            ends = {}
+            for index in range(self.partitions):
+                at = TopicPartition(self.topic, index)
+                ends[index] = until(lambda at=at: _watermarks(consumer, at), f"the end of {at}")[1]
+            consumer.assign([TopicPartition(self.topic, index, 0) for index in ends])
+            found = defaultdict(list)
+            deadline = time.monotonic() + PATIENCE_S
+            while sum(map(len, found.values())) < sum(ends.values()) and time.monotonic() < deadline:
+                for message in consumer.consume(1_000, 0.5):
+                    if message.error() is None:
+                        found[message.partition()].append(int(message.value()))
+            return found
+        finally:
+            consumer.close()
+
+
+def _watermarks(consumer, partition):
+    try:
+        return consumer.get_watermark_offsets(partition, timeout=5)
+    except KafkaException:
+        return None  # just now nobody leads it
+
+
+class Load:
+    """Numbers, written to all partitions in turn from a thread until it is stopped."""
+
+    def __init__(self, scene, rate=2_000, **settings):
+        self._scene = scene
+        self._pause_s = 1 / rate
+        self._producer = Producer(
+            {
+                "bootstrap.servers": scene.cluster.bootstrap_servers,
+                "acks": "all",
+                "enable.idempotence": True,
+                "linger.ms": 5,
+                "delivery.timeout.ms": 60_000,
+                "retry.backoff.ms": 50,
+                "reconnect.backoff.ms": 20,
+                "reconnect.backoff.max.ms": 200,
+                "topic.metadata.refresh.fast.interval.ms": 50,
+                "socket.timeout.ms": 3_000,
+                "log_level": 0,
+                **settings,
+            }
+        )
+        self.acknowledged = defaultdict(list)
+        self.count = 0
+        self.failures = []
+        self.longest_pause_s = 0.0
+        self._last_ack_at = time.monotonic()
+        self._is_stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self):
+        self._thread.start()
+        until(lambda: self.count > 100, "the first acknowledgements")
+        self.longest_pause_s = 0.0
+        return self
+
+    def __exit__(self, *_):
+        self._is_stopped.set()
+        self._thread.join()
+        left = self._producer.flush(PATIENCE_S)
+        assert left == 0, f"{left} records were not answered"
+
+    def flows(self, count=500):
+        """Waits for so many more acknowledgements."""
+        goal = self.count + count
+        until(lambda: self.count >= goal, f"{count} acknowledgements")
+
+    def _run(self):
+        number = 0
+        while not self._is_stopped.is_set():
+            try:
+                self._producer.produce(
+                    self._scene.topic,
+                    str(number).encode(),
+                    partition=number % self._scene.partitions,
+                    on_delivery=self._delivered,
+                )
+                number += 1
+            except BufferError:
+                self._producer.poll(0.05)
+            self._producer.poll(0)
+            if number % 20 == 0:
+                self._is_stopped.wait(20 * self._pause_s)
+
+    def _delivered(self, error, message):
+        if error is not None:
+            self.failures.append(str(error))
+            return
+        now = time.monotonic()
+        self.longest_pause_s = max(self.longest_pause_s, now - self._last_ack_at)
+        self._last_ack_at = now
+        self.count += 1
+        self.acknowledged[message.partition()].append(int(message.value()))
+
+    def check(self):
+        """Every record was acknowledged, and is there once and in order."""
+        assert self.failures == []
+        found = self._scene.records()
+        for index in range(self._scene.partitions):
+            wanted, there = self.acknowledged[index], found[index]
+            assert sorted(there) == sorted(set(there)), f"doubled in {index}: {len(there) - len(set(there))}"
+            assert there == sorted(wanted), (
+                f"partition {index}: {len(set(wanted) - set(there))} lost of {len(wanted)}, "
+                f"{len(set(there) - set(wanted))} never acknowledged"
+            )

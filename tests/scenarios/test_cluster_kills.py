@@ -1,0 +1,81 @@
+"""Three brokers in processes of their own, killed, paused and stopped under load: nothing is lost, nothing doubled."""
+
+import pytest
+from cluster_scene import Load, Scene, until
+
+from headrace.testing.cluster_process import ClusterProcess
+
+pytestmark = pytest.mark.xdist_group("cluster")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    with ClusterProcess(tmp_path_factory.mktemp("cluster"), session_timeout_ms=2_000) as made:
+        yield made
+
+
+@pytest.fixture
+def scene(cluster, request):
+    made = Scene(cluster, request.node.name.replace("[", "-").rstrip("]"))
+    made.wait_until_in_sync()
+    yield made
+    for number, broker in cluster.brokers.items():
+        broker.resume()
+        if not broker.is_running:
+            cluster.restart(number)
+    until(lambda: made.alive() == [1, 2, 3], "three brokers")
+
+
+def other_than(*taken):
+    return next(number for number in (1, 2, 3) if number not in taken)
+
+
+def test_three_brokers_know_each_other(scene, cluster):
+    found = scene.metadata()
+    assert {number: f"{node.host}:{node.port}" for number, node in found.brokers.items()} == cluster.addresses
+    assert found.controller_id in cluster.brokers
+    leaders = [one.leader for one in found.topics[scene.topic].partitions.values()]
+    assert sorted(set(leaders)) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("victim", ["leader", "controller", "follower"])
+def test_kill_9(scene, cluster, victim):
+    with Load(scene) as load:
+        load.flows()
+        chosen = {
+            "leader": lambda: scene.partition(0).leader,
+            "controller": lambda: scene.controller,
+            "follower": lambda: other_than(scene.partition(0).leader, scene.controller),
+        }[victim]()
+        cluster.kill(chosen)
+        until(lambda: chosen not in scene.alive(), "it is known to be dead")
+        load.flows()
+        cluster.restart(chosen)
+        scene.wait_until_in_sync()
+        load.flows()
+    load.check()
+
+
+def test_a_rolling_restart_fails_no_write(scene, cluster):
+    with Load(scene) as load:
+        for number in (1, 2, 3):
+            assert cluster.stop(number) == 0
+            load.flows(200)
+            cluster.restart(number)
+            scene.wait_until_in_sync()
+        load.flows()
+    load.check()
+    assert load.longest_pause_s < 5.0
+
+
+def test_a_leader_that_stood_still_does_not_acknowledge_what_others_do_not_have(scene, cluster):
+    with Load(scene) as load:
+        chosen = scene.partition(0).leader
+        cluster.pause(chosen)
+        until(lambda: scene.partition(0).leader != chosen, "another leader")
+        load.flows()
+        cluster.resume(chosen)
+        until(lambda: chosen in scene.alive(), "it is back")
+        scene.wait_until_in_sync()
+        load.flows()
+    load.check()
