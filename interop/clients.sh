@@ -5,7 +5,6 @@ client_checks() {
     start_apache one "$work/clients/one" group.initial.rebalance.delay.ms=0
     check 'clients: their tests pass on Apache Kafka' client_tests
     our_admin_tools 'Apache Kafka'
-    check 'our tools on Apache Kafka: reassign-partitions, leader-election' our_moves
     check 'clients: Apache Kafka stops cleanly' stop_broker one
     program clients 400 .venv/bin/python interop/clients/failover.py "$jars" "$work/clients"
 }

@@ -97,7 +97,7 @@ our_transactions() {
     transactions_alike find-hanging --broker-id "$(broker_id)"
 }
 
-our_moves() { # what only a broker with replicas answers
+our_moves() {
     local broker
     broker=$(broker_id)
     echo '{"version": 1, "topics": [{"topic": "admin-a"}]}' >"$work/topics.json"
@@ -117,4 +117,5 @@ our_admin_tools() { # WHERE
     check "our tools on $1: get-offsets, delete-records, log-dirs" our_offsets
     check "our tools on $1: consumer-groups" our_groups
     check "our tools on $1: transactions" our_transactions
+    check "our tools on $1: reassign-partitions, leader-election" our_moves
 }
