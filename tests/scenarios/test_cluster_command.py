@@ -1,4 +1,4 @@
-"""``headrace start --brokers N`` and ``--zookeeper``: what it prints, how it refuses, what it does when a broker dies."""
+"""``headrace start --brokers N`` and ``--zookeeper``: what it prints, what it refuses, what it does for dead brokers."""
 
 import os
 import signal
