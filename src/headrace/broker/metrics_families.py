@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import NamedTuple
 
+from headrace.broker import metrics_cluster as cluster
 from headrace.broker import metrics_values as of
 from headrace.broker.metrics_values import Value, View
 
@@ -55,6 +56,10 @@ _STAGES = {
 
 def _gauge(name: str, meaning: str, values: Callable[[View], Iterable[Value]], *labels: str) -> Family:
     return Family(name, Kind.GAUGE, labels, meaning, values)
+
+
+def _counter(name: str, meaning: str, values: Callable[[View], Iterable[Value]]) -> Family:
+    return Family(name, Kind.COUNTER, (), meaning, values)
 
 
 _TOPICS = tuple(
@@ -183,33 +188,122 @@ _LOGS = (
 )  # fmt: skip
 
 _CLUSTER = (
-    _gauge("kafka_server_replicamanager_partitioncount", "Partitions that this broker has.", of.partition_count),
-    _gauge("kafka_server_replicamanager_leadercount", "Partitions that this broker leads.", of.leader_count),
+    _gauge("kafka_server_replicamanager_partitioncount", "Partitions that this broker has.", cluster.partition_count),
+    _gauge("kafka_server_replicamanager_leadercount", "Partitions that this broker leads.", cluster.leader_count),
     _gauge(
         "kafka_server_replicamanager_underreplicatedpartitions",
         "Partitions led by this broker of which a replica is not in sync.",
-        of.under_replicated,
+        cluster.under_replicated,
+    ),
+    _gauge(
+        "kafka_server_replicamanager_underminisrpartitioncount",
+        "Partitions led by this broker with fewer in sync than `min.insync.replicas`: acks=all is refused.",
+        cluster.under_min_isr,
+    ),
+    _gauge(
+        "kafka_server_replicamanager_atminisrpartitioncount",
+        "Partitions led by this broker with just `min.insync.replicas` in sync.",
+        cluster.at_min_isr,
+    ),
+    _counter(
+        "kafka_server_replicamanager_isrshrinks_total",
+        "Replicas that fell behind and were taken out of the in-sync replicas.",
+        cluster.replica_counter(lambda member: member.replicas.isr_shrinks),
+    ),
+    _counter(
+        "kafka_server_replicamanager_isrexpands_total",
+        "Replicas that have caught up and are in sync again.",
+        cluster.replica_counter(lambda member: member.replicas.isr_expands),
+    ),
+    _gauge(
+        "kafka_server_replicafetchermanager_maxlag",
+        "Records that the replica furthest behind has to catch up.",
+        cluster.max_lag,
+        "clientId",
+    ),
+    _gauge(
+        "kafka_server_fetcherlagmetrics_consumerlag",
+        "Records that a replica is behind its leader.",
+        cluster.replica_lag,
+        "topic",
+        "partition",
     ),
     _gauge(
         "kafka_server_replicamanager_offlinereplicacount",
         "Partitions of this broker whose log dir failed.",
-        of.offline_replicas,
+        cluster.offline_replicas,
     ),
     _gauge(
         "kafka_controller_kafkacontroller_activecontrollercount",
         "1 if this broker is the controller.",
-        of.active_controller,
+        cluster.active_controller,
     ),
-    _gauge("kafka_controller_kafkacontroller_globaltopiccount", "Topics of the cluster.", of.topic_count),
+    _gauge("kafka_controller_kafkacontroller_globaltopiccount", "Topics of the cluster.", cluster.topic_count),
     _gauge(
         "kafka_controller_kafkacontroller_globalpartitioncount",
         "Partitions of the cluster.",
-        of.global_partition_count,
+        cluster.global_partition_count,
     ),
     _gauge(
         "kafka_controller_kafkacontroller_offlinepartitionscount",
         "Partitions of the cluster that have no leader.",
-        of.offline_partitions,
+        cluster.offline_partitions,
+    ),
+    _gauge(
+        "kafka_controller_kafkacontroller_activebrokercount",
+        "Brokers that live.",
+        cluster.controller_gauge(lambda controller: controller.active_broker_count, alone=1),
+    ),
+    _gauge(
+        "kafka_controller_kafkacontroller_preferredreplicaimbalancecount",
+        "Partitions that are not led by their preferred replica.",
+        cluster.controller_gauge(lambda controller: controller.preferred_replica_imbalance_count),
+    ),
+    _gauge(
+        "kafka_controller_kafkacontroller_topicstodeletecount",
+        "Topics whose deletion has begun.",
+        cluster.controller_gauge(lambda controller: controller.topics_to_delete_count),
+    ),
+    _gauge(
+        "kafka_controller_controllereventmanager_eventqueuesize",
+        "Events that wait for this broker's controller.",
+        cluster.controller_gauge(lambda controller: controller.event_queue_size),
+    ),
+    _gauge(
+        "kafka_controller_controllereventmanager_eventqueuetimems",
+        "Milliseconds that an event waited for the controller: quantiles of the last 256 of its kind.",
+        cluster.event_quantiles(lambda time: time.queued_ns),
+        "event",
+        "quantile",
+    ),
+    _gauge(
+        "kafka_controller_controllerstats_rateandtimems",
+        "Milliseconds that the controller took for an event: quantiles of the last 256 of its kind.",
+        cluster.event_quantiles(lambda time: time.processed_ns),
+        "event",
+        "quantile",
+    ),
+    Family(
+        "kafka_controller_controllerstats_rateandtimems_count",
+        Kind.UNTYPED,
+        ("event",),
+        "Events that the controller has handled.",
+        cluster.event_counts,
+    ),
+    _counter(
+        "kafka_server_sessionexpirelistener_zookeeperdisconnects_total",
+        "Times that the connection to ZooKeeper broke.",
+        cluster.session_counter("disconnects"),
+    ),
+    _counter(
+        "kafka_server_sessionexpirelistener_zookeeperexpires_total",
+        "Sessions with ZooKeeper that were lost.",
+        cluster.session_counter("expires"),
+    ),
+    _counter(
+        "kafka_server_sessionexpirelistener_zookeepersyncconnects_total",
+        "Times that a connection to ZooKeeper was made again.",
+        cluster.session_counter("connects"),
     ),
     _gauge("kafka_server_kafkaserver_brokerstate", "3: it runs.", of.broker_state),
     _gauge("kafka_server_app_info", "1; the version is Headrace's.", of.app_info, "broker_id", "version"),

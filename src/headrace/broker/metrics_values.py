@@ -18,7 +18,7 @@ from functools import cached_property
 from importlib.metadata import version
 from typing import TYPE_CHECKING, TypeVar
 
-from headrace.broker.metadata_cache import NO_LEADER, PartitionInfo
+from headrace.broker.metadata_cache import PartitionInfo
 from headrace.broker.metrics import QUANTILES, ApiStats, TopicStats, split_times_ms
 from headrace.protocol.api import Api
 
@@ -140,14 +140,17 @@ def request_count(view: View) -> Iterator[Value]:
         yield (label,), stats.requests
 
 
+def quantile_name(quantile: float) -> str:
+    """Two digits at least, as the JMX exporter makes it from Kafka's "50thPercentile"."""
+    return f"{quantile:.2f}" if round(quantile, 2) == quantile else str(quantile)
+
+
 def request_quantiles(stage: str) -> Callable[[View], Iterator[Value]]:
     def values(view: View) -> Iterator[Value]:
         for label, by_stage in view.times_ms.items():
             took = by_stage.get(stage, [])
             for quantile in QUANTILES if took else ():
-                # Two digits at least, as the JMX exporter makes it from Kafka's "50thPercentile".
-                name = f"{quantile:.2f}" if round(quantile, 2) == quantile else str(quantile)
-                yield (label, name), took[min(len(took) - 1, int(quantile * len(took)))]
+                yield (label, quantile_name(quantile)), took[min(len(took) - 1, int(quantile * len(took)))]
 
     return values
 
@@ -233,39 +236,7 @@ def since_last_cleaning_ms(view: View) -> Iterator[Value]:
     yield (), view.broker.clock.monotonic_ms() - view.broker.maintenance.cleaner.last_look_ms
 
 
-# -- replicas and cluster ---------------------------------------------------------------------------------------------
-
-
-def partition_count(view: View) -> Iterator[Value]:
-    yield (), len(view.logs)
-
-
-def leader_count(view: View) -> Iterator[Value]:
-    yield (), sum(1 for _ in view.led())
-
-
-def under_replicated(view: View) -> Iterator[Value]:
-    yield (), sum(len(partition.isr) < len(partition.replicas) for partition in view.led())
-
-
-def offline_replicas(view: View) -> Iterator[Value]:
-    yield (), sum(log.home.error is not None for log in in_turns(view.logs))
-
-
-def active_controller(view: View) -> Iterator[Value]:
-    yield (), view.broker.metadata.controller_id == view.broker.broker_id
-
-
-def topic_count(view: View) -> Iterator[Value]:
-    yield (), len(view.broker.metadata)
-
-
-def global_partition_count(view: View) -> Iterator[Value]:
-    yield (), len(view.partitions)
-
-
-def offline_partitions(view: View) -> Iterator[Value]:
-    yield (), sum(partition.leader_id == NO_LEADER for partition in in_turns(view.partitions))
+# -- the broker -------------------------------------------------------------------------------------------------------
 
 
 def broker_state(_: View) -> Iterator[Value]:

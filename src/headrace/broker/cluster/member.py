@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from logging import getLogger
 from typing import TYPE_CHECKING
 
@@ -44,6 +45,15 @@ _NO_SESSION = -1
 _FIRST_METADATA_WAIT_S = 15.0
 
 
+@dataclass(slots=True)
+class SessionCounts:
+    """What has become of our sessions with ZooKeeper, since the start."""
+
+    disconnects: int = 0
+    expires: int = 0
+    connects: int = 0
+
+
 class ClusterMember:
     coordination: Coordination
     membership: Membership
@@ -60,6 +70,7 @@ class ClusterMember:
         self.is_open = False
         #: The newest that any request came with.
         self.controller_epoch = 0
+        self.session_counts = SessionCounts()
         self._has_metadata = asyncio.Event()
 
     # -- start
@@ -140,8 +151,14 @@ class ClusterMember:
         await self.membership.register()
 
     def _session_changed(self, state: SessionState) -> None:
+        counts = self.session_counts
         if state is SessionState.CONNECTED:
+            counts.connects += 1
             self.configs.read_again()
+        elif state is SessionState.SUSPENDED:
+            counts.disconnects += 1
+        else:
+            counts.expires += 1
 
     def _address_of(self, broker_id: int) -> Address | None:
         node = self._broker.metadata.nodes.get(broker_id)

@@ -82,7 +82,8 @@ class ReplicaManager:
         self._absent = _Absent(lambda: broker.metadata.nodes.keys())
         #: Whether consumers may be sent to followers.
         self.has_selector = broker.config.optional_str("replica.selector.class") is not None
-        self.isr_shrinks = self.isr_expands = 0
+        self.isr_shrinks: int = 0
+        self.isr_expands: int = 0
         self._turn = asyncio.Lock()
         self._timers: dict[str, TimerTask] = {}
         self._running: set[asyncio.Task[None]] = set()
@@ -226,6 +227,9 @@ class ReplicaManager:
 
     def under_min_isr(self) -> list[ReplicatedPartition]:
         return [one for one in self.replicated() if one.leader and one.leader.is_under_min_isr]
+
+    def at_min_isr(self) -> list[ReplicatedPartition]:
+        return [one for one in self.replicated() if one.leader and len(one.leader.isr) == one.leader.min_isr]
 
     # -- what partitions say (PartitionEvents)
 
