@@ -36,6 +36,8 @@ logger = getLogger(__name__)
 
 #: Held answers are sent when they are this many.
 HOLD_BYTES = 32 * 1024
+#: Files up to here are read and sent with what is around them: one system call is cheaper than three.
+_READ_BYTES = 16 * 1024
 
 
 class _FilePart:
@@ -168,6 +170,12 @@ class Connection:
         assert request.spoken is not None, "what cannot be spoken was not answered"
         out, placed = encode_response(request.spoken, request.correlation_id, reply)
         request.sending_at = perf_counter_ns()
+        if placed and sum(len(sendable) for _, sendable in placed) <= _READ_BYTES:
+            try:
+                out, placed = _joined(out, placed), []
+            except OSError:
+                self.close()
+                return
         if placed:
             self.send_held()
             self._out.extend(_parts(out, placed))
@@ -253,6 +261,21 @@ class Connection:
         self._socket.close()
         self._out.clear()
         self._on_close(self)
+
+
+def _joined(out: bytearray, placed: list[Placed]) -> bytearray:
+    """The encoded bytes with what is in the files between them."""
+    joined, start = bytearray(), 0
+    for position, sendable in placed:
+        joined += memoryview(out)[start:position]
+        start = position
+        if size_bytes := len(sendable):
+            content = os.pread(sendable.fileno(), size_bytes, getattr(sendable, "position", 0))
+            if len(content) < size_bytes:
+                raise OSError(f"{sendable} is shorter than it was")
+            joined += content
+    joined += memoryview(out)[start:]
+    return joined
 
 
 def _parts(out: bytearray, placed: list[Placed]) -> list[memoryview | _FilePart]:
