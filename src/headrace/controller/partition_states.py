@@ -11,7 +11,11 @@ A partition goes from ONLINE to ONLINE when it gets another leader, and may be c
 OFFLINE, so that whoever counts partitions without a leader sees a deleted one go.
 """
 
+from collections.abc import Mapping
 from enum import Enum
+from typing import TypeVar
+
+_Life = TypeVar("_Life", bound=Enum)
 
 
 class IllegalTransition(AssertionError):
@@ -34,9 +38,14 @@ NEXT: dict[PartitionLife, frozenset[PartitionLife]] = {
 }
 
 
-def check_partition_step(what: object, current: PartitionLife, wanted: PartitionLife) -> None:
+def check_step(table: Mapping[_Life, frozenset[_Life]], kind: str, what: object, current: _Life, wanted: _Life) -> None:
     """
+    :param table: from each state, which may follow.
     :raises IllegalTransition: if ``wanted`` may not follow ``current``.
     """
-    if wanted not in NEXT[current]:
-        raise IllegalTransition(f"partition {what} cannot go from {current.value} to {wanted.value}")
+    if wanted not in table[current]:
+        raise IllegalTransition(f"{kind} {what} cannot go from {current.value} to {wanted.value}")
+
+
+def check_partition_step(what: object, current: PartitionLife, wanted: PartitionLife) -> None:
+    check_step(NEXT, "partition", what, current, wanted)

@@ -16,7 +16,7 @@ back to OFFLINE for the next attempt, or to ONLINE when its broker comes back be
 
 from enum import Enum
 
-from headrace.controller.partition_states import IllegalTransition
+from headrace.controller.partition_states import check_step
 
 
 class ReplicaLife(Enum):
@@ -49,8 +49,4 @@ NEXT: dict[ReplicaLife, frozenset[ReplicaLife]] = {
 
 
 def check_replica_step(what: object, current: ReplicaLife, wanted: ReplicaLife) -> None:
-    """
-    :raises IllegalTransition: if ``wanted`` may not follow ``current``.
-    """
-    if wanted not in NEXT[current]:
-        raise IllegalTransition(f"replica {what} cannot go from {current.value} to {wanted.value}")
+    check_step(NEXT, "replica", what, current, wanted)
