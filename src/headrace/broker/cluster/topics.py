@@ -153,9 +153,7 @@ class ClusterTopics:
         return Ground(sorted(nodes), {node.node_id: node.rack for node in nodes.values()}, start, shift)
 
     def _twin(self, name: str) -> str | None:
-        metadata, wanted = self._broker.metadata, metric_name(name)
-        self._just_made = {key: made for key, made in self._just_made.items() if metadata.get(made) is None}
-        return metadata.twin_of(name) or self._just_made.get(wanted)
+        return self._broker.metadata.twin_of(name) or self._just_made.get(metric_name(name))
 
     # -- settings
 
@@ -195,6 +193,7 @@ class ClusterTopics:
     def changed(self, names: Sequence[str]) -> None:
         """The metadata of topics is new."""
         for name in names:
+            self._just_made.pop(metric_name(name), None)
             self._delayed.check_and_complete(name)
 
 
