@@ -252,7 +252,8 @@ class PartitionLeader:
     def _propose(self, isr: tuple[int, ...]) -> IsrChange | None:
         if self._is_outdated:
             return None
-        self.pending = IsrChange(self.state._replace(isr=isr), self.version)
+        # Whoever is let in or goes does so by what this leader has: an unclean election is made up for.
+        self.pending = IsrChange(self.state._replace(isr=isr, is_recovering=False), self.version)
         return self.pending
 
     def isr_written(self, change: IsrChange, version: int, now_ms: int) -> bool:

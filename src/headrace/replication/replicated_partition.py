@@ -10,7 +10,7 @@ the followers that wait for it, a fetch that moves the high watermark wakes prod
 """
 
 from collections.abc import Collection, Iterable
-from typing import Protocol
+from typing import ClassVar, Protocol
 from uuid import UUID
 
 from headrace.coordination.znodes import PartitionState
@@ -18,7 +18,15 @@ from headrace.log.partition_log import Appended, Origin, PartitionLog
 from headrace.protocol.errors import NotLeaderOrFollower, OffsetNotAvailable
 from headrace.protocol.records import LENGTH_PREFIX_BYTES, Buffer, read_header
 from headrace.replication.epoch_ends import NO_EPOCH_END, UNKNOWN, EpochEnd
-from headrace.replication.follower import Deed, FetchAnswer, PartitionFollower, Proceed, TruncateFully, TruncateTo
+from headrace.replication.follower import (
+    Deed,
+    FetchAnswer,
+    PartitionFollower,
+    Proceed,
+    TruncateFully,
+    TruncateTo,
+    Truncation,
+)
 from headrace.replication.leader import FollowerFetch, IsrChange, LeaderSettings, PartitionLeader
 from headrace.replication.partition import Partition
 from headrace.runtime.clock import Clock
@@ -57,6 +65,8 @@ class ReplicatedPartition(Partition):
     __slots__ = ("_broker_id", "_clock", "_events", "follower", "leader", "readers", "replicas", "settings", "topic_id")
 
     is_replicated = True
+    #: For showing what the other way does, see ``follower.py``.
+    truncation: ClassVar[Truncation] = Truncation.BY_EPOCH
 
     def __init__(
         self,
@@ -130,7 +140,9 @@ class ReplicatedPartition(Partition):
         """Somebody else leads, or (``NO_LEADER``) nobody."""
         self.replicas = tuple(replicas)
         self.leader = None
-        self.follower = None if leader_id == NO_LEADER else PartitionFollower(leader_id, leader_epoch, self.log)
+        self.follower = None
+        if leader_id != NO_LEADER:
+            self.follower = PartitionFollower(leader_id, leader_epoch, self.log, self.truncation)
         self._enter(leader_epoch, is_leader=False)
 
     def stop(self) -> None:

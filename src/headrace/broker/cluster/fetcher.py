@@ -17,11 +17,12 @@ manner. A follower that is fenced asks nothing more until the controller has spo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 from logging import getLogger
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.cluster.fetch_answers import TOPIC_IDS_FROM, FollowerAnswer, PartitionAnswer, read_answer
+from headrace.broker.cluster.fetch_answers import TOPIC_IDS_FROM, PartitionAnswer, read_answer
+from headrace.broker.cluster.fetch_session import FetchSession, Follow
+from headrace.broker.cluster.links import Links
 from headrace.client.connection import Connection
 from headrace.client.errors import HeadraceError
 from headrace.log.partition_log import PartitionLog
@@ -35,8 +36,7 @@ from headrace.protocol.errors import (
     UnknownServerError,
 )
 from headrace.replication.epoch_ends import EpochEnd
-from headrace.replication.follower import Ask, AskEpochEnd, AskRange, Deed, FetchAnswer, PartitionFollower, State
-from headrace.replication.leader import FollowerFetch
+from headrace.replication.follower import Ask, AskEpochEnd, AskRange, Deed, FetchAnswer, State
 from headrace.replication.replicated_partition import ReplicatedPartition
 
 if TYPE_CHECKING:
@@ -51,26 +51,8 @@ _EARLIEST, _LATEST = -2, -1
 _FIRST_REST_MS = 20
 #: How long a throttled partition rests before it is looked at again.
 _THROTTLED_REST_MS = 100
-_LAST_SESSION_EPOCH = 2**31 - 1
 
 _ERRORS: dict[int, type[KafkaError]] = {error.code.value: error for error in (FencedLeaderEpoch, OffsetOutOfRange)}
-
-
-class Follow:
-    """A partition that a fetcher has."""
-
-    __slots__ = ("asked", "follower", "is_resting", "lag", "partition", "refusals", "topic")
-
-    def __init__(self, partition: ReplicatedPartition, follower: PartitionFollower) -> None:
-        self.partition = partition
-        self.follower = follower
-        #: As the leader's answer has it.
-        self.topic = partition.log.topic.encode() if partition.topic_id is None else partition.topic_id.bytes
-        #: What the leader remembers that we asked; None if it does not have it in the session.
-        self.asked: FollowerFetch | None = None
-        self.refusals = 0
-        self.is_resting = False
-        self.lag = 0
 
 
 class Fetcher:
@@ -80,14 +62,9 @@ class Fetcher:
         self._broker = broker
         self._replicas = replicas
         self._purpose = purpose
-        self._by_answer: dict[tuple[bytes, int], Follow] = {}
         #: Those that ask something else than records.
         self._asking: dict[Follow, None] = {}
-        #: Those whose fetch is not what the leader remembers.
-        self._changed: dict[Follow, None] = {}
-        #: Those that the leader is to forget.
-        self._forgotten: list[Follow] = []
-        self._session_id = self._session_epoch = 0
+        self._session = FetchSession()
         self._failures = 0
         self._sleeper: asyncio.Future[None] | None = None
         self._held_at: Connection | None = None
@@ -100,7 +77,6 @@ class Fetcher:
         self.remove(partition.key)
         follow = Follow(partition, partition.follower)
         self.follows[partition.key] = follow
-        self._by_answer[follow.topic, partition.log.partition] = follow
         try:
             partition.do(follow.follower.begin())
         except KafkaError as error:
@@ -112,27 +88,22 @@ class Fetcher:
     def remove(self, key: tuple[str, int]) -> None:
         follow = self.follows.pop(key, None)
         if follow is not None:
-            self._by_answer.pop((follow.topic, key[1]), None)
             self._take_out(follow)
 
     def _take_out(self, follow: Follow) -> None:
         """It asks nothing."""
         self._asking.pop(follow, None)
-        self._changed.pop(follow, None)
-        if follow.asked is not None:
-            follow.asked = None
-            self._forgotten.append(follow)
+        self._session.take_out(follow)
 
     def _place(self, follow: Follow) -> None:
         """Into the next request that suits its state."""
-        if follow.follower.state is not State.FETCHING:
-            self._take_out(follow)
-            if follow.follower.state is not State.FENCED:
-                self._asking[follow] = None
+        if follow.follower.state is State.FETCHING:
+            self._asking.pop(follow, None)
+            self._session.put(follow)
             return
-        self._asking.pop(follow, None)
-        if follow.follower.next_ask() != follow.asked:
-            self._changed[follow] = None
+        self._take_out(follow)
+        if follow.follower.state is not State.FENCED:
+            self._asking[follow] = None
 
     def _interrupt(self) -> None:
         """There is something to ask that does not wait."""
@@ -147,12 +118,15 @@ class Fetcher:
         if self._sleeper is not None and not self._sleeper.done():
             self._sleeper.set_result(None)
 
-    def close(self) -> None:
+    def close(self) -> asyncio.Task[None]:
         self._task.cancel()
-        self._replicas.run_soon(self._broker_links.drop(self.leader_id, self._purpose))
+        return self._task
+
+    async def drop_connection(self) -> None:
+        await self._links.drop(self.leader_id, self._purpose)
 
     @property
-    def _broker_links(self) -> Any:
+    def _links(self) -> Links:
         assert self._broker.cluster is not None
         return self._broker.cluster.links
 
@@ -161,7 +135,7 @@ class Fetcher:
     async def _run(self) -> None:
         while True:
             try:
-                connection = await self._broker_links.connect(self.leader_id, self._purpose)
+                connection = await self._links.connect(self.leader_id, self._purpose)
                 while True:
                     await self._ask_all(connection)
                     self._failures = 0
@@ -169,7 +143,7 @@ class Fetcher:
                 logger.info("fetching from broker %d failed, and is tried again: %s", self.leader_id, error)
             except Exception:
                 logger.exception("fetching from broker %d failed, and is tried again", self.leader_id)
-            self._forget_session()
+            self._session.lost()
             self._failures += 1
             await self._sleep(self._rest_ms(self._failures))
 
@@ -194,7 +168,7 @@ class Fetcher:
             await self._ask_epochs(connection, [one for one in asking if one.follower.state is State.TRUNCATING])
             await self._ask_ranges(connection, [one for one in asking if one.follower.state is State.OUT_OF_RANGE])
         self._hold_back()
-        if self._changed or any(follow.asked is not None for follow in self.follows.values()):
+        if self._session:
             await self._fetch(connection)
         elif not self._asking:
             await self._sleep(None)
@@ -274,113 +248,40 @@ class Fetcher:
         throttles = self._replicas.throttles
         if not throttles.followers:
             return
-        for follow in list(self._changed):
+        for follow in list(self._session.changed):
             if follow.lag > 0 and throttles.holds_back(follow.partition):
                 self._rest(follow, _THROTTLED_REST_MS)
 
     async def _fetch(self, connection: Connection) -> None:
-        config, version = self._broker.config, self._version()
-        fields = self._next_request()
-        self._held_at = connection
-        try:
-            frame = await connection.send(
-                Api.FETCH, version, fields, timeout_ms=config.int("replica.socket.timeout.ms"), is_raw=True
-            )
-        finally:
-            self._held_at = None
-        answer = read_answer(frame, version)
-        if not self._take_session(answer):
-            return
-        unflushed: list[PartitionLog] = []
-        for found in answer.partitions:
-            follow = self._by_answer.get((found.topic, found.partition))
-            if follow is not None and follow.asked is not None:
-                self._take(follow, found, unflushed)
-        for log in unflushed:
-            await self._broker.run_blocking(log.flush)
-
-    def _version(self) -> int:
-        """All partitions of a fetcher have a topic id, or none has."""
-        has_ids = all(follow.partition.topic_id is not None for follow in _first(self.follows.values()))
-        return TOPIC_IDS_FROM if has_ids else TOPIC_IDS_FROM - 1
-
-    def _next_request(self) -> dict[str, Any]:
         config = self._broker.config
-        is_full = self._session_epoch == 0
-        if is_full:
-            self._forgotten.clear()
-            asking: Iterable[Follow] = [
-                follow for follow in self.follows.values() if follow.asked is not None or follow in self._changed
-            ]
-        else:
-            asking = list(self._changed)
-        max_bytes = config.int("replica.fetch.max.bytes")
-        topics: dict[bytes, tuple[ReplicatedPartition, list[dict[str, int]]]] = {}
-        for follow in asking:
-            ask = follow.follower.next_ask()
-            assert isinstance(ask, FollowerFetch)
-            follow.asked = ask
-            topics.setdefault(follow.topic, (follow.partition, []))[1].append(
-                {
-                    "partition": follow.partition.log.partition,
-                    "current_leader_epoch": ask.leader_epoch,
-                    "fetch_offset": ask.offset,
-                    "last_fetched_epoch": ask.last_epoch,
-                    "log_start_offset": ask.log_start_offset,
-                    "partition_max_bytes": max_bytes,
-                }
-            )
-        self._changed.clear()
-        return {
+        # All partitions of a fetcher have a topic id, or none has.
+        has_ids = next(iter(self.follows.values())).partition.topic_id is not None
+        version = TOPIC_IDS_FROM if has_ids else TOPIC_IDS_FROM - 1
+        fields = {
             "replica_id": self._broker.broker_id,
             "max_wait": config.int("replica.fetch.wait.max.ms"),
             "min_bytes": config.int("replica.fetch.min.bytes"),
             "max_bytes": config.int("replica.fetch.response.max.bytes"),
             "isolation_level": 0,
-            "session_id": self._session_id,
-            "session_epoch": self._session_epoch,
-            "topics": [
-                {"topic": partition.log.topic, "topic_id": partition.topic_id, "partitions": asked}
-                for partition, asked in topics.values()
-            ],
-            "forgotten_topics_data": self._forget_fields(),
             "rack_id": "",
+            **self._session.next_request(config.int("replica.fetch.max.bytes")),
         }
-
-    def _forget_fields(self) -> list[dict[str, Any]]:
-        forgotten: list[dict[str, Any]] = [
-            {
-                "topic": follow.partition.log.topic,
-                "topic_id": follow.partition.topic_id,
-                "partitions": [follow.partition.log.partition],
-            }
-            for follow in self._forgotten
-            # One that is asked for again in this very request is not to be forgotten.
-            if (current := self._by_answer.get((follow.topic, follow.partition.log.partition))) is None
-            or current.asked is None
-        ]
-        self._forgotten.clear()
-        return forgotten
-
-    def _take_session(self, answer: FollowerAnswer) -> bool:
-        """Whether the answer counts."""
-        if answer.error is not ErrorCode.none:
-            self._forget_session()
-            return False
-        if answer.session_id == 0:
-            self._session_epoch = 0  # none was to be had: every request is full
-        else:
-            self._session_id = answer.session_id
-            self._session_epoch = 1 if self._session_epoch == _LAST_SESSION_EPOCH else self._session_epoch + 1
-        return True
-
-    def _forget_session(self) -> None:
-        """Nobody knows what the leader remembers: the next request is full."""
-        self._session_epoch = 0
-        for follow in self.follows.values():
-            if follow.asked is not None:
-                follow.asked = None
-                self._changed[follow] = None
+        timeout_ms = config.int("replica.socket.timeout.ms")
+        self._held_at = connection
+        try:
+            frame = await connection.send(Api.FETCH, version, fields, timeout_ms=timeout_ms, is_raw=True)
+        finally:
+            self._held_at = None
+        answer = read_answer(frame, version)
+        if not self._session.answered(answer):
+            return
+        unflushed: list[PartitionLog] = []
+        for found in answer.partitions:
+            follow = self._session.remembered.get((found.topic, found.partition))
+            if follow is not None:
+                self._take(follow, found, unflushed)
+        for log in unflushed:
+            await self._broker.run_blocking(log.flush)
 
     def _take(self, follow: Follow, found: PartitionAnswer, unflushed: list[PartitionLog]) -> None:
         ask, partition = follow.asked, follow.partition
@@ -440,20 +341,12 @@ class Fetcher:
 
     def _rest(self, follow: Follow, rest_ms: int) -> None:
         self._take_out(follow)
-        follow.is_resting = True
         self._broker.timer.schedule(rest_ms, lambda: self._rested(follow))
 
     def _rested(self, follow: Follow) -> None:
-        follow.is_resting = False
         if self.follows.get(follow.partition.key) is follow:
             self._place(follow)
             self._interrupt()
-
-
-def _first(follows: Iterable[Follow]) -> Iterable[Follow]:
-    for follow in follows:
-        yield follow
-        return
 
 
 def _retrieved(future: asyncio.Future[Any]) -> None:

@@ -6,6 +6,7 @@ before 2.8) have fetchers of their own, as the request's version is another one.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from itertools import count
 from typing import TYPE_CHECKING
@@ -56,6 +57,7 @@ class Fetchers:
         for key, fetcher in list(self._fetchers.items()):
             if not fetcher.follows:
                 del self._fetchers[key]
+                self._replicas.run_soon(fetcher.drop_connection())
                 fetcher.close()
 
     def wake(self) -> None:
@@ -76,8 +78,9 @@ class Fetchers:
                     self.add(partition)
         self.settle()
 
-    def close(self) -> None:
-        for fetcher in self._fetchers.values():
-            fetcher.close()
+    def close(self) -> list[asyncio.Task[None]]:
+        """Whose end may be waited for."""
+        ended = [fetcher.close() for fetcher in self._fetchers.values()]
         self._fetchers.clear()
         self._fetcher_of.clear()
+        return ended

@@ -208,6 +208,7 @@ class ClusterMember:
 
     async def leave(self) -> None:
         if self._broker.config.bool("controlled.shutdown.enable"):
+            self.replicas.leave()
             await hand_over(self._broker)
 
     async def depart(self) -> None:

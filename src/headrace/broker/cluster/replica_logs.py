@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from logging import getLogger
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
@@ -50,27 +50,34 @@ class ReplicaLogs:
         found = await asyncio.gather(*(configs.learn(topic) for topic in missing))
         for topic, overrides in zip(missing, found, strict=True):
             if topic not in self._topics:  # else a change has come meanwhile
-                self.configure(topic, overrides)
+                self._settle(topic, overrides)
 
     def configure(self, topic: str, overrides: Mapping[str, str]) -> None:
+        self._settle(topic, overrides)
+        self._apply([topic])
+
+    def defaults_changed(self) -> None:
+        for topic, settings in list(self._topics.items()):
+            self._settle(topic, settings.overrides)
+        self._apply(self._topics)
+
+    def _settle(self, topic: str, overrides: Mapping[str, str]) -> None:
         config = self._broker.config
         min_isr = TOPIC_KEYS[_MIN_ISR].parse(overrides[_MIN_ISR]) if _MIN_ISR in overrides else config.int(_MIN_ISR)
         assert isinstance(min_isr, int)
-        settings = _TopicSettings(
+        self._topics[topic] = _TopicSettings(
             overrides,
             topic_log_config(overrides, config),
             LeaderSettings(min_isr, config.int("replica.lag.time.max.ms")),
         )
-        self._topics[topic] = settings
         self._throttles.configure(topic, overrides)
+
+    def _apply(self, topics: Collection[str]) -> None:
         for partition in self._broker.partitions:
-            if partition.log.topic == topic and isinstance(partition, ReplicatedPartition):
+            if partition.log.topic in topics and isinstance(partition, ReplicatedPartition):
+                settings = self._topics[partition.log.topic]
                 partition.log.config = settings.log
                 partition.configure(settings.leader)
-
-    def defaults_changed(self) -> None:
-        for topic, settings in list(self._topics.items()):
-            self.configure(topic, settings.overrides)
 
     # -- logs
 

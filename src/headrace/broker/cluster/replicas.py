@@ -87,7 +87,7 @@ class ReplicaManager:
         self._turn = asyncio.Lock()
         self._timers: dict[str, TimerTask] = {}
         self._running: set[asyncio.Task[None]] = set()
-        self._is_closed = False
+        self._is_leaving = self._is_closed = False
 
     # -- the controller's words
 
@@ -152,7 +152,7 @@ class ReplicaManager:
             partition.lead(leadership.to_state(), leadership.version, replicas, self._absent)
         else:
             partition.follow(leadership.leader, leadership.leader_epoch, replicas)
-            if partition.follower is not None:
+            if partition.follower is not None and not self._is_leaving:
                 self.fetchers.add(partition)
         self._broker.leadership_changed(told.topic, told.partition, partition.is_leader)
 
@@ -176,6 +176,10 @@ class ReplicaManager:
         self._broker.leadership_changed(*partition.key, False)
 
     # -- what else is told
+
+    def leave(self) -> None:
+        """Our leaderships are about to move to others. We do not follow those: we would be in sync, and then gone."""
+        self._is_leaving = True
 
     def topic_configured(self, topic: str, overrides: Mapping[str, str]) -> None:
         """The topic's own settings have changed: its logs', ``min.insync.replicas``, throttled replicas."""
@@ -302,10 +306,8 @@ class ReplicaManager:
         self._isr_writes.close()
         for timer in self._timers.values():
             timer.cancel()
-        self.fetchers.close()
         self.sessions.close()
         self._is_closed = True
         for task in self._running:
             task.cancel()
-        if self._running:
-            await asyncio.wait(self._running)
+        await asyncio.gather(*self._running, *self.fetchers.close(), return_exceptions=True)

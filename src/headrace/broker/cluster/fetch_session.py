@@ -1,0 +1,132 @@
+"""A follower's side of a fetch session (KIP-227): what its leader remembers of its partitions, and what to tell it.
+
+A request names the partitions whose fetch has changed since the leader was last told, and those to forget; so what is
+kept here is those two, and not a copy of all. After a lost answer nobody knows what the leader remembers, and the next
+request names all.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.broker.cluster.fetch_answers import FollowerAnswer
+from headrace.protocol.errors import ErrorCode
+from headrace.replication.follower import PartitionFollower
+from headrace.replication.leader import FollowerFetch
+from headrace.replication.replicated_partition import ReplicatedPartition
+
+_LAST_EPOCH = 2**31 - 1
+
+
+class Follow:
+    """A partition that a fetcher has."""
+
+    __slots__ = ("asked", "follower", "lag", "partition", "refusals", "topic")
+
+    def __init__(self, partition: ReplicatedPartition, follower: PartitionFollower) -> None:
+        self.partition = partition
+        self.follower = follower
+        #: As the leader's answer has it.
+        self.topic = partition.log.topic.encode() if partition.topic_id is None else partition.topic_id.bytes
+        #: What the leader remembers that we asked; None if it does not have it in the session.
+        self.asked: FollowerFetch | None = None
+        self.refusals = 0
+        #: Records behind the leader's high watermark.
+        self.lag = 0
+
+    @property
+    def answer_key(self) -> tuple[bytes, int]:
+        return self.topic, self.partition.log.partition
+
+
+class FetchSession:
+    def __init__(self) -> None:
+        #: Those whose fetch is not what the leader remembers.
+        self.changed: dict[Follow, None] = {}
+        #: Those that the leader has.
+        self.remembered: dict[tuple[bytes, int], Follow] = {}
+        self._forgotten: list[Follow] = []
+        self._session_id = self._epoch = 0
+
+    def __bool__(self) -> bool:
+        """Whether there is something to fetch."""
+        return bool(self.changed or self.remembered)
+
+    def put(self, follow: Follow) -> None:
+        """It fetches, and its fetch may have changed."""
+        if follow.follower.next_ask() != follow.asked:
+            self.changed[follow] = None
+
+    def take_out(self, follow: Follow) -> None:
+        """It does not fetch."""
+        self.changed.pop(follow, None)
+        if follow.asked is not None:
+            follow.asked = None
+            self.remembered.pop(follow.answer_key, None)
+            self._forgotten.append(follow)
+
+    def answered(self, answer: FollowerAnswer) -> bool:
+        """Whether the answer counts."""
+        if answer.error is not ErrorCode.none:
+            self.lost()
+            return False
+        if answer.session_id == 0:
+            self._epoch = 0  # none was to be had: every request is full
+        else:
+            self._session_id = answer.session_id
+            self._epoch = 1 if self._epoch == _LAST_EPOCH else self._epoch + 1
+        return True
+
+    def lost(self) -> None:
+        """Nobody knows what the leader remembers: the next request is full."""
+        self._epoch = 0
+        for follow in self.remembered.values():
+            follow.asked = None
+            self.changed[follow] = None
+        self.remembered.clear()
+        self._forgotten.clear()
+
+    def next_request(self, max_bytes: int) -> dict[str, Any]:
+        """The fields that are the session's; what changed counts as told from now on."""
+        if self._epoch == 0:
+            self._forgotten.clear()
+            self.changed.update(dict.fromkeys(self.remembered.values()))
+        topics: dict[bytes, tuple[ReplicatedPartition, list[dict[str, int]]]] = {}
+        for follow in self.changed:
+            ask = follow.follower.next_ask()
+            assert isinstance(ask, FollowerFetch), f"{follow.partition} asks {ask}"
+            follow.asked = ask
+            self.remembered[follow.answer_key] = follow
+            topics.setdefault(follow.topic, (follow.partition, []))[1].append(
+                {
+                    "partition": follow.partition.log.partition,
+                    "current_leader_epoch": ask.leader_epoch,
+                    "fetch_offset": ask.offset,
+                    "last_fetched_epoch": ask.last_epoch,
+                    "log_start_offset": ask.log_start_offset,
+                    "partition_max_bytes": max_bytes,
+                }
+            )
+        self.changed.clear()
+        return {
+            "session_id": self._session_id,
+            "session_epoch": self._epoch,
+            "topics": [
+                {"topic": partition.log.topic, "topic_id": partition.topic_id, "partitions": asked}
+                for partition, asked in topics.values()
+            ],
+            "forgotten_topics_data": self._forget_fields() if self._forgotten else (),
+        }
+
+    def _forget_fields(self) -> list[dict[str, Any]]:
+        forgotten, self._forgotten = self._forgotten, []
+        return [
+            {
+                "topic": follow.partition.log.topic,
+                "topic_id": follow.partition.topic_id,
+                "partitions": [follow.partition.log.partition],
+            }
+            for follow in forgotten
+            # One that is asked for again in this very request is not to be forgotten.
+            if follow.answer_key not in self.remembered
+        ]
