@@ -30,9 +30,9 @@ class Scene:
         self.cluster = cluster
         self.topic = topic
         self.partitions = partitions
-        self.admin = AdminClient(
-            {"bootstrap.servers": cluster.bootstrap_servers, "socket.timeout.ms": 2_000, "log_level": 0}
-        )
+        settings = {"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0}
+        self.admin = AdminClient(settings)
+        self._asker = AdminClient({**settings, "socket.timeout.ms": 2_000})
         self.create(topic, partitions)
 
     def create(self, topic, partitions=1, factor=3, **configs):
@@ -45,7 +45,7 @@ class Scene:
 
     def _metadata(self):
         try:
-            return self.admin.list_topics(timeout=3)
+            return self._asker.list_topics(timeout=3)
         except KafkaException:
             return None  # it asked one that is dead, or stands still
 

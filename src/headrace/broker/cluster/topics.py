@@ -11,9 +11,11 @@ Has the face of ``controller.topics.Topics``, which is for a broker alone; the r
 
 from __future__ import annotations
 
+import asyncio
 from asyncio import Future
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -29,7 +31,15 @@ from headrace.controller.topic_rules import (
     plan_topic,
 )
 from headrace.coordination import outcomes
-from headrace.coordination.interface import BadVersionError, Create, NodeExistsError, NoNodeError, SetData, Stat
+from headrace.coordination.interface import (
+    BadVersionError,
+    Create,
+    NodeExistsError,
+    NoNodeError,
+    SetData,
+    Stat,
+    WatchEvent,
+)
 from headrace.coordination.paths import (
     EntityConfig,
     TopicAssignment,
@@ -52,6 +62,8 @@ if TYPE_CHECKING:
 
 #: How long somebody who asks for the metadata of a topic waits for it to be made.
 _AUTO_CREATE_WAIT_MS = 1_000
+#: How long DeleteTopics waits, when everybody has forgotten the topic, for all its replicas to be gone.
+_REMOVAL_WAIT_MS = 2_000
 
 
 class ClusterTopics:
@@ -62,6 +74,8 @@ class ClusterTopics:
         self._random = random or Random()
         #: Topics that were made here and are not in the metadata yet, by metric name.
         self._just_made: dict[str, str] = {}
+        #: Topics that are being deleted, and whose replicas were all alive.
+        self._soon_gone: set[str] = set()
         self._delayed: Purgatory[str] = Purgatory("Topic", broker.timer)
 
     check_name = staticmethod(check_name)
@@ -136,8 +150,17 @@ class ClusterTopics:
     async def delete(self, name: str) -> None:
         if await self._coordination.exists(topic_path(name)) is None:
             raise UnknownTopicOrPartition(f"there is no topic {name!r}")
+        if self._all_alive(name):
+            self._soon_gone.add(name)
         with suppress(NodeExistsError):  # that is wanted already
             await outcomes.create_persistent(self._coordination, delete_topic_path(name), b"")
+
+    def _all_alive(self, name: str) -> bool:
+        metadata = self._broker.metadata
+        topic = metadata.get(name)
+        return topic is not None and all(
+            replica in metadata.nodes for partition in topic.partitions for replica in partition.replicas
+        )
 
     async def _read(self, name: str) -> tuple[TopicAssignment, Stat]:
         try:
@@ -190,11 +213,33 @@ class ClusterTopics:
                 await waiting.done
         return set(filter(is_late, names))
 
+    async def wait_until_removed(self, names: Sequence[str], timeout_ms: int) -> None:
+        """Waits, but not long, until topics are gone from the tree, so that they can be made again: all their replicas
+        are gone then. Those on brokers that are away are not waited for."""
+        soon_gone = self._soon_gone.intersection(names)
+        self._soon_gone -= soon_gone
+        with suppress(TimeoutError):
+            async with asyncio.timeout(min(timeout_ms, _REMOVAL_WAIT_MS) / 1000):
+                await asyncio.gather(*map(self._removed, soon_gone))
+
+    async def _removed(self, name: str) -> None:
+        while True:
+            changed = self._broker.loop.create_future()
+            watch = partial(_set, changed)
+            if await self._coordination.exists(topic_path(name), watch=watch) is None:
+                return
+            await changed
+
     def changed(self, names: Sequence[str]) -> None:
         """The metadata of topics is new."""
         for name in names:
             self._just_made.pop(metric_name(name), None)
             self._delayed.check_and_complete(name)
+
+
+def _set(future: Future[None], _: WatchEvent) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 class _Waiting(DelayedOperation):

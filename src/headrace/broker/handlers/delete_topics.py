@@ -39,7 +39,10 @@ async def handle(request: Request, broker: Broker) -> Reply:
         for each in dict.fromkeys(wanted)
     ]
     gone = [answer["name"] for answer in answers if "error_code" not in answer]
-    await settle(broker, answers, gone=gone, timeout_ms=milliseconds(body.timeout))
+    timeout_ms = milliseconds(body.timeout)
+    await settle(broker, answers, gone=gone, timeout_ms=timeout_ms)
+    if broker.cluster is not None:
+        await broker.cluster.topics.wait_until_removed(gone, timeout_ms)
     return {"responses": answers}
 
 
