@@ -71,20 +71,28 @@ def test_a_version_is_the_query_over_the_log(world):
         told = admin.list_group_offsets("headrace.pages.v1")
         assert {place.partition: one.offset for place, one in told.items()} == {0: 36, 1: 36}
 
-    folder = world.folder / "checkpoints" / "pages" / "v1"
-    assert folder.exists()
+    assert what_is_there(world) == {"table", "checkpoint", "group"}
     for _ in range(2):  # half of it may be done already
         running.drop()
-    assert not folder.exists()
-    with world.database.read() as reader:
-        assert not reader.dialect.has_table(reader, "pages__v1")
-    with Admin(bootstrap_servers=world.bootstrap) as admin:
-        assert "headrace.pages.v1" not in [group.group_id for group in admin.list_groups()]
+        assert what_is_there(world) == set()
+
+
+def what_is_there(world: World) -> set[str]:
+    """Of the first version, outside of the catalog."""
+    with world.database.read() as reader, Admin(bootstrap_servers=world.bootstrap) as admin:
+        is_there = {
+            "table": reader.dialect.has_table(reader, "pages__v1"),
+            "checkpoint": (world.folder / "checkpoints" / "pages" / "v1").exists(),
+            "group": "headrace.pages.v1" in [group.group_id for group in admin.list_groups()],
+        }
+    return {name for name, there in is_there.items() if there}
 
 
 def test_what_is_dropped_may_never_have_run(small):
     small.apply(small.definition())
     KappaView(small.around(), small.catalog.version("pages", 1)).drop()
+    assert what_is_there(small) == set()
+    assert small.progress() is None
 
 
 class Killed(Exception):
