@@ -16,7 +16,7 @@ import pytest
 
 from headrace import Broker
 from headrace.pipeline.serving.database import Database
-from headrace.testing.postgresql_process import PostgresqlMissing, PostgresqlProcess
+from headrace.testing.postgresql_process import PostgresqlProcess
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,18 +33,6 @@ _SPARK_CONF = {
     # What a test runs is over before the second compiler has paid off, and it takes one of two cores.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
-
-
-@pytest.fixture(scope="session")
-def postgresql() -> Iterator[PostgresqlProcess]:
-    """One server for all tests that do not stop it."""
-    try:
-        server = PostgresqlProcess()
-        server.start()
-    except PostgresqlMissing as error:
-        pytest.skip(str(error))
-    yield server
-    server.close()
 
 
 @pytest.fixture

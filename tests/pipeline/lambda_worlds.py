@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from headrace import Admin, Producer
@@ -40,6 +41,9 @@ QUERY = """
 TOTAL = "SELECT count(*) AS n, sum(ms) AS total, min(ms) AS shortest, max(ms) AS longest FROM events"
 SCHEMA = "page STRING NOT NULL, ms BIGINT"
 PARTITIONS = 2
+#: Events, in two parts.
+FIRST = [("home", 1), ("home", 2), ("about", 30), None, ("help", 4)]
+SECOND = [("home", 5), ("about", 7), ("new", 1), ("new", 9), None]
 Row = tuple[object, ...]
 
 
@@ -183,9 +187,9 @@ _INTERPRETED = {
 }
 
 
-@contextmanager
-def interpreted(spark: SparkSession) -> Iterator[None]:
-    """Spark, quicker for little data."""
+@pytest.fixture(scope="module", autouse=True)
+def quick(spark: SparkSession) -> Iterator[None]:
+    """Spark, quicker for little data, in every module that imports this."""
     before = {name: spark.conf.get(name) for name in _INTERPRETED}
     for name, value in _INTERPRETED.items():
         spark.conf.set(name, value)

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from lambda_worlds import quick as quick
 from pyspark.sql.types import StructType
 
 from headrace.pipeline.aggregates import Algebra, arrow_schema
@@ -92,25 +93,6 @@ QUERIES = {
     "distinct": ("SELECT DISTINCT page, b FROM events", None),
     "rollup": ("SELECT page, b, sum(ms) AS s FROM events GROUP BY ROLLUP (page, b)", None),
 }  # fmt: skip
-
-
-#: Compiling such queries takes longer than running them over forty rows.
-INTERPRETED = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.shuffle.partitions": "1",
-}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def interpreted(spark):
-    before = {name: spark.conf.get(name) for name in INTERPRETED}
-    for name, value in INTERPRETED.items():
-        spark.conf.set(name, value)
-    yield
-    for name, value in before.items():
-        spark.conf.set(name, value)
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from lambda_worlds import interpreted
+from lambda_worlds import quick as quick
 
 from headrace import Admin, Producer, TopicPartition
 from headrace.client.errors import UnknownTopic
@@ -26,12 +26,6 @@ _numbers = count()
 
 class Power(BaseException):
     """Goes off: nothing catches this."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick(spark):
-    with interpreted(spark):
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from lambda_worlds import TOTAL, World, interpreted
+from lambda_worlds import FIRST, SECOND, TOTAL, World
+from lambda_worlds import quick as quick
 
 from headrace import Admin, Consumer, TopicPartition
 from headrace.pipeline.batch_layer import BatchStopped
@@ -19,14 +20,6 @@ from headrace.pipeline.serving.database import Database
 from headrace.pipeline.view import build
 
 pytestmark = pytest.mark.timeout(300)
-FIRST = [("home", 1), ("home", 2), ("about", 30), None, ("help", 4)]
-SECOND = [("home", 5), ("about", 7), ("new", 1), ("new", 9), None]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick(spark):
-    with interpreted(spark):
-        yield
 
 
 @pytest.fixture

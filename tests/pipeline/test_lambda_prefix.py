@@ -12,18 +12,13 @@ import random
 import threading
 
 import pytest
-from lambda_worlds import World, interpreted, until
+from lambda_worlds import World, until
+from lambda_worlds import quick as quick
 
 from headrace.pipeline.lambda_view import LambdaView
 
 pytestmark = pytest.mark.timeout(600 * int(os.environ.get("HEADRACE_SOAK", "1")))
 BATCHES = 3 * int(os.environ.get("HEADRACE_SOAK", "1"))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick(spark):
-    with interpreted(spark):
-        yield
 
 
 class Reader:

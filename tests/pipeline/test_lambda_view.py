@@ -7,7 +7,8 @@ from contextlib import contextmanager
 
 import pytest
 import sqlalchemy
-from lambda_worlds import World, interpreted, until
+from lambda_worlds import FIRST, SECOND, World, until
+from lambda_worlds import quick as quick
 
 from headrace import Admin
 from headrace.client.errors import UnknownTopic
@@ -20,14 +21,6 @@ from headrace.pipeline.serving.database import Database
 from headrace.runtime.clock import SystemClock
 
 pytestmark = pytest.mark.timeout(600)
-FIRST = [("home", 1), ("home", 2), ("about", 30), None, ("help", 4)]
-SECOND = [("home", 5), ("about", 7), ("new", 1), ("new", 9), None]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick(spark):
-    with interpreted(spark):
-        yield
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from sqlalchemy.exc import DBAPIError
 from headrace.pipeline.serving.database import Database
 from headrace.pipeline.serving.errors import DatabaseBusy, DatabaseUnreachable, ServingError, UnsuitableSchema
 from headrace.pipeline.serving.tables import create_table, data_table
-from headrace.testing.postgresql_process import PostgresqlMissing, PostgresqlProcess
 
 SCHEMA = pa.schema([("page", pa.string()), ("clicks", pa.int64())])
 
@@ -201,12 +200,8 @@ def test_a_database_that_is_not_there_is_named_without_its_password():
     nowhere.close()
 
 
-def test_a_database_that_is_killed_loses_no_commit_and_is_used_again_when_it_is_back():
-    try:
-        server = PostgresqlProcess()
-        server.start()
-    except PostgresqlMissing as error:
-        pytest.skip(str(error))
+def test_a_database_that_is_killed_loses_no_commit_and_is_used_again_when_it_is_back(mortal_postgresql):
+    server = mortal_postgresql
     database = Database(server.url)
     made = data_table("pages__v1", SCHEMA, ["page"])
 
@@ -234,7 +229,6 @@ def test_a_database_that_is_killed_loses_no_commit_and_is_used_again_when_it_is_
         assert [row.page for row in rows_of(database, made)] == ["a", "c"]
     finally:
         database.close()
-        server.close()
 
 
 def test_a_writer_that_is_killed_leaves_nothing_behind_and_nobody_waiting(sqlite_url):

@@ -6,7 +6,7 @@ import threading
 from dataclasses import replace
 
 import pytest
-from lambda_worlds import QUERY, TOTAL, World, until
+from lambda_worlds import FIRST, QUERY, SECOND, TOTAL, World, until
 
 from headrace import Admin, Consumer, Producer, TopicPartition
 from headrace.client.errors import UnknownTopic
@@ -21,8 +21,6 @@ from headrace.pipeline.speed_layer import SpeedLayer
 from headrace.testing import ManualClock
 
 pytestmark = pytest.mark.timeout(300)
-FIRST = [("home", 1), ("home", 2), ("about", 30), None, ("help", 4)]
-SECOND = [("home", 5), ("about", 7), ("new", 1), ("new", 9), None]
 #: The same answer; but what makes several rows of one takes a job.
 BY_JOB = QUERY.replace("FROM events", "FROM events LATERAL VIEW explode(array(1)) AS one")
 

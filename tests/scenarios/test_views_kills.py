@@ -14,8 +14,6 @@ import pytest
 from views_process import KAPPA, PATIENCE_S
 from views_scene import IS_SOAK, KILLS, TIMEOUT_S, Scene
 
-from headrace.testing.postgresql_process import PostgresqlMissing, PostgresqlProcess
-
 pytestmark = [pytest.mark.timeout(TIMEOUT_S), pytest.mark.xdist_group("views")]
 only_in_soaks = pytest.mark.skipif(not IS_SOAK, reason="takes many minutes: script/soak runs it")
 
@@ -28,24 +26,13 @@ def scene(tmp_path) -> Iterator[Scene]:
 
 
 @pytest.fixture
-def postgresql() -> Iterator[PostgresqlProcess]:
-    try:
-        server = PostgresqlProcess()
-        server.start()
-    except PostgresqlMissing as error:
-        pytest.skip(str(error))
-    yield server
-    server.close()
-
-
-@pytest.fixture
-def postgresql_scene(tmp_path, postgresql) -> Iterator[Scene]:
-    made = Scene(tmp_path, url=postgresql.url)
+def postgresql_scene(tmp_path, mortal_postgresql) -> Iterator[Scene]:
+    made = Scene(tmp_path, url=mortal_postgresql.url)
     yield made
     made.close()
 
 
-def test_each_of_them_is_killed(postgresql_scene, postgresql):
+def test_each_of_them_is_killed(postgresql_scene, mortal_postgresql):
     scene = postgresql_scene
     scene.begins()
     scene.watcher.may_fail = True
@@ -54,9 +41,9 @@ def test_each_of_them_is_killed(postgresql_scene, postgresql):
     scene.hesitates(2)
     scene.server.start()
     scene.comes_to_a_random_point()
-    postgresql.kill()
+    mortal_postgresql.kill()
     scene.hesitates(2)
-    postgresql.start()
+    mortal_postgresql.start()
     scene.comes_to_a_random_point()
     kill_the_driver(scene)
     scene.project.start()
@@ -110,13 +97,13 @@ def test_the_broker_is_killed(scene):
 
 
 @only_in_soaks
-def test_the_database_is_killed(postgresql_scene, postgresql):
+def test_the_database_is_killed(postgresql_scene, mortal_postgresql):
     scene = postgresql_scene
     scene.begins()
     scene.watcher.may_fail = True
     for _ in range(KILLS):
         scene.comes_to_a_random_point()
-        postgresql.kill()
+        mortal_postgresql.kill()
         scene.hesitates(2)
-        postgresql.start()
+        mortal_postgresql.start()
     scene.ends_well()
