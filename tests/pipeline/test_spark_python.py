@@ -46,15 +46,18 @@ def test_the_process_of_a_stream_imports_the_installed_package(spark, tmp_path):
             return "n INT"
 
         def simpleStreamReader(self, schema):  # noqa: N802
-            Path(self.options["file"]).write_text(f"{pyspark.__file__}\n{sys.executable}")
+            # Several processes ask for a reader; the one of the stream is known by the module that it runs.
+            found = Path(self.options["folder"], sys.modules["__main__"].__spec__.name)
+            found.write_text(f"{pyspark.__file__}\n{sys.executable}")
             return Nothing()
 
     spark.dataSource.register(Whence)
-    frame = spark.readStream.format("Whence").option("file", str(tmp_path / "found")).load()
+    frame = spark.readStream.format("Whence").option("folder", str(tmp_path)).load()
     writer = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint"))
     query = writer.trigger(availableNow=True).start()
     assert query.awaitTermination(120)
-    assert (tmp_path / "found").read_text().splitlines() == [str(PACKAGE / "__init__.py"), sys.executable]
+    found = tmp_path / "pyspark.sql.streaming.python_streaming_source_runner"
+    assert found.read_text().splitlines() == [str(PACKAGE / "__init__.py"), sys.executable]
 
 
 def test_a_task_imports_the_installed_package_too(spark):

@@ -9,9 +9,10 @@ keeps them compiled, takes 0.5. A stream waits for that before its first record.
 the zip files from the path and becomes the same Python. If they are not those of the package that this program has
 imported (``SPARK_HOME`` is another installation), or the script cannot be run, Spark gets the Python itself.
 
-Tried and dropped: ``spark.python.use.daemon`` and ``spark.python.daemon.module`` (a stream's process is not asked of
-the daemon), ``spark.executorEnv.PYTHONPATH`` (comes after the zip files), a ``SPARK_HOME`` that has none (links to all
-of the installation, to be made before Spark starts).
+Of no use, as Spark's classes read: ``spark.python.use.daemon``, ``spark.python.daemon.module`` and
+``spark.python.worker.module`` (a stream's process is not asked of the daemon, and its module is fixed),
+``spark.executorEnv.PYTHONPATH`` (comes after the zip files). A ``SPARK_HOME`` without zip files would be links to all
+of the installation, to be made before Spark starts.
 """
 
 from __future__ import annotations
