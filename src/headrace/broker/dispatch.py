@@ -9,7 +9,8 @@ A KafkaError that a handler lets out is about a request that has no place for a 
 closed, and the log says why.
 
 Most handlers never wait. So a handler's coroutine is first run on the spot, without a task; only one that really waits
-(for a purgatory, for fsync on a thread) becomes a task from there on.
+(for a purgatory, for fsync on a thread) becomes a task from there on. Produce and Fetch, which wait often and for bare
+futures alone, do without one even then (:class:`_Parked`).
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from headrace.broker.broker import Broker
 
 logger = getLogger(__name__)
+
+_WAITING_FOR_FUTURES = frozenset({Api.PRODUCE, Api.FETCH})
 
 Reply = dict[str, Any] | None
 Handler = Callable[[Request, "Broker"], Coroutine[Any, Any, Reply]]
@@ -56,6 +59,7 @@ class Dispatcher:
         self._loop = loop
         self._served = frozenset(served_apis(in_cluster=in_cluster))
         self._waiting: set[asyncio.Task[None]] = set()
+        self._parked: set[_Parked] = set()
 
     def handle(self, request: Request) -> None:
         connection = request.connection
@@ -85,6 +89,9 @@ class Dispatcher:
         else:
             request.parked_at = perf_counter_ns()
             connection.send_held()
+            if api in _WAITING_FOR_FUTURES:
+                _Parked(self, request, coroutine).wait(awaited)
+                return
             task = self._loop.create_task(self._finish_later(request, _Started(coroutine, awaited)))
             self._waiting.add(task)
             task.add_done_callback(self._waiting.discard)
@@ -104,6 +111,52 @@ class Dispatcher:
     def stop(self) -> None:
         for task in self._waiting:
             task.cancel()
+        for parked in list(self._parked):
+            parked.end()
+
+
+class _Parked:
+    """A handler that waits for one future after the other, run on without a task of its own."""
+
+    __slots__ = ("_coroutine", "_dispatcher", "_request")
+
+    def __init__(self, dispatcher: Dispatcher, request: Request, coroutine: Coroutine[Any, Any, Reply]) -> None:
+        self._dispatcher = dispatcher
+        self._request = request
+        self._coroutine = coroutine
+        dispatcher._parked.add(self)
+
+    def wait(self, awaited: asyncio.Future[Any]) -> None:
+        # What a task does with a future that its coroutine awaits.
+        assert awaited._asyncio_future_blocking, f"{awaited!r} is no future"
+        awaited._asyncio_future_blocking = False
+        awaited.add_done_callback(self._go_on)
+
+    def _go_on(self, _done: asyncio.Future[Any]) -> None:
+        if self not in self._dispatcher._parked:
+            return
+        request = self._request
+        try:
+            try:
+                awaited = self._coroutine.send(None)
+            except StopIteration as done:
+                self._dispatcher._parked.discard(self)
+                request.connection.answer(request, done.value)
+                return
+        except asyncio.CancelledError:
+            self.end()
+        except KafkaError as error:
+            self._dispatcher._parked.discard(self)
+            request.connection.abort(f"{request.api.label}: {error}")
+        except Exception:  # noqa: BLE001  logged there
+            self._dispatcher._parked.discard(self)
+            self._dispatcher._failed(request)
+        else:
+            self.wait(awaited)
+
+    def end(self) -> None:
+        self._dispatcher._parked.discard(self)
+        self._coroutine.close()
 
 
 class _Started:
