@@ -19,7 +19,6 @@ from headrace.protocol.errors import (
     InvalidReplicaAssignment,
     InvalidReplicationFactor,
     InvalidTopic,
-    NotController,
     ReassignmentInProgress,
     TopicAlreadyExists,
     UnknownTopicOrPartition,
@@ -148,10 +147,3 @@ async def test_what_is_not_so_in_time(topics, broker):
     broker.timer.advance()
     assert await waiting == {"t"}
     assert await topics.wait_for({"t": 1}, 0) == {"t"}
-
-
-async def test_only_the_controller_is_asked(topics, broker):
-    topics.check_controller()
-    broker.cluster.controller.is_active = False
-    with pytest.raises(NotController):
-        topics.check_controller()

@@ -6,10 +6,14 @@ import threading
 import time
 from collections import defaultdict
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from headrace.protocol.api import Api
+from headrace.testing.raw_client import RawClient
+
 PATIENCE_S = 40.0
+_PASSING = {KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError.REQUEST_TIMED_OUT}
 
 
 def until(condition, what, timeout_s=PATIENCE_S):
@@ -38,7 +42,17 @@ class Scene:
     def create(self, topic, partitions=1, factor=3, **configs):
         settings = {"min.insync.replicas": "2", **{name.replace("_", "."): value for name, value in configs.items()}}
         new = NewTopic(topic, partitions, factor, config=settings)
-        self.admin.create_topics([new], request_timeout=20)[topic].result()
+        until(lambda: self._is_made(new), f"the topic {topic}")
+
+    def _is_made(self, new):
+        """Whoever is asked may die."""
+        try:
+            self.admin.create_topics([new], request_timeout=20)[new.topic].result()
+        except KafkaException as error:
+            if error.args[0].code() not in _PASSING:
+                raise
+            return False
+        return True
 
     def metadata(self):
         return until(self._metadata, "somebody who answers")
@@ -58,8 +72,8 @@ class Scene:
 
     def in_sync(self, topic=None):
         """All replicas of all partitions are."""
-        found = self.metadata().topics[topic or self.topic].partitions.values()
-        return all(len(one.isrs) == len(one.replicas) for one in found)
+        found = self.metadata().topics.get(topic or self.topic)
+        return found is not None and all(len(one.isrs) == len(one.replicas) for one in found.partitions.values())
 
     def wait_until_in_sync(self):
         until(self.in_sync, "all replicas in sync")
@@ -101,6 +115,21 @@ def _watermarks(consumer, partition):
         return consumer.get_watermark_offsets(partition, timeout=5)
     except KafkaException:
         return None  # just now nobody leads it
+
+
+def coordinator_of(cluster, key, *, of_transactions=False):
+    """The broker that coordinates a group or a transactional id, as those say that run."""
+
+    def ask():
+        for number, broker in cluster.brokers.items():
+            if broker.is_running:
+                with RawClient(cluster.addresses[number]) as client:
+                    answer = client.ask(Api.FIND_COORDINATOR, 3, key=key, key_type=int(of_transactions))
+                    if answer.error_code == 0:
+                        return answer.node_id
+        return None
+
+    return until(ask, f"a coordinator of {key}")
 
 
 class Load:

@@ -82,9 +82,6 @@ class Topics:
 
     check_name = staticmethod(check_name)
 
-    def check_controller(self) -> None:
-        """We are the controller."""
-
     async def create(self, new: NewTopic, *, validate_only: bool = False) -> Topic:
         topic = plan_topic(
             new,

@@ -42,15 +42,14 @@ class ClusterProcess:
         :param zookeeper: the address of one that runs already; else ours is started.
         """
         self._folder = folder
+        self._tick_time_ms = tick_time_ms
         self._arguments = ("-o", f"zookeeper.session.timeout.ms={session_timeout_ms}", *arguments)
         self.brokers: dict[int, BrokerProcess] = {}
         self._ended: list[BrokerProcess] = []
         self.zookeeper: BrokerProcess | None = None
         try:
             if zookeeper is None:
-                self.zookeeper = BrokerProcess(
-                    folder / "zookeeper", "--tick-time", str(tick_time_ms), command="zookeeper"
-                )
+                self.zookeeper = self._start_zookeeper()
             self.zookeeper_address = zookeeper or (self.zookeeper.address if self.zookeeper else "")
             with ThreadPoolExecutor(brokers) as pool:
                 self.brokers = dict(enumerate(pool.map(self._start, range(1, brokers + 1)), start=1))
@@ -73,6 +72,17 @@ class ClusterProcess:
             *self._arguments,
             listen=listen,
         )
+
+    def _start_zookeeper(self, listen: str = "127.0.0.1:0") -> BrokerProcess:
+        folder, tick_time = self._folder / "zookeeper", str(self._tick_time_ms)
+        return BrokerProcess(folder, "--tick-time", tick_time, command="zookeeper", listen=listen)
+
+    def restart_zookeeper(self) -> None:
+        """Starts ours again after it was killed, on its data and its port."""
+        assert self.zookeeper is not None
+        assert not self.zookeeper.is_running, "it still runs"
+        self.zookeeper.close()
+        self.zookeeper = self._start_zookeeper(self.zookeeper_address)
 
     def kill(self, number: int) -> None:
         """Ends a broker at once, as ``kill -9`` does."""

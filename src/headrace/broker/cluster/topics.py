@@ -1,9 +1,11 @@
 """Topics of a cluster: wishes are written to the tree, and the controller makes them come true.
 
-``/brokers/topics/T`` with the assignment and ``/config/topics/T`` are written by whoever is asked: the controller, for
-CreateTopics and CreatePartitions, or any broker, for a topic that is created automatically. Who leads what is for the
-controller to decide, which watches those znodes. A deletion is a znode in ``/admin/delete_topics``. What has come of it
-is in the metadata of every broker a moment later; :meth:`ClusterTopics.wait_for` waits for that.
+``/brokers/topics/T`` with the assignment and ``/config/topics/T`` are written by whoever is asked. Who leads what is
+for the controller to decide, which watches those znodes. A deletion is a znode in ``/admin/delete_topics``. What has
+come of it is in the metadata of every broker a moment later; :meth:`ClusterTopics.wait_for` waits for that.
+
+Kafka on ZooKeeper lets only the controller be asked to make and delete topics, although any broker could do it as well.
+Clients of today are used to asking anybody, as Kafka's brokers now hand such requests on; so here anybody does it.
 
 Has the face of ``controller.topics.Topics``, which is for a broker alone; the rules are the same
 (``controller/topic_rules.py``).
@@ -49,7 +51,6 @@ from headrace.coordination.paths import (
     topic_path,
 )
 from headrace.protocol.errors import (
-    NotController,
     ReassignmentInProgress,
     TopicAlreadyExists,
     UnknownTopicOrPartition,
@@ -79,15 +80,6 @@ class ClusterTopics:
         self._delayed: Purgatory[str] = Purgatory("Topic", broker.timer)
 
     check_name = staticmethod(check_name)
-
-    def check_controller(self) -> None:
-        """
-        :raises NotController: if we are not: whoever asks must ask another broker.
-        """
-        member = self._broker.cluster
-        assert member is not None
-        if not member.controller.is_active:
-            raise NotController(f"broker {self._broker.broker_id} is not controller")
 
     # -- making, growing, deleting
 

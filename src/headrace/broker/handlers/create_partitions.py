@@ -1,6 +1,6 @@
 """CreatePartitions (key 37): more partitions for a topic. Never fewer.
 
-Speaks v0 to v3. In a cluster this is for the controller, as CreateTopics is.
+Speaks v0 to v3. In a cluster any broker may be asked, as for CreateTopics.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ async def _grow(broker: Broker, topic: Any, validate_only: bool, times_named: in
     with code_for_errors(name=topic.name) as answer:
         if times_named > 1:
             raise InvalidRequest(f"topic {topic.name!r} is named {times_named} times in the request")
-        broker.topics.check_controller()
         broker.metadata.named(topic.name)
         given = None if topic.assignments is None else [tuple(each.broker_ids) for each in topic.assignments]
         await broker.topics.add_partitions(topic.name, topic.count, given, validate_only=validate_only)

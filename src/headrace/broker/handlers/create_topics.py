@@ -1,8 +1,9 @@
 """CreateTopics (key 19): new topics, with their configs, or only a check whether they could be.
 
-Speaks v2 to v7. Each topic succeeds or fails alone; one that is named twice in a request fails. In a cluster this is
-for the controller (NOT_CONTROLLER), which answers when all partitions have leaders; what takes longer than the
-request's timeout comes about all the same, and is answered with REQUEST_TIMED_OUT.
+Speaks v2 to v7. Each topic succeeds or fails alone; one that is named twice in a request fails. In a cluster
+any broker may be asked, where a Kafka on ZooKeeper wants it to be the controller (NOT_CONTROLLER). It answers when all
+partitions have leaders; what takes longer than the request's timeout comes about all the same, and is answered with
+REQUEST_TIMED_OUT.
 """
 
 from __future__ import annotations
@@ -38,7 +39,6 @@ async def _create(broker: Broker, topic: Any, validate_only: bool, times_named: 
     with code_for_errors(name=topic.name) as answer:
         if times_named > 1:
             raise InvalidRequest(f"topic {topic.name!r} is named {times_named} times in the request")
-        broker.topics.check_controller()
         broker.topics.check_name(topic.name)
         created = await broker.topics.create(_read(topic), validate_only=validate_only)
         answer.update(

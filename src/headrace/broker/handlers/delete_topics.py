@@ -1,7 +1,7 @@
 """DeleteTopics (key 20): topics and their data, gone. By name, from v6 on also by id.
 
-Speaks v1 to v6. Refused as a whole where ``delete.topic.enable`` is false. In a cluster this is for the controller, as
-CreateTopics is; a deletion that has begun goes on until all replicas are gone, also those of brokers that are away.
+Speaks v1 to v6. Refused as a whole where ``delete.topic.enable`` is false. In a cluster any broker may be asked,
+as for CreateTopics; a deletion that has begun goes on until all replicas are gone, also those of brokers that are away.
 """
 
 from __future__ import annotations
@@ -56,7 +56,6 @@ async def _delete(
     broker: Broker, name: str | None, topic_id: UUID | None, disabled: KafkaError | None, *, is_twice: bool
 ) -> dict[str, Any]:
     with code_for_errors(name=name, topic_id=topic_id) as answer:
-        broker.topics.check_controller()
         if disabled is not None:
             raise disabled
         if (name is None) == (topic_id is None):

@@ -1,0 +1,108 @@
+"""A cluster and its ZooKeeper: real ones, ones that die and come back, and a controller that is moved by hand."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from cluster_scene import Load, Scene, until
+
+from headrace.testing.cluster_process import ClusterProcess
+from headrace.testing.zookeeper_process import ZookeeperEnsemble, ZookeeperMissing, ZookeeperProcess
+
+pytestmark = pytest.mark.xdist_group("cluster")
+
+
+def zookeeper_shell(address, *command):
+    code = "from headrace.tools.main import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "zookeeper-shell", address, *command], capture_output=True, text=True, timeout=30
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_zookeeper_that_is_killed_and_comes_back(tmp_path):
+    """Who leads what stays as it is while there is none; nobody writes anything to it."""
+    with ClusterProcess(tmp_path) as cluster:
+        scene = Scene(cluster)
+        scene.wait_until_in_sync()
+        with Load(scene) as load:
+            load.flows()
+            cluster.zookeeper.kill()
+            load.flows(1_000)
+            cluster.restart_zookeeper()
+            load.flows()
+            scene.create("later", 3)
+        load.check()
+        assert load.longest_pause_s < 3.0
+        assert all("is lost" not in cluster.log(number) for number in (1, 2, 3)), "sessions go on"
+
+
+def test_a_controller_that_is_removed_by_hand(tmp_path):
+    with ClusterProcess(tmp_path) as cluster:
+        scene = Scene(cluster)
+        scene.wait_until_in_sync()
+        with Load(scene) as load:
+            for number in range(3):
+                epoch = int(zookeeper_shell(cluster.zookeeper_address, "get", "/controller_epoch").split()[0])
+                zookeeper_shell(cluster.zookeeper_address, "delete", "/controller")
+                until(
+                    lambda epoch=epoch: (
+                        int(zookeeper_shell(cluster.zookeeper_address, "get", "/controller_epoch").split()[0]) > epoch
+                    ),
+                    "the next controller",
+                )
+                scene.create(f"after-{number}")
+            load.flows()
+        load.check()
+        assert load.longest_pause_s < 3.0
+
+
+@pytest.fixture
+def real_zookeeper(tmp_path):
+    try:
+        with ZookeeperProcess(tmp_path / "real") as zookeeper:
+            yield zookeeper
+    except ZookeeperMissing as missing:
+        pytest.skip(str(missing))
+
+
+def test_on_a_real_zookeeper_below_a_chroot(tmp_path, real_zookeeper):
+    connect = f"{real_zookeeper.address}/headrace/prod"
+    with ClusterProcess(tmp_path, zookeeper=connect, session_timeout_ms=4_000) as cluster:
+        scene = Scene(cluster)
+        scene.wait_until_in_sync()
+        assert "/controller" not in zookeeper_shell(real_zookeeper.address, "ls", "/")
+        with Load(scene) as load:
+            load.flows()
+            victim = scene.controller
+            cluster.kill(victim)
+            until(lambda: victim not in scene.alive(), "it is known to be dead")
+            load.flows()
+            cluster.restart(victim)
+            scene.wait_until_in_sync()
+            real_zookeeper.kill()
+            load.flows()
+            real_zookeeper.start()
+            scene.create("later", 3)
+        load.check()
+
+
+@pytest.mark.skipif("HEADRACE_SOAK" not in os.environ, reason="three JVMs: in script/soak")
+def test_on_an_ensemble_that_loses_a_server(tmp_path):
+    try:
+        ensemble = ZookeeperEnsemble(tmp_path / "ensemble", 3)
+    except ZookeeperMissing as missing:
+        pytest.skip(str(missing))
+    with ensemble, ClusterProcess(tmp_path, zookeeper=ensemble.address, session_timeout_ms=8_000) as cluster:
+        scene = Scene(cluster)
+        scene.wait_until_in_sync()
+        with Load(scene) as load:
+            load.flows()
+            for number, server in enumerate(ensemble.servers[:2]):
+                server.kill()
+                load.flows()
+                scene.create(f"after-{number}")
+                server.start()
+        load.check()
