@@ -36,9 +36,10 @@ from headrace.runtime.purgatory import Purgatory
 TOPIC_ID = UUID(int=7)
 
 
-def batch(*values, **fields):
+def batch(*values, base_offset=0, **fields):
     now_ms = SystemClock().wall_ms()
-    return build_batch([Record(number, now_ms, None, value, ()) for number, value in enumerate(values)], **fields)
+    records = [Record(offset, now_ms, None, value, ()) for offset, value in enumerate(values, start=base_offset)]
+    return build_batch(records, base_offset=base_offset, **fields)
 
 
 async def until(condition, what="it", timeout_s=10.0):

@@ -1,9 +1,15 @@
 """Replicas on several brokers: the real managers, fetchers, sessions and handlers, on the wire's bytes."""
 
-import pytest
-from replicabed import Bed, batch, until
+import asyncio
+from uuid import UUID
 
+import pytest
+from replicabed import TOPIC_ID, Bed, batch, until
+
+from headrace.broker.metadata_cache import Node
+from headrace.controller.elections import Leadership
 from headrace.coordination.paths import ISR_CHANGES, LOG_DIR_EVENTS
+from headrace.log.partition_log import Origin
 from headrace.protocol.api import Api
 from headrace.protocol.errors import ErrorCode
 
@@ -88,8 +94,6 @@ async def test_a_follower_that_stays_away_leaves_the_isr_and_comes_back(bed):
 
 
 def leadership_of(broker):
-    from headrace.controller.elections import Leadership
-
     leader = broker.partition().leader
     return Leadership.of(leader.state, leader.version)
 
@@ -111,8 +115,6 @@ async def test_a_leader_that_is_replaced_lets_producers_go(three):
     leader = three.brokers[1]
     three.cut.add(1)
     await until(lambda: not any(session.waiter for session in leader.replicas.sessions), "the end of fetches")
-    import asyncio
-
     waiting = asyncio.create_task(leader.produce(b"lost"))
     await until(lambda: leader.partition().log.next_offset == 1, "the append")
     await three.lead(2, (1, 2, 3), epoch=1, isr=(2, 3))
@@ -206,8 +208,6 @@ async def test_a_follower_that_comes_before_its_leader_knows(bed):
 
 
 async def test_leader_epochs_are_checked(three):
-    from headrace.controller.elections import Leadership
-
     leader = three.brokers[1]
     await three.lead(1, (1, 2, 3), epoch=5)
     old = Leadership(2, 4, (1, 2, 3), 1, 7)
@@ -221,8 +221,6 @@ async def test_leader_epochs_are_checked(three):
 
 
 async def test_another_topic_of_the_same_name(three):
-    from uuid import UUID
-
     codes = await three.lead(1, (1, 2, 3), epoch=9, topic_id=UUID(int=8))
     assert set(codes.values()) == {ErrorCode.inconsistent_topic_id}
 
@@ -260,18 +258,13 @@ async def test_consumers_are_sent_to_the_replica_in_their_rack(bed):
     there = await follower.fetch(0, rack="b")
     assert (there.error_code, there.high_watermark) == (ErrorCode.none, 1)
     assert len(there.records or b"") > 0
-    import asyncio
-
     waiting = asyncio.create_task(follower.fetch(1, rack="b", max_wait_ms=20_000))
     await leader.produce(b"w")
     assert len((await waiting).records or b"") > 0
 
 
 async def test_a_lost_log_dir_is_told_of(bed):
-    from headrace.testing.faulty_disk import FaultyDisk
-
-    disk = FaultyDisk()
-    bed.start(1, disk=disk)
+    bed.start(1)
     bed.start(2)
     await bed.lead(1, (1, 2))
     leader = bed.brokers[1]
@@ -306,5 +299,67 @@ async def test_a_throttled_follower_catches_up_slowly_and_then_fully(bed):
     await until(lambda: follower.partition().log.next_offset == 40, "the rest")
 
 
-def test_batches_are_made_as_producers_do():
-    assert len(batch(b"a")) > 61
+async def test_fetch_sessions_of_followers(bed):
+    bed.start(1)
+    await bed.lead(1, (1, 2), isr=(1,), to=(1,))
+    leader = bed.brokers[1]
+    leader.metadata.nodes[2] = Node(2, "h", 1)
+    await leader.produce(b"a")
+
+    async def fetch(session_id, epoch, *offsets, forget=()):
+        topic = {"topic": "t", "topic_id": TOPIC_ID}
+        asked = [
+            {
+                "partition": 0,
+                "current_leader_epoch": 0,
+                "fetch_offset": offset,
+                "last_fetched_epoch": 0 if offset else -1,
+                "log_start_offset": 0,
+                "partition_max_bytes": 1 << 20,
+            }
+            for offset in offsets
+        ]
+        return await leader.ask(
+            Api.FETCH,
+            13,
+            replica_id=2,
+            max_wait=1,
+            min_bytes=1,
+            max_bytes=1 << 20,
+            isolation_level=0,
+            session_id=session_id,
+            session_epoch=epoch,
+            topics=[{**topic, "partitions": asked}] if asked else [],
+            forgotten_topics_data=[{**topic, "partitions": forget}] if forget else [],
+            rack_id="",
+        )
+
+    assert (await fetch(5, 1)).error_code is ErrorCode.fetch_session_id_not_found
+    first = await fetch(0, 0, 0)
+    assert len(first.responses[0].partitions[0].records) > 0
+    session_id = first.session_id
+    assert (await fetch(session_id, 2, 1)).error_code is ErrorCode.invalid_fetch_session_epoch
+    assert leader.partition().leader.remote(2).next_offset == 0
+    await fetch(session_id, 1, 1)
+    assert leader.partition().leader.remote(2).next_offset == 1
+    await until(lambda: leader.partition().leader.isr == (1, 2), "the follower")
+    assert (await fetch(session_id, 2)).responses == ()
+    await leader.produce(b"b", acks=1)
+    assert len((await fetch(session_id, 3)).responses[0].partitions[0].records) > 0
+    assert (await fetch(session_id, 4, forget=(0,))).responses == ()
+    await leader.produce(b"c", acks=1)
+    assert (await fetch(session_id, 5)).responses == ()
+    assert not leader.partition().readers
+    assert (await fetch(0, -1, 1)).session_id == 0
+    assert not leader.partition().readers
+
+
+async def test_a_follower_with_something_else_is_told_where_they_part(three):
+    leader, follower = three.brokers[1], three.brokers[2]
+    await leader.produce(b"a")
+    log = follower.logs.get("t", 0)
+    await three.lead(1, (1, 2, 3), epoch=3, to=(1, 3))
+    log.append(batch(b"x", base_offset=1, leader_epoch=2), leader_epoch=2, origin=Origin.REPLICATION)
+    await three.tell(2, leadership_of(leader), (1, 2, 3))
+    await leader.produce(b"b")
+    assert follower.values() == [b"a", b"b"]

@@ -16,9 +16,9 @@ since consumers read from followers then.
 
 from __future__ import annotations
 
+import os
 from asyncio import Future
 from collections.abc import Iterator
-from os import urandom
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -85,15 +85,20 @@ class Followed:
     # The partition's words
 
     def grows(self, end_offset: int) -> None:
-        session, partition = self.session, self.partition
-        assert partition is not None
-        if self.fetch.offset == end_offset and partition.leader is not None:
-            remote = partition.leader.remote(session.replica_id)
-            if remote is not None and remote.next_offset == end_offset:
-                remote.fetched(end_offset, self.fetch.log_start_offset, end_offset, session.fetched_ms)
+        session = self.session
+        if self.fetch.offset == end_offset:
+            self.note_at_end(end_offset)
         session.ready[self] = None
         if session.waiter is not None:
             session.wake()
+
+    def note_at_end(self, end_offset: int) -> None:
+        """If it had all up to there, which is the log's end, it had so when its session last asked."""
+        session, partition = self.session, self.partition
+        if partition is not None and partition.leader is not None:
+            remote = partition.leader.remote(session.replica_id)
+            if remote is not None and remote.next_offset == end_offset:
+                remote.fetched(end_offset, self.fetch.log_start_offset, end_offset, session.fetched_ms)
 
     def changes(self) -> None:
         self.session.ready[self] = None
@@ -151,6 +156,8 @@ class FollowerSession:
     def _forget(self, key: Key) -> None:
         followed = self.partitions.pop(key, None)
         if followed is not None:
+            if followed.partition is not None:
+                followed.note_at_end(followed.partition.log.next_offset)
             followed.read_from(None)
             self.ready.pop(followed, None)
             self.stale.pop(followed, None)
@@ -183,9 +190,13 @@ class FollowerSessions:
         for followed in (*named, *session.outside.difference(named)):
             serving.note(followed)
         serving.read()
-        if not serving.is_enough:
-            await self._wait(request.connection, session, serving, milliseconds(body.max_wait))
-        return serving.reply(is_full=body.session_epoch in (_FIRST_EPOCH, _CLOSING_EPOCH), named=named)
+        try:
+            if not serving.is_enough:
+                await self._wait(request.connection, session, serving, milliseconds(body.max_wait))
+            return serving.reply(is_full=body.session_epoch in (_FIRST_EPOCH, _CLOSING_EPOCH), named=named)
+        finally:
+            if session.session_id == NO_SESSION:
+                session.close()
 
     async def _wait(self, connection: Connection, session: FollowerSession, serving: _Serving, wait_ms: int) -> None:
         loop, timer = self._broker.loop, self._broker.timer
@@ -221,7 +232,7 @@ class FollowerSessions:
         session = FollowerSession(NO_SESSION, replica_id, connection)
         if epoch == _FIRST_EPOCH:
             while session.session_id == NO_SESSION or session.session_id in self._sessions:
-                session.session_id = int.from_bytes(urandom(4)) & _LAST_EPOCH
+                session.session_id = int.from_bytes(os.urandom(4)) & _LAST_EPOCH
             self._sessions[session.session_id] = session
         return session
 

@@ -292,6 +292,8 @@ class ReplicaManager:
             if number % _PARTITIONS_A_TURN == _PARTITIONS_A_TURN - 1:
                 await asyncio.sleep(0)
             partition.shrink()
+            for reader in partition.readers:
+                reader.news(at_once=False)  # retention may have moved the log's start
 
     def run_soon(self, job: _Job) -> None:
         if self._is_closed:
