@@ -169,7 +169,11 @@ class OurHands:
     """Writes add their partitions, and each end raises the epoch (KIP-890)."""
 
     def __init__(self, scene, name):
-        servers = {"bootstrap_servers": scene.cluster.bootstrap_servers, "request_timeout_ms": 3_000}
+        servers = {
+            "bootstrap_servers": scene.cluster.bootstrap_servers,
+            "request_timeout_ms": 3_000,
+            "socket_connection_setup_timeout_ms": 3_000,
+        }
         self._name = name
         self._topic = scene.topic
         self._source = OurPartition(f"{scene.topic}-in", 0)

@@ -9,7 +9,7 @@ import pytest
 from headrace.broker.cluster.markers import ClusterMarkers
 from headrace.broker.cluster.outbox import Outbox
 from headrace.broker.cluster.txn_partitions import TxnPartitions
-from headrace.broker.metadata_cache import MetadataCache, PartitionInfo, TopicInfo
+from headrace.broker.metadata_cache import MetadataCache, Node, PartitionInfo, TopicInfo
 from headrace.client.errors import BrokerUnreachable
 from headrace.protocol.api import Api
 from headrace.protocol.errors import (
@@ -57,6 +57,9 @@ class Links:
         if broker_id in self.unreachable:
             raise BrokerUnreachable("no way to it")
         return (self._marked if api is Api.WRITE_TXN_MARKERS else self._added)(body)
+
+    async def drop(self, broker_id, purpose):
+        self.dropped = broker_id, purpose
 
     def code(self, topic, index):
         return self.codes.get((topic, index), ErrorCode.none)
@@ -139,6 +142,7 @@ class Bed:
     def __init__(self):
         self.links = Links()
         self.metadata = MetadataCache("cluster")
+        self.metadata.nodes = {number: Node(number, "host", 9092) for number in (US, B, C)}
         self.lead("t", US, B, C, B, NOBODY)
         self.lead("__transaction_state", B)
         self.clock = ManualClock()
@@ -256,6 +260,17 @@ async def test_a_broker_that_is_not_to_be_reached(bed):
     bed.links.unreachable = {B}
     bed.send(1, 2)
     assert await bed.all_sent() == [[1]]
+
+
+async def test_a_broker_that_hangs_is_given_up_when_it_is_known_to_be_gone(bed, monkeypatch):
+    monkeypatch.setattr("headrace.broker.cluster.outbox._LOOK_EVERY_S", 0)
+    bed.links.may_answer.clear()
+    bed.send(1)
+    await until(lambda: bed.links.asked)
+    assert not bed.sent
+    del bed.metadata.nodes[B]
+    assert await bed.all_sent() == [[1]]
+    assert bed.links.dropped == (B, "markers")
 
 
 async def test_markers_gather_while_a_request_is_under_way(bed):

@@ -15,7 +15,7 @@ from logging import getLogger
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.broker.cluster.links import NoAnswer
-from headrace.broker.cluster.outbox import Outbox
+from headrace.broker.cluster.outbox import Outbox, ask_while_it_lives
 from headrace.broker.committed import commits
 from headrace.protocol.api import Api
 from headrace.protocol.errors import ErrorCode, KafkaError
@@ -130,11 +130,10 @@ class ClusterMarkers:
     # -- elsewhere
 
     async def _send_to(self, broker_id: int, parts: list[_Part]) -> None:
-        member = self._broker.cluster
-        assert member is not None
         codes: dict[tuple[int, str, int], int] = {}
         try:
-            answer = await member.links.ask(
+            answer = await ask_while_it_lives(
+                self._broker,
                 broker_id,
                 Api.WRITE_TXN_MARKERS,
                 {"markers": [_asked(part) for part in parts]},

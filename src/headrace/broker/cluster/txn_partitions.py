@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.cluster.links import NoAnswer
-from headrace.broker.cluster.outbox import Outbox
+from headrace.broker.cluster.outbox import Outbox, ask_while_it_lives
 from headrace.broker.internal_topics import TRANSACTIONS
 from headrace.protocol.api import Api
 from headrace.protocol.errors import (
@@ -162,11 +162,10 @@ class TxnPartitions:
             questions = later
 
     async def _ask_once(self, broker_id: int, by_id: Mapping[str, list[_Question]]) -> None:
-        member = self._broker.cluster
-        assert member is not None
         codes: dict[tuple[str, str, int], int] = {}
         try:
-            answer = await member.links.ask(
+            answer = await ask_while_it_lives(
+                self._broker,
                 broker_id,
                 Api.ADD_PARTITIONS_TO_TXN,
                 {"transactions": [_asked(group) for group in by_id.values()]},
