@@ -80,11 +80,11 @@ class Rate:
 
     @property
     def is_exceeded(self) -> bool:
-        number = self._forget_old()
+        self._forget_old()
         if not self._used:
             return False
-        # At least all windows but the present one count, or the first bytes after a rest would look like a flood.
-        elapsed_ms = self._clock.monotonic_ms() - number * self._window_ms + (self._windows - 1) * self._window_ms
+        # Since the first window that had bytes. If all windows counted, ten seconds' worth would pass at once at first.
+        elapsed_ms = max(self._clock.monotonic_ms() - self._used[0][0] * self._window_ms, self._window_ms)
         return self._total_bytes * 1000 > self._limit() * elapsed_ms
 
     def _forget_old(self) -> int:
