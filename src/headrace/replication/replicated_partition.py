@@ -233,8 +233,13 @@ class ReplicatedPartition(Partition):
         change = leader.shrink(now_ms)
         if change is not None:
             self._events.isr_change_wanted(self, change)
-        # Who was about to be let in and has not come holds the high watermark down no longer.
-        if leader.appended(leader.next_offset, now_ms):
+        self.look_again()
+
+    def look_again(self) -> None:
+        """Time has passed, or a broker has gone: a follower that was about to be let in, and does not come, holds the
+        high watermark down no longer."""
+        leader = self.leader
+        if leader is not None and leader.appended(leader.next_offset, self._clock.monotonic_ms()):
             self._commit(leader)
 
     def isr_written(self, change: IsrChange, version: int) -> None:

@@ -93,6 +93,30 @@ async def test_a_follower_that_stays_away_leaves_the_isr_and_comes_back(bed):
     await bed.until_children(ISR_CHANGES)
 
 
+async def test_a_follower_that_the_controller_has_taken_out_is_not_waited_for(three):
+    """It was caught up when it went, in an epoch that is over: it will not ask to be let in."""
+    leader = three.brokers[1]
+    await leader.produce(b"a")
+    await until(lambda: sum(session.waiter is not None for session in leader.replicas.sessions) == 2, "parked fetches")
+    await three.lead(1, (1, 2, 3), epoch=1, isr=(1, 2), to=(1, 2))
+    assert (await leader.produce(b"b", timeout_ms=2_000)).error_code is ErrorCode.none
+    assert leader.partition().leader.isr == (1, 2)
+
+
+async def test_a_follower_that_is_about_to_be_let_in_and_dies_is_not_waited_for(three):
+    leader = three.brokers[1]
+    await leader.produce(b"a")
+    await three.lead(1, (1, 2, 3), epoch=1, isr=(1, 2), to=(1, 2))
+    remote = leader.partition().leader.remote(3)
+    remote.fetched(1, 0, 1, leader.clock.monotonic_ms())
+    waiting = asyncio.create_task(leader.produce(b"b", timeout_ms=3_000))
+    await until(lambda: leader.partition().leader.remote(2).next_offset == 2, "the other follower")
+    assert leader.partition().high_watermark == 1
+    del leader.metadata.nodes[3]
+    leader.replicas.brokers_changed()
+    assert (await waiting).error_code is ErrorCode.none
+
+
 def leadership_of(broker):
     leader = broker.partition().leader
     return Leadership.of(leader.state, leader.version)

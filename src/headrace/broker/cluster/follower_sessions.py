@@ -93,9 +93,12 @@ class Followed:
             session.wake()
 
     def note_at_end(self, end_offset: int) -> None:
-        """If it had all up to there, which is the log's end, it had so when its session last asked."""
+        """If it had all up to there, which is the log's end, it had so when its session last asked. In an epoch that is
+        over that says nothing: the follower may have been taken out, and not come back."""
         session, partition = self.session, self.partition
-        if partition is not None and partition.leader is not None:
+        if partition is None or partition.leader is None:
+            return
+        if self.fetch.leader_epoch in (UNKNOWN, partition.leader_epoch):
             remote = partition.leader.remote(session.replica_id)
             if remote is not None and remote.next_offset == end_offset:
                 remote.fetched(end_offset, self.fetch.log_start_offset, end_offset, session.fetched_ms)

@@ -192,6 +192,8 @@ class ReplicaManager:
     def brokers_changed(self) -> None:
         """``broker.metadata.nodes`` has changed."""
         self.fetchers.wake()
+        for partition in self.replicated():
+            partition.look_again()
 
     def log_dirs_failed(self) -> None:
         """A log dir went offline: its partitions are lost, and the controller is told. On the loop."""
