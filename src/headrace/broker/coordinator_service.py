@@ -8,16 +8,28 @@ its own log; but what a client is told waits until all of the partition's log, a
 (:meth:`CoordinatorService.replicated`). So nobody hears of anything that the next leader may not know, be it his own
 change, that of another, or the repetition of a request whose answer was lost. What was not committed when leadership
 goes is forgotten with the shard. Alone a write is committed when it is done, and none of this is in the way.
+
+To whom a name belongs hangs on the number of partitions. In a cluster that is read from the tree, once: what brokers
+are told of a topic may for a while be a part of it.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from headrace.protocol.errors import CoordinatorNotAvailable, KafkaError, NotCoordinator, NotLeaderOrFollower
+from headrace.coordination.interface import CoordinationError
+from headrace.coordination.paths import TopicAssignment, topic_path
+from headrace.protocol.errors import (
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    KafkaError,
+    NotCoordinator,
+    NotLeaderOrFollower,
+)
 from headrace.replication.coordinator import ShardedCoordinator
 from headrace.replication.journal import Journal
 
@@ -29,6 +41,7 @@ if TYPE_CHECKING:
 _SLICE_S = 0.005
 #: After how long it is looked again whether a write is committed that was not in time.
 _LOOK_AGAIN_S = 0.1
+_LOOK_FOR_METADATA_S = 0.01
 
 C = TypeVar("C", bound=ShardedCoordinator[Any])
 
@@ -43,6 +56,7 @@ class CoordinatorService(Generic[C]):
         self._to_load: list[Iterator[int]] = []
         self._loader: asyncio.Task[None] | None = None
         self._waiting: set[asyncio.Task[None]] = set()
+        self._partition_count: int | None = None
 
     @property
     def coordinator(self) -> C:
@@ -74,6 +88,34 @@ class CoordinatorService(Generic[C]):
         await self._broker.internal_topics.ensure(self.topic)
         if self._broker.cluster is None:
             self._take_over()
+        else:
+            await self.learn_partition_count()
+
+    def partition_count(self) -> int:
+        """
+        :raises CoordinatorLoadInProgress: if it is not known yet.
+        """
+        if self._broker.cluster is None:
+            return self._broker.internal_topics.partition_count(self.topic)
+        if self._partition_count is None:
+            raise CoordinatorLoadInProgress(f"it is not known yet how many partitions {self.topic} has")
+        return self._partition_count
+
+    async def learn_partition_count(self) -> None:
+        """
+        :raises CoordinatorNotAvailable: if there is no such topic, or nobody can tell.
+        """
+        if self._partition_count is not None:
+            return
+        try:
+            data, _ = await self._broker.coordination.get(topic_path(self.topic))
+        except CoordinationError as error:
+            raise CoordinatorNotAvailable(f"the tree does not say how many partitions {self.topic} has") from error
+        self._partition_count = len(TopicAssignment.from_json(data).partitions)
+
+    def topic_deleted(self, name: str) -> None:
+        if name == self.topic:
+            self._partition_count = None
 
     # -- whose partitions are ours ----------------------------------------------------------------------------------
 
@@ -115,7 +157,7 @@ class CoordinatorService(Generic[C]):
             wait=self._call_when_committed,
         )
         loading = self.coordinator.load(journal)
-        if partition.log.log_start_offset == partition.log.next_offset:
+        if partition.log.log_start_offset == partition.log.next_offset and broker.cluster is None:
             for _ in loading:
                 pass
             return
@@ -125,12 +167,24 @@ class CoordinatorService(Generic[C]):
             self._loader.add_done_callback(self._loaded)
 
     async def _load(self) -> None:
+        if self._broker.cluster is not None:
+            await self._await_metadata()
         slice_ends_at = perf_counter() + _SLICE_S
         while self._to_load:
             for _ in self._to_load.pop():
                 if perf_counter() >= slice_ends_at:
                     await asyncio.sleep(0)
                     slice_ends_at = perf_counter() + _SLICE_S
+
+    async def _await_metadata(self) -> None:
+        """A broker may be told to lead before it is told of the topics that there are. Groups would take partitions
+        away that nobody has heard of yet."""
+        while True:
+            with suppress(CoordinatorNotAvailable):
+                await self.learn_partition_count()
+                if self._broker.metadata.get(self.topic) is not None:
+                    return
+            await asyncio.sleep(_LOOK_FOR_METADATA_S)
 
     def _loaded(self, _: object) -> None:
         self._loader = None

@@ -31,7 +31,7 @@ class GroupService(CoordinatorService["GroupCoordinator"]):
 
         broker = self._broker
         context = GroupContext(broker.clock, broker.timer, broker.config, _KnownTopics(broker.metadata))
-        return GroupCoordinator(context, lambda: broker.internal_topics.partition_count(GROUPS))
+        return GroupCoordinator(context, self.partition_count)
 
     async def expire_offsets(self) -> None:
         """Forgets offsets that were kept for long enough, a shard at a time."""
@@ -46,6 +46,8 @@ class GroupService(CoordinatorService["GroupCoordinator"]):
 
     def topic_deleted(self, name: str) -> None:
         """Nobody has read anything of a topic that is not there."""
+        super().topic_deleted(name)
+        self._broker.transactions.topic_deleted(name)
         for shard in self._shards():
             try:
                 shard.write(shard.offsets.topic_deleted_records(name))

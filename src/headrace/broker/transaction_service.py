@@ -70,7 +70,7 @@ class TransactionService(CoordinatorService["TransactionCoordinator"]):
         sender: MarkerSender = self.markers if broker.cluster is None else self.cluster_markers
         context = TransactionContext(broker.clock, broker.timer, sender)
         self._schedule_expiry()
-        return TransactionCoordinator(context, lambda: broker.internal_topics.partition_count(TRANSACTIONS))
+        return TransactionCoordinator(context, self.partition_count)
 
     async def stop(self) -> None:
         await super().stop()

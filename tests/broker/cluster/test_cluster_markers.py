@@ -11,6 +11,8 @@ from headrace.broker.cluster.outbox import Outbox
 from headrace.broker.cluster.txn_partitions import TxnPartitions
 from headrace.broker.metadata_cache import MetadataCache, Node, PartitionInfo, TopicInfo
 from headrace.client.errors import BrokerUnreachable
+from headrace.coordination.interface import NoNodeError
+from headrace.coordination.paths import TopicAssignment
 from headrace.protocol.api import Api
 from headrace.protocol.errors import (
     CoordinatorNotAvailable,
@@ -153,10 +155,13 @@ class Bed:
             broker_id=US,
             loop=asyncio.get_running_loop(),
             metadata=self.metadata,
+            coordination=self,
             cluster=SimpleNamespace(links=self.links),
             delayed_produce=Purgatory("Produce", self.timer),
             partitions=SimpleNamespace(get=lambda topic, index: self.led.get((topic, index))),
-            transactions=SimpleNamespace(coordinator=self, replicated=self._replicated),
+            transactions=SimpleNamespace(
+                coordinator=self, replicated=self._replicated, learn_partition_count=self.learn_partition_count
+            ),
         )
         self.markers = ClusterMarkers(self.broker, self.local)
         self.partitions = TxnPartitions(self.broker)
@@ -175,7 +180,17 @@ class Bed:
         await until(lambda: len(self.sent) >= count)
         return [sorted(index for _, index in unsent) for unsent in self.sent]
 
+    # -- as the tree
+
+    async def get(self, path):
+        if path != "/brokers/topics/t":
+            raise NoNodeError(path)
+        return TopicAssignment(None, dict.fromkeys(range(5), (1, 2, 3))).to_json(), None
+
     # -- as the coordinator
+
+    async def learn_partition_count(self):
+        pass
 
     def index_of(self, _name):
         return 0
@@ -253,7 +268,13 @@ async def test_what_others_cannot_write_now_is_sent_again_and_what_is_obsolete_i
 
 async def test_a_deleted_topic_needs_no_marker(bed):
     bed.markers.send(MARKER, [("gone", 0), ("t", 99)], bed.sent.append)
-    assert bed.sent == [frozenset()]
+    assert await bed.all_sent() == [[]]
+
+
+async def test_a_topic_that_was_not_heard_of_yet_is_waited_for(bed):
+    bed.metadata.remove("t")
+    bed.send(1, 99)
+    assert await bed.all_sent() == [[1]]
 
 
 async def test_a_broker_that_is_not_to_be_reached(bed):

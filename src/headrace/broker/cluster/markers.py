@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from logging import getLogger
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.broker.cluster.links import NoAnswer
 from headrace.broker.cluster.outbox import Outbox, ask_while_it_lives
 from headrace.broker.committed import commits
+from headrace.coordination.interface import CoordinationError, NoNodeError
+from headrace.coordination.paths import TopicAssignment, topic_path
 from headrace.protocol.api import Api
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.transactions.markers import OBSOLETE, LocalMarkers, Marker, Sent
@@ -75,10 +77,13 @@ class ClusterMarkers:
     def send(self, marker: Marker, partitions: Iterable[TopicPartition], on_sent: Sent) -> None:
         delivery = _Delivery(marker, on_sent)
         by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
+        unknown: list[TopicPartition] = []
         for topic, index in sorted(partitions):
             info = self._broker.metadata.get(topic)
-            if info is not None and index < len(info.partitions):  # else its topic was deleted
+            if info is not None and index < len(info.partitions):
                 by_leader[info.partitions[index].leader_id].append((topic, index))
+            else:
+                unknown.append((topic, index))
         for leader_id, of_leader in by_leader.items():
             delivery.begin_part()
             if leader_id == _NO_LEADER:
@@ -87,7 +92,30 @@ class ClusterMarkers:
                 self._write_here(_Part(delivery, of_leader))
             else:
                 self._outbox.put(leader_id, _Part(delivery, of_leader))
+        if unknown:
+            delivery.begin_part()
+            self._run(self._look_for(_Part(delivery, unknown)))
         delivery.end_part()
+
+    def _run(self, work: Coroutine[None, None, None]) -> None:
+        task = self._broker.loop.create_task(work)
+        self._waiting.add(task)
+        task.add_done_callback(self._waiting.discard)
+
+    async def _look_for(self, part: _Part) -> None:
+        """Partitions that we have not heard of were deleted, or we have been started a moment ago: the tree knows."""
+        unsent = []
+        for topic, index in part.partitions:
+            try:
+                data, _ = await self._broker.coordination.get(topic_path(topic))
+                is_there = index in TopicAssignment.from_json(data).partitions
+            except NoNodeError:
+                is_there = False
+            except CoordinationError:
+                is_there = True
+            if is_there:
+                unsent.append((topic, index))
+        part.delivery.end_part(unsent)
 
     async def close(self) -> None:
         await self._outbox.close()
@@ -116,9 +144,7 @@ class ClusterMarkers:
         if not waits:
             part.delivery.end_part(unsent)
             return
-        task = self._broker.loop.create_task(self._await_here(part, waits, unsent))
-        self._waiting.add(task)
-        task.add_done_callback(self._waiting.discard)
+        self._run(self._await_here(part, waits, unsent))
 
     async def _await_here(
         self, part: _Part, waits: dict[TopicPartition, tuple[Partition, int]], unsent: list[TopicPartition]

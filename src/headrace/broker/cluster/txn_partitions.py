@@ -112,8 +112,8 @@ class TxnPartitions:
     async def _refusals(
         self, transactional_id: str, producer: Identity, wanted: frozenset[TopicPartition], *, adds: bool
     ) -> Refusals:
-        leader_id = self._coordinator_id(transactional_id)
         try:
+            leader_id = await self._coordinator_id(transactional_id)
             if leader_id == self._broker.broker_id:
                 return await self._ask_here(transactional_id, producer, wanted, adds=adds)
             if leader_id == _NO_LEADER:
@@ -127,11 +127,14 @@ class TxnPartitions:
     async def close(self) -> None:
         await self._outbox.close()
 
-    def _coordinator_id(self, transactional_id: str) -> int:
+    async def _coordinator_id(self, transactional_id: str) -> int:
+        service = self._broker.transactions
+        await service.learn_partition_count()
+        index = service.coordinator.index_of(transactional_id)
         topic = self._broker.metadata.get(TRANSACTIONS)
-        if topic is None:
+        if topic is None or index >= len(topic.partitions):
             return _NO_LEADER
-        return topic.partitions[self._broker.transactions.coordinator.index_of(transactional_id)].leader_id
+        return topic.partitions[index].leader_id
 
     async def _ask_here(
         self, transactional_id: str, producer: Identity, wanted: frozenset[TopicPartition], *, adds: bool

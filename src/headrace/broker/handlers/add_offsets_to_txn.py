@@ -23,7 +23,7 @@ async def handle(request: Request, broker: Broker) -> Reply:
     body = request.body
     try:
         await broker.groups.ensure()
-        index = partition_for(body.group_id, broker.internal_topics.partition_count(GROUPS))
+        index = partition_for(body.group_id, broker.groups.partition_count())
         producer = Identity(body.producer_id, body.producer_epoch)
         broker.transactions.coordinator.add_partitions(body.transactional_id, producer, [(GROUPS, index)])
         if broker.cluster is not None:
