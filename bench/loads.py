@@ -25,6 +25,16 @@ class HasPort(Protocol):
     def port(self) -> int: ...
 
 
+class Measured(Protocol):
+    """A broker, or several."""
+
+    @property
+    def address(self) -> str: ...
+
+    @property
+    def cpu_seconds(self) -> float: ...
+
+
 @dataclass
 class Rate:
     per_second: float
@@ -43,7 +53,7 @@ def create_topic(server: Server, name: str, partitions: int = PARTITIONS) -> Non
         future.result(timeout=120)
 
 
-def produce(server: Server, topic: str, count: int) -> Rate:
+def produce(server: Measured, topic: str, count: int) -> Rate:
     """librdkafka, acks=all, records of 100 bytes over the partitions in turn.
 
     They are handed over a thousand at a time: a Python call a record is slower than either broker.

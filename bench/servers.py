@@ -26,7 +26,7 @@ from confluent_kafka.admin import AdminClient
 ROOT = Path(__file__).resolve().parent.parent
 KAFKA_VERSION = "4.3.0"
 KAFKA_JARS = ROOT / ".cache" / f"apache-kafka-{KAFKA_VERSION}"
-_JVM_OPTIONS = [
+JVM_OPTIONS = [
     "-Xms1G", "-Xmx1G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20",
     "-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent", "-Djava.awt.headless=true",
 ]  # fmt: skip
@@ -112,7 +112,7 @@ def apache(data: Path, settings: Mapping[str, str] = NOTHING) -> Iterator[Server
     if not any(data.iterdir()):
         format_command = java("kafka.tools.StorageTool", "format", "-t", "bench-cluster-0000000", "-c", str(properties))
         subprocess.run(format_command, check=True, capture_output=True, timeout=120)
-    command = java("kafka.Kafka", str(properties), options=tuple(_JVM_OPTIONS))
+    command = java("kafka.Kafka", str(properties), options=tuple(JVM_OPTIONS))
     with _running("Apache Kafka", command, port) as server:
         yield server
 
