@@ -138,7 +138,7 @@ class Load:
     def __init__(self, scene, rate=2_000, **settings):
         self._scene = scene
         self._pause_s = 1 / rate
-        self._producer = Producer(
+        self.producer = Producer(
             {
                 "bootstrap.servers": scene.cluster.bootstrap_servers,
                 "acks": "all",
@@ -171,7 +171,7 @@ class Load:
     def __exit__(self, *_):
         self._is_stopped.set()
         self._thread.join()
-        left = self._producer.flush(PATIENCE_S)
+        left = self.producer.flush(PATIENCE_S)
         assert left == 0, f"{left} records were not answered"
 
     def flows(self, count=500):
@@ -183,7 +183,7 @@ class Load:
         number = 0
         while not self._is_stopped.is_set():
             try:
-                self._producer.produce(
+                self.producer.produce(
                     self._scene.topic,
                     str(number).encode(),
                     partition=number % self._scene.partitions,
@@ -191,8 +191,8 @@ class Load:
                 )
                 number += 1
             except BufferError:
-                self._producer.poll(0.05)
-            self._producer.poll(0)
+                self.producer.poll(0.05)
+            self.producer.poll(0)
             if number % 20 == 0:
                 self._is_stopped.wait(20 * self._pause_s)
 

@@ -79,3 +79,47 @@ def test_a_leader_that_stood_still_does_not_acknowledge_what_others_do_not_have(
         scene.wait_until_in_sync()
         load.flows()
     load.check()
+
+
+def test_hard_bounces(scene, cluster):
+    """A broker that comes back at once: its session is not waited for, and it cuts off what it alone had."""
+    with Load(scene, **{"compression.type": "lz4"}) as load:
+        for number in (1, 2, 3):
+            cluster.kill(number)
+            cluster.restart(number)
+            scene.wait_until_in_sync()
+            load.flows(200)
+    load.check()
+
+
+def test_all_at_once(scene, cluster):
+    with Load(scene) as load:
+        load.flows()
+        for number in (1, 2, 3):
+            cluster.kill(number)
+        for number in (1, 2, 3):
+            cluster.restart(number)
+        scene.wait_until_in_sync()
+        load.flows()
+    load.check()
+
+
+def test_with_one_of_three_left_nothing_is_acknowledged(scene, cluster):
+    left = scene.controller
+    with Load(scene) as load:
+        load.flows()
+        for number in (1, 2, 3):
+            if number != left:
+                cluster.kill(number)
+        until(lambda: scene.alive() == [left], "they are known to be dead")
+        producer = Load(scene, **{"delivery.timeout.ms": 3_000}).producer
+        failures = []
+        producer.produce(scene.topic, b"-1", partition=0, on_delivery=lambda error, _: failures.append(error))
+        producer.flush(10)
+        assert failures[0] is not None
+        for number in (1, 2, 3):
+            if number != left:
+                cluster.restart(number)
+        scene.wait_until_in_sync()
+        load.flows()
+    load.check()
