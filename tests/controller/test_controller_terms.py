@@ -68,6 +68,30 @@ async def test_when_the_controller_dies_another_takes_over_and_elects(bed):
     assert told[3, "t", 0][:3] == (2, 1, (2, 3))
 
 
+async def test_a_leader_that_was_restarted_before_anyone_could_notice_does_not_lead_on(bed):
+    """It was controller itself, and its host may have lost what it had: the next controller finds it as it was, but
+    registered later than the state was written."""
+    await bed.start(1, 2, 3)
+    await bed.create_topic("t", (1, 2, 3))
+    await bed.create_topic("alone", (1,))
+    died = bed.members.pop(1)
+    await died.controller.stop()
+    await died.coordination.close()
+    reborn = type(died)(bed, 1, bed.session(), bed.settings)
+    await reborn.register()
+    bed.members[1] = reborn
+    await bed.settle()
+    assert bed.active.broker_id == 2
+    assert await bed.state("t") == (2, 1, (2, 3))
+    assert await bed.state("alone") == (1, 2, (1,))
+    assert set(bed.channel.brokers) == {1, 2, 3}
+    # And once that is settled, the next controller finds nothing to do.
+    before = await bed.state("t"), await bed.state("alone")
+    await bed.hand.delete(CONTROLLER)
+    await bed.settle()
+    assert (await bed.state("t"), await bed.state("alone")) == before
+
+
 async def test_a_lost_session_ends_the_term_and_the_next_one_registers_anew(bed):
     await bed.start(1, 2)
     await bed.create_topic("t", (1, 2))

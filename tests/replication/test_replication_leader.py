@@ -113,6 +113,20 @@ def test_who_was_behind_for_too_long_goes():
     assert (one.isr, one.version, one.high_watermark) == ((1, 2), 8, 20)
 
 
+def test_who_has_lost_what_is_committed_goes_at_once():
+    """It had that when it was let in: its host has lost it."""
+    one = leader()
+    fetch(one, 2, 10)
+    change = fetch(one, 3, 9).isr_change
+    assert change is not None
+    assert change.state.isr == (1, 2)
+    assert fetch(one, 3, 9).isr_change is None, "one change at a time"
+    one.isr_written(change, 8, 0)
+    again = fetch(one, 3, 10).isr_change
+    assert again is not None
+    assert again.state.isr == (1, 2, 3)
+
+
 def test_always_a_little_behind_is_caught_up():
     one = leader(isr=(1, 2), replicas=(1, 2))
     for step in range(20):

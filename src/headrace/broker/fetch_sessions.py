@@ -12,9 +12,9 @@ smallest one that has lived that long and is smaller than the new one; else the 
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from os import urandom
 from typing import Any
 from uuid import UUID
 
@@ -146,7 +146,7 @@ class FetchSessions:
             return None
         session_id = NO_SESSION
         while session_id == NO_SESSION or session_id in self._sessions:
-            session_id = int.from_bytes(urandom(4)) & _LAST_EPOCH
+            session_id = int.from_bytes(os.urandom(4)) & _LAST_EPOCH
         session = self._sessions[session_id] = FetchSession(session_id, partitions, uses_topic_ids, now_ms)
         return session
 

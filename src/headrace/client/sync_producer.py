@@ -61,7 +61,7 @@ class Producer:
     :raises BrokerUnreachable: if no broker answers within ``max.block.ms``.
     """
 
-    def __init__(self, config: Mapping[str, object] | None = None, **options: object) -> None:
+    def __init__(self, config: Mapping[str, object] | None = None, **options: Any) -> None:
         self._inner = _Inner(config, **options)
         self._background = background.current()
         self._background.run(self._inner.start())

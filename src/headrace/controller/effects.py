@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import partial
 from logging import getLogger
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from headrace.controller.context import Context, LiveBroker
 from headrace.controller.decisions import (
@@ -67,16 +67,23 @@ _BATCH_SIZE = 50
 _ATTEMPTS = 10
 
 
-async def read_states(
+class WrittenState(NamedTuple):
+    leadership: Leadership
+    #: When it was written, in the tree's own time.
+    zxid: int
+
+
+async def read_written_states(
     coordination: Coordination, partitions: Iterable[TopicPartition]
-) -> dict[TopicPartition, Leadership | None]:
+) -> dict[TopicPartition, WrittenState | None]:
     """None where there is no state, or none that can be read."""
 
-    async def read(partition: TopicPartition) -> tuple[TopicPartition, Leadership | None]:
+    async def read(partition: TopicPartition) -> tuple[TopicPartition, WrittenState | None]:
         path = partition_state_path(*partition)
         try:
             data, stat = await coordination.get(path)
-            return partition, Leadership.of(PartitionState.from_json(data), stat.version)
+            leadership = Leadership.of(PartitionState.from_json(data), stat.version)
+            return partition, WrittenState(leadership, stat.mzxid)
         except NoNodeError:
             return partition, None
         except MalformedZnodeError as error:
@@ -84,6 +91,13 @@ async def read_states(
             return partition, None
 
     return dict(await pipelined(read, partitions))
+
+
+async def read_states(
+    coordination: Coordination, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, Leadership | None]:
+    written = await read_written_states(coordination, partitions)
+    return {partition: None if state is None else state.leadership for partition, state in written.items()}
 
 
 class Effects:

@@ -7,16 +7,16 @@ what it is about and running what ``duties.py`` says follows from it. A term hol
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from logging import getLogger
 from typing import Any
 
 from headrace.controller import duties
 from headrace.controller.cluster_tree import ClusterTree
-from headrace.controller.context import Context
+from headrace.controller.context import Context, LiveBroker
 from headrace.controller.decisions import Election
-from headrace.controller.effects import Effects, read_states
+from headrace.controller.effects import Effects, WrittenState, read_written_states
 from headrace.controller.events import (
     ApiPartitionReassignment,
     Asked,
@@ -84,6 +84,7 @@ class Term:
         self._tree = ClusterTree(coordination, put)
         self._writes = FencedTree(coordination, won.epoch_version)
         self._effects = Effects(self._writes, channel, self.context)
+        self._restarted: list[LiveBroker] = []
 
     async def load(self) -> None:
         """Reads everything. Nobody is told anything yet.
@@ -101,17 +102,36 @@ class Term:
         for topic, assigned in (await tree.assignments(names)).items():
             context.add_topic(topic, assigned)
         context.unclean_topics.update(await tree.unclean_topics(context.topics))
-        for partition, leadership in (await read_states(self._coordination, context.partitions())).items():
-            if leadership is not None:
-                context.set_leadership(partition, leadership)
+        states = await read_written_states(self._coordination, context.partitions())
+        for partition, state in states.items():
+            if state is not None:
+                context.set_leadership(partition, state.leadership)
+        self._set_aside_restarted([state for state in states.values() if state is not None])
         if self._settings.delete_topic_enable:
             for topic in wishes:
                 if context.has_topic(topic):
                     context.queue_deletion(topic)
 
+    def _set_aside_restarted(self, states: Iterable[WrittenState]) -> None:
+        """Brokers that were restarted, or lost their session, while nobody was controller to notice.
+
+        Each registration takes its broker out of the ISRs, and so its states are written anew. One that is in an ISR
+        from before it was registered is not what it was then: a host that lost its power may have lost records that
+        were committed. So it counts as dead first, and then as one that has come.
+        """
+        for broker in list(self.context.brokers):
+            if any(broker.broker_id in state.leadership.isr and state.zxid < broker.epoch for state in states):
+                self._restarted.append(broker)
+                self.context.broker_went(broker.broker_id)
+
     async def begin(self) -> None:
         """All brokers are told, and what was going on goes on."""
         await self._effects.run(duties.become_controller(self.context))
+        if self._restarted:
+            names = [broker.broker_id for broker in self._restarted]
+            logger.warning("brokers %s were restarted while there was no controller", names)
+            seen = [*self.context.brokers, *self._restarted]
+            await self._effects.run(duties.brokers_seen(self.context, seen))
         await self._delete_topics()
         await self._reassign_as_wished()
         await self._elect_as_wished()

@@ -9,7 +9,8 @@ asking for that and the answer nobody knows which of the two sets a next leader 
 is held down by all who are in either: the maximal ISR. A follower that has caught up and waits to be let in holds it
 down too, or a busy partition would run away from it.
 
-A follower leaves when it was not caught up for ``replica.lag.time.max.ms``. It comes back when it has all that is
+A follower leaves when it was not caught up for ``replica.lag.time.max.ms``; at once, if it asks for what is committed:
+then it had that, and its host has lost it. It comes back when it has all that is
 committed, and all that this leader found in its log when it became leader (KAFKA-7128: what is committed of that, the
 new leader learns only from the others).
 
@@ -215,7 +216,10 @@ class PartitionLeader:
         if fetch.offset > self.next_offset:
             raise OffsetOutOfRange(f"offset {fetch.offset} is above the log's end {self.next_offset}")
         remote.fetched(fetch.offset, fetch.log_start_offset, self.next_offset, now_ms)
-        change = self._propose_with(remote)
+        if replica_id in self.state.isr and fetch.offset < self.high_watermark:
+            change = self._propose_without({replica_id})
+        else:
+            change = self._propose_with(remote)
         return Fetched(None, self._advance(now_ms), change)
 
     def check_epoch(self, epoch: int) -> None:
@@ -245,7 +249,10 @@ class PartitionLeader:
             if remote.replica_id in self.state.isr
             and not remote.is_caught_up(self.next_offset, now_ms, self.settings.lag_time_max_ms)
         }
-        if not out:
+        return self._propose_without(out)
+
+    def _propose_without(self, out: Collection[int]) -> IsrChange | None:
+        if self.pending is not None or not out:
             return None
         return self._propose(tuple(replica for replica in self.state.isr if replica not in out))
 

@@ -14,6 +14,7 @@ Has the face of ``controller.topics.Topics``, which is for a broker alone; the r
 from __future__ import annotations
 
 import asyncio
+import os
 from asyncio import Future
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -72,7 +73,7 @@ class ClusterTopics:
         self._broker = broker
         self._coordination = broker.coordination
         self._configs = configs
-        self._random = random or Random()
+        self._random = random or Random(os.urandom(8))
         #: Topics that were made here and are not in the metadata yet, by metric name.
         self._just_made: dict[str, str] = {}
         #: Topics that are being deleted, and whose replicas were all alive.
@@ -210,6 +211,8 @@ class ClusterTopics:
         are gone then. Those on brokers that are away are not waited for."""
         soon_gone = self._soon_gone.intersection(names)
         self._soon_gone -= soon_gone
+        if not soon_gone:
+            return  # and the request may not have waited for anything yet: it is no task, and can have no timeout
         with suppress(TimeoutError):
             async with asyncio.timeout(min(timeout_ms, _REMOVAL_WAIT_MS) / 1000):
                 await asyncio.gather(*map(self._removed, soon_gone))

@@ -107,7 +107,7 @@ class Clients:
             transaction.is_committed = False
 
     async def read(self, name: str) -> None:
-        """All partitions from their beginning, committed data only."""
+        """All partitions from their beginning, committed data only, until it is cancelled."""
         consumer = AsyncConsumer(
             bootstrap_servers=self._cluster.bootstrap_servers,
             clock=self._cluster.clock,
@@ -117,7 +117,7 @@ class Clients:
         )
         consumer.assign([TopicPartition(*partition) for partition in self._partitions])
         async with consumer:
-            while not self.is_over:
+            while True:
                 for record in await consumer.poll(200):
                     assert record.value is not None
                     seen = self._history.consumed.setdefault((name, (record.topic, record.partition)), [])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from random import Random
 
 from headrace.broker.config import BrokerConfig
 from headrace.coordination.local import TreeHost
+from headrace.coordination.tree import Outcome, Transaction
 from headrace.testing.simulator.broker import PORT, SimulatedBroker, SimulatedClock
 from headrace.testing.simulator.coordination import TREE
 from headrace.testing.simulator.loop import SimulatedLoop
@@ -19,8 +21,8 @@ _EXPIRE_EVERY_S = 0.2
 #: What makes a minute eventful, and the no-loss configuration of the brokers.
 _SETTINGS = {
     "zookeeper.connect": TREE,
-    "zookeeper.session.timeout.ms": "3000",
-    "replica.lag.time.max.ms": "5000",
+    "zookeeper.session.timeout.ms": "1500",
+    "replica.lag.time.max.ms": "2500",
     "replica.fetch.wait.max.ms": "200",
     "default.replication.factor": "3",
     "min.insync.replicas": "2",
@@ -32,9 +34,21 @@ _SETTINGS = {
     "transaction.state.log.min.isr": "2",
     "group.initial.rebalance.delay.ms": "0",
     "controlled.shutdown.enable": "true",
-    "leader.imbalance.check.interval.seconds": "5",
+    "leader.imbalance.check.interval.seconds": "3",
     "log.cleaner.enable": "false",
 }
+
+
+class WatchedTree(TreeHost):
+    """Somebody looks at the cluster at every change, at that very moment."""
+
+    on_change: Callable[[], None] | None = None
+
+    def _commit(self, transaction: Transaction) -> Outcome:
+        outcome = super()._commit(transaction)
+        if self.on_change is not None:
+            self.on_change()
+        return outcome
 
 
 class SimulatedCluster:
@@ -43,7 +57,7 @@ class SimulatedCluster:
         self.loop = SimulatedLoop(self.random)
         self.network = Network(self.loop, self.random)
         self.clock = SimulatedClock(self.loop)
-        self.tree = TreeHost(self.clock)
+        self.tree = WatchedTree(self.clock)
         self.ids = list(range(brokers))
         self.brokers: dict[int, SimulatedBroker] = {}
         self._folder = folder

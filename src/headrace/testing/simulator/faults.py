@@ -1,26 +1,25 @@
 """Faults from a seed: what is done to a cluster, and when.
 
-One broker at a time is out of order in a way that takes a replica from its partitions, so that with three replicas and
-two in sync nothing acknowledged may be lost: that is the promise that is tested. What comes on top of that are faults
-that take nothing away: late messages, broken connections, lost sessions, clocks that jump.
-
-Power is lost only where all replicas are in sync: a host that loses what it had not flushed counts as one that is out
-of order until it has caught up.
+Two at a time, on different brokers: a process that is killed, paused or cut off loses nothing, so that two of three
+may be away at once; then nothing is acknowledged, and nothing acknowledged is lost. Only one thing takes data away: a
+host without power forgets what it had not flushed. With two in sync that may happen to one at a time; so it is done
+only where all replicas are in sync and nothing else is going on, and nothing else is done until they are so again.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 
+from headrace.coordination.interface import CoordinationError, Delete
 from headrace.coordination.paths import CONTROLLER, partition_state_path
 from headrace.coordination.znodes import PartitionState
 from headrace.testing.simulator.cluster import SimulatedCluster, name_of
 from headrace.testing.simulator.coordination import TREE
 from headrace.testing.simulator.history import History, Partition
 
-_LONGEST_PAUSE_S = 8.0
+_LONGEST_PAUSE_S = 4.0
 
 
 class Faults:
@@ -29,6 +28,10 @@ class Faults:
         self._random = cluster.random
         self._history = history
         self._partitions = partitions
+        #: Brokers that something is being done to.
+        self._taken: set[int | None] = set()
+        self._nothing_else = asyncio.Event()
+        self._nothing_else.set()
         self._kinds: list[Callable[[], Awaitable[None]]] = [
             self._crash,
             self._crash,
@@ -46,65 +49,85 @@ class Faults:
         ]
 
     async def run(self, count: int) -> None:
+        await asyncio.gather(self._one_after_the_other(count - count // 2), self._one_after_the_other(count // 2))
+
+    async def _one_after_the_other(self, count: int) -> None:
         for _ in range(count):
-            await asyncio.sleep(self._random.uniform(0.2, 3.0))
+            await asyncio.sleep(self._random.uniform(0.1, 1.0))
+            await self._nothing_else.wait()
             await self._random.choice(self._kinds)()
 
     def _note(self, what: str) -> None:
         self._history.note(self._cluster.loop.time(), what)
 
-    def _any(self) -> int:
-        return self._random.choice(sorted(self._cluster.brokers))
+    @contextmanager
+    def _a_broker(self) -> Iterator[int | None]:
+        """One that nothing else is done to."""
+        free = [one for one in sorted(self._cluster.brokers) if one not in self._taken]
+        broker_id = self._random.choice(free) if free else None
+        if broker_id is not None:
+            self._taken.add(broker_id)
+        try:
+            yield broker_id
+        finally:
+            self._taken.discard(broker_id)
 
     async def _a_while(self) -> None:
-        await asyncio.sleep(self._random.uniform(0.1, _LONGEST_PAUSE_S))
+        await asyncio.sleep(self._random.uniform(0.05, _LONGEST_PAUSE_S))
 
-    # -- one broker out of order
+    # -- a broker that is away
 
     async def _crash(self) -> None:
-        broker_id = self._any()
-        self._note(f"{broker_id} is killed")
-        self._cluster.crash(broker_id)
-        await self._a_while()
-        await self._restart(broker_id)
+        with self._a_broker() as broker_id:
+            if broker_id is not None:
+                self._note(f"{broker_id} is killed")
+                self._cluster.crash(broker_id)
+                await self._a_while()
+                await self._restart(broker_id)
 
     async def _lose_power(self) -> None:
-        if not self.is_all_in_sync():
+        if self._taken or not self.is_all_in_sync():
             return
-        broker_id = self._any()
-        self._note(f"{broker_id} loses its power")
-        self._cluster.crash(broker_id, loses_power=True)
-        await self._a_while()
-        await self._restart(broker_id)
-        await self.until_in_sync()
+        self._nothing_else.clear()
+        with self._a_broker() as broker_id:
+            assert broker_id is not None
+            self._note(f"{broker_id} loses its power")
+            self._cluster.crash(broker_id, loses_power=True)
+            await self._a_while()
+            await self._restart(broker_id)
+            await self.until_in_sync()
+        self._nothing_else.set()
 
     async def _stop(self) -> None:
-        broker_id = self._any()
-        self._note(f"{broker_id} is stopped")
-        await self._cluster.stop_broker(broker_id)
-        await self._a_while()
-        await self._restart(broker_id)
+        with self._a_broker() as broker_id:
+            if broker_id is not None:
+                self._note(f"{broker_id} is stopped")
+                await self._cluster.stop_broker(broker_id)
+                await self._a_while()
+                await self._restart(broker_id)
 
     async def _restart(self, broker_id: int) -> None:
         self._note(f"{broker_id} is started")
         await self._cluster.start_broker(broker_id)
 
     async def _pause(self) -> None:
-        broker_id = self._any()
-        self._note(f"{broker_id} is paused")
-        node = self._cluster.brokers[broker_id].node
-        node.pause()
-        await self._a_while()
-        self._note(f"{broker_id} goes on")
-        node.resume()
+        with self._a_broker() as broker_id:
+            if broker_id is not None:
+                self._note(f"{broker_id} is paused")
+                node = self._cluster.brokers[broker_id].node
+                node.pause()
+                await self._a_while()
+                self._note(f"{broker_id} goes on")
+                node.resume()
 
     async def _isolate(self) -> None:
-        broker_id = self._any()
-        self._note(f"{broker_id} is cut off")
-        others = [name_of(other) for other in self._cluster.ids]
-        self._cluster.network.isolate(name_of(broker_id), [*others, TREE, "client"])
-        await self._a_while()
-        self._mend()
+        with self._a_broker() as broker_id:
+            if broker_id is not None:
+                self._note(f"{broker_id} is cut off")
+                others = [name_of(other) for other in self._cluster.ids]
+                self._cluster.network.isolate(name_of(broker_id), [*others, TREE, "client"])
+                await self._a_while()
+                self._mend()
 
     async def _cut_one_way(self) -> None:
         source, target = self._random.sample([name_of(one) for one in self._cluster.ids], 2)
@@ -114,11 +137,12 @@ class Faults:
         self._mend()
 
     async def _cut_from_tree(self) -> None:
-        broker_id = self._any()
-        self._note(f"{broker_id} cannot reach the tree")
-        self._cluster.network.isolate(name_of(broker_id), [TREE])
-        await self._a_while()
-        self._mend()
+        with self._a_broker() as broker_id:
+            if broker_id is not None:
+                self._note(f"{broker_id} cannot reach the tree")
+                self._cluster.network.isolate(name_of(broker_id), [TREE])
+                await self._a_while()
+                self._mend()
 
     def _mend(self) -> None:
         self._note("the network is whole")
@@ -127,11 +151,12 @@ class Faults:
     # -- what takes nothing away
 
     async def _expire(self) -> None:
-        broker_id = self._any()
-        self._note(f"the session of {broker_id} ends")
-        session_id = self._cluster.brokers[broker_id].coordination.session_id
-        if session_id in self._cluster.tree.tree.sessions:
-            self._cluster.tree.close_session(session_id)
+        with self._a_broker() as broker_id:
+            if broker_id is not None:
+                self._note(f"the session of {broker_id} ends")
+                session_id = self._cluster.brokers[broker_id].coordination.session_id
+                if session_id in self._cluster.tree.tree.sessions:
+                    self._cluster.tree.close_session(session_id)
 
     async def _late_messages(self) -> None:
         self._note("messages are late")
@@ -144,17 +169,16 @@ class Faults:
         self._cluster.network.reset_some(self._random.uniform(0.1, 1.0))
 
     async def _jump_clock(self) -> None:
-        broker_id = self._any()
-        jump_ms = self._random.randint(-60_000, 60_000)
-        self._note(f"the clock of {broker_id} jumps by {jump_ms} ms")
-        self._cluster.brokers[broker_id].simulated_clock.wall_error_ms += jump_ms
+        with self._a_broker() as broker_id:
+            if broker_id is not None:
+                jump_ms = self._random.randint(-60_000, 60_000)
+                self._note(f"the clock of {broker_id} jumps by {jump_ms} ms")
+                self._cluster.brokers[broker_id].simulated_clock.wall_error_ms += jump_ms
 
     async def _delete_controller(self) -> None:
         self._note("/controller is deleted by hand")
         tree = self._cluster.tree
         for session_id in list(tree.tree.sessions)[:1]:
-            from headrace.coordination.interface import CoordinationError, Delete
-
             with suppress(CoordinationError):
                 tree.submit(session_id, [Delete(CONTROLLER)])
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from headrace import AsyncAdmin
 from headrace.client.admin_types import NewTopic
 from headrace.client.errors import HeadraceError
-from headrace.testing.simulator.checker import Watch, check_end
+from headrace.testing.simulator.checker import Watch, check_end, read_log
 from headrace.testing.simulator.clients import Clients
 from headrace.testing.simulator.cluster import SimulatedCluster
 from headrace.testing.simulator.faults import Faults
@@ -41,7 +45,25 @@ class Verdict(NamedTuple):
         )
 
 
-def simulate(seed: int, folder: Path, *, fault_count: int = 6, has_transactions: bool = True) -> Verdict:
+def simulate(seed: int, folder: Path, *, fault_count: int = 8, has_transactions: bool = True) -> Verdict:
+    with chance_of(seed):
+        return _simulate(seed, folder, fault_count, has_transactions)
+
+
+@contextmanager
+def chance_of(seed: int) -> Iterator[None]:
+    """Everything that is left to chance, ids and waits among it, comes from the seed too."""
+    state, urandom = random.getstate(), os.urandom
+    random.seed(seed)
+    os.urandom = random.randbytes
+    try:
+        yield
+    finally:
+        os.urandom = urandom
+        random.setstate(state)
+
+
+def _simulate(seed: int, folder: Path, fault_count: int, has_transactions: bool) -> Verdict:
     cluster = SimulatedCluster(seed, folder)
     history = History()
     try:
@@ -70,8 +92,9 @@ async def _run(cluster: SimulatedCluster, history: History, fault_count: int, ha
         await faults.until_in_sync(_TO_BECOME_WHOLE_S)
         clients.is_over = True
         async with asyncio.timeout(_TO_BECOME_WHOLE_S):
-            await asyncio.gather(*writing, reading)
+            await asyncio.gather(*writing)
             await _until_all_is_committed(cluster)
+            await _until_all_is_read(cluster, history, reading)
     except TimeoutError:
         history.faults.append(f"{cluster.loop.time():.3f} s: the cluster does not become whole again")
         return history.faults
@@ -97,6 +120,7 @@ async def _run(cluster: SimulatedCluster, history: History, fault_count: int, ha
 
 async def _watch(cluster: SimulatedCluster, history: History) -> None:
     watch = Watch(cluster, history, _PARTITIONS)
+    cluster.tree.on_change = watch.look
     while True:
         watch.look()
         await asyncio.sleep(_LOOK_EVERY_S)
@@ -115,3 +139,15 @@ async def _until_all_is_committed(cluster: SimulatedCluster) -> None:
 
     while not is_settled():  # noqa: ASYNC110  virtual time
         await asyncio.sleep(0.1)
+
+
+async def _until_all_is_read(cluster: SimulatedCluster, history: History, reading: asyncio.Future[None]) -> None:
+    broker = next(iter(cluster.brokers.values()))
+    for partition in _PARTITIONS:
+        replica = broker.partitions.get(*partition)
+        assert replica is not None
+        _, fates = read_log(replica)
+        while not reading.done() and len(history.consumed.get(("reader", partition), ())) < sum(fates.values()):  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+    if reading.done():
+        await reading

@@ -1,0 +1,55 @@
+"""The simulator, run: many seeds must be good, and deliberate mistakes must be caught."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from mutations import MUTATIONS
+
+from headrace.testing.simulator.__main__ import memory_disk
+from headrace.testing.simulator.simulation import simulate
+
+_SEEDS = int(os.environ.get("HEADRACE_SIMULATIONS", "200"))
+_PARTS = 8
+_SEEDS_FOR_A_MISTAKE = 40
+
+pytestmark = pytest.mark.timeout(900)
+
+
+def run_simulator(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "headrace.testing.simulator", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+
+
+@pytest.mark.parametrize("part", range(_PARTS))
+def test_nothing_is_lost_whatever_happens(part):
+    size = _SEEDS // _PARTS
+    ended = run_simulator(part * size, size)
+    assert ended.returncode == 0, (
+        f"replay with: python -m headrace.testing.simulator SEED\n{ended.stdout}{ended.stderr}"
+    )
+    assert ended.stdout.count(" 0 faults") == size
+
+
+def test_a_seed_is_always_the_same():
+    first, second = (run_simulator(7).stdout.splitlines() for _ in range(2))
+    assert len(first) > 5
+    assert [line.partition(", took")[0] for line in first] == [line.partition(", took")[0] for line in second]
+
+
+@pytest.mark.parametrize("name", sorted(MUTATIONS))
+def test_a_deliberate_mistake_is_caught(name, monkeypatch, tmp_path):
+    MUTATIONS[name](monkeypatch)
+    for seed in range(_SEEDS_FOR_A_MISTAKE):
+        folder = Path(memory_disk() or tmp_path) / f"headrace-mistake-{os.getpid()}-{seed}"
+        try:
+            folder.mkdir()
+            if not simulate(seed, folder).is_good:
+                return
+        finally:
+            subprocess.run(["rm", "-rf", str(folder)], check=True)
+    pytest.fail(f"{_SEEDS_FOR_A_MISTAKE} seeds have not noticed")
