@@ -24,7 +24,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 from headrace.broker.request import Request
-from headrace.protocol.api import BadRequest, encode_response, read_request_header
+from headrace.protocol.api import BadRequest, EncodedReply, encode_response, read_request_header
 from headrace.protocol.encoder import Message, Placed, Sendable
 from headrace.protocol.frames import BadFrame, FrameReader
 
@@ -158,7 +158,7 @@ class Connection:
 
     # -- out
 
-    def answer(self, request: Request, reply: Message | None) -> None:
+    def answer(self, request: Request, reply: Message | EncodedReply | None) -> None:
         """Sends the answer, or nothing (Produce with acks=0), and goes on to the next request."""
         assert request is self._request or self.is_closed, "a connection has one request under way"
         if self.is_closed:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.broker import handlers
 from headrace.broker.request import Request
-from headrace.protocol.api import Api, BadRequest
+from headrace.protocol.api import Api, BadRequest, EncodedReply
 from headrace.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ logger = getLogger(__name__)
 
 _WAITING_FOR_FUTURES = frozenset({Api.PRODUCE, Api.FETCH})
 
-Reply = dict[str, Any] | None
+Reply = dict[str, Any] | EncodedReply | None
 Handler = Callable[[Request, "Broker"], Coroutine[Any, Any, Reply]]
 
 

@@ -67,16 +67,22 @@ class Pieces:
 
 
 def encode_request(
-    api: Api, version: int, correlation_id: int, client_id: str | None, fields: Mapping[str, Any]
+    api: Api, version: int, correlation_id: int, client_id: str | None, fields: Mapping[str, Any] | bytearray
 ) -> list[bytes | bytearray | memoryview]:
-    """A request with its length before it, in the parts that follow each other; one, unless there are Pieces."""
+    """A request with its length before it, in the parts that follow each other; one, unless there are Pieces.
+
+    :param fields: or the body, by one who has encoded it.
+    """
     how = codec(api, version)
     out = bytearray(_PREFIX.pack(0, api, version, correlation_id))
     put_string(out, client_id)
     if how.has_tagged_request_header:
         out.append(0)
     placed: list[Placed] = []
-    how.encode(out, fields, placed)
+    if isinstance(fields, bytearray):
+        out += fields
+    else:
+        how.encode(out, fields, placed)
     size_bytes = len(out) + sum(len(pieces) for _, pieces in placed)
     _LENGTH.pack_into(out, 0, size_bytes - _LENGTH.size)
     if not placed:

@@ -228,13 +228,24 @@ def read_request_body(header: RequestHeader, frame: memoryview) -> Any:
         raise BadRequest(f"the body of {header.api.label} v{header.version} cannot be read: {error}") from None
 
 
-def encode_response(how: Spoken, correlation_id: int, reply: Message) -> tuple[bytearray, list[Placed]]:
+class EncodedReply(NamedTuple):
+    """An answer that is bytes already, by one who knows its version; and which files go where in them."""
+
+    body: bytearray
+    placed: list[Placed]
+
+
+def encode_response(how: Spoken, correlation_id: int, reply: Message | EncodedReply) -> tuple[bytearray, list[Placed]]:
     """A whole frame, length included; and which files go where in it, whose bytes the length counts already."""
     out = bytearray(8)
     if how.has_tagged_response_header:
         out.append(0)
     placed: list[Placed] = []
-    how.encode_reply(out, reply, placed)
+    if isinstance(reply, EncodedReply):
+        placed = [(len(out) + position, sendable) for position, sendable in reply.placed]
+        out += reply.body
+    else:
+        how.encode_reply(out, reply, placed)
     size_bytes = len(out) - 4
     for _, sendable in placed:
         size_bytes += len(sendable)

@@ -1,4 +1,5 @@
-"""A leader's answer to a follower's Fetch (v12 to v17), read where it lies: records are views of the frame.
+"""A leader's answer to a follower's Fetch (v12 to v17), written and read by hand: this is what every acknowledgement
+waits for. Records are views of the frame when they are read, and stay in their file when they are written.
 
 The layout, with compact lengths and tags (``client/fetch_wire.py`` has that of all versions)::
 
@@ -14,11 +15,13 @@ The layout, with compact lengths and tags (``client/fetch_wire.py`` has that of 
 from collections.abc import Iterator
 from struct import Struct
 from struct import error as StructError  # noqa: N812
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
+from uuid import UUID
 
 from headrace.client.codec import body_at
 from headrace.client.errors import BadResponse
-from headrace.protocol.api import Api
+from headrace.protocol.api import Api, EncodedReply
+from headrace.protocol.encoder import Sendable, put_compact_string, put_uvarint
 from headrace.protocol.errors import ErrorCode
 from headrace.replication.epoch_ends import EpochEnd
 
@@ -28,10 +31,17 @@ _HEAD = Struct(">ihi")
 _PARTITION = Struct(">ihqqq")
 _DIVERGING = Struct(">iq")
 _NO_RECORDS = memoryview(b"")
+_NO_TAGS = b"\x00"
+#: One tag, the first, of so many bytes, its own tags with them.
+_DIVERGING_TAG = b"\x01\x00\x0d"
+_NOTHING_ABORTED_NOBODY_PREFERRED = b"\x00\xff\xff\xff\xff"
+_UNKNOWN = -1
+
+_Written: TypeAlias = tuple[bytes, Sendable | None, bytes]
 
 
 class PartitionAnswer(NamedTuple):
-    #: The topic's id or, in v12, its name, as it lies in the answer.
+    #: The topic's id or, in v12, its name with a compact length: as it lies in the answer.
     topic: bytes
     partition: int
     error: int
@@ -59,6 +69,62 @@ def read_answer(frame: memoryview, version: int) -> FollowerAnswer:
         raise BadResponse(f"an answer to a follower's Fetch v{version} that cannot be read: {error}") from error
 
 
+class AnswerWriter:
+    def __init__(self, session_id: int) -> None:
+        self._session_id = session_id
+        self._topics: dict[bytes, list[_Written]] = {}
+
+    def put(
+        self,
+        topic: bytes,
+        index: int,
+        high_watermark: int,
+        log_start_offset: int,
+        *,
+        error: int = 0,
+        diverging: EpochEnd | None = None,
+        records: Sendable | None = None,
+    ) -> None:
+        """
+        :param topic: its id or, in v12, its name with a compact length.
+        """
+        head = _PARTITION.pack(index, error, high_watermark, _UNKNOWN, log_start_offset)
+        tags = _NO_TAGS if diverging is None else _DIVERGING_TAG + _DIVERGING.pack(*diverging) + _NO_TAGS
+        self._topics.setdefault(topic, []).append((head, records, tags))
+
+    def encoded(self) -> EncodedReply:
+        out, placed = bytearray(_HEAD.pack(0, 0, self._session_id)), list[tuple[int, Sendable]]()
+        put_uvarint(out, len(self._topics) + 1)
+        for topic, written in self._topics.items():
+            out += topic
+            put_uvarint(out, len(written) + 1)
+            for head, records, tags in written:
+                out += head
+                out += _NOTHING_ABORTED_NOBODY_PREFERRED
+                if records is None:
+                    out.append(1)
+                else:
+                    put_uvarint(out, len(records) + 1)
+                    placed.append((len(out), records))
+                out += tags
+            out += _NO_TAGS
+        out += _NO_TAGS
+        return EncodedReply(out, placed)
+
+
+def refusal(error: ErrorCode) -> EncodedReply:
+    """Of the whole request."""
+    return EncodedReply(bytearray(_HEAD.pack(0, error.value, 0) + b"\x01" + _NO_TAGS), [])
+
+
+def topic_as_written(topic: str | UUID) -> bytes:
+    if isinstance(topic, UUID):
+        return topic.bytes
+    out = bytearray()
+    put_compact_string(out, topic)
+    return bytes(out)
+
+
 class _Reader:
     def __init__(self, data: memoryview, at: int, *, has_ids: bool) -> None:
         self._data, self._at = data, at
@@ -71,7 +137,9 @@ class _Reader:
         return FollowerAnswer(ErrorCode(error), session_id, partitions)
 
     def _topic(self) -> Iterator[PartitionAnswer]:
-        topic = bytes(self._slice(16 if self._has_ids else self._uvarint() - 1))
+        start = self._at
+        self._slice(16 if self._has_ids else self._uvarint() - 1)
+        topic = bytes(self._data[start : self._at])
         for _ in range(self._uvarint() - 1):
             yield self._partition(topic)
         self._tags()

@@ -7,9 +7,8 @@ request names all.
 
 from __future__ import annotations
 
-from typing import Any
-
-from headrace.broker.cluster.fetch_answers import FollowerAnswer
+from headrace.broker.cluster.fetch_answers import FollowerAnswer, topic_as_written
+from headrace.broker.cluster.fetch_requests import FetchLimits, write_request
 from headrace.protocol.errors import ErrorCode
 from headrace.replication.follower import PartitionFollower
 from headrace.replication.leader import FollowerFetch
@@ -26,8 +25,8 @@ class Follow:
     def __init__(self, partition: ReplicatedPartition, follower: PartitionFollower) -> None:
         self.partition = partition
         self.follower = follower
-        #: As the leader's answer has it.
-        self.topic = partition.log.topic.encode() if partition.topic_id is None else partition.topic_id.bytes
+        #: As requests have it, and answers.
+        self.topic = topic_as_written(partition.topic_id or partition.log.topic)
         #: What the leader remembers that we asked; None if it does not have it in the session.
         self.asked: FollowerFetch | None = None
         self.refusals = 0
@@ -86,47 +85,21 @@ class FetchSession:
         self.remembered.clear()
         self._forgotten.clear()
 
-    def next_request(self, max_bytes: int) -> dict[str, Any]:
-        """The fields that are the session's; what changed counts as told from now on."""
+    def next_request(self, limits: FetchLimits) -> bytearray:
+        """What changed counts as told from now on."""
         if self._epoch == 0:
             self._forgotten.clear()
             self.changed.update(dict.fromkeys(self.remembered.values()))
-        topics: dict[bytes, tuple[ReplicatedPartition, list[dict[str, int]]]] = {}
+        asked: list[tuple[bytes, int, FollowerFetch]] = []
         for follow in self.changed:
             ask = follow.follower.next_ask()
             assert isinstance(ask, FollowerFetch), f"{follow.partition} asks {ask}"
             follow.asked = ask
-            self.remembered[follow.answer_key] = follow
-            topics.setdefault(follow.topic, (follow.partition, []))[1].append(
-                {
-                    "partition": follow.partition.log.partition,
-                    "current_leader_epoch": ask.leader_epoch,
-                    "fetch_offset": ask.offset,
-                    "last_fetched_epoch": ask.last_epoch,
-                    "log_start_offset": ask.log_start_offset,
-                    "partition_max_bytes": max_bytes,
-                }
-            )
+            topic, index = key = follow.answer_key
+            self.remembered[key] = follow
+            asked.append((topic, index, ask))
         self.changed.clear()
-        return {
-            "session_id": self._session_id,
-            "session_epoch": self._epoch,
-            "topics": [
-                {"topic": partition.log.topic, "topic_id": partition.topic_id, "partitions": asked}
-                for partition, asked in topics.values()
-            ],
-            "forgotten_topics_data": self._forget_fields() if self._forgotten else (),
-        }
-
-    def _forget_fields(self) -> list[dict[str, Any]]:
-        forgotten, self._forgotten = self._forgotten, []
-        return [
-            {
-                "topic": follow.partition.log.topic,
-                "topic_id": follow.partition.topic_id,
-                "partitions": [follow.partition.log.partition],
-            }
-            for follow in forgotten
-            # One that is asked for again in this very request is not to be forgotten.
-            if follow.answer_key not in self.remembered
-        ]
+        # One that is asked for again in this very request is not to be forgotten.
+        forgotten = [key for follow in self._forgotten if (key := follow.answer_key) not in self.remembered]
+        self._forgotten.clear()
+        return write_request(limits, self._session_id, self._epoch, asked, forgotten)

@@ -21,6 +21,7 @@ from logging import getLogger
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.cluster.fetch_answers import TOPIC_IDS_FROM, PartitionAnswer, read_answer
+from headrace.broker.cluster.fetch_requests import FetchLimits
 from headrace.broker.cluster.fetch_session import FetchSession, Follow
 from headrace.broker.cluster.links import Links
 from headrace.client.connection import Connection
@@ -257,19 +258,18 @@ class Fetcher:
         # All partitions of a fetcher have a topic id, or none has.
         has_ids = next(iter(self.follows.values())).partition.topic_id is not None
         version = TOPIC_IDS_FROM if has_ids else TOPIC_IDS_FROM - 1
-        fields = {
-            "replica_id": self._broker.broker_id,
-            "max_wait": config.int("replica.fetch.wait.max.ms"),
-            "min_bytes": config.int("replica.fetch.min.bytes"),
-            "max_bytes": config.int("replica.fetch.response.max.bytes"),
-            "isolation_level": 0,
-            "rack_id": "",
-            **self._session.next_request(config.int("replica.fetch.max.bytes")),
-        }
+        limits = FetchLimits(
+            self._broker.broker_id,
+            config.int("replica.fetch.wait.max.ms"),
+            config.int("replica.fetch.min.bytes"),
+            config.int("replica.fetch.response.max.bytes"),
+            config.int("replica.fetch.max.bytes"),
+        )
         timeout_ms = config.int("replica.socket.timeout.ms")
         self._held_at = connection
         try:
-            frame = await connection.send(Api.FETCH, version, fields, timeout_ms=timeout_ms, is_raw=True)
+            request = self._session.next_request(limits)
+            frame = await connection.send(Api.FETCH, version, request, timeout_ms=timeout_ms, is_raw=True)
         finally:
             self._held_at = None
         answer = read_answer(frame, version)

@@ -11,7 +11,7 @@ the log's end was so at its session's last request: it is noted when the log gro
 not in sync yet is looked at with every request, so that it is let in as soon as it may be.
 
 The high watermark is told with the next answer, whatever causes that; with ``replica.selector.class`` set, at once,
-since consumers read from followers then.
+since consumers read from followers then. Fetch is spoken in v12 to v17 here.
 """
 
 from __future__ import annotations
@@ -22,17 +22,16 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from headrace.broker.cluster.fetch_answers import refusal, topic_as_written
+from headrace.broker.cluster.follower_serving import Serving
 from headrace.broker.dispatch import Reply
 from headrace.broker.handlers._waiting import milliseconds
 from headrace.broker.request import Request
 from headrace.protocol.errors import (
-    FencedLeaderEpoch,
+    ErrorCode,
     FetchSessionIdNotFound,
     InvalidFetchSessionEpoch,
     KafkaError,
-    NotLeaderOrFollower,
-    UnknownTopicId,
-    error_code_of,
 )
 from headrace.replication.epoch_ends import UNKNOWN
 from headrace.replication.leader import FollowerFetch
@@ -48,19 +47,24 @@ _FIRST_EPOCH, _LAST_EPOCH = 0, 2**31 - 1
 _CLOSING_EPOCH = -1
 _BY_TOPIC_ID = 13
 
+_VERSIONS = range(12, 18)
+#: As a topic's id: none.
+_NO_ID = UUID(int=0)
+
 #: A topic by name, or by id from v13 on; and a partition.
-Key = tuple[str | UUID | None, int]
-Answer = dict[str, Any]
+Key = tuple[str | UUID, int]
 
 
 class Followed:
     """One partition of a session. It is one of the partition's readers while there is one."""
 
-    __slots__ = ("fetch", "key", "max_bytes", "partition", "session", "told")
+    __slots__ = ("fetch", "key", "max_bytes", "partition", "session", "told", "topic")
 
     def __init__(self, session: FollowerSession, key: Key) -> None:
         self.session = session
         self.key = key
+        #: As answers have it.
+        self.topic = topic_as_written(key[0])
         self.partition: ReplicatedPartition | None = None
         #: High watermark and log start as last told.
         self.told = (UNKNOWN, UNKNOWN)
@@ -70,7 +74,7 @@ class Followed:
         self.fetch = FollowerFetch(
             asked.current_leader_epoch,
             asked.fetch_offset,
-            getattr(asked, "last_fetched_epoch", UNKNOWN),
+            asked.last_fetched_epoch,
             asked.log_start_offset,
         )
 
@@ -81,6 +85,14 @@ class Followed:
             if partition is not None:
                 partition.readers.append(self)
             self.partition = partition
+
+    @property
+    def has_news(self) -> bool:
+        """Whether its high watermark or log start are not what it was told."""
+        partition = self.partition
+        if partition is None:
+            return False
+        return self.told != (partition.log.high_watermark, partition.log.log_start_offset)
 
     # The partition's words
 
@@ -142,7 +154,7 @@ class FollowerSession:
         """Those that a request names."""
         named: list[Followed] = []
         for topic in body.topics:
-            name = topic.topic_id if by_topic_id else topic.topic
+            name = (topic.topic_id or _NO_ID) if by_topic_id else topic.topic
             for asked in topic.partitions:
                 key = name, asked.partition
                 followed = self.partitions.get(key)
@@ -151,7 +163,7 @@ class FollowerSession:
                 followed.ask(asked)
                 named.append(followed)
         for topic in body.forgotten_topics_data:
-            name = topic.topic_id if by_topic_id else topic.topic
+            name = (topic.topic_id or _NO_ID) if by_topic_id else topic.topic
             for index in topic.partitions:
                 self._forget((name, index))
         return named
@@ -183,13 +195,15 @@ class FollowerSessions:
 
     async def fetch(self, request: Request, replica_id: int) -> Reply:
         body, broker = request.body, self._broker
+        if request.version not in _VERSIONS:
+            return {"error_code": ErrorCode.unsupported_version, "session_id": NO_SESSION, "responses": ()}
         try:
             session = self._open(body, replica_id, request.connection)
         except KafkaError as error:
-            return {"error_code": error.code, "session_id": NO_SESSION, "responses": ()}
+            return refusal(error.code)
         session.fetched_ms = broker.clock.monotonic_ms()
         named = session.update(body, by_topic_id=request.version >= _BY_TOPIC_ID)
-        serving = _Serving(self._replicas, session, body)
+        serving = Serving(self._replicas, session, body)
         for followed in (*named, *session.outside.difference(named)):
             serving.note(followed)
         serving.read()
@@ -201,7 +215,7 @@ class FollowerSessions:
             if session.session_id == NO_SESSION:
                 session.close()
 
-    async def _wait(self, connection: Connection, session: FollowerSession, serving: _Serving, wait_ms: int) -> None:
+    async def _wait(self, connection: Connection, session: FollowerSession, serving: Serving, wait_ms: int) -> None:
         loop, timer = self._broker.loop, self._broker.timer
         is_over = False
 
@@ -261,140 +275,3 @@ class FollowerSessions:
     def close(self) -> None:
         for session_id in list(self._sessions):
             self._close(session_id)
-
-
-class _Serving:
-    """One request's answer in the making."""
-
-    def __init__(self, replicas: ReplicaManager, session: FollowerSession, body: Any) -> None:
-        self._replicas = replicas
-        self._session = session
-        self._max_bytes: int = body.max_bytes
-        self._min_bytes: int = body.min_bytes
-        self._size_bytes = 0
-        self._answers: dict[Followed, Answer] = {}
-        self.is_enough = False
-
-    def note(self, followed: Followed) -> None:
-        """The follower asks for a partition: it has all before."""
-        session = self._session
-        try:
-            partition = self._find(followed.key)
-            diverging = partition.fetched(session.replica_id, followed.fetch)
-        except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
-            self._fail(followed, error)
-            return
-        followed.read_from(partition)
-        self._replicas.follower_fetched(partition)
-        leader = partition.leader
-        if diverging is not None:
-            self._answers[followed] = {
-                **_told(followed, partition),
-                "diverging_epoch": {"epoch": diverging.epoch, "end_offset": diverging.end_offset},
-            }
-            self.is_enough = True
-        elif followed.fetch.offset < partition.log.next_offset:
-            session.ready[followed] = None
-        else:
-            session.ready.pop(followed, None)
-        if leader is not None and session.replica_id in leader.isr:
-            session.outside.discard(followed)
-        else:
-            session.outside.add(followed)
-
-    def _find(self, key: Key) -> ReplicatedPartition:
-        topic, index = key
-        name = topic if isinstance(topic, str) else self._replicas.topic_named(topic)
-        if name is None:
-            raise UnknownTopicId(f"there is no topic with the id {topic} here")
-        partition = self._replicas.partitions.leader(name, index)
-        assert isinstance(partition, ReplicatedPartition)
-        return partition
-
-    def read(self) -> None:
-        """Takes what fits of what is ready, if it is enough to answer with."""
-        ready, answers = self._session.ready, dict[Followed, Answer]()
-        size_bytes = 0
-        for followed in list(ready):
-            if size_bytes >= self._max_bytes:
-                break
-            if followed in self._answers:
-                continue
-            try:
-                answer = self._read(followed, self._max_bytes - size_bytes, is_first=size_bytes == 0)
-            except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
-                self._fail(followed, error)
-                del ready[followed]
-                continue
-            if answer is not None:
-                answers[followed] = answer
-                size_bytes += len(answer["records"])
-        if size_bytes >= max(1, self._min_bytes) or (answers and self.is_enough):
-            self.is_enough = True
-            self._size_bytes += size_bytes
-            self._answers |= answers
-            for followed in answers:
-                del ready[followed]
-
-    def _read(self, followed: Followed, room_bytes: int, *, is_first: bool) -> Answer | None:
-        partition, fetch = followed.partition, followed.fetch
-        if partition is None or partition.leader is None:
-            raise NotLeaderOrFollower("this broker does not lead the partition any more")
-        if fetch.leader_epoch not in (UNKNOWN, partition.leader_epoch):
-            raise FencedLeaderEpoch(f"the leader epoch is {partition.leader_epoch}, not {fetch.leader_epoch} any more")
-        if self._replicas.throttles.holds_back_from(partition, self._session.replica_id):
-            return None
-        log = partition.log
-        room_bytes = min(room_bytes, followed.max_bytes)
-        region = log.read(fetch.offset, room_bytes, until_offset=log.next_offset, at_least_one=is_first).region
-        if region is None or not len(region):
-            return None
-        self._replicas.throttles.sent(partition, len(region))
-        return {**_told(followed, partition), "records": region}
-
-    def _fail(self, followed: Followed, error: Exception) -> None:
-        self.is_enough = True
-        self._session.stale.pop(followed, None)
-        self._session.outside.discard(followed)
-        self._answers[followed] = {
-            "partition_index": followed.key[1],
-            "error_code": error_code_of(error),
-            "high_watermark": UNKNOWN,
-            "last_stable_offset": UNKNOWN,
-            "log_start_offset": UNKNOWN,
-            "aborted_transactions": None,
-            "records": b"",
-        }
-
-    def reply(self, *, is_full: bool, named: list[Followed]) -> Answer:
-        answers = self._answers
-        for followed in (*self._session.stale, *(named if is_full else ())):
-            partition = followed.partition
-            if followed not in answers and partition is not None:
-                log = partition.log
-                if is_full or followed.told != (log.high_watermark, log.log_start_offset):
-                    answers[followed] = _told(followed, partition)
-        self._session.stale.clear()
-        self._session.is_urgent = False
-        topics: dict[str | UUID | None, list[Answer]] = {}
-        for followed, answer in answers.items():
-            topics.setdefault(followed.key[0], []).append(answer)
-        return {
-            "session_id": self._session.session_id,
-            "responses": [
-                {"topic": topic, "topic_id": topic, "partitions": partitions} for topic, partitions in topics.items()
-            ],
-        }
-
-
-def _told(followed: Followed, partition: ReplicatedPartition) -> Answer:
-    log = partition.log
-    followed.told = log.high_watermark, log.log_start_offset
-    return {
-        "partition_index": followed.key[1],
-        "high_watermark": log.high_watermark,
-        "last_stable_offset": UNKNOWN,
-        "log_start_offset": log.log_start_offset,
-        "aborted_transactions": None,
-        "records": b"",
-    }

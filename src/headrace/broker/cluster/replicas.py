@@ -219,10 +219,8 @@ class ReplicaManager:
     def replicated(self) -> Iterable[ReplicatedPartition]:
         return (one for one in self.partitions if isinstance(one, ReplicatedPartition))
 
-    def topic_named(self, topic_id: UUID | None) -> str | None:
+    def topic_named(self, topic_id: UUID) -> str | None:
         """Leaders are named before the metadata that names their topics is here."""
-        if topic_id is None:
-            return None
         name = self.logs.topic_names.get(topic_id)
         if name is None and (known := self._broker.metadata.get_by_id(topic_id)) is not None:
             return known.name
