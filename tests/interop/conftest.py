@@ -2,6 +2,8 @@
 
 It is a process of its own: what the clients see comes over a socket, and its log is read at the end. A client that
 makes the broker log a warning, an error or a stack trace fails the run, even where the client itself got over it.
+
+``HEADRACE_TEST_BROKERS=3`` makes it a cluster of so many, where every topic has as many replicas.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from pathlib import Path
 from struct import unpack_from
 
 import pytest
+from interop_brokers import BROKERS, CLUSTER_OPTIONS, own_brokers
 from interop_records import CODECS
 
 with warnings.catch_warnings():
@@ -27,6 +30,9 @@ with warnings.catch_warnings():
 
 _ATTRIBUTES_AT, _LENGTH_AT, _LENGTH_COUNTS_FROM = 21, 8, 12
 _CODEC_BITS = 0b111
+
+#: What the controller says of brokers that stop while it has something to tell them.
+_OF_THE_END = "cannot be told: the connection to"
 
 _numbers = count()
 
@@ -42,13 +48,14 @@ def bootstrap(data: Path) -> Iterator[str]:
     """Where ``headrace start`` listens."""
     log_path = data.with_name("stderr.txt")
     headrace = Path(sys.executable).with_name("headrace")
-    command = [headrace, "start", "--data", str(data), "--listen", "127.0.0.1:0"]
+    options = () if BROKERS == 1 else ("--brokers", str(BROKERS), *CLUSTER_OPTIONS)
+    command = [headrace, "start", "--data", str(data), "--listen", "127.0.0.1:0", *options]
     with (
         log_path.open("wb") as log,
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process,
     ):
         assert process.stdout is not None
-        ready = re.fullmatch(r"ready (127\.0\.0\.1:\d+)\n", process.stdout.readline())
+        ready = re.fullmatch(r"ready (127\.0\.0\.1:\d+\S*)\n", process.stdout.readline())
         if ready is None:
             process.kill()
             pytest.fail(f"headrace did not start: {log_path.read_text()}")
@@ -56,10 +63,19 @@ def bootstrap(data: Path) -> Iterator[str]:
         process.send_signal(signal.SIGTERM)
         exit_code = process.wait(timeout=20)
     complaints = [
-        line for line in log_path.read_text().splitlines() if re.search(r" (WARNING|ERROR|CRITICAL) |^\S*Error", line)
+        line
+        for line in log_path.read_text().splitlines()
+        if re.search(r" (WARNING|ERROR|CRITICAL) |^\S*Error", line) and _OF_THE_END not in line
     ]
     assert exit_code == 0
     assert complaints == []
+
+
+@pytest.fixture
+def fresh_bootstrap(tmp_path: Path) -> Iterator[str]:
+    """Of the test's own."""
+    with own_brokers(tmp_path) as bootstrap:
+        yield bootstrap
 
 
 @pytest.fixture
@@ -81,7 +97,7 @@ def stored_codecs(data: Path) -> Callable[[str], set[str]]:
     """
 
     def read(topic: str) -> set[str]:
-        content = (data / f"{topic}-0" / f"{0:020}.log").read_bytes()
+        content = next(data.glob(f"**/{topic}-0/{0:020}.log")).read_bytes()
         found, position = set(), 0
         while position < len(content):
             (attributes,) = unpack_from(">h", content, position + _ATTRIBUTES_AT)

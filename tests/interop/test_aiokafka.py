@@ -11,6 +11,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import MessageSizeTooLargeError, OffsetOutOfRangeError, UnknownError
+from interop_brokers import BROKERS
 from interop_records import CODECS, FIRST_TIMESTAMP_MS, KINDS, LONG_POLL_MS, WITHIN_S, Sent, checksum, many
 
 from headrace import Broker
@@ -31,7 +32,7 @@ async def create(bootstrap: str, topic: str, partitions: int = 1, **config: str)
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
     await admin.start()
     try:
-        await admin.create_topics([NewTopic(topic, partitions, 1, topic_configs=settings)])
+        await admin.create_topics([NewTopic(topic, partitions, BROKERS, topic_configs=settings)])
     finally:
         await admin.close()
 

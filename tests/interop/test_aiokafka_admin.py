@@ -19,6 +19,7 @@ from aiokafka.errors import (
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
+from interop_brokers import BROKERS
 
 pytestmark = pytest.mark.usefixtures("client_complaints")
 
@@ -31,7 +32,9 @@ async def admin(bootstrap: str) -> AsyncIterator[AIOKafkaAdminClient]:
     await admin.close()
 
 
-async def create(admin: AIOKafkaAdminClient, topic: str, partitions: int = 1, replicas: int = 1, **config: str) -> int:
+async def create(
+    admin: AIOKafkaAdminClient, topic: str, partitions: int = 1, replicas: int = BROKERS, **config: str
+) -> int:
     """Returns the code of the answer."""
     settings = {name.replace("_", "."): value for name, value in config.items()}
     answer = await admin.create_topics([NewTopic(topic, partitions, replicas, topic_configs=settings)])
@@ -57,8 +60,9 @@ async def test_a_topic_is_created_described_listed_and_deleted(admin: AIOKafkaAd
     assert topic in await admin.list_topics()
     [described] = await admin.describe_topics([topic])
     assert (described["topic"], described["error_code"]) == (topic, 0)
-    found = sorted((each["partition"], each["leader"], each["isr"]) for each in described["partitions"])
-    assert found == [(0, 0, [0]), (1, 0, [0]), (2, 0, [0])]
+    found = sorted((each["partition"], each["leader"], sorted(each["isr"])) for each in described["partitions"])
+    assert [(index, isr) for index, _, isr in found] == [(index, [*range(BROKERS)]) for index in range(3)]
+    assert {leader for _, leader, _ in found} == set(range(BROKERS))
     assert (await settings_of(admin, ConfigResourceType.TOPIC, topic))["retention.ms"] == "12345"
     answer = await admin.delete_topics([topic])
     assert [each[1] for each in answer.topic_error_codes] == [0]
@@ -69,7 +73,7 @@ async def test_refused_topics(admin: AIOKafkaAdminClient, topic: str) -> None:
     assert await create(admin, topic) == 0
     assert await create(admin, topic) == TopicAlreadyExistsError.errno
     assert await create(admin, "a/b") == InvalidTopicError.errno
-    assert await create(admin, "interop-refused", replicas=3) == InvalidReplicationFactorError.errno
+    assert await create(admin, "interop-refused", replicas=BROKERS + 1) == InvalidReplicationFactorError.errno
     assert await create(admin, "interop-refused", partitions=0) == InvalidPartitionsError.errno
     assert await create(admin, "interop-refused", retention_ms="soon") == InvalidConfigurationError.errno
     answer = await admin.delete_topics(["interop-refused"])
@@ -107,7 +111,7 @@ async def test_settings_of_the_broker(admin: AIOKafkaAdminClient) -> None:
 async def test_deleting_records(bootstrap: str, admin: AIOKafkaAdminClient, topic: str) -> None:
     await create(admin, topic)
     home = TopicPartition(topic, 0)
-    async with AIOKafkaProducer(bootstrap_servers=bootstrap) as producer:
+    async with AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all") as producer:  # only what all have is deleted
         for _ in range(10):
             await producer.send(topic, b"v")
     assert await admin.delete_records({home: RecordsToDelete(4)}) == {home: 4}
@@ -118,6 +122,7 @@ async def test_deleting_records(bootstrap: str, admin: AIOKafkaAdminClient, topi
 
 async def test_the_cluster(bootstrap: str, admin: AIOKafkaAdminClient) -> None:
     cluster: dict[str, Any] = await admin.describe_cluster()
-    [node] = cluster["brokers"]
-    assert (f"{node['host']}:{node['port']}", node["node_id"], cluster["controller_id"]) == (bootstrap, 0, 0)
+    found = {node["node_id"]: f"{node['host']}:{node['port']}" for node in cluster["brokers"]}
+    assert found == dict(enumerate(bootstrap.split(",")))
+    assert cluster["controller_id"] in found
     assert cluster["cluster_id"]

@@ -19,6 +19,7 @@ from confluent_kafka.admin import (
     OffsetSpec,
     ResourceType,
 )
+from interop_brokers import BROKERS
 from interop_records import FIRST_TIMESTAMP_MS, WITHIN_S
 
 pytestmark = pytest.mark.usefixtures("librdkafka_complaints")
@@ -45,7 +46,7 @@ def refusal(futures: dict[object, Future[object]]) -> int:
 
 def create(admin: AdminClient, topic: str, partitions: int = 1, **config: str) -> None:
     settings = {name.replace("_", "."): value for name, value in config.items()}
-    only(admin.create_topics([NewTopic(topic, partitions, 1, config=settings)]))
+    only(admin.create_topics([NewTopic(topic, partitions, BROKERS, config=settings)]))
 
 
 def settings_of(admin: AdminClient, kind: ResourceType, name: str) -> dict[str, ConfigEntry]:
@@ -56,8 +57,8 @@ def test_a_topic_is_created_described_listed_and_deleted(admin: AdminClient, top
     create(admin, topic, 3, retention_ms="12345")
     described = only(admin.describe_topics(TopicCollection([topic])))
     assert [each.id for each in described.partitions] == [0, 1, 2]
-    assert {each.leader.id for each in described.partitions} == {0}
-    assert [[node.id for node in each.isr] for each in described.partitions] == [[0]] * 3
+    assert {each.leader.id for each in described.partitions} == set(range(BROKERS))
+    assert [sorted(node.id for node in each.isr) for each in described.partitions] == [[*range(BROKERS)]] * 3
     assert not described.is_internal
     assert len(admin.list_topics(timeout=WITHIN_S).topics[topic].partitions) == 3
     assert settings_of(admin, ResourceType.TOPIC, topic)["retention.ms"].value == "12345"
@@ -66,8 +67,9 @@ def test_a_topic_is_created_described_listed_and_deleted(admin: AdminClient, top
     assert refusal(admin.describe_topics(TopicCollection([topic]))) == KafkaError.UNKNOWN_TOPIC_OR_PART
 
 
-def test_a_deleted_name_can_be_used_again(bootstrap: str, admin: AdminClient, topic: str) -> None:
+def test_a_deleted_name_can_be_used_again(bootstrap: str, topic: str) -> None:
     for _ in range(2):
+        admin = AdminClient({"bootstrap.servers": bootstrap})  # for one remembers a while who led the deleted topic
         create(admin, topic)
         producer = Producer({"bootstrap.servers": bootstrap})
         producer.produce(topic, b"v")
@@ -83,7 +85,7 @@ def test_replicas_can_be_placed_by_hand(admin: AdminClient, topic: str) -> None:
 
 
 def test_a_topic_that_is_only_checked_is_not_made(admin: AdminClient, topic: str) -> None:
-    only(admin.create_topics([NewTopic(topic, 1, 1)], validate_only=True))
+    only(admin.create_topics([NewTopic(topic, 1, BROKERS)], validate_only=True))
     assert topic not in admin.list_topics(timeout=WITHIN_S).topics
 
 
@@ -96,7 +98,7 @@ def test_refused_topics(admin: AdminClient, topic: str) -> None:
     assert code(name=topic) == KafkaError.TOPIC_ALREADY_EXISTS
     assert code(name="a/b") == KafkaError.TOPIC_EXCEPTION
     assert code(name="x" * 250) == KafkaError.TOPIC_EXCEPTION
-    assert code(name=topic.replace("-", "."), replicas=3) == KafkaError.INVALID_REPLICATION_FACTOR
+    assert code(name=topic.replace("-", "."), replicas=BROKERS + 1) == KafkaError.INVALID_REPLICATION_FACTOR
     assert code(**{"retention.ms": "soon"}) == KafkaError.INVALID_CONFIG
     assert code(**{"no.such.thing": "1"}) == KafkaError.INVALID_CONFIG
     assert refusal(admin.delete_topics(["interop-refused"])) == KafkaError.UNKNOWN_TOPIC_OR_PART
@@ -218,8 +220,8 @@ def test_deleting_records(admin: AdminClient, ten: TopicPartition) -> None:
 
 def test_the_cluster(bootstrap: str, admin: AdminClient) -> None:
     cluster = admin.describe_cluster().result(WITHIN_S)
-    assert [f"{node.host}:{node.port}" for node in cluster.nodes] == [bootstrap]
-    assert cluster.controller.id == 0
+    assert {node.id: f"{node.host}:{node.port}" for node in cluster.nodes} == dict(enumerate(bootstrap.split(",")))
+    assert cluster.controller.id in range(BROKERS)
     assert cluster.cluster_id == admin.list_topics(timeout=WITHIN_S).cluster_id
     assert cluster.authorized_operations is None
 

@@ -21,6 +21,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient, NewTopic
+from interop_brokers import BROKERS
 from interop_records import CODECS, FIRST_TIMESTAMP_MS, KINDS, LONG_POLL_MS, WITHIN_S, checksum, many
 
 from headrace import Broker
@@ -50,7 +51,7 @@ def send_kinds(bootstrap: str, topic: str, **settings: object) -> None:
 def create(bootstrap: str, topic: str, partitions: int = 1, **config: str) -> None:
     settings = {name.replace("_", "."): value for name, value in config.items()}
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    [created] = admin.create_topics([NewTopic(topic, partitions, 1, config=settings)]).values()
+    [created] = admin.create_topics([NewTopic(topic, partitions, BROKERS, config=settings)]).values()
     created.result(WITHIN_S)
 
 

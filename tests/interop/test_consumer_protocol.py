@@ -13,8 +13,7 @@ from time import monotonic
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
-
-from headrace import Broker
+from interop_brokers import BROKERS, own_brokers
 
 #: Members hear of changes in heartbeats: often ones keep these tests short.
 CONFIG = {
@@ -29,9 +28,9 @@ PATIENCE_S = 20
 
 
 @pytest.fixture(scope="module")
-def bootstrap() -> Iterator[str]:
-    with Broker(config=CONFIG) as broker:
-        yield broker.bootstrap_servers
+def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with own_brokers(tmp_path_factory.mktemp("headrace"), CONFIG) as bootstrap:
+        yield bootstrap
 
 
 @pytest.fixture
@@ -42,7 +41,7 @@ def admin(bootstrap: str) -> AdminClient:
 @pytest.fixture
 def topic(admin: AdminClient, request: pytest.FixtureRequest) -> str:
     name = request.node.name.replace("[", "-").replace("]", "")
-    for made in admin.create_topics([NewTopic(name, 4, 1)]).values():
+    for made in admin.create_topics([NewTopic(name, 4, BROKERS)]).values():
         made.result()
     return str(name)
 
@@ -169,7 +168,9 @@ def test_the_partitions_of_a_reader_that_crashes_go_to_the_others(bootstrap: str
 def test_an_expression_finds_topics_that_come_later(bootstrap: str, topic: str, admin: AdminClient) -> None:
     with readers(bootstrap, topic, [f"^{topic}.*"], 1, metadata_max_age_ms=1_000) as (reader,):
         until(lambda: len(reader.partitions) == 4, reader)
-        for made in admin.create_topics([NewTopic(f"{topic}-later", 2, 1), NewTopic(f"other-{topic}", 2, 1)]).values():
+        for made in admin.create_topics(
+            [NewTopic(f"{topic}-later", 2, BROKERS), NewTopic(f"other-{topic}", 2, BROKERS)]
+        ).values():
             made.result()
         until(lambda: len(reader.partitions) == 6, reader)
         assert {name for name, _ in reader.partitions} == {topic, f"{topic}-later"}

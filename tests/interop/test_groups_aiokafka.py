@@ -9,17 +9,15 @@ from time import monotonic
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-
-from headrace import Broker
+from interop_brokers import BROKERS
 
 PARTITIONS = 4
 WITHIN_S = 20.0
 
 
 @pytest.fixture
-async def bootstrap() -> AsyncIterator[str]:
-    async with Broker() as broker:
-        yield broker.bootstrap_servers
+def bootstrap(fresh_bootstrap: str) -> str:
+    return fresh_bootstrap
 
 
 @pytest.fixture
@@ -27,7 +25,7 @@ async def topic(bootstrap: str) -> str:
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
     await admin.start()
     try:
-        await admin.create_topics([NewTopic("orders", PARTITIONS, 1)])
+        await admin.create_topics([NewTopic("orders", PARTITIONS, BROKERS)])
     finally:
         await admin.close()
     return "orders"

@@ -9,23 +9,21 @@ from time import monotonic
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupState, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-
-from headrace import Broker
+from interop_brokers import BROKERS
 
 PARTITIONS = 4
 WITHIN_S = 20.0
 
 
 @pytest.fixture
-def bootstrap() -> Iterator[str]:
-    with Broker() as broker:
-        yield broker.bootstrap_servers
+def bootstrap(fresh_bootstrap: str) -> str:
+    return fresh_bootstrap
 
 
 @pytest.fixture
 def topic(bootstrap: str) -> str:
     admin = AdminClient({"bootstrap.servers": bootstrap})  # an admin that is let go takes its requests along
-    admin.create_topics([NewTopic("orders", PARTITIONS, 1)])["orders"].result()
+    admin.create_topics([NewTopic("orders", PARTITIONS, BROKERS)])["orders"].result()
     return "orders"
 
 

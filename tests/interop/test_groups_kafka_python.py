@@ -7,10 +7,9 @@ from contextlib import closing, contextmanager
 from time import monotonic
 
 import pytest
+from interop_brokers import BROKERS
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient, NewTopic
-
-from headrace import Broker
 
 PARTITIONS = 4
 WITHIN_S = 40.0
@@ -19,15 +18,14 @@ POLL_MS = 500
 
 
 @pytest.fixture
-def bootstrap() -> Iterator[str]:
-    with Broker() as broker:
-        yield broker.bootstrap_servers
+def bootstrap(fresh_bootstrap: str) -> str:
+    return fresh_bootstrap
 
 
 @pytest.fixture
 def topic(bootstrap: str) -> str:
     with closing(KafkaAdminClient(bootstrap_servers=bootstrap)) as admin:
-        admin.create_topics([NewTopic("orders", PARTITIONS, 1)])
+        admin.create_topics([NewTopic("orders", PARTITIONS, BROKERS)])
     return "orders"
 
 

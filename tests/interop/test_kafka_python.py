@@ -7,6 +7,7 @@ from contextlib import closing, contextmanager
 from time import monotonic
 
 import pytest
+from interop_brokers import BROKERS
 from interop_records import CODECS, FIRST_TIMESTAMP_MS, KINDS, LONG_POLL_MS, WITHIN_S, Sent, checksum, many
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition, codec
 from kafka.consumer.fetcher import ConsumerRecord
@@ -36,7 +37,7 @@ def produce(bootstrap: str, topic: str, values: list[bytes], **settings: object)
 def create(bootstrap: str, topic: str, partitions: int = 1, **config: str) -> None:
     settings = {name.replace("_", "."): value for name, value in config.items()}
     with closing(KafkaAdminClient(bootstrap_servers=bootstrap)) as admin:
-        admin.create_topics({topic: {"num_partitions": partitions, "replication_factor": 1, "configs": settings}})
+        admin.create_topics({topic: {"num_partitions": partitions, "replication_factor": BROKERS, "configs": settings}})
 
 
 @contextmanager

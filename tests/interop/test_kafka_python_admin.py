@@ -7,6 +7,7 @@ from contextlib import closing
 from uuid import UUID
 
 import pytest
+from interop_brokers import BROKERS
 from interop_records import FIRST_TIMESTAMP_MS, WITHIN_S
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from kafka.admin import AlterConfigOp, ConfigResource
@@ -30,7 +31,7 @@ def admin(bootstrap: str) -> Iterator[KafkaAdminClient]:
         yield admin
 
 
-def create(admin: KafkaAdminClient, topic: str, partitions: int = 1, replicas: int = 1, **config: str) -> None:
+def create(admin: KafkaAdminClient, topic: str, partitions: int = 1, replicas: int = BROKERS, **config: str) -> None:
     settings = {name.replace("_", "."): value for name, value in config.items()}
     wanted = {"num_partitions": partitions, "replication_factor": replicas, "configs": settings}
     admin.create_topics({topic: wanted})
@@ -46,7 +47,10 @@ def test_a_topic_is_created_described_listed_and_deleted(admin: KafkaAdminClient
     [described] = admin.describe_topics([topic])
     assert (described["name"], described["error_code"], described["is_internal"]) == (topic, 0, False)
     found = [(each["partition_index"], each["leader_id"], each["isr_nodes"]) for each in described["partitions"]]
-    assert sorted(found) == [(0, 0, [0]), (1, 0, [0]), (2, 0, [0])]
+    assert [(index, sorted(isr)) for index, _, isr in sorted(found)] == [
+        (index, [*range(BROKERS)]) for index in range(3)
+    ]
+    assert {leader for _, leader, _ in found} == set(range(BROKERS))
     assert admin.describe_topics([UUID(described["topic_id"])])[0]["name"] == topic
     assert settings_of(admin, "topic", topic, "modified")["retention.ms"]["value"] == "12345"
     admin.delete_topics([topic])
@@ -55,7 +59,7 @@ def test_a_topic_is_created_described_listed_and_deleted(admin: KafkaAdminClient
 
 def test_what_was_made_is_told(admin: KafkaAdminClient, topic: str) -> None:
     [made] = admin.create_topics([topic])["topics"]
-    assert (made["num_partitions"], made["replication_factor"]) == (1, 1)
+    assert (made["num_partitions"], made["replication_factor"]) == (1, BROKERS)
     assert made["configs"]["cleanup.policy"]["value"] == "delete"
 
 
@@ -75,7 +79,7 @@ def test_refused_topics(admin: KafkaAdminClient, topic: str) -> None:
     with pytest.raises(InvalidTopicError):
         create(admin, "a/b")
     with pytest.raises(InvalidReplicationFactorError):
-        create(admin, "interop-refused", replicas=3)
+        create(admin, "interop-refused", replicas=BROKERS + 1)
     with pytest.raises(InvalidPartitionsError):
         create(admin, "interop-refused", partitions=0)
     with pytest.raises(InvalidConfigurationError):
@@ -185,17 +189,20 @@ def test_deleting_records(admin: KafkaAdminClient, ten: TopicPartition) -> None:
 
 def test_the_cluster(bootstrap: str, admin: KafkaAdminClient) -> None:
     cluster = admin.describe_cluster()
-    [node] = cluster["brokers"]
-    assert (f"{node['host']}:{node['port']}", node["broker_id"], cluster["controller_id"]) == (bootstrap, 0, 0)
+    found = {node["broker_id"]: f"{node['host']}:{node['port']}" for node in cluster["brokers"]}
+    assert found == dict(enumerate(bootstrap.split(",")))
+    assert cluster["controller_id"] in found
     assert cluster["cluster_id"]
 
 
 def test_log_dirs(admin: KafkaAdminClient, ten: TopicPartition) -> None:
-    [answer] = admin.describe_log_dirs()
-    [folder] = answer["log_dirs"]
-    sizes = {topic["name"]: [each["partition_size"] for each in topic["partitions"]] for topic in folder["topics"]}
-    assert folder["error_code"] == 0
-    assert sizes[ten.topic][0] > 0
+    answers = admin.describe_log_dirs()
+    assert len(answers) == BROKERS
+    for answer in answers:
+        [folder] = answer["log_dirs"]
+        sizes = {topic["name"]: [each["partition_size"] for each in topic["partitions"]] for topic in folder["topics"]}
+        assert folder["error_code"] == 0
+        assert sizes[ten.topic][0] > 0
 
 
 def test_producers_of_a_partition(admin: KafkaAdminClient, ten: TopicPartition) -> None:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from interop_brokers import BROKERS
 from interop_records import WITHIN_S
 
 pytestmark = pytest.mark.usefixtures("librdkafka_complaints")
@@ -22,7 +23,7 @@ def producer_of(bootstrap: str, name: str, **settings: object) -> Producer:
 
 def create(bootstrap: str, topic: str, partitions: int = 1) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    [made] = admin.create_topics([NewTopic(topic, partitions, 1)]).values()
+    [made] = admin.create_topics([NewTopic(topic, partitions, BROKERS)]).values()
     made.result(WITHIN_S)
 
 
