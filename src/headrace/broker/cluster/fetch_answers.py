@@ -12,7 +12,6 @@ The layout, with compact lengths and tags (``client/fetch_wire.py`` has that of 
     ]
 """
 
-from collections.abc import Iterator
 from struct import Struct
 from struct import error as StructError  # noqa: N812
 from typing import NamedTuple, TypeAlias
@@ -63,8 +62,7 @@ def read_answer(frame: memoryview, version: int) -> FollowerAnswer:
     :raises BadResponse: if it is no answer to Fetch.
     """
     try:
-        reader = _Reader(frame, body_at(Api.FETCH, version, frame), has_ids=version >= TOPIC_IDS_FROM)
-        return reader.answer()
+        return _read(frame, body_at(Api.FETCH, version, frame), has_ids=version >= TOPIC_IDS_FROM)
     except (StructError, IndexError, ValueError) as error:
         raise BadResponse(f"an answer to a follower's Fetch v{version} that cannot be read: {error}") from error
 
@@ -125,64 +123,67 @@ def topic_as_written(topic: str | UUID) -> bytes:
     return bytes(out)
 
 
-class _Reader:
-    def __init__(self, data: memoryview, at: int, *, has_ids: bool) -> None:
-        self._data, self._at = data, at
-        self._has_ids = has_ids
+def _read(data: memoryview, at: int, *, has_ids: bool) -> FollowerAnswer:
+    _, error, session_id = _HEAD.unpack_from(data, at)
+    topic_count, at = _uvarint(data, at + _HEAD.size)
+    partitions: list[PartitionAnswer] = []
+    for _ in range(topic_count - 1):
+        start = at
+        if has_ids:
+            at += 16
+        else:
+            size, at = _uvarint(data, at)
+            at += size - 1
+        topic = bytes(data[start:at])
+        partition_count, at = _uvarint(data, at)
+        for _ in range(partition_count - 1):
+            answer, at = _read_partition(data, at, topic)
+            partitions.append(answer)
+        _, at = _read_tags(data, at)
+    return FollowerAnswer(ErrorCode(error), session_id, partitions)
 
-    def answer(self) -> FollowerAnswer:
-        _, error, session_id = _HEAD.unpack_from(self._data, self._at)
-        self._at += _HEAD.size
-        partitions = [found for _ in range(self._uvarint() - 1) for found in self._topic()]
-        return FollowerAnswer(ErrorCode(error), session_id, partitions)
 
-    def _topic(self) -> Iterator[PartitionAnswer]:
-        start = self._at
-        self._slice(16 if self._has_ids else self._uvarint() - 1)
-        topic = bytes(self._data[start : self._at])
-        for _ in range(self._uvarint() - 1):
-            yield self._partition(topic)
-        self._tags()
+def _read_partition(data: memoryview, at: int, topic: bytes) -> tuple[PartitionAnswer, int]:
+    index, error, high_watermark, _, log_start_offset = _PARTITION.unpack_from(data, at)
+    aborted_count, at = _uvarint(data, at + _PARTITION.size)
+    for _ in range(aborted_count - 1):
+        _, at = _read_tags(data, at + 16)
+    size, start = _uvarint(data, at + 4)
+    records = _NO_RECORDS
+    at = start
+    if size > 1:
+        at += size - 1
+        if at > len(data):
+            raise ValueError(f"{size - 1} bytes of records, {len(data) - start} are there")
+        records = data[start:at]
+    diverging, at = _read_tags(data, at)
+    return PartitionAnswer(topic, index, error, high_watermark, log_start_offset, diverging, records), at
 
-    def _partition(self, topic: bytes) -> PartitionAnswer:
-        index, error, high_watermark, _, log_start_offset = _PARTITION.unpack_from(self._data, self._at)
-        self._at += _PARTITION.size
-        for _ in range(self._uvarint() - 1):
-            self._at += 16
-            self._tags()
-        self._at += 4
-        size_bytes = self._uvarint() - 1
-        records = self._slice(size_bytes) if size_bytes > 0 else _NO_RECORDS
-        diverging = self._tags()
-        return PartitionAnswer(topic, index, error, high_watermark, log_start_offset, diverging, records)
 
-    def _tags(self) -> EpochEnd | None:
-        """Only a partition has a first tag of that length."""
-        diverging = None
-        for _ in range(self._uvarint()):
-            tag = self._uvarint()
-            size_bytes = self._uvarint()
-            if tag == 0 and size_bytes >= _DIVERGING.size:
-                diverging = EpochEnd(*_DIVERGING.unpack_from(self._data, self._at))
-            self._slice(size_bytes)
-        return diverging
+def _read_tags(data: memoryview, at: int) -> tuple[EpochEnd | None, int]:
+    """Only a partition has a first tag of that length."""
+    count = data[at]
+    at += 1
+    diverging = None
+    for _ in range(count):
+        tag, at = _uvarint(data, at)
+        size, at = _uvarint(data, at)
+        if tag == 0 and size > _DIVERGING.size:
+            diverging = EpochEnd(*_DIVERGING.unpack_from(data, at))
+        at += size
+    return diverging, at
 
-    def _slice(self, size_bytes: int) -> memoryview:
-        end = self._at + size_bytes
-        if size_bytes < 0 or end > len(self._data):
-            raise ValueError(f"{size_bytes} bytes wanted, {len(self._data) - self._at} are there")
-        found = self._data[self._at : end]
-        self._at = end
-        return found
 
-    def _uvarint(self) -> int:
-        value = shift = 0
-        while True:
-            byte = self._data[self._at]
-            self._at += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-            shift += 7
-            if shift > 35:
-                raise ValueError("a length of more than five bytes")
+def _uvarint(data: memoryview, at: int) -> tuple[int, int]:
+    byte = data[at]
+    if byte < 0x80:
+        return byte, at + 1
+    value = shift = 0
+    while byte >= 0x80:
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if shift > 28:
+            raise ValueError("a length of more than five bytes")
+        at += 1
+        byte = data[at]
+    return value | byte << shift, at + 1
