@@ -82,6 +82,13 @@ async def test_names_that_are_taken(topics, broker):
         await topics.create(NewTopic("news", 1, 1))
 
 
+async def test_twins_that_are_asked_for_at_once(topics):
+    answers = await asyncio.gather(
+        topics.create(NewTopic("a.b", 1, 1)), topics.create(NewTopic("a_b", 1, 1)), return_exceptions=True
+    )
+    assert [type(answer).__name__ for answer in answers] == ["Topic", "InvalidTopic"]
+
+
 async def test_what_cannot_be_placed(topics, broker):
     with pytest.raises(InvalidReplicationFactor, match="3 are alive"):
         await topics.create(NewTopic("t", 1, 4))

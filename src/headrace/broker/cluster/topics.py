@@ -39,6 +39,7 @@ from headrace.coordination.interface import (
     Create,
     NodeExistsError,
     NoNodeError,
+    Operation,
     SetData,
     Stat,
     WatchEvent,
@@ -94,8 +95,13 @@ class ClusterTopics:
             check_configs=lambda configs: validate_topic(configs, config),
         )
         if not validate_only:
-            await self._write(topic)
+            # Before it is written: a twin of it may be asked for meanwhile.
             self._just_made[metric_name(topic.name)] = topic.name
+            try:
+                await self._write(topic)
+            except BaseException:
+                self._just_made.pop(metric_name(topic.name), None)
+                raise
         return topic
 
     async def create_automatically(self, name: str) -> Topic:
@@ -108,20 +114,22 @@ class ClusterTopics:
         config_path, content = topic_config_path(topic.name), EntityConfig(topic.configs).to_json()
 
         async def is_done() -> bool:
-            return (await self._read(topic.name))[0].topic_id == topic.topic_id
+            with suppress(UnknownTopicOrPartition):
+                return (await self._read(topic.name))[0].topic_id == topic.topic_id
+            return False
 
+        write_topic = Create(topic_path(topic.name), topic.znode.to_json())
+        write_configs: Operation = Create(config_path, content)
         while True:
-            is_left_over = await self._coordination.exists(config_path) is not None
-            write_configs = SetData(config_path, content) if is_left_over else Create(config_path, content)
-            write_topic = Create(topic_path(topic.name), topic.znode.to_json())
             try:
                 await outcomes.multi(self._coordination, [write_configs, write_topic], is_done)
                 return
             except NodeExistsError as error:
                 if error.operation_index == 1 or await self._coordination.exists(topic_path(topic.name)):
                     raise TopicAlreadyExists(f"topic {topic.name!r} already exists") from None
+                write_configs = SetData(config_path, content)  # a topic of that name has left its own
             except NoNodeError:
-                continue  # what was left over of its configs went meanwhile
+                write_configs = Create(config_path, content)
 
     async def add_partitions(
         self, name: str, count: int, given: Sequence[tuple[int, ...]] | None, *, validate_only: bool = False

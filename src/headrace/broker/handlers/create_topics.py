@@ -8,6 +8,7 @@ REQUEST_TIMED_OUT.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,9 @@ async def handle(request: Request, broker: Broker) -> Reply:
     times_named = Counter(topic.name for topic in request.body.topics)
     once = {topic.name: topic for topic in request.body.topics}
     validate_only = request.body.validate_only
-    answers = [await _create(broker, topic, validate_only, times_named[name]) for name, topic in once.items()]
+    creations = (_create(broker, topic, validate_only, times_named[name]) for name, topic in once.items())
+    # In a cluster they are written side by side, so that the controller hears of many at once.
+    answers = [await one for one in creations] if broker.cluster is None else await asyncio.gather(*creations)
     if not validate_only:
         counts = {answer["name"]: answer["num_partitions"] for answer in answers if "num_partitions" in answer}
         await settle(broker, answers, made=counts, timeout_ms=milliseconds(request.body.timeout))
