@@ -199,6 +199,10 @@ class Faults:
             replica = leader.partitions.get(*partition)
             if replica is None or not replica.is_leader or replica.leader_epoch != state.leader_epoch:
                 return False
+            # Who has just come back may be in the ISR of before, until it is noticed.
+            others = [broker.partitions.get(*partition) for broker in self._cluster.brokers.values()]
+            if any(other is None or other.log.next_offset < replica.high_watermark for other in others):
+                return False
         return True
 
     async def until_in_sync(self, within_s: float = 120.0) -> None:
