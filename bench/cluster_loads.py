@@ -6,12 +6,10 @@ import contextlib
 import itertools
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 
 import loads
 from cluster_sides import BROKERS, Cluster, Node, wait_for
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from wire import Asker
 
@@ -194,24 +192,19 @@ def _elect_preferred(cluster: Cluster, topic: str, partitions: int) -> None:
 
 
 class Stream:
-    """librdkafka writes to every partition every few milliseconds; when each record was acked.
+    """One record after the other to one partition, on a thread of its own; when each was acked.
 
-    It asks anew after 100 ms: by itself it waits for up to ten seconds after some failures, which is no broker's fault.
+    Bare requests: librdkafka waits for seconds after some failures, which is no broker's fault.
     """
 
     _EVERY_SECONDS = 0.005
 
-    def __init__(self, cluster: Cluster, topic: str, partitions: int) -> None:
-        self._producer = Producer(
-            {
-                "bootstrap.servers": cluster.address, "acks": "all", "log_level": 0, "retry.backoff.max.ms": 100,
-                "reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 100,
-            }
-        )  # fmt: skip
-        self._topic, self._partitions = topic, partitions
-        self.acked: dict[int, list[float]] = defaultdict(list)
+    def __init__(self, cluster: Cluster, topic: str, partition: int) -> None:
+        self._cluster, self._topic, self._partition = cluster, topic, partition
+        self.acked: list[float] = []
+        self._leader: Asker | None = None
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run)
+        self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> Stream:
         self._thread.start()
@@ -220,42 +213,53 @@ class Stream:
     def __exit__(self, *_: object) -> None:
         self._stopping.set()
         self._thread.join()
-        self._producer.flush(10)
 
     def _run(self) -> None:
-        while not self._stopping.is_set():
-            for index in range(self._partitions):
-                self._producer.produce(self._topic, b"x" * 100, partition=index, on_delivery=self._on_delivery)
-            self._producer.poll(self._EVERY_SECONDS)
+        while not self._stopping.wait(self._EVERY_SECONDS):
+            try:
+                if self._leader is None:
+                    self._leader = self._find_leader()
+                if self._leader is not None and self._leader.produce(self._topic, self._partition) == 0:
+                    self.acked.append(time.perf_counter())
+                    continue
+            except _NO_CONNECTION:
+                pass
+            self._close()
+        self._close()
 
-    def _on_delivery(self, error: object, message: object) -> None:
-        if error is None:
-            self.acked[message.partition()].append(time.perf_counter())  # type: ignore[attr-defined]
+    def _find_leader(self) -> Asker | None:
+        for node in self._cluster.alive:
+            with contextlib.suppress(*_NO_CONNECTION), Asker(node.address) as asker:
+                leader = asker.partitions(self._topic)[self._partition].leader_id
+                return Asker(self._cluster.nodes[leader].address) if leader in self._cluster.nodes else None
+        return None
 
-    def all_acked_since(self, moment: float) -> bool:
-        return all(self.acked[index] and self.acked[index][-1] > moment for index in range(self._partitions))
+    def _close(self) -> None:
+        if self._leader is not None:
+            self._leader.close()
+            self._leader = None
+
+    def is_acked_since(self, moment: float) -> bool:
+        return bool(self.acked) and self.acked[-1] > moment
 
     def longest_pause(self, since: float) -> float:
-        """Between two acks of one partition."""
-        return max(
-            after - before
-            for times in self.acked.values()
-            for before, after in itertools.pairwise(times)
-            if after > since
-        )
+        """Between two acks."""
+        return max(after - before for before, after in itertools.pairwise(self.acked) if after > since)
 
 
 def pause_of_acks(cluster: Cluster, topic: str, victim: int) -> float:
     """The longest, of any of three partitions that each broker leads one of, when one broker is killed with -9."""
-    with Stream(cluster, topic, len(BROKERS)) as stream, asking(cluster, without=victim) as ask:
+    with contextlib.ExitStack() as stack:
+        streams = [stack.enter_context(Stream(cluster, topic, index)) for index in range(len(BROKERS))]
+        ask = stack.enter_context(asking(cluster, without=victim))
         started = time.perf_counter()
-        wait_for(lambda: stream.all_acked_since(started + 2.0), "a steady stream of acks")
+        wait_for(lambda: all(stream.is_acked_since(started + 2.0) for stream in streams), "a steady stream of acks")
         killed = time.perf_counter()
         cluster.kill(victim)
         wait_for(lambda: _is_out(ask(), topic, victim), "leaders and ISRs without the dead broker")
         out = time.perf_counter()
-        wait_for(lambda: stream.all_acked_since(out), "acks from all partitions")
-    return stream.longest_pause(killed)
+        wait_for(lambda: all(stream.is_acked_since(out) for stream in streams), "acks from all partitions")
+    return max(stream.longest_pause(killed) for stream in streams)
 
 
 def _is_out(asker: Asker, topic: str, victim: int) -> bool:

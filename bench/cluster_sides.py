@@ -110,7 +110,7 @@ def wait_for(condition: Callable[[], bool], what: str, limit_seconds: float = _R
     while not condition():
         if time.perf_counter() > until:
             raise TimeoutError(f"not within {limit_seconds:.0f} s: {what}")
-        time.sleep(0.005)
+        time.sleep(0.01)
 
 
 def is_alive(process: psutil.Process) -> bool:
