@@ -1,0 +1,87 @@
+"""Anything to anybody, in an order that a seed says, under load: in the end nothing is lost, doubled or out of order.
+
+In ``script/soak``: ``HEADRACE_SOAK`` says how often. What happened is in the message of a failure.
+"""
+
+import os
+import time
+from random import Random
+
+import pytest
+from cluster_scene import Load, Scene, until
+
+from headrace.testing.cluster_process import ClusterProcess
+
+SOAK = int(os.environ.get("HEADRACE_SOAK", "0"))
+
+pytestmark = [
+    pytest.mark.xdist_group("cluster"),
+    pytest.mark.skipif(not SOAK, reason="takes minutes: in script/soak"),
+    pytest.mark.timeout(600),
+]
+STEPS = 20
+
+
+class Chaos:
+    def __init__(self, cluster, random):
+        self.cluster = cluster
+        self.random = random
+        self.done = []
+
+    def step(self):
+        number = self.random.randrange(1, 4)
+        deed = self.random.choice([self.kill, self.bounce, self.stop, self.pause, self.long_pause, self.zookeeper])
+        self.done.append((deed.__name__, number))
+        deed(number)
+
+    def kill(self, number):
+        self.cluster.kill(number)
+        time.sleep(self.random.uniform(0, 4))
+        self.cluster.restart(number)
+
+    def bounce(self, number):
+        self.cluster.kill(number)
+        self.cluster.restart(number)
+
+    def stop(self, number):
+        assert self.cluster.stop(number) == 0
+        self.cluster.restart(number)
+
+    def pause(self, number):
+        self.cluster.pause(number)
+        time.sleep(self.random.uniform(0, 1))
+        self.cluster.resume(number)
+
+    def long_pause(self, number):
+        """Its session is over when it wakes up."""
+        self.cluster.pause(number)
+        time.sleep(self.random.uniform(2.5, 4))
+        self.cluster.resume(number)
+
+    def zookeeper(self, _):
+        self.cluster.zookeeper.kill()
+        time.sleep(self.random.uniform(0, 2))
+        self.cluster.restart_zookeeper()
+
+
+@pytest.mark.parametrize("seed", range(max(1, SOAK)))
+def test_chaos(tmp_path, seed):
+    random = Random(seed)
+    with ClusterProcess(tmp_path, session_timeout_ms=2_000) as cluster:
+        scene, chaos = Scene(cluster), Chaos(cluster, random)
+        scene.wait_until_in_sync()
+        try:
+            with Load(scene, rate=1_000, **{"delivery.timeout.ms": 300_000}) as load:
+                for _ in range(STEPS):
+                    chaos.step()
+                    if random.random() < 0.7:
+                        scene.wait_until_in_sync()
+                    load.flows(100)
+                scene.wait_until_in_sync()
+                until(lambda: scene.alive() == [1, 2, 3], "all brokers")
+                load.flows()
+            load.check()
+        except BaseException as error:
+            for number in cluster.brokers:
+                (tmp_path / f"broker-{number}.log").write_text(cluster.log(number))
+            raise AssertionError(f"after {chaos.done}; logs are in {tmp_path}") from error
