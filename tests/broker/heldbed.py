@@ -108,9 +108,10 @@ class HeldBed:
             partition.leader_epoch += 1
         self._tell()
 
-    def regain(self):
+    def regain(self, *, settles=True):
         self._call(self._regain)
-        self._settle()
+        if settles:
+            self._settle()
 
     def _regain(self):
         for partition in self.partitions:

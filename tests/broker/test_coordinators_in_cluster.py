@@ -9,6 +9,7 @@ from txnbed import TxnProducer
 
 from headrace import Broker
 from headrace.broker.internal_topics import GROUPS, TRANSACTIONS
+from headrace.broker.metadata_cache import TopicInfo
 from headrace.protocol.api import Api
 from headrace.protocol.errors import CoordinatorNotAvailable, ErrorCode, NotCoordinator
 from headrace.transactions.coordinator import Identity
@@ -230,6 +231,36 @@ def test_a_shard_stays_when_its_leader_leads_on_and_goes_when_somebody_led_in_be
     bed.regain()
     assert shard() is not before
     assert offset_of(client.ask(Api.OFFSET_FETCH, 9, **fetch_request(group, topic))) == 7
+
+
+def test_nothing_is_loaded_before_the_broker_knows_of_topics(broker, bed, client, topic):
+    group = Group(client)
+    assert group.commit(topic, 6) == 0
+    metadata = bed.core.metadata
+    known = metadata.named(GROUPS)
+    bed.lose()
+    on_loop(broker, lambda: metadata.remove(GROUPS))
+    bed.regain(settles=False)
+    for _ in range(3):
+        answer = client.ask(Api.OFFSET_FETCH, 9, **fetch_request(group, topic))
+        assert answer.groups[0].error_code == ErrorCode.coordinator_load_in_progress
+    on_loop(broker, lambda: metadata.put(known))
+    bed._settle()
+    assert offset_of(client.ask(Api.OFFSET_FETCH, 9, **fetch_request(group, topic))) == 6
+
+
+def test_the_number_of_partitions_is_the_trees(broker, bed, client, topic):
+    group = Group(client)
+    metadata = bed.core.metadata
+    known = metadata.named(GROUPS)
+    # The broker was told of a part of the topic only: the group's partition stays what it is.
+    on_loop(broker, lambda: metadata.put(TopicInfo(GROUPS, known.topic_id, known.partitions[:1])))
+    assert on_loop(broker, bed.core.groups.partition_count) == 2
+    on_loop(broker, lambda: bed.core.groups.topic_deleted(GROUPS))
+    answer = client.ask(Api.OFFSET_COMMIT, 9, **commit_request(group, topic, 7))
+    assert code_of(answer) == ErrorCode.coordinator_load_in_progress
+    await_on_loop(broker, bed.core.groups.ensure())
+    assert group.commit(topic, 7) == 0
 
 
 def test_a_shard_of_an_epoch_that_is_over_does_not_write(broker, bed, client, topic):

@@ -105,7 +105,9 @@ def _each_first_write(broker: Broker, body: Any, version: int) -> Iterator[tuple
                 continue
             partition = broker.partitions.get(name, data.index)
             producer = Identity(*_PRODUCER.unpack_from(records, _PRODUCER_AT))
-            if partition is not None and not partition.log.producers.has_open_transaction(*producer):
+            if partition is None or not partition.is_leader:
+                continue
+            if not partition.log.producers.has_open_transaction(*producer):
                 yield producer, (name, data.index)
 
 
