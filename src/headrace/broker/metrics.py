@@ -32,13 +32,25 @@ class ApiStats:
         self.requests_by_version: dict[int, int] = defaultdict(int)
         self.recent: deque[Moments] = deque(maxlen=SAMPLE)
 
+    def merged_with(self, other: ApiStats) -> ApiStats:
+        """A copy with what another has counted; its sample is of both."""
+        merged = ApiStats()
+        merged.requests = self.requests + other.requests
+        for stats in (self, other):
+            for version, count in stats.requests_by_version.items():
+                merged.requests_by_version[version] += count
+        merged.recent = deque((*self.recent, *other.recent))
+        return merged
+
 
 class RequestMetrics:
     def __init__(self) -> None:
         self.by_api: dict[Api, ApiStats] = defaultdict(ApiStats)
+        #: Fetches of other brokers, which are not among the above.
+        self.of_followers = ApiStats()
 
     def count(self, request: Request) -> None:
-        stats = self.by_api[request.api]
+        stats = self.of_followers if request.is_from_follower else self.by_api[request.api]
         stats.requests += 1
         stats.requests_by_version[request.version] += 1
         stats.recent.append(

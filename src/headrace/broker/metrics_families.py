@@ -99,7 +99,7 @@ _NETWORK = (
         "kafka_network_requestmetrics_requests_total",
         Kind.COUNTER,
         ("request", "version"),
-        "Requests answered. A consumer's Fetch counts as Fetch and as FetchConsumer.",
+        "Requests answered. A Fetch counts as Fetch, and as FetchConsumer or FetchFollower.",
         of.requests,
     ),
     *_REQUEST_TIMES,

@@ -69,12 +69,20 @@ class View:
 
     @cached_property
     def requests(self) -> list[tuple[str, ApiStats]]:
-        """By Kafka's label. A consumer's Fetch counts twice, as Fetch and as FetchConsumer; no follower fetches yet."""
+        """By Kafka's label. A Fetch counts twice, as Fetch and as FetchConsumer or FetchFollower."""
+        metrics = self.broker.metrics.requests
         found: list[tuple[str, ApiStats]] = []
-        for api, stats in steady(lambda: list(self.broker.metrics.requests.by_api.items())):
-            found.append((api.label, stats))
-            if api is Api.FETCH:
-                found.append(("FetchConsumer", stats))
+        for api, stats in steady(lambda: list(metrics.by_api.items())):
+            if api is not Api.FETCH:
+                found.append((api.label, stats))
+        consumers, followers = metrics.by_api.get(Api.FETCH), metrics.of_followers
+        if consumers is not None:
+            found.append(("FetchConsumer", consumers))
+        if followers.requests:
+            found.append(("FetchFollower", followers))
+        if consumers is not None or followers.requests:
+            both = consumers or ApiStats()
+            found.append(("Fetch", steady(lambda: both.merged_with(followers)) if followers.requests else both))
         return found
 
     @cached_property
@@ -82,9 +90,6 @@ class View:
         """By request and stage: the times of the last requests, sorted."""
         by_request: dict[str, dict[str, list[float]]] = {}
         for label, stats in self.requests:
-            if label == "FetchConsumer":
-                by_request[label] = by_request["Fetch"]
-                continue
             by_stage: dict[str, list[float]] = {}
             for moments in in_turns(steady(lambda stats=stats: tuple(stats.recent))):  # type: ignore[misc]
                 for stage, took_ms in split_times_ms(moments).items():

@@ -16,7 +16,7 @@ class Request:
 
     __slots__ = (
         "_frame", "_header", "answered_at", "api", "body", "client_id", "connection", "correlation_id",
-        "parked_at", "received_at", "sending_at", "size_bytes", "spoken", "started_at", "version",
+        "is_from_follower", "parked_at", "received_at", "sending_at", "size_bytes", "spoken", "started_at", "version",
     )  # fmt: skip
 
     def __init__(self, header: RequestHeader, frame: memoryview, connection: Connection) -> None:
@@ -28,6 +28,8 @@ class Request:
         self.size_bytes = len(frame)
         self.body: Any = None
         self.spoken = header.spoken
+        #: A Fetch of a broker that follows.
+        self.is_from_follower = False
         self._header = header
         self._frame: memoryview | None = frame
         self.received_at = perf_counter_ns()

@@ -42,6 +42,7 @@ async def handle(request: Request, broker: Broker) -> Reply:
     if broker.cluster is not None:
         replica_id = body.replica_id if request.version < _REPLICA_STATE_FROM else body.replica_state.replica_id
         if replica_id >= 0:
+            request.is_from_follower = True
             return await broker.cluster.replicas.sessions.fetch(request, replica_id)
     try:
         fetch = broker.fetch_sessions.open(body, by_topic_id=request.version >= _BY_TOPIC_ID)
