@@ -17,7 +17,7 @@ manner. A follower that is fenced asks nothing more until the controller has spo
 from __future__ import annotations
 
 import asyncio
-from logging import getLogger
+from logging import DEBUG, INFO, getLogger
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.cluster.fetch_answers import TOPIC_IDS_FROM, PartitionAnswer, read_answer
@@ -49,6 +49,7 @@ logger = getLogger(__name__)
 _EPOCHS_VERSION = 4
 _OFFSETS_VERSION = 7
 _EARLIEST, _LATEST = -2, -1
+_MANY_REFUSALS = 5
 _FIRST_REST_MS = 20
 #: How long a throttled partition rests before it is looked at again.
 _THROTTLED_REST_MS = 100
@@ -141,7 +142,8 @@ class Fetcher:
                     await self._ask_all(connection)
                     self._failures = 0
             except HeadraceError as error:
-                logger.info("fetching from broker %d failed, and is tried again: %s", self.leader_id, error)
+                level = INFO if self._failures == 0 else DEBUG
+                logger.log(level, "fetching from broker %d failed, and is tried again: %s", self.leader_id, error)
             except Exception:
                 logger.exception("fetching from broker %d failed, and is tried again", self.leader_id)
             self._session.lost()
@@ -325,7 +327,9 @@ class Fetcher:
         if isinstance(error, OffsetOutOfRange):
             self._place(follow)
             return
-        logger.info("%r was refused by its leader: %s", follow.partition, ErrorCode(code).name)
+        # While leaders change each side may be the first to hear of it: worth a word only if it goes on.
+        level = INFO if follow.refusals >= _MANY_REFUSALS else DEBUG
+        logger.log(level, "%r was refused by its leader: %s", follow.partition, ErrorCode(code).name)
         self._take_out(follow)
         if follow.follower.state is not State.FENCED:
             follow.refusals += 1
