@@ -284,3 +284,17 @@ def test_each_number_arrives_once(scene, cluster, how, hands):
                 until(lambda topic=topic: scene.in_sync(topic), f"all replicas of {topic} in sync again")
     for partition in (0, 1):
         assert committed(scene, partition, count) == list(range(count))
+
+
+def test_all_brokers_die_at_once(scene, cluster):
+    count = 400
+    fill(scene, count)
+    with Mover(scene, OurHands, count) as mover:
+        for share in (0.2, 0.6):
+            mover.reaches(share)
+            for number in cluster.brokers:
+                cluster.kill(number)
+            for number in cluster.brokers:
+                cluster.restart(number)
+    for partition in (0, 1):
+        assert committed(scene, partition, count) == list(range(count))
