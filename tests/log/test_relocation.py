@@ -52,6 +52,17 @@ def folders(bed):
     return sorted(path.name for folder in bed.folders for path in folder.iterdir() if path.is_dir())
 
 
+def test_what_was_cut_and_written_anew_is_copied_anew(two):
+    log = two.open().create("t", 0, None)
+    append(log, 1, value=b"kept")
+    append(log, 1, value=b"lost")
+    relocation = begun(two, log)
+    log.truncate_to(1)
+    append(log, 1, value=b"else", leader_epoch=2)
+    before = facts(log)
+    assert facts(two.manager.swap_in(relocation)) == before
+
+
 def test_everything_is_in_the_new_place(two):
     log = filled(two)
     before = facts(log)

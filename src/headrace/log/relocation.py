@@ -4,7 +4,8 @@ The copy grows in ``<dest>/<topic>-<partition>.<uuid>-future``. Closed segments 
 only the end does, so most of the bytes are copied on a thread, round after round: :meth:`Relocation.plan` (on the
 thread that owns the log) says which bytes are missing, :meth:`Relocation.copy` (on any thread) brings and syncs them,
 :meth:`Relocation.note` remembers that. A segment that retention drops or compaction replaces meanwhile is another
-object afterwards; its copy is dropped, and made anew where there is a new one. When little is missing, the owner's
+object afterwards; its copy is dropped, and made anew where there is a new one. So is that of a segment that a follower
+has cut, to agree with its leader. When little is missing, the owner's
 thread does the rest at one go: the last bytes, indexes, producers and epochs (:meth:`Relocation.complete`), then the
 renames (:meth:`headrace.log.log_dir.LogManager.swap_in`).
 
@@ -43,12 +44,14 @@ class Missing(NamedTuple):
     start: int
     end: int
     is_closed: bool
+    cuts: int
 
 
 class _Copied(NamedTuple):
     segment: Segment
     size_bytes: int
     was_closed: bool
+    cuts: int
 
 
 class Relocation:
@@ -85,22 +88,22 @@ class Relocation:
 
     def plan(self) -> list[Missing]:
         segments = {segment.base_offset: segment for segment in self.log.segments}
-        for base_offset, (segment, size_bytes, _) in list(self._copied.items()):
-            if segments.get(base_offset) is not segment or size_bytes > segment.size_bytes:
+        for base_offset, copied in list(self._copied.items()):
+            if segments.get(base_offset) is not copied.segment or copied.cuts != copied.segment.cuts:
                 self._drop(base_offset)
         missing = []
         for base_offset, segment in segments.items():
             is_closed = segment is not self.log.active
             start, was_closed = 0, False
             if base_offset in self._copied:
-                _, start, was_closed = self._copied[base_offset]
+                _, start, was_closed, _ = self._copied[base_offset]
             if start < segment.size_bytes or (is_closed and not was_closed):
-                missing.append(Missing(segment, start, segment.size_bytes, is_closed))
+                missing.append(Missing(segment, start, segment.size_bytes, is_closed, segment.cuts))
         return missing
 
     def note(self, copied: list[Missing]) -> None:
-        for segment, _, end, is_closed in copied:
-            self._copied[segment.base_offset] = _Copied(segment, end, is_closed)
+        for segment, _, end, is_closed, cuts in copied:
+            self._copied[segment.base_offset] = _Copied(segment, end, is_closed, cuts)
 
     def complete(self) -> None:
         """The rest, while nobody writes. Afterwards the copy has all that the log has."""

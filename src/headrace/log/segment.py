@@ -51,6 +51,7 @@ class Segment:
         "base_offset",
         "bytes_since_index",
         "created_ms",
+        "cuts",
         "first_timestamp_ms",
         "folder",
         "home",
@@ -71,6 +72,8 @@ class Segment:
         self.size_bytes = size_bytes
         self.index_interval_bytes = index_interval_bytes
         self.created_ms = _UNKNOWN
+        #: How often its end was cut off; what was copied before may be others' bytes by now.
+        self.cuts = 0
         self.first_timestamp_ms = _UNKNOWN
         self.max_timestamp_ms = _UNKNOWN
         self.offset_of_max_timestamp = base_offset
@@ -394,6 +397,7 @@ class Segment:
         file = self.file()
         self.home.disk.truncate(file.fd, position)
         self.size_bytes = position
+        self.cuts += 1
 
 
 #: Shared by all segments that remember no places, so that an idle one costs no lists.

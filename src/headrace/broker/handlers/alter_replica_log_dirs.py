@@ -30,7 +30,7 @@ async def handle(request: Request, broker: Broker) -> Reply:
 def _move(broker: Broker, topic: str, index: int, path: str) -> dict[str, object]:
     with code_for_errors(partition_index=index) as answer:
         home = _home(broker, path)
-        log = broker.partitions.leader(topic, index).log
+        log = broker.partitions.replica(topic, index).log
         if log.home.error is not None:
             raise log.home.offline()
         broker.maintenance.relocations.move(log, home)

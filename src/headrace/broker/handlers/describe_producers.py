@@ -1,6 +1,6 @@
 """DescribeProducers (key 61): the idempotent producers that a partition remembers.
 
-Speaks v0 (KIP-664).
+Speaks v0 (KIP-664). Any replica answers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ async def handle(request: Request, broker: Broker) -> Reply:
 
 def _answer(broker: Broker, topic: str, index: int) -> dict[str, object]:
     with code_for_errors(partition_index=index, active_producers=()) as answer:
-        producers = broker.partitions.leader(topic, index).log.producers
+        producers = broker.partitions.replica(topic, index).log.producers
         answer["active_producers"] = [
             {
                 "producer_id": producer.producer_id,
