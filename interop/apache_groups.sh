@@ -51,7 +51,7 @@ consumer_perf() {
 
 transactions_tool() {
     java_small interop.Main leave-open "$address" transacted >"$work/open.out"
-    expect '^transacted\s+0\s+[0-9]+\s+Ongoing' tool TransactionsCommand $(at) list
+    expect '^transacted\s+[012]\s+[0-9]+\s+Ongoing' tool TransactionsCommand $(at) list
     expect 'Ongoing.*transacted-0' tool TransactionsCommand $(at) describe --transactional-id transacted
     tool TransactionsCommand $(at) describe-producers --topic transacted --partition 0 >"$work/producers.out"
     expect '^[0-9]+\s+[0-9]+\s+' cat "$work/producers.out"

@@ -47,7 +47,7 @@ our_configs() {
     fails headrace configs $(at_broker) --alter --topic admin-a --add-config nonsense=1
 }
 
-broker_id() { headrace broker-api-versions $(at_broker) | sed -nE 's/.* \(id: ([0-9]+) .*/\1/p'; }
+broker_id() { headrace broker-api-versions $(at_broker) | sed -nE 's/.* \(id: ([0-9]+) .*/\1/p' | head -n 1; }
 
 our_offsets() {
     seq 40 | headrace console-producer $(at_broker) --topic admin-a --batch-size 1

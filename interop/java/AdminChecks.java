@@ -90,7 +90,7 @@ final class AdminChecks {
         fails(InvalidTopicException.class, () -> create(new NewTopic("no/name", 1, (short) 1)));
         fails(InvalidTopicException.class, () -> create(new NewTopic("a".repeat(250), 1, (short) 1)));
         fails(InvalidPartitionsException.class, () -> create(new NewTopic("admin-wrong", 0, (short) 1)));
-        fails(InvalidReplicationFactorException.class, () -> create(new NewTopic("admin-wrong", 1, (short) 2)));
+        fails(InvalidReplicationFactorException.class, () -> create(new NewTopic("admin-wrong", 1, (short) 9)));
         Map<String, String> nonsense = Map.of("nonsense", "1");
         fails(InvalidConfigurationException.class,
                 () -> create(new NewTopic("admin-wrong", 1, (short) 1).configs(nonsense)));

@@ -1,8 +1,11 @@
 package interop;
 
+import java.nio.file.Path;
+
 /**
  * The Java clients of Apache Kafka against a broker. `check` prints a line for each thing that it tried; the other
- * commands fill a topic and say what is in one, for the comparison of files in script/interop.
+ * commands fill a topic and say what is in one, for the comparison of files in script/interop; `load` goes on while
+ * brokers die.
  */
 public final class Main {
     public static void main(String[] arguments) throws Exception {
@@ -13,10 +16,11 @@ public final class Main {
             case "fill" -> Contents.fill(broker, arguments[2], arguments[3], arguments[4]);
             case "fill-transactions" -> Contents.fillTransactions(broker, arguments[2]);
             case "leave-open" -> Contents.leaveOpen(broker, arguments[2]);
+            case "load" -> Load.run(broker, arguments[2], Path.of(arguments[3]));
             case "digest" -> Contents.digest(broker, arguments[2]);
             default -> {
-                System.err.println("usage: interop.Main check|fill|fill-transactions|leave-open|digest ADDRESS"
-                        + " [TOPIC [SEGMENT_BYTES SEGMENT_MS]]");
+                System.err.println("usage: interop.Main check|fill|fill-transactions|leave-open|load|digest"
+                        + " ADDRESS [TOPIC [SEGMENT_BYTES SEGMENT_MS | STOP_FILE]]");
                 System.exit(2);
             }
         }
