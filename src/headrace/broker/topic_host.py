@@ -88,7 +88,7 @@ class TopicHost:
         if self._partitions.is_lost(topic.name, index):
             return False
         try:
-            log = self._logs.get(topic.name, index) or self._create_log(topic, index)
+            log = self._logs.get(topic.name, index) or self._create_log(topic, index, log_config)
         except StorageError as error:
             logger.error("partition %s-%d cannot be served: %s", topic.name, index, error)
             self._partitions.lose(topic.name, index)
@@ -97,10 +97,10 @@ class TopicHost:
         self._partitions.add(Partition(log, leader_epoch))
         return True
 
-    def _create_log(self, topic: Topic, index: int) -> PartitionLog:
+    def _create_log(self, topic: Topic, index: int, log_config: LogConfig) -> PartitionLog:
         while True:
             try:
-                return self._logs.create(topic.name, index, topic.topic_id)
+                return self._logs.create(topic.name, index, topic.topic_id, log_config)
             except StorageError:
                 if not self._logs.online:
                     raise

@@ -53,7 +53,11 @@ class Disk:
         os.unlink(path)
 
     def mkdir(self, path: str) -> None:
-        os.makedirs(path, exist_ok=True)
+        """With those above it, as far as they are missing."""
+        try:
+            os.mkdir(path)
+        except OSError:
+            os.makedirs(path, exist_ok=True)
 
     def rmdir(self, path: str) -> None:
         os.rmdir(path)

@@ -205,9 +205,12 @@ class LogManager:
     def offline(self) -> dict[Path, OSError]:
         return {Path(home.path): home.error for home in self.homes if home.error is not None}
 
-    def create(self, topic: str, partition: int, topic_id: UUID | None) -> PartitionLog:
+    def create(
+        self, topic: str, partition: int, topic_id: UUID | None, config: LogConfig | None = None
+    ) -> PartitionLog:
         """An empty log, in the working dir with the fewest.
 
+        :param config: where it is known; to find it takes as long as to make a file.
         :raises StorageError: no dir works, or this one just failed.
         """
         assert (topic, partition) not in self._logs
@@ -220,7 +223,7 @@ class LogManager:
             home.disk.mkdir(folder)
             if topic_id is not None:
                 partition_metadata.write(home.disk, folder, topic_id)
-            log = load_log(home, folder, topic, partition, self._config_for(topic), is_clean=True)
+            log = load_log(home, folder, topic, partition, config or self._config_for(topic), is_clean=True)
         except OSError as error:
             raise home.fail(error) from error
         self._logs[topic, partition] = log

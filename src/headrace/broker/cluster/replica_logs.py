@@ -123,7 +123,7 @@ class ReplicaLogs:
             raise StorageError(f"the log of {topic}-{index} is on a log dir that is offline")
         while True:
             try:
-                return logs.create(topic, index, topic_id)
+                return logs.create(topic, index, topic_id, self._topics[topic].log)
             except StorageError:
                 if not logs.online:
                     raise
