@@ -164,30 +164,29 @@ class CoordinatorService(Generic[C]):
         self._to_load.append(loading)
         if self._loader is None:
             self._loader = broker.loop.create_task(self._load())
-            self._loader.add_done_callback(self._loaded)
 
     async def _load(self) -> None:
-        if self._broker.cluster is not None:
-            await self._await_metadata()
-        slice_ends_at = perf_counter() + _SLICE_S
-        while self._to_load:
-            for _ in self._to_load.pop():
-                if perf_counter() >= slice_ends_at:
-                    await asyncio.sleep(0)
-                    slice_ends_at = perf_counter() + _SLICE_S
+        try:
+            if self._broker.cluster is not None:
+                await self._await_metadata()
+            slice_ends_at = perf_counter() + _SLICE_S
+            while self._to_load:
+                for _ in self._to_load.pop():
+                    if perf_counter() >= slice_ends_at:
+                        await asyncio.sleep(0)
+                        slice_ends_at = perf_counter() + _SLICE_S
+        finally:
+            self._loader = None  # in one go with finding nothing to load, so that whatever comes then is not left lying
 
     async def _await_metadata(self) -> None:
         """A broker may be told to lead before it is told of the topics that there are. Groups would take partitions
         away that nobody has heard of yet."""
-        while True:
+        while self.coordinator.is_loading:
             with suppress(CoordinatorNotAvailable):
                 await self.learn_partition_count()
                 if self._broker.metadata.get(self.topic) is not None:
                     return
             await asyncio.sleep(_LOOK_FOR_METADATA_S)
-
-    def _loaded(self, _: object) -> None:
-        self._loader = None
 
     # -- what is committed ------------------------------------------------------------------------------------------
 
