@@ -110,3 +110,19 @@ def test_epochs_and_offsets_both_rise(tmp_path_factory, begins, start, end):
     again = LeaderEpochs(Disk(), folder).entries
     assert again == epochs.entries
     assert all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(again))
+
+
+def test_an_epoch_is_written_down_with_its_first_batch(tmp_path):
+    epochs = LeaderEpochs(Disk(), str(tmp_path))
+    epochs.begin(1, 0)
+    epochs.begin(2, 5, has_batch=False)
+    assert epochs.latest == 2
+    assert epochs.end_offset(1, 5) == (1, 5)
+    assert LeaderEpochs(Disk(), str(tmp_path)).entries == [(1, 0)]
+    epochs.begin(3, 5, has_batch=False)
+    assert epochs.entries == [(1, 0), (3, 5)]
+    epochs.begin(3, 5)
+    assert LeaderEpochs(Disk(), str(tmp_path)).entries == epochs.entries == [(1, 0), (3, 5)]
+    epochs.begin(4, 9, has_batch=False)
+    epochs.cut_end(9)
+    assert LeaderEpochs(Disk(), str(tmp_path)).entries == epochs.entries == [(1, 0), (3, 5)]

@@ -2,7 +2,8 @@
 
 A follower that comes back asks the leader where its own last epoch ended, and cuts its log there. Epochs and offsets
 both rise from line to line. The file is read at first use and rewritten at each change, which is once a leadership;
-after a crash it may name an epoch whose first batch never made it, and recovery drops that.
+after a crash it may name an epoch whose first batch never made it, and recovery drops that. So an epoch that has begun
+and has no batch yet need not be in the file: a broker that comes to lead a thousand partitions writes no file for that.
 """
 
 from bisect import bisect_right
@@ -18,11 +19,13 @@ UNKNOWN = -1
 
 
 class LeaderEpochs:
-    __slots__ = ("_disk", "entries", "path")
+    __slots__ = ("_disk", "_is_unwritten", "entries", "path")
 
     def __init__(self, disk: Disk, folder: str) -> None:
         self._disk = disk
         self.path = f"{folder}/{FILE_NAME}"
+        #: The last entry is not in the file yet.
+        self._is_unwritten = False
         self.entries: list[tuple[int, int]] = []
         try:
             self.entries = [(int(epoch), int(offset)) for epoch, offset in read_lines(disk, self.path)]
@@ -33,12 +36,17 @@ class LeaderEpochs:
     def latest(self) -> int:
         return self.entries[-1][0] if self.entries else UNKNOWN
 
-    def begin(self, epoch: int, offset: int) -> None:
-        """An epoch begins at an offset, unless it has begun already."""
+    def begin(self, epoch: int, offset: int, *, has_batch: bool = True) -> None:
+        """An epoch begins at an offset, unless it has begun already. In the file it is once it has a batch."""
         if epoch < 0 or epoch <= self.latest:
+            if has_batch and self._is_unwritten and epoch == self.latest:
+                self._replace(self.entries)
             return
-        kept = [entry for entry in self.entries if entry[1] < offset]
-        self._replace([*kept, (epoch, offset)])
+        entries = [*(entry for entry in self.entries if entry[1] < offset), (epoch, offset)]
+        if has_batch:
+            self._replace(entries)
+        else:
+            self.entries, self._is_unwritten = entries, True
 
     def epoch_at(self, offset: int) -> int:
         at = bisect_right(self.entries, offset, key=lambda entry: entry[1])
@@ -75,4 +83,4 @@ class LeaderEpochs:
 
     def _replace(self, entries: list[tuple[int, int]]) -> None:
         write_lines(self._disk, self.path, [f"{epoch} {offset}" for epoch, offset in entries], sync=False)
-        self.entries = entries
+        self.entries, self._is_unwritten = entries, False

@@ -295,6 +295,12 @@ class PartitionLog:
         self.epochs.begin(leader_epoch, self.next_offset if offset is None else offset)
         self.noted_epoch = leader_epoch
 
+    @guarded
+    def announce_epoch(self, leader_epoch: int) -> None:
+        """An epoch begins at the log's end, if it is new. It is noted for good with its first batch."""
+        self.epochs.begin(leader_epoch, self.next_offset, has_batch=False)
+        self.noted_epoch = _NOT_LOADED
+
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
         """The largest epoch up to this one and where it ended (KIP-101); (-1, -1) if unknown."""
         return self.epochs.end_offset(leader_epoch, self.next_offset)

@@ -112,10 +112,10 @@ class ReplicatedPartition(Partition):
     def lead(self, state: PartitionState, version: int, replicas: Iterable[int], ineligible: Collection[int]) -> None:
         """We lead, from now on or still, in a new epoch.
 
-        :raises StorageError: if the epoch's begin could not be noted. Nothing has changed then.
+        :raises StorageError: if the log cannot be used. Nothing has changed then.
         """
         log, now_ms = self.log, self._clock.monotonic_ms()
-        log.begin_epoch(state.leader_epoch)
+        log.announce_epoch(state.leader_epoch)
         self.replicas = tuple(replicas)
         self.follower = None
         if self.leader is None:
