@@ -48,7 +48,7 @@ that it runs. All have the labels `view` and `version`; the state also has `stat
 _NOT_YET = """\
 ## Not here yet
 
-Replication (ISR changes, replica lag, `FetchFollower`), groups, transactions and quotas: their metrics come with them.
+Groups, transactions and quotas: their metrics come with them.
 The idle percentages of Kafka's thread pools have no counterpart, as one event loop does their work: a broker that is
 busy has `rate(process_cpu_seconds_total[1m])` near 1. Rates (`OneMinuteRate` and the like) are left to Prometheus.
 """

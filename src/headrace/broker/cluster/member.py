@@ -30,7 +30,7 @@ from headrace.broker.producer_ids import ProducerIds
 from headrace.broker.start_error import StartError
 from headrace.controller.controller import Controller, ControllerSettings
 from headrace.coordination.interface import Coordination, CoordinationError, NodeExistsError, SessionState
-from headrace.coordination.paths import DEFAULT_ENTITY
+from headrace.coordination.paths import DEFAULT_ENTITY, MalformedZnodeError
 from headrace.protocol.errors import StaleBrokerEpoch, StaleControllerEpoch
 
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ ANY_BROKER_EPOCH = -1
 _NO_SESSION = -1
 #: How long a broker that is registered waits to hear of the others before it says that it is ready.
 _FIRST_METADATA_WAIT_S = 15.0
+#: Settings whose silence somebody could take for safety.
+_NOT_YET = ("zookeeper.ssl.client.enable", "zookeeper.set.acl")
 
 
 @dataclass(slots=True)
@@ -71,19 +73,24 @@ class ClusterMember:
         #: The newest that any request came with.
         self.controller_epoch = 0
         self.session_counts = SessionCounts()
+        #: To ZooKeeper.
+        self.is_connected = True
         self._has_metadata = asyncio.Event()
 
     # -- start
 
     async def join(self) -> None:
         broker = self._broker
+        for name in _NOT_YET:
+            if broker.config.bool(name):
+                raise StartError(f"{name} is not there yet: connections to ZooKeeper are plain and without a user")
         try:
             self.coordination = broker.coordination = await broker.connect_to_tree()
             self.membership = Membership(broker, self.coordination)
             await self.membership.settle()
             self.configs = ConfigChanges(broker)
             await self.configs.load()
-        except CoordinationError as error:
+        except (CoordinationError, MalformedZnodeError) as error:
             raise StartError(str(error)) from None
         broker.producer_ids = ProducerIds(self.coordination, broker.broker_id)
         self.topics = broker.topics = ClusterTopics(broker, self.configs)
@@ -151,11 +158,13 @@ class ClusterMember:
         await self.membership.register()
 
     def _session_changed(self, state: SessionState) -> None:
-        counts = self.session_counts
+        counts, self.is_connected = self.session_counts, state is SessionState.CONNECTED
         if state is SessionState.CONNECTED:
+            logger.info("connected to ZooKeeper again, in session %#x", self.coordination.session_id)
             counts.connects += 1
             self.configs.read_again()
         elif state is SessionState.SUSPENDED:
+            logger.warning("the connection to ZooKeeper is lost; it is tried again")
             counts.disconnects += 1
         else:
             counts.expires += 1
