@@ -179,7 +179,7 @@ cluster_checks() {
     check 'cluster: kafka-transactions, console consumer with read_committed' transactions_tool
     check 'cluster: kafka-verifiable-producer and -consumer' verifiable
     check 'cluster: kafka-cluster, -log-dirs' cluster_tools
-    our_admin_tools 'three Headraces'
+    our_tools_anywhere 'three Headraces'
     program 'cluster: java' 300 java -Xmx512m -XX:+UseSerialGC -cp "$jars/*:$classes" interop.Main check "$address"
     check 'cluster: the Python clients of tests/interop' python_clients
     for id in "${member_ids[@]}"; do check "cluster: broker $id stops cleanly" stop_broker "member-$id"; done

@@ -112,10 +112,14 @@ our_moves() {
 }
 
 our_admin_tools() { # WHERE
+    our_tools_anywhere "$1"
+    check "our tools on $1: reassign-partitions, leader-election" our_moves
+}
+
+our_tools_anywhere() { # WHERE; on several brokers a partition that one tool has moved is elsewhere for the next
     check "our tools on $1: topics says what Apache's says" our_topics
     check "our tools on $1: configs" our_configs
     check "our tools on $1: get-offsets, delete-records, log-dirs" our_offsets
     check "our tools on $1: consumer-groups" our_groups
     check "our tools on $1: transactions" our_transactions
-    check "our tools on $1: reassign-partitions, leader-election" our_moves
 }
