@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 from cluster_scene import Load, Scene, until
@@ -106,3 +107,13 @@ def test_on_an_ensemble_that_loses_a_server(tmp_path):
                 scene.create(f"after-{number}")
                 server.start()
         load.check()
+
+
+def test_a_broker_stops_without_a_zookeeper(tmp_path):
+    with ClusterProcess(tmp_path, brokers=2) as cluster:
+        cluster.zookeeper.kill()
+        until(lambda: "the connection to ZooKeeper is lost" in cluster.log(1), "it is noticed")
+        began = time.monotonic()
+        assert cluster.stop(1) == 0
+        assert time.monotonic() - began < 10
+        assert (tmp_path / "broker-1" / ".kafka_cleanshutdown").exists()

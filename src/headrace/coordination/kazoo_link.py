@@ -14,7 +14,7 @@ import socket
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from logging import getLogger
+from logging import ERROR, NOTSET, getLogger
 from math import ceil
 from typing import Generic, Protocol, TypeVar, cast
 
@@ -49,6 +49,10 @@ from headrace.coordination.interface import (
 )
 
 logger = getLogger(__name__)
+#: kazoo tells of every try to connect. What becomes of the session is told by whoever has it.
+_kazoo_logger = getLogger(f"{__name__}.kazoo")
+if _kazoo_logger.level == NOTSET:
+    _kazoo_logger.setLevel(ERROR)
 
 T = TypeVar("T")
 _EPHEMERAL, _SEQUENCE = 1, 2
@@ -306,7 +310,9 @@ class KazooLink:
         retry = KazooRetry(
             max_tries=-1, delay=_RETRY_DELAY_S, max_delay=_MAX_RETRY_DELAY_S, sleep_func=handler.sleep_func
         )
-        self._client = KazooClient(hosts, timeout=timeout_s, handler=handler, connection_retry=retry, logger=logger)
+        self._client = KazooClient(
+            hosts, timeout=timeout_s, handler=handler, connection_retry=retry, logger=_kazoo_logger
+        )
         self._client.add_listener(self._pass_state)
 
     def start(self) -> None:

@@ -87,9 +87,12 @@ class ConfigChanges:
         """As they are in the tree."""
         try:
             data, _ = await self._coordination.get(config_path(kind, name))
+            return EntityConfig.from_json(data).config
         except NoNodeError:
             return {}
-        return EntityConfig.from_json(data).config
+        except MalformedZnodeError as error:
+            logger.error("settings of %s/%s are taken as none: %s", kind, name, error)
+            return {}
 
     async def write(self, kind: str, name: str, configs: Mapping[str, str]) -> None:
         """In force here when it returns, and on the other brokers soon."""

@@ -3,7 +3,7 @@
 It is asked up to ``controlled.shutdown.max.retries`` times more, with ``controlled.shutdown.retry.backoff.ms`` in
 between, while it cannot be reached or some partitions have nobody else to lead them. Then we go all the same, and those
 partitions are without a leader until a replica comes back. The last broker of a cluster has nobody to hand over to, and
-does not ask.
+does not ask; nor does one without a connection to ZooKeeper, as the controller will not have one either.
 """
 
 from __future__ import annotations
@@ -29,11 +29,16 @@ _ASK_TIMEOUT_MS = 10_000
 
 async def hand_over(broker: Broker) -> None:
     """Returns when others lead all that we led, or when it is no use to go on asking."""
+    member = broker.cluster
+    assert member is not None
     attempts = broker.config.int("controlled.shutdown.max.retries")
     backoff_s = broker.config.int("controlled.shutdown.retry.backoff.ms") / 1000
     for attempt in range(attempts):
         if set(broker.metadata.nodes) <= {broker.broker_id}:
             return
+        if not member.is_connected:
+            logger.warning("there is no connection to ZooKeeper: nobody could take over")
+            break
         try:
             async with asyncio.timeout(_ASK_TIMEOUT_MS / 1000):
                 left = await _ask(broker)
