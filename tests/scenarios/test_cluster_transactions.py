@@ -10,6 +10,7 @@ from contextlib import suppress
 import pytest
 from cluster_scene import PATIENCE_S, Scene, coordinator_of, until
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import ConfigResource
 
 import headrace
 from headrace.client.errors import HeadraceError
@@ -298,3 +299,12 @@ def test_all_brokers_die_at_once(scene, cluster):
                 cluster.restart(number)
     for partition in (0, 1):
         assert committed(scene, partition, count) == list(range(count))
+
+
+def test_what_coordinators_decide_is_on_two_brokers_at_least(scene, cluster):
+    with OurHands(scene, "starter"):
+        coordinator_of(cluster, "starter", of_transactions=True)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, "__transaction_state")
+    (found,) = scene.admin.describe_configs([resource]).values()
+    assert found.result()["min.insync.replicas"].value == "2"
+    assert len(scene.partition(0, "__transaction_state").replicas) == 3

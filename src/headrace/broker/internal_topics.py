@@ -68,12 +68,14 @@ class InternalTopics:
 
     async def _make(self, name: str) -> None:
         kind, config = _KINDS[name], self._broker.config
-        new = NewTopic(
-            name,
-            config.int(f"{kind.prefix}.num.partitions"),
-            min(config.int(f"{kind.prefix}.replication.factor"), len(self._broker.metadata.nodes)),
-            configs={**kind.configs, "segment.bytes": str(config.int(f"{kind.prefix}.segment.bytes"))},
-        )
+        factor = config.int(f"{kind.prefix}.replication.factor")
+        replicas = min(factor, len(self._broker.metadata.nodes))
+        configs = {**kind.configs, "segment.bytes": str(config.int(f"{kind.prefix}.segment.bytes"))}
+        if name == TRANSACTIONS and self._broker.cluster is not None:
+            in_sync = config.int("transaction.state.log.min.isr")
+            # With fewer replicas than were wanted, one may still go.
+            configs["min.insync.replicas"] = str(in_sync if replicas == factor else min(in_sync, max(1, replicas - 1)))
+        new = NewTopic(name, config.int(f"{kind.prefix}.num.partitions"), replicas, configs=configs)
         with suppress(TopicAlreadyExists):  # somebody makes it as any other topic
             await self._broker.topics.create(new)
         if self._broker.cluster is not None:

@@ -136,7 +136,7 @@ class ClusterMarkers:
             except OBSOLETE as error:
                 logger.info("no marker for %s-%d: %s", topic, index, error)  # it has a newer one
             except (KafkaError, OSError) as error:
-                logger.info("no marker for %s-%d yet: %s", topic, index, error)
+                logger.debug("no marker for %s-%d yet: %s", topic, index, error)
                 unsent.append((topic, index))
             else:
                 if written[0].high_watermark < written[1]:
