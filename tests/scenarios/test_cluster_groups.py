@@ -16,6 +16,7 @@ def cluster(tmp_path_factory):
     settings = {"offsets.topic.num.partitions": 3, "group.initial.rebalance.delay.ms": 0}
     options = [part for name, value in settings.items() for part in ("-o", f"{name}={value}")]
     with ClusterProcess(tmp_path_factory.mktemp("cluster"), *options, session_timeout_ms=2_000) as made:
+        coordinator_of(made, "anybody")  # makes the topic
         yield made
 
 

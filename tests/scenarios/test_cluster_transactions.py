@@ -39,6 +39,8 @@ def cluster(tmp_path_factory):
     }
     options = [part for name, value in settings.items() for part in ("-o", f"{name}={value}")]
     with ClusterProcess(tmp_path_factory.mktemp("cluster"), *options, session_timeout_ms=2_000) as made:
+        for of_transactions in (False, True):
+            coordinator_of(made, "anybody", of_transactions=of_transactions)  # makes the topics
         yield made
 
 
@@ -301,9 +303,7 @@ def test_all_brokers_die_at_once(scene, cluster):
         assert committed(scene, partition, count) == list(range(count))
 
 
-def test_what_coordinators_decide_is_on_two_brokers_at_least(scene, cluster):
-    with OurHands(scene, "starter"):
-        coordinator_of(cluster, "starter", of_transactions=True)
+def test_what_coordinators_decide_is_on_two_brokers_at_least(scene):
     resource = ConfigResource(ConfigResource.Type.TOPIC, "__transaction_state")
     (found,) = scene.admin.describe_configs([resource]).values()
     assert found.result()["min.insync.replicas"].value == "2"
