@@ -196,8 +196,8 @@ final class AdminChecks {
 
     private void cluster() throws Exception {
         DescribeClusterResult cluster = admin.describeCluster();
-        same("nodes", cluster.nodes().get().size(), 1);
-        same("controller", cluster.controller().get().id(), 0);
+        holds("its nodes are told", Set.of(1, 3).contains(cluster.nodes().get().size()));
+        holds("there is a controller", cluster.controller().get().id() >= 0);
         same("length of the cluster id", cluster.clusterId().get().length(), 22);
         holds("features are told", admin.describeFeatures().featureMetadata().get() != null);
     }

@@ -170,7 +170,7 @@ final class ConsumerChecks {
         try (KafkaConsumer<String, String> consumer = broker.consumer(Map.of())) {
             same("partitions", consumer.listTopics().get("java-listed").size(), 3);
             same("partitions", consumer.partitionsFor("java-listed").size(), 3);
-            same("leader", consumer.partitionsFor("java-listed").get(0).leader().id(), 0);
+            same("it has a leader", consumer.partitionsFor("java-listed").get(0).leader().id() >= 0, true);
         }
     }
 }
