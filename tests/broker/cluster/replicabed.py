@@ -20,6 +20,7 @@ from headrace.client.errors import BrokerUnreachable
 from headrace.controller.elections import Leadership
 from headrace.controller.reassignments import Assignment
 from headrace.controller.requests import LeaderAndIsr, LeaderAndIsrPartition, StoppedPartition, StopReplica
+from headrace.coordination.interface import ConnectionLostError
 from headrace.coordination.local import LocalCoordination, TreeHost
 from headrace.coordination.paths import ISR_CHANGES, LOG_DIR_EVENTS, PartitionState, partition_state_path
 from headrace.log.config import LogConfig
@@ -138,7 +139,12 @@ class Configs:
         self._bed = bed
 
     async def learn(self, topic):
+        if self._bed.is_tree_away:
+            raise ConnectionLostError
         return self._bed.topic_configs.get(topic, {})
+
+    def of_topic(self, topic):
+        return {}
 
 
 class Member:
@@ -294,6 +300,7 @@ class Bed:
         self.topic_configs = {}
         self.served = []
         self.cut = set()
+        self.is_tree_away = False
         self.states = {}
 
     def is_cut(self, broker_id):

@@ -387,3 +387,10 @@ async def test_a_follower_with_something_else_is_told_where_they_part(three):
     await three.tell(2, leadership_of(leader), (1, 2, 3))
     await leader.produce(b"b")
     assert follower.values() == [b"a", b"b"]
+
+
+async def test_roles_change_without_the_tree(bed):
+    bed.start(1)
+    bed.is_tree_away = True
+    assert set((await bed.lead(1, (1,))).values()) == {ErrorCode.none}
+    assert (await bed.brokers[1].produce(b"a")).error_code is ErrorCode.none

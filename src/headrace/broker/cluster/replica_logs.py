@@ -10,6 +10,7 @@ from uuid import UUID
 
 from headrace.broker.cluster.throttles import Throttles
 from headrace.broker.config import TOPIC_KEYS, topic_log_config
+from headrace.coordination.interface import CoordinationError
 from headrace.log.config import LogConfig
 from headrace.log.partition_log import PartitionLog
 from headrace.protocol.errors import InconsistentTopicId, StorageError
@@ -18,10 +19,12 @@ from headrace.replication.replicated_partition import PartitionEvents, Replicate
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
+    from headrace.broker.cluster.config_changes import ConfigChanges
 
 logger = getLogger(__name__)
 
 _MIN_ISR = "min.insync.replicas"
+_READ_TIMEOUT_S = 5.0
 
 
 class _TopicSettings(NamedTuple):
@@ -47,7 +50,7 @@ class ReplicaLogs:
         missing = [topic for topic in topics if topic not in self._topics]
         if configs is None or not missing:
             return
-        found = await asyncio.gather(*(configs.learn(topic) for topic in missing))
+        found = await asyncio.gather(*(_read_settings(configs, topic) for topic in missing))
         for topic, overrides in zip(missing, found, strict=True):
             if topic not in self._topics:  # else a change has come meanwhile
                 self._settle(topic, overrides)
@@ -155,6 +158,16 @@ class ReplicaLogs:
         if now != self._checkpointed:
             self._checkpointed = now
             await self._broker.run_blocking(self._broker.logs.checkpoint_high_watermarks)
+
+
+async def _read_settings(configs: ConfigChanges, topic: str) -> Mapping[str, str]:
+    """A role must not wait for a tree that cannot be reached: when it can, all settings are read again."""
+    try:
+        async with asyncio.timeout(_READ_TIMEOUT_S):
+            return await configs.learn(topic)
+    except (CoordinationError, TimeoutError) as error:
+        logger.warning("the settings of topic %s cannot be read now: %r", topic, error)
+        return configs.of_topic(topic)
 
 
 def _check_topic_id(ours: UUID | None, theirs: UUID | None, log: PartitionLog) -> None:
