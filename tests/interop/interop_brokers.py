@@ -6,9 +6,12 @@ The brokers of a cluster have the ids 0, 1, ..., and topics have as many replica
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from time import monotonic, sleep
+
+from interop_records import WITHIN_S
 
 from headrace import Broker
 from headrace.testing.cluster_process import LocalClusterProcess
@@ -30,3 +33,11 @@ def own_brokers(folder: Path, config: Mapping[str, object] | None = None) -> Ite
     options = [word for name, value in settings.items() for word in ("-o", f"{name}={value}")]
     with LocalClusterProcess(folder, *CLUSTER_OPTIONS, *options, brokers=BROKERS) as cluster:
         yield cluster.address
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Of several brokers a client asks any, and one may hear a moment later of what another has done."""
+    deadline = monotonic() + WITHIN_S
+    while not condition():
+        assert monotonic() < deadline
+        sleep(0.01)

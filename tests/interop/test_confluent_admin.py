@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
     OffsetSpec,
     ResourceType,
 )
-from interop_brokers import BROKERS
+from interop_brokers import BROKERS, until
 from interop_records import FIRST_TIMESTAMP_MS, WITHIN_S
 
 pytestmark = pytest.mark.usefixtures("librdkafka_complaints")
@@ -107,7 +107,7 @@ def test_refused_topics(admin: AdminClient, topic: str) -> None:
 def test_partitions_are_added_and_never_taken_away(admin: AdminClient, topic: str) -> None:
     create(admin, topic, 2)
     only(admin.create_partitions([NewPartitions(topic, 5)]))
-    assert len(admin.list_topics(timeout=WITHIN_S).topics[topic].partitions) == 5
+    until(lambda: len(admin.list_topics(timeout=WITHIN_S).topics[topic].partitions) == 5)
     for count in (5, 1):
         assert refusal(admin.create_partitions([NewPartitions(topic, count)])) == KafkaError.INVALID_PARTITIONS
     unknown = admin.create_partitions([NewPartitions("interop-refused", 5)])

@@ -7,7 +7,7 @@ from contextlib import closing
 from uuid import UUID
 
 import pytest
-from interop_brokers import BROKERS
+from interop_brokers import BROKERS, until
 from interop_records import FIRST_TIMESTAMP_MS, WITHIN_S
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from kafka.admin import AlterConfigOp, ConfigResource
@@ -93,7 +93,7 @@ def test_refused_topics(admin: KafkaAdminClient, topic: str) -> None:
 def test_partitions_are_added_and_never_taken_away(admin: KafkaAdminClient, topic: str) -> None:
     create(admin, topic, 2)
     admin.create_partitions({topic: 5})
-    assert len(admin.describe_topics([topic])[0]["partitions"]) == 5
+    until(lambda: len(admin.describe_topics([topic])[0]["partitions"]) == 5)
     with pytest.raises(InvalidPartitionsError):
         admin.create_partitions({topic: 1})
     with pytest.raises(UnknownTopicOrPartitionError):
