@@ -132,6 +132,18 @@ def coordinator_of(cluster, key, *, of_transactions=False):
     return until(ask, f"a coordinator of {key}")
 
 
+def check_replicas_are_alike(folder, topic):
+    """Byte for byte, once all brokers have stopped in sync: a follower's log is a copy of its leader's."""
+    logs = defaultdict(dict)
+    for path in folder.glob(f"broker-*/{topic}-*"):
+        if not path.name.endswith("-delete"):
+            logs[path.name][path.parent.name] = b"".join(file.read_bytes() for file in sorted(path.glob("*.log")))
+    assert logs
+    for partition, by_broker in logs.items():
+        sizes = {broker: len(data) for broker, data in by_broker.items()}
+        assert len(set(by_broker.values())) == 1, f"{partition} differs: {sizes}"
+
+
 class Load:
     """Numbers, written to all partitions in turn from a thread until it is stopped."""
 

@@ -8,7 +8,7 @@ import time
 from random import Random
 
 import pytest
-from cluster_scene import Load, Scene, until
+from cluster_scene import Load, Scene, check_replicas_are_alike, until
 
 from headrace.testing.cluster_process import ClusterProcess
 
@@ -81,6 +81,9 @@ def test_chaos(tmp_path, seed):
                 until(lambda: scene.alive() == [1, 2, 3], "all brokers")
                 load.flows()
             load.check()
+            for number in cluster.brokers:
+                assert cluster.stop(number) == 0
+            check_replicas_are_alike(tmp_path, scene.topic)
         except BaseException as error:
             for number in cluster.brokers:
                 (tmp_path / f"broker-{number}.log").write_text(cluster.log(number))
