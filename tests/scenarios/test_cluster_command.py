@@ -36,7 +36,7 @@ def test_a_cluster_by_one_command(tmp_path):
     with LocalClusterProcess(tmp_path / "data") as parent:
         scene.cluster = Local(parent)
         again = Scene(Local(parent), "u", 1)
-        assert {"t", "u"} <= set(again.metadata().topics)
+        until(lambda: {"t", "u"} <= set(again.metadata().topics), "both topics")
         until(lambda: again.in_sync("t"), "all replicas in sync")
 
 
