@@ -1,8 +1,13 @@
-"""A broker for the commands of a test module, and what the tests put into it by the bare protocol."""
+"""A broker for the commands of a test module, and what the tests put into it by the bare protocol.
+
+``HEADRACE_TEST_BROKERS=3`` makes it a cluster of so many, with ids from 0 on. Tests that say what one broker shows fail
+there; what others do must not.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from typing import NamedTuple
@@ -13,6 +18,7 @@ from headrace import Admin, Broker
 from headrace.client.consumer_protocol import Assignment, Subscription, encode_assignment, encode_subscription
 from headrace.protocol.api import Api
 from headrace.protocol.record_body import Record, build_batch
+from headrace.testing.cluster_process import LocalClusterProcess
 from headrace.testing.raw_client import RawClient
 from headrace.tools.main import COMMANDS
 
@@ -35,10 +41,35 @@ class Done(NamedTuple):
 Tool = Callable[..., Done]
 
 
+class Cluster(NamedTuple):
+    bootstrap_servers: str
+
+
 @pytest.fixture(scope="module")
-def broker() -> Iterator[Broker]:
-    with Broker() as broker:
-        yield broker
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker | Cluster]:
+    brokers = int(os.environ.get("HEADRACE_TEST_BROKERS", "1"))
+    if brokers == 1:
+        with Broker() as broker:
+            yield broker
+        return
+    options = ("--broker-id", "0", "-o", "group.initial.rebalance.delay.ms=0")
+    with LocalClusterProcess(tmp_path_factory.mktemp("cluster"), *options, brokers=brokers) as cluster:
+        yield Cluster(cluster.address)
+
+
+def _leader_of(broker: Broker | Cluster, topic: str, partition: int) -> str:
+    with RawClient(broker.bootstrap_servers.partition(",")[0]) as client:
+        told = client.ask(Api.METADATA, 7, topics=[{"name": topic}], allow_auto_topic_creation=True)
+    (leader,) = (
+        found.leader_id for each in told.topics for found in each.partitions if found.partition_index == partition
+    )
+    return next(f"{node.host}:{node.port}" for node in told.brokers if node.node_id == leader)
+
+
+def _coordinator_of(broker: Broker | Cluster, group: str) -> str:
+    with RawClient(broker.bootstrap_servers.partition(",")[0]) as client:
+        found = client.ask(Api.FIND_COORDINATOR, 2, key=group, key_type=0)
+    return f"{found.host}:{found.port}"
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +100,7 @@ def produce(broker: Broker) -> Callable[..., None]:
     ) -> None:
         records = [Record(at, first_ms + at * step_ms, None, value) for at, value in enumerate(values)]
         batch = bytes(build_batch(records, base_offset=0))
-        with RawClient(broker.bootstrap_servers) as client:
+        with RawClient(_leader_of(broker, topic, partition)) as client:
             answer = client.ask(
                 Api.PRODUCE, 9, transactional_id=None, acks=-1, timeout=10_000,
                 topic_data=[{"name": topic, "partition_data": [{"index": partition, "records": batch}]}],
@@ -110,7 +141,7 @@ def join(broker: Broker, admin: Admin) -> Iterator[Callable[..., Member]]:
 
     def make(group: str, topics: Sequence[str], assignment) -> Member:
         admin.describe_groups([group])  # waits until its coordinator is there
-        members.append(Member(broker.bootstrap_servers, group, topics, assignment))
+        members.append(Member(_coordinator_of(broker, group), group, topics, assignment))
         return members[-1]
 
     yield make
