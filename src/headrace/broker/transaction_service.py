@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from functools import cached_property
 from logging import getLogger
 from typing import TYPE_CHECKING
@@ -110,10 +108,18 @@ class TransactionService(CoordinatorService["TransactionCoordinator"]):
         shard = self.coordinator.active(self.coordinator.index_of(transactional_id))
         if shard is None:
             return
-        done = asyncio.Event()
-        shard.when_settled(transactional_id, done.set)
-        with suppress(TimeoutError):
-            await asyncio.wait_for(done.wait(), _SETTLING_S)
+        # By hand, as the request may not have waited for anything yet: then it is no task, and from Python 3.12 on
+        # asyncio's timeouts are for tasks only.
+        done = self._broker.loop.create_future()
+
+        def end() -> None:
+            if not done.done():
+                done.set_result(None)
+
+        shard.when_settled(transactional_id, end)
+        timeout = self._broker.loop.call_later(_SETTLING_S, end)
+        await done
+        timeout.cancel()
 
     def ensure_partition(
         self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, index: int, *, adds: bool = True
