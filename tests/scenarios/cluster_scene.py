@@ -31,13 +31,17 @@ class Scene:
     """A topic with three replicas, written with the configuration that loses nothing."""
 
     def __init__(self, cluster, topic="t", partitions=6):
-        self.cluster = cluster
         self.topic = topic
         self.partitions = partitions
+        self.moved_to(cluster)
+        self.create(topic, partitions)
+
+    def moved_to(self, cluster):
+        """The cluster has other addresses now."""
+        self.cluster = cluster
         settings = {"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0}
         self.admin = AdminClient(settings)
         self._asker = AdminClient({**settings, "socket.timeout.ms": 2_000})
-        self.create(topic, partitions)
 
     def create(self, topic, partitions=1, factor=3, **configs):
         settings = {"min.insync.replicas": "2", **{name.replace("_", "."): value for name, value in configs.items()}}

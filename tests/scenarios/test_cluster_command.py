@@ -34,7 +34,6 @@ def test_a_cluster_by_one_command(tmp_path):
         assert "Traceback" not in parent.log
     check_replicas_are_alike(tmp_path / "data", scene.topic)
     with LocalClusterProcess(tmp_path / "data") as parent:
-        scene.cluster = Local(parent)
         again = Scene(Local(parent), "u", 1)
         until(lambda: {"t", "u"} <= set(again.metadata().topics), "both topics")
         until(lambda: again.in_sync("t"), "all replicas in sync")
@@ -62,10 +61,18 @@ def test_whoever_started_a_broker_knows_at_once_that_it_died(tmp_path):
 
 
 def test_the_brokers_go_with_a_parent_that_is_killed(tmp_path):
-    with LocalClusterProcess(tmp_path / "data", brokers=2) as parent:
-        pids = [parent.pid_of(number) for number in (1, 2)]
+    with LocalClusterProcess(tmp_path / "data") as parent:
+        scene = Scene(Local(parent))
+        scene.wait_until_in_sync()
+        with Load(scene) as load:
+            load.flows()
+        pids = [parent.pid_of(number) for number in (1, 2, 3)]
         parent.kill()
         until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in pids), "they are gone")
+    with LocalClusterProcess(tmp_path / "data") as again:
+        scene.moved_to(Local(again))
+        scene.wait_until_in_sync()
+        load.check()
 
 
 def test_when_none_is_left_the_parent_ends(tmp_path):
