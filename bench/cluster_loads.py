@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import random
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -108,12 +109,16 @@ def leader_killed(cluster: Cluster, topic: str) -> float:
         _give_away(cluster, topic, controller)
     victim = _leader(cluster, topic)
     assert victim != controller
+    _rest()
     started = time.perf_counter()
     cluster.kill(victim)
     wait_for(lambda: _is_acked(cluster, topic, victim), "an ack after the leader's death")
-    seconds = time.perf_counter() - started
-    bring_back(cluster, topic)
-    return seconds
+    return time.perf_counter() - started
+
+
+def _rest() -> None:
+    """What was before is over: brokers are heard of by nothing but their heartbeats, at any moment between two."""
+    time.sleep(random.uniform(2.0, 4.0))
 
 
 def _leader(cluster: Cluster, topic: str) -> int:
@@ -150,6 +155,7 @@ def controller_killed(cluster: Cluster, name: str) -> float:
     victim = cluster.controller
     survivor = next(node for node in cluster.nodes.values() if node.id != victim)
     codes: list[int] = []
+    _rest()
     started = time.perf_counter()
     cluster.kill(victim)
     try:
