@@ -263,6 +263,16 @@ def test_the_number_of_partitions_is_the_trees(broker, bed, client, topic):
     assert group.commit(topic, 7) == 0
 
 
+def test_a_broker_that_leads_none_of_them_sends_clients_on(broker, bed, client, topic):
+    """Nobody has asked it for a coordinator since its start: it does not know how many partitions there are, and would
+    never find out."""
+    group = Group(client)
+    bed.lose()
+    on_loop(broker, lambda: bed.core.groups.topic_deleted(GROUPS))
+    answer = client.ask(Api.OFFSET_COMMIT, 9, **commit_request(group, topic, 7))
+    assert code_of(answer) == ErrorCode.not_coordinator
+
+
 def test_a_shard_of_an_epoch_that_is_over_does_not_write(broker, bed, client, topic):
     group = Group(client)
 

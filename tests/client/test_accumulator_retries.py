@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from accumulator_bench import Bench, filled, values
+from accumulator_bench import NODE, Bench, filled, values
 
 from headrace.client.producer_batch import ProducerBatch
 from headrace.protocol.records import Codec, check_batch
@@ -36,6 +36,26 @@ def test_batches_that_come_back_in_any_order_are_sent_again_by_sequence():
         bench.accumulator.complete(batch)
     assert bench.drain_one() is batches[2]
     assert bench.drain_one().base_sequence == 3
+
+
+def test_the_next_leader_gets_nothing_new_while_the_last_one_has_batches():
+    """It may have no record of this producer, and would take whatever comes first for the beginning."""
+    bench = Bench(is_idempotent=True)
+    first, second = filled(bench, 2)
+    for batch in (first, second):
+        batch.sent_to = NODE + 1
+    bench.append(b"new")
+    bench.clock.advance(100)
+    assert not bench.is_ready
+    assert bench.drain() == []
+    bench.retry(first)
+    bench.clock.advance(100)
+    assert bench.drain_one() is first, "what comes back first goes to the next leader"
+    assert bench.drain() == [], "but the second may still be with the last one"
+    bench.accumulator.complete(first)
+    bench.accumulator.complete(second)
+    assert bench.is_ready
+    assert bench.drain_one().base_sequence == 2
 
 
 def test_a_retry_waits_for_the_batches_before_it():

@@ -93,12 +93,15 @@ class CoordinatorService(Generic[C]):
 
     def partition_count(self) -> int:
         """
-        :raises CoordinatorLoadInProgress: if it is not known yet.
+        :raises CoordinatorLoadInProgress: if it is not known yet, and will be.
+        :raises NotCoordinator: if it is not known, as nobody has asked and we lead none of them.
         """
         if self._broker.cluster is None:
             return self._broker.internal_topics.partition_count(self.topic)
         if self._partition_count is None:
-            raise CoordinatorLoadInProgress(f"it is not known yet how many partitions {self.topic} has")
+            if self.coordinator.is_loading or self.coordinator.shards():
+                raise CoordinatorLoadInProgress(f"it is not known yet how many partitions {self.topic} has")
+            raise NotCoordinator(f"this broker leads no partition of {self.topic}")
         return self._partition_count
 
     async def learn_partition_count(self) -> None:

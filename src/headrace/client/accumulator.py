@@ -25,7 +25,8 @@ however much there is to send.
 Sequences of an idempotent producer are given when a batch is first drained, and kept for its retries: the broker
 knows by them what it has already (``partition_queue.py``). A batch that comes back goes to the front again, before
 those with higher sequences; and while some are in flight, the only one that may be sent again is the first of them,
-since the broker would refuse those after it anyway.
+since the broker would refuse those after it anyway. While some are with a broker that led the partition before, a new
+one is not sent to the next.
 
 No I/O and no clock in here: ``now_ms`` is monotonic and comes with each call. No method takes ``lock``: where several
 threads are about, as with the blocking producer, whose ``send`` appends on the caller's thread while the sender drains
@@ -195,7 +196,7 @@ class Accumulator(BatchEndings):
             leader = leader_of(queue.topic, queue.partition)
             if leader is None:
                 answer.unknown_leader_topics.add(queue.topic)
-            elif leader not in answer.nodes:
+            elif leader not in answer.nodes and not self._awaits_others(queue, leader):
                 delay_ms = self._delay_ms(queue, now_ms, send_all)
                 if delay_ms > 0:
                     answer.check_within(delay_ms)
@@ -233,7 +234,7 @@ class Accumulator(BatchEndings):
             if queue is None or not queue.batches or self._is_held(queue):
                 continue
             batch = queue.batches[0]
-            if batch.attempts and batch.retry_at_ms > now_ms:
+            if (batch.attempts and batch.retry_at_ms > now_ms) or self._awaits_others(queue, node_id):
                 continue
             if drained and size_bytes + batch.size_bytes > max_request_bytes:
                 self._drain_from[node_id] = at
@@ -242,6 +243,7 @@ class Accumulator(BatchEndings):
             self._seal(queue, batch)
             if batch not in queue.in_flight:
                 queue.in_flight.append(batch)
+            batch.sent_to = node_id
             size_bytes += batch.size_bytes
             drained.append(batch)
         self._drain_from[node_id] = start + 1
@@ -250,6 +252,15 @@ class Accumulator(BatchEndings):
     def _is_held(self, queue: PartitionQueue) -> bool:
         """Whether a queue waits for an answer of a broker, and not for time."""
         return queue.is_muted or not queue.is_admitted or (self.options.is_idempotent and queue.is_held(self.producer))
+
+    def _awaits_others(self, queue: PartitionQueue, node_id: int) -> bool:
+        """Whether batches before the head are with another broker. One that has come to lead meanwhile may never have
+        heard of this producer, and would take the head for its first batch, and those before it for strangers."""
+        return (
+            self.options.is_idempotent
+            and not queue.batches[0].has_sequence
+            and any(batch.sent_to != node_id for batch in queue.in_flight)
+        )
 
     def _seal(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         if batch.is_sealed:

@@ -43,6 +43,7 @@ _SEQUENCES = 2**31
 #: What a timestamp may take more than those that are near the batch's first.
 _FAR_TIME_BYTES = 8
 NO_OFFSET = -1
+NOBODY = -1
 
 
 class ProducerBatch:
@@ -51,7 +52,7 @@ class ProducerBatch:
         "error", "fresh_from_s", "fresh_until_s", "head", "headers", "is_done", "is_open", "is_ripe", "is_settled",
         "keys", "last_timestamp_ms", "limit_bytes", "listeners", "log_append_time_ms", "max_timestamp_ms", "number",
         "packed", "partition", "parts", "plain_limit_bytes", "records", "reserved_bytes", "retry_at_ms", "sent_bytes",
-        "slots", "times", "topic", "used_bytes", "values",
+        "sent_to", "slots", "times", "topic", "used_bytes", "values",
     )  # fmt: skip
 
     def __init__(
@@ -59,6 +60,8 @@ class ProducerBatch:
     ) -> None:
         self.topic = topic
         self.partition = partition
+        #: The broker that was last asked to take it.
+        self.sent_to = NOBODY
         self.limit_bytes = limit_bytes
         #: The same while a record that is but a value needs no closer look: 0 once the batch has keys, or is closed.
         self.plain_limit_bytes = limit_bytes

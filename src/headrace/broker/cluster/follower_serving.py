@@ -47,6 +47,8 @@ class Serving:
             return
         followed.read_from(partition)
         self._replicas.follower_fetched(partition)
+        if followed.has_news:
+            session.stale[followed] = None  # what moved before it was asked for
         leader = partition.leader
         if diverging is not None:
             self._answers[followed] = _Answer(diverging=diverging)

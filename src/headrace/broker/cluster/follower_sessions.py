@@ -70,6 +70,8 @@ class Followed:
         self.told = (UNKNOWN, UNKNOWN)
 
     def ask(self, asked: Any) -> None:
+        """What it was told last may have met a follower that was just changing its role, and did not listen."""
+        self.told = (UNKNOWN, UNKNOWN)
         self.max_bytes: int = asked.partition_max_bytes
         self.fetch = FollowerFetch(
             asked.current_leader_epoch,

@@ -86,17 +86,21 @@ async def _run(cluster: SimulatedCluster, history: History, fault_count: int, ha
     if has_transactions:
         writing.append(asyncio.ensure_future(clients.produce_transactions("transactions")))
     reading = asyncio.ensure_future(clients.read("reader"))
+    awaited = "the replicas"
     try:
         await faults.run(fault_count)
         history.note(cluster.loop.time(), "no more faults")
         await faults.until_in_sync(_TO_BECOME_WHOLE_S)
         clients.is_over = True
         async with asyncio.timeout(_TO_BECOME_WHOLE_S):
+            awaited = "the producers"
             await asyncio.gather(*writing)
+            awaited = "the ends of transactions"
             await _until_all_is_committed(cluster)
+            awaited = "the reader"
             await _until_all_is_read(cluster, history, reading)
     except TimeoutError:
-        history.faults.append(f"{cluster.loop.time():.3f} s: the cluster does not become whole again")
+        history.faults.append(f"{cluster.loop.time():.3f} s: the cluster does not become whole: it waits for {awaited}")
         return history.faults
     except HeadraceError as error:
         history.faults.append(f"{cluster.loop.time():.3f} s: a client fails: {error!r}")
