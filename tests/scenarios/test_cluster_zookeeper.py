@@ -37,7 +37,7 @@ def test_a_zookeeper_that_is_killed_and_comes_back(tmp_path):
             scene.create("later", 3)
         load.check()
         assert load.longest_pause_s < 3.0
-        assert all("is lost" not in cluster.log(number) for number in (1, 2, 3)), "sessions go on"
+        assert all("with ZooKeeper is lost" not in cluster.log(number) for number in (1, 2, 3)), "sessions go on"
 
 
 def test_a_controller_that_is_removed_by_hand(tmp_path):

@@ -16,11 +16,11 @@ from __future__ import annotations
 import asyncio
 import os
 from asyncio import Future
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import partial, wraps
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from headrace.broker.config import validate_topic
 from headrace.controller.topic_rules import (
@@ -36,6 +36,7 @@ from headrace.controller.topic_rules import (
 from headrace.coordination import outcomes
 from headrace.coordination.interface import (
     BadVersionError,
+    CoordinationError,
     Create,
     NodeExistsError,
     NoNodeError,
@@ -54,6 +55,7 @@ from headrace.coordination.paths import (
 )
 from headrace.protocol.errors import (
     ReassignmentInProgress,
+    RequestTimedOut,
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
@@ -63,10 +65,28 @@ if TYPE_CHECKING:
     from headrace.broker.broker import Broker
     from headrace.broker.cluster.config_changes import ConfigChanges
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 #: How long somebody who asks for the metadata of a topic waits for it to be made.
 _AUTO_CREATE_WAIT_MS = 1_000
 #: How long DeleteTopics waits, when everybody has forgotten the topic, for all its replicas to be gone.
 _REMOVAL_WAIT_MS = 2_000
+
+
+def _timed_out_without_a_tree(
+    method: Callable[Concatenate[ClusterTopics, P], Awaitable[R]],
+) -> Callable[Concatenate[ClusterTopics, P], Coroutine[Any, Any, R]]:
+    """While no ZooKeeper answers, all that can be said of what was asked is that it takes too long: clients try again."""
+
+    @wraps(method)
+    async def run(self: ClusterTopics, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return await method(self, *args, **kwargs)
+        except CoordinationError as error:
+            raise RequestTimedOut(f"ZooKeeper did not answer, and it may be done or not: {error}") from error
+
+    return run
 
 
 class ClusterTopics:
@@ -85,6 +105,7 @@ class ClusterTopics:
 
     # -- making, growing, deleting
 
+    @_timed_out_without_a_tree
     async def create(self, new: NewTopic, *, validate_only: bool = False) -> Topic:
         config = self._broker.config
         topic = plan_topic(
@@ -131,6 +152,7 @@ class ClusterTopics:
             except NoNodeError:
                 write_configs = Create(config_path, content)
 
+    @_timed_out_without_a_tree
     async def add_partitions(
         self, name: str, count: int, given: Sequence[tuple[int, ...]] | None, *, validate_only: bool = False
     ) -> Topic:
@@ -148,6 +170,7 @@ class ClusterTopics:
                 await outcomes.set_data(self._coordination, topic_path(name), znode.to_json(), version=stat.version)
                 return grown
 
+    @_timed_out_without_a_tree
     async def delete(self, name: str) -> None:
         if await self._coordination.exists(topic_path(name)) is None:
             raise UnknownTopicOrPartition(f"there is no topic {name!r}")
@@ -190,6 +213,7 @@ class ClusterTopics:
         self._broker.metadata.named(name)
         return await self._configs.read("topics", name)
 
+    @_timed_out_without_a_tree
     async def set_configs(self, name: str, configs: Mapping[str, str]) -> None:
         """Settings that were checked already."""
         await self._configs.write("topics", name, configs)
