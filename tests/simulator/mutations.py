@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
+from headrace.broker.cluster.follower_sessions import Followed
 from headrace.broker.cluster.member import ClusterMember
 from headrace.broker.cluster.replicas import ReplicaManager
-from headrace.replication.follower import PartitionFollower, Truncation
+from headrace.replication.follower import PartitionFollower, State, Truncation
 from headrace.replication.leader import PartitionLeader
 from headrace.replication.partition import Partition
 
@@ -34,10 +35,20 @@ def truncation_to_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
 
 @mutation
 def no_epoch_check(patch: pytest.MonkeyPatch) -> None:
-    """Whoever asks is answered, whatever epoch it thinks that it is; followers are not told where they part."""
-    patch.setattr(PartitionLeader, "check_epoch", lambda self, epoch: None)
+    """Whoever asks is answered, whatever epoch it thinks that it is; nobody looks where logs part."""
     patch.setattr(Partition, "check_epoch", lambda self, epoch: None)
-    patch.setattr("headrace.replication.leader.is_diverging", lambda *_: False)
+    ask = Followed.ask
+
+    def ask_for_any_epoch(self, asked):
+        ask(self, asked)
+        self.fetch = self.fetch._replace(leader_epoch=-1, last_epoch=-1)
+
+    patch.setattr(Followed, "ask", ask_for_any_epoch)
+
+    def begin(self):
+        self._go(State.FETCHING)
+
+    patch.setattr(PartitionFollower, "begin", begin)
 
 
 @mutation

@@ -77,7 +77,7 @@ _REMOVAL_WAIT_MS = 2_000
 def _timed_out_without_a_tree(
     method: Callable[Concatenate[ClusterTopics, P], Awaitable[R]],
 ) -> Callable[Concatenate[ClusterTopics, P], Coroutine[Any, Any, R]]:
-    """While no ZooKeeper answers, all that can be said of what was asked is that it takes too long: clients try again."""
+    """While no ZooKeeper answers, nothing can be said of what was asked but that it takes long: clients try again."""
 
     @wraps(method)
     async def run(self: ClusterTopics, /, *args: P.args, **kwargs: P.kwargs) -> R:

@@ -82,7 +82,7 @@ class SimulatedCoordination:
         return self.session_id not in self._host.tree.sessions
 
     def _tell_later(self, listener: Callable[[Any], None], news: object) -> None:
-        if not self._can_reach:
+        if self._held or not self._can_reach:
             self._held.append((listener, news))
             return
         self._told_s = max(self._told_s + _MOMENT_S, self._network.loop.time() + self._network.delay_s())
@@ -141,6 +141,8 @@ class SimulatedCoordination:
                 self._host.touch(self.session_id)
                 if not self._is_connected.is_set():
                     self._reconnected()
+                elif self._held:
+                    self._tell_held()  # it was away for so short a time that nobody noticed
 
     def _begin_anew(self) -> None:
         self._held.clear()
@@ -151,11 +153,14 @@ class SimulatedCoordination:
 
     def _reconnected(self) -> None:
         """What was missed is told first."""
+        self._tell_held()
+        self._is_connected.set()
+        self._tell(SessionState.CONNECTED)
+
+    def _tell_held(self) -> None:
         held, self._held = self._held, []
         for listener, news in held:
             self._tell_later(listener, news)
-        self._is_connected.set()
-        self._tell(SessionState.CONNECTED)
 
     def _tell(self, state: SessionState) -> None:
         for listener in list(self._listeners):

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 
 from headrace.coordination.interface import CoordinationError, Delete
 from headrace.coordination.paths import CONTROLLER, partition_state_path
-from headrace.coordination.znodes import PartitionState
+from headrace.coordination.znodes import ControllerRegistration, PartitionState
 from headrace.testing.simulator.cluster import SimulatedCluster, name_of
 from headrace.testing.simulator.coordination import TREE
 from headrace.testing.simulator.history import History, Partition
@@ -46,6 +46,7 @@ class Faults:
             self._reset_connections,
             self._jump_clock,
             self._delete_controller,
+            self._late_controller,
         ]
 
     async def run(self, count: int) -> None:
@@ -153,10 +154,7 @@ class Faults:
     async def _expire(self) -> None:
         with self._a_broker() as broker_id:
             if broker_id is not None:
-                self._note(f"the session of {broker_id} ends")
-                session_id = self._cluster.brokers[broker_id].coordination.session_id
-                if session_id in self._cluster.tree.tree.sessions:
-                    self._cluster.tree.close_session(session_id)
+                self._end_session(broker_id)
 
     async def _late_messages(self) -> None:
         self._note("messages are late")
@@ -181,6 +179,31 @@ class Faults:
         for session_id in list(tree.tree.sessions)[:1]:
             with suppress(CoordinationError):
                 tree.submit(session_id, [Delete(CONTROLLER)])
+
+    async def _late_controller(self) -> None:
+        """What the controller says gets to one broker only when there is another controller, which said otherwise."""
+        tree = self._cluster.tree.tree
+        if tree.exists(CONTROLLER) is None:
+            return
+        controller = ControllerRegistration.from_json(tree.get(CONTROLLER)[0]).broker_id
+        others = [one for one in self._cluster.ids if one != controller]
+        listener = self._random.choice(others)
+        self._note(f"{listener} hears late of what controller {controller} says")
+        self._cluster.network.cut(name_of(controller), name_of(listener))
+        for broker_id in self._random.sample(self._cluster.ids, 2):
+            self._end_session(broker_id)
+            await asyncio.sleep(self._random.uniform(0.05, 0.5))
+        self._note(f"{controller} cannot reach the tree")
+        self._cluster.network.isolate(name_of(controller), [TREE])
+        await asyncio.sleep(self._random.uniform(2.0, 4.0))
+        self._mend()
+
+    def _end_session(self, broker_id: int) -> None:
+        broker = self._cluster.brokers.get(broker_id)
+        session_id = getattr(getattr(broker, "coordination", None), "session_id", None)
+        if session_id in self._cluster.tree.tree.sessions:
+            self._note(f"the session of {broker_id} ends")
+            self._cluster.tree.close_session(session_id)
 
     # -- being whole
 
