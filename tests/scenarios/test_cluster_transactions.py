@@ -4,6 +4,7 @@ A mover reads numbers from one topic and writes each to two partitions of anothe
 and then it aborts one. Readers of what is committed get each number exactly once, in both.
 """
 
+import os
 import threading
 from contextlib import suppress
 from itertools import count
@@ -300,6 +301,7 @@ def test_each_number_arrives_once(scene, cluster, how, hands):
         assert committed(scene, partition, NUMBERS) == list(range(NUMBERS))
 
 
+@pytest.mark.skipif("HEADRACE_SOAK" not in os.environ, reason="too slow, and not yet known why: in script/soak")
 def test_all_brokers_die_at_once(scene, cluster):
     fill(scene, NUMBERS)
     with Mover(scene, OurHands, NUMBERS) as mover:
