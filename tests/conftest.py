@@ -1,20 +1,23 @@
 """For all tests: a busy machine may pause any of them, so Hypothesis times none of its examples.
 
 And a PostgreSQL that really runs, for those that ask for one: ``postgresql`` for all of them, ``mortal_postgresql`` for
-one that stops it.
+one that stops it. Likewise ``zookeeper`` and ``mortal_zookeeper``. And ``open_logs``, log managers on folders.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
 if TYPE_CHECKING:
+    from headrace.log.log_dir import LogManager
     from headrace.testing.postgresql_process import PostgresqlProcess
+    from headrace.testing.zookeeper_process import ZookeeperProcess
 
 settings.register_profile("headrace", deadline=None)
 settings.load_profile("headrace")
@@ -45,3 +48,49 @@ def mortal_postgresql() -> Iterator[PostgresqlProcess]:
     """A server of its own, which the test may kill."""
     with _running_postgresql() as server:
         yield server
+
+
+@contextmanager
+def _running_zookeeper(folder: Path) -> Iterator[ZookeeperProcess]:
+    from headrace.testing.zookeeper_process import ZookeeperMissing, ZookeeperProcess
+
+    try:
+        process = ZookeeperProcess(folder)
+    except ZookeeperMissing as error:
+        pytest.skip(str(error))
+    with process:
+        yield process
+
+
+@pytest.fixture(scope="session")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZookeeperProcess]:
+    """A real one, for all tests that do not stop it and keep below a path of their own."""
+    with _running_zookeeper(tmp_path_factory.mktemp("zookeeper")) as process:
+        yield process
+
+
+@pytest.fixture
+def mortal_zookeeper(tmp_path: Path) -> Iterator[ZookeeperProcess]:
+    with _running_zookeeper(tmp_path / "zookeeper") as process:
+        yield process
+
+
+@pytest.fixture
+def open_logs() -> Iterator[Callable[..., LogManager]]:
+    """Opens log managers, which are let go as if they had crashed."""
+    from headrace.log.config import LogConfig
+    from headrace.log.log_dir import LogManager
+    from headrace.testing import ManualClock
+
+    opened = []
+
+    def open_(folder: Path, broker_id: int = 1) -> LogManager:
+        clock = ManualClock()
+        manager = LogManager([folder], default_config=LogConfig(), clock=clock, broker_id=broker_id, cluster_id="c")
+        manager.load()
+        opened.append(manager)
+        return manager
+
+    yield open_
+    for manager in opened:
+        manager.abandon()

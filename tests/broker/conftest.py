@@ -1,5 +1,6 @@
 import pytest
 from brokerbed import OTHER_KAFKA, Client
+from peerbed import Peer
 
 from headrace import Broker
 
@@ -34,3 +35,11 @@ def ours():
     """For tests of what differs from Apache Kafka, or is not the protocol's."""
     if OTHER_KAFKA:
         pytest.skip("not how Apache Kafka does it")
+
+
+@pytest.fixture
+async def peer():
+    """A broker that answers as it is told to."""
+    peer = await Peer().listen()
+    yield peer
+    await peer.close()

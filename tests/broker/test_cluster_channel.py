@@ -16,13 +16,6 @@ IDS = {"t": UUID(int=1)}
 
 
 @pytest.fixture
-async def peer():
-    peer = await Peer().listen()
-    yield peer
-    await peer.close()
-
-
-@pytest.fixture
 async def channel():
     channel = BrokerChannel(listener=LISTENER, client_id="controller-1", timeout_ms=5_000)
     channel.answers, channel.heard = [], asyncio.Event()

@@ -14,13 +14,6 @@ BODY = {"broker_id": 1, "broker_epoch": 5}
 
 
 @pytest.fixture
-async def peer():
-    peer = await Peer().listen()
-    yield peer
-    await peer.close()
-
-
-@pytest.fixture
 async def links(peer):
     links = Links(lambda broker_id: links.addresses.get(broker_id), SystemClock(), client_id="broker-1")
     links.addresses = {2: ("127.0.0.1", peer.port)}

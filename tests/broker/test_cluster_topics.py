@@ -130,10 +130,12 @@ async def test_a_deletion_is_a_wish(topics, broker):
 
 async def test_a_topic_can_be_made_again_when_it_is_gone(topics, broker):
     await topics.create(NewTopic("t", 1, 1))
+    first = await content(broker, "/brokers/topics/t")
     apply_update(broker, update(led("t", 0, 1), topic_ids={"t": ID}))
     apply_update(broker, update(led("t", 0, -2), topic_ids={"t": ID}))
     await broker.coordination.delete("/brokers/topics/t")
     await topics.create(NewTopic("t", 1, 1))
+    assert (await content(broker, "/brokers/topics/t"))["topic_id"] != first["topic_id"]
 
 
 async def test_waiting_until_all_have_leaders(topics, broker):

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import socket
 from contextlib import ExitStack
 from struct import pack
@@ -293,6 +294,9 @@ class Region:
 
     def fileno(self):
         return self._file.fileno()
+
+    def read(self):
+        return os.pread(self.fileno(), self._size_bytes, self.position)
 
     def __len__(self):
         return self._size_bytes

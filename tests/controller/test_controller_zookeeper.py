@@ -23,7 +23,6 @@ from headrace.coordination.service import TreeService
 from headrace.coordination.zookeeper_client import ZookeeperCoordination
 from headrace.runtime.timer import Timer
 from headrace.testing import ManualClock
-from headrace.testing.zookeeper_process import ZookeeperMissing, ZookeeperProcess
 
 pytestmark = pytest.mark.xdist_group("zookeeper")
 
@@ -109,16 +108,6 @@ async def served():
     yield bed
     await bed.close()
     await server.stop()
-
-
-@pytest.fixture(scope="module")
-def zookeeper(tmp_path_factory):
-    try:
-        process = ZookeeperProcess(tmp_path_factory.mktemp("zookeeper"))
-    except ZookeeperMissing as error:
-        pytest.skip(str(error))
-    with process:
-        yield process
 
 
 @pytest.fixture

@@ -3,18 +3,6 @@ import uuid
 import pytest
 from places import LocalPlace, RemotePlace, ServedPlace
 
-from headrace.testing.zookeeper_process import ZookeeperMissing, ZookeeperProcess
-
-
-@pytest.fixture(scope="session")
-def real_zookeeper(tmp_path_factory):
-    try:
-        process = ZookeeperProcess(tmp_path_factory.mktemp("zookeeper"))
-    except ZookeeperMissing as error:
-        pytest.skip(str(error))
-    with process:
-        yield process
-
 
 @pytest.fixture
 async def local_place():
@@ -30,8 +18,8 @@ async def served_place():
 
 
 @pytest.fixture
-async def real_place(real_zookeeper):
-    place = RemotePlace(real_zookeeper.address, f"/tests/{uuid.uuid4().hex}")
+async def real_place(zookeeper):
+    place = RemotePlace(zookeeper.address, f"/tests/{uuid.uuid4().hex}")
     yield place
     await place.close()
 

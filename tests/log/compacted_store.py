@@ -30,7 +30,6 @@ class Store:
         self.manager = LogManager(
             [self.folder],
             default_config=self.config,
-            config_for=lambda topic: self.config,
             clock=self.clock,
             broker_id=0,
             cluster_id="c",

@@ -112,7 +112,7 @@ def test_few_open_files_are_enough(bed, tmp_path):
 
     config = LogConfig(segment_bytes=200)
     manager = LogManager(
-        [tmp_path / "few"], default_config=config, config_for=lambda _: config, clock=bed.clock,
+        [tmp_path / "few"], default_config=config, clock=bed.clock,
         broker_id=1, cluster_id="c", open_files_limit=4,
     )  # fmt: skip
     manager.load()

@@ -2,14 +2,11 @@
 
 import pytest
 
-from headrace.log.config import LogConfig
-from headrace.log.log_dir import LogManager
 from headrace.log.partition_log import Origin
 from headrace.protocol.errors import FencedLeaderEpoch, UnknownLeaderEpoch, UnknownTopicOrPartition
 from headrace.protocol.record_body import Record, build_batch
 from headrace.replication.partition import ANY_EPOCH, Isolation, Partition
 from headrace.replication.partitions import Partitions
-from headrace.testing import ManualClock
 
 
 def batch(count=1, **fields):
@@ -17,19 +14,8 @@ def batch(count=1, **fields):
 
 
 @pytest.fixture
-def log(tmp_path):
-    config = LogConfig()
-    manager = LogManager(
-        [tmp_path],
-        default_config=config,
-        config_for=lambda topic: config,
-        clock=ManualClock(),
-        broker_id=0,
-        cluster_id="c",
-    )
-    manager.load()
-    yield manager.create("t", 0, None)
-    manager.abandon()
+def log(open_logs, tmp_path):
+    return open_logs(tmp_path).create("t", 0, None)
 
 
 @pytest.fixture

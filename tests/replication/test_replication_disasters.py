@@ -7,36 +7,15 @@ import pytest
 from disk_log import DiskLog
 from replica_world import MemoryLog, World, walk
 
-from headrace.log.config import LogConfig
-from headrace.log.log_dir import LogManager
 from headrace.replication.follower import Truncation
-from headrace.testing import ManualClock
 
 A, B = 0, 1
 
 
 @pytest.fixture
-def disk_logs(tmp_path):
+def disk_logs(open_logs, tmp_path):
     """Makes logs on disk, one a broker."""
-    managers = []
-
-    def make_log(broker_id):
-        config = LogConfig()
-        manager = LogManager(
-            [tmp_path / f"{len(managers)}"],
-            default_config=config,
-            config_for=lambda topic: config,
-            clock=ManualClock(),
-            broker_id=broker_id,
-            cluster_id="c",
-        )
-        manager.load()
-        managers.append(manager)
-        return DiskLog(manager.create("t", 0, None))
-
-    yield make_log
-    for manager in managers:
-        manager.abandon()
+    return lambda broker_id: DiskLog(open_logs(tmp_path / f"{broker_id}", broker_id).create("t", 0, None))
 
 
 @pytest.fixture(params=["memory", "disk"])

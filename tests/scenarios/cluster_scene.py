@@ -27,6 +27,11 @@ def until(condition, what, timeout_s=PATIENCE_S):
         time.sleep(0.02)
 
 
+def as_options(settings):
+    """For ``headrace start``."""
+    return [part for name, value in settings.items() for part in ("-o", f"{name}={value}")]
+
+
 class Scene:
     """A topic with three replicas, written with the configuration that loses nothing."""
 
@@ -84,6 +89,17 @@ class Scene:
 
     def alive(self):
         return sorted(self.metadata().brokers)
+
+    def mend(self, *topics):
+        """Whoever was killed or paused comes back, and all of these topics is in sync."""
+        for number, broker in self.cluster.brokers.items():
+            if broker.is_running:
+                self.cluster.resume(number)
+            else:
+                self.cluster.restart(number)
+        until(lambda: self.alive() == sorted(self.cluster.brokers), "all brokers")
+        for topic in topics:
+            until(lambda topic=topic: self.in_sync(topic), f"all replicas of {topic} in sync")
 
     # -- what is there in the end
 

@@ -3,10 +3,14 @@
 Suites of clients run on three brokers by ``HEADRACE_TEST_BROKERS=3`` (tests/interop) and ``script/interop cluster``.
 """
 
+import re
+import urllib.request
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from cluster_scene import until
+from prometheus_client.parser import text_string_to_metric_families
 
 from headrace import Admin, Producer, TopicPartition
 from headrace.client.admin_types import TopicPartitionReplica
@@ -21,7 +25,7 @@ pytestmark = pytest.mark.xdist_group("cluster")
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    with ClusterProcess(tmp_path_factory.mktemp("cluster")) as made:
+    with ClusterProcess(tmp_path_factory.mktemp("cluster"), "--metrics", "127.0.0.1:0") as made:
         yield made
 
 
@@ -71,3 +75,54 @@ def test_any_replica_moves_to_another_log_dir(tmp_path):
 def test_safety_that_is_not_there_is_not_pretended(tmp_path, name):
     with pytest.raises(StartFailed, match=f"headrace: {name} is not there yet"):
         BrokerProcess(tmp_path, "--zookeeper", "127.0.0.1:1", "-o", f"{name}=true")
+
+
+def test_what_one_broker_has_done_the_others_know(cluster):
+    """A client may ask any of them next, and some do not ask twice."""
+    with ExitStack() as stack:
+        clients = [stack.enter_context(RawClient(address)) for address in cluster.addresses.values()]
+        for number in range(12):
+            name = f"known-{number}"
+            maker = clients[number % 3]
+            topic = {"name": name, "num_partitions": 2, "replication_factor": 3, "assignments": (), "configs": ()}
+            maker.ask(Api.CREATE_TOPICS, 5, topics=[topic], timeout=10_000, validate_only=False)
+            assert [len(found.partitions) for found in described(clients, name)] == [2, 2, 2]
+            more = {"name": name, "count": 5, "assignments": None}
+            maker.ask(Api.CREATE_PARTITIONS, 2, topics=[more], timeout=10_000, validate_only=False)
+            assert [len(found.partitions) for found in described(clients, name)] == [5, 5, 5]
+            maker.ask(Api.DELETE_TOPICS, 4, topic_names=[name], timeout=10_000)
+            gone = [found.error_code for found in described(clients, name)]
+            assert gone == [ErrorCode.unknown_topic_or_partition] * 3
+
+
+def scraped(cluster, number):
+    (url,) = re.findall(r"metrics are at (\S+)", cluster.log(number))
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        families = text_string_to_metric_families(answer.read().decode())
+    return {
+        (sample.name, *sample.labels.values()): sample.value for family in families for sample in family.samples
+    }
+
+
+def test_metrics_tell_what_goes_on_between_brokers(cluster):
+    with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        admin.create_topic("counted", 1, 3)
+    with Producer(bootstrap_servers=cluster.bootstrap_servers, acks="all") as producer:
+        producer.send("counted", b"v" * 10_000).result(10)
+    found = [scraped(cluster, number) for number in cluster.brokers]
+    replicated = "kafka_server_brokertopicmetrics_replicationbytes{}_total"
+    for way in ("in", "out"):
+        assert sum(one[(replicated.format(way),)] for one in found) >= 20_000, way
+    queue = "kafka_controller_controllerchannelmanager_{}"
+    (controller,) = [
+        one for one in found if one[("kafka_controller_kafkacontroller_activecontrollercount",)] == 1
+    ]
+    for number in cluster.brokers:
+        assert controller[queue.format("requestrateandqueuetimems_count"), str(number)] > 0
+        assert (queue.format("queuesize"), str(number)) in controller
+    assert (queue.format("totalqueuesize"),) in controller
+
+
+def described(clients, name):
+    asked = {"topics": [{"name": name}], "allow_auto_topic_creation": False}
+    return [client.ask(Api.METADATA, 7, **asked).topics[0] for client in clients]

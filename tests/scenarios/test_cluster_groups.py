@@ -3,7 +3,7 @@
 import threading
 
 import pytest
-from cluster_scene import PATIENCE_S, Load, Scene, coordinator_of, until
+from cluster_scene import PATIENCE_S, Load, Scene, as_options, coordinator_of, until
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from headrace.testing.cluster_process import ClusterProcess
@@ -14,8 +14,7 @@ pytestmark = pytest.mark.xdist_group("cluster")
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
     settings = {"offsets.topic.num.partitions": 3, "group.initial.rebalance.delay.ms": 0}
-    options = [part for name, value in settings.items() for part in ("-o", f"{name}={value}")]
-    with ClusterProcess(tmp_path_factory.mktemp("cluster"), *options, session_timeout_ms=2_000) as made:
+    with ClusterProcess(tmp_path_factory.mktemp("cluster"), *as_options(settings), session_timeout_ms=2_000) as made:
         coordinator_of(made, "anybody")  # makes the topic
         yield made
 
@@ -25,13 +24,7 @@ def scene(cluster, request):
     made = Scene(cluster, request.node.name.replace("[", "-").rstrip("]"), partitions=3)
     made.wait_until_in_sync()
     yield made
-    for number, broker in cluster.brokers.items():
-        if broker.is_running:
-            cluster.resume(number)  # in case that it was left in its pause
-        else:
-            cluster.restart(number)
-    until(lambda: made.alive() == [1, 2, 3], "three brokers")
-    until(lambda: made.in_sync("__consumer_offsets"), "all replicas of the groups' topic in sync")
+    made.mend("__consumer_offsets")
 
 
 class Reader:

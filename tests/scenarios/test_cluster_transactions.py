@@ -10,7 +10,7 @@ from contextlib import suppress
 from itertools import count
 
 import pytest
-from cluster_scene import PATIENCE_S, Scene, coordinator_of, until
+from cluster_scene import PATIENCE_S, Scene, as_options, coordinator_of, until
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import ConfigResource
 
@@ -40,8 +40,7 @@ def cluster(tmp_path_factory):
         "transaction.state.log.num.partitions": 3,
         "group.initial.rebalance.delay.ms": 0,
     }
-    options = [part for name, value in settings.items() for part in ("-o", f"{name}={value}")]
-    with ClusterProcess(tmp_path_factory.mktemp("cluster"), *options, session_timeout_ms=2_000) as made:
+    with ClusterProcess(tmp_path_factory.mktemp("cluster"), *as_options(settings), session_timeout_ms=2_000) as made:
         for of_transactions in (False, True):
             coordinator_of(made, "anybody", of_transactions=of_transactions)  # makes the topics
         yield made
@@ -53,14 +52,7 @@ def scene(cluster, request):
     made.create(f"{made.topic}-in")
     made.wait_until_in_sync()
     yield made
-    for number, broker in cluster.brokers.items():
-        if broker.is_running:
-            cluster.resume(number)  # in case that it was left in its pause
-        else:
-            cluster.restart(number)
-    until(lambda: made.alive() == [1, 2, 3], "three brokers")
-    for topic in ("__consumer_offsets", "__transaction_state"):
-        until(lambda topic=topic: made.in_sync(topic), f"all replicas of {topic} in sync")
+    made.mend("__consumer_offsets", "__transaction_state")
 
 
 def _name_with_two_coordinators(scene):

@@ -9,7 +9,7 @@ import pytest
 from cluster_scene import Load, Scene, until
 
 from headrace.testing.cluster_process import ClusterProcess
-from headrace.testing.zookeeper_process import ZookeeperEnsemble, ZookeeperMissing, ZookeeperProcess
+from headrace.testing.zookeeper_process import ZookeeperEnsemble, ZookeeperMissing
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
@@ -60,21 +60,12 @@ def test_a_controller_that_is_removed_by_hand(tmp_path):
         assert load.longest_pause_s < 3.0
 
 
-@pytest.fixture
-def real_zookeeper(tmp_path):
-    try:
-        with ZookeeperProcess(tmp_path / "real") as zookeeper:
-            yield zookeeper
-    except ZookeeperMissing as missing:
-        pytest.skip(str(missing))
-
-
-def test_on_a_real_zookeeper_below_a_chroot(tmp_path, real_zookeeper):
-    connect = f"{real_zookeeper.address}/headrace/prod"
+def test_on_a_real_zookeeper_below_a_chroot(tmp_path, mortal_zookeeper):
+    connect = f"{mortal_zookeeper.address}/headrace/prod"
     with ClusterProcess(tmp_path, zookeeper=connect, session_timeout_ms=4_000) as cluster:
         scene = Scene(cluster)
         scene.wait_until_in_sync()
-        assert "/controller" not in zookeeper_shell(real_zookeeper.address, "ls", "/")
+        assert "/controller" not in zookeeper_shell(mortal_zookeeper.address, "ls", "/")
         with Load(scene) as load:
             load.flows()
             victim = scene.controller
@@ -83,9 +74,9 @@ def test_on_a_real_zookeeper_below_a_chroot(tmp_path, real_zookeeper):
             load.flows()
             cluster.restart(victim)
             scene.wait_until_in_sync()
-            real_zookeeper.kill()
+            mortal_zookeeper.kill()
             load.flows()
-            real_zookeeper.start()
+            mortal_zookeeper.start()
             scene.create("later", 3)
         load.check()
 

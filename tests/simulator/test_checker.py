@@ -6,12 +6,9 @@ from itertools import count
 
 import pytest
 
-from headrace.log.config import LogConfig
-from headrace.log.log_dir import LogManager
 from headrace.log.partition_log import Origin
 from headrace.protocol.keyed_batch import build_keyed_batch
 from headrace.replication.partition import Partition
-from headrace.testing import ManualClock
 from headrace.testing.simulator.checker import check_end
 from headrace.testing.simulator.history import History, Transaction, Write
 
@@ -19,17 +16,8 @@ _PARTITION = ("events", 0)
 
 
 @pytest.fixture
-def make_replica(tmp_path):
-    config = LogConfig()
-    manager = LogManager(
-        [tmp_path],
-        default_config=config,
-        config_for=lambda topic: config,
-        clock=ManualClock(),
-        broker_id=1,
-        cluster_id="cluster",
-    )
-    manager.load()
+def make_replica(open_logs, tmp_path):
+    manager = open_logs(tmp_path)
     numbers = count()
 
     def make(*writes: Write, producer_id: int = -1) -> Partition:
@@ -48,8 +36,7 @@ def make_replica(tmp_path):
             )
         return partition
 
-    yield make
-    manager.abandon()
+    return make
 
 
 def faults_of(history: History, *replicas: Partition) -> list[str]:

@@ -45,7 +45,6 @@ class CoordinatorBed:
         self.logs = LogManager(
             [self.folder],
             default_config=config,
-            config_for=lambda topic: config,
             clock=self.clock,
             broker_id=1,
             cluster_id="cluster",

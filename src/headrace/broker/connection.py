@@ -47,7 +47,7 @@ class _FilePart:
 
     def __init__(self, source: Sendable) -> None:
         self.source = source
-        self.position: int = getattr(source, "position", 0)
+        self.position = source.position
         self.left_bytes = len(source)
 
 
@@ -263,17 +263,24 @@ class Connection:
         self._on_close(self)
 
 
+def read_whole(source: Sendable) -> bytes:
+    """
+    :raises OSError: if not all of it is there.
+    """
+    content = source.read()
+    if len(content) < len(source):
+        raise OSError(f"{source} is shorter than it was")
+    return content
+
+
 def _joined(out: bytearray, placed: list[Placed]) -> bytearray:
     """The encoded bytes with what is in the files between them."""
     joined, start = bytearray(), 0
     for position, sendable in placed:
         joined += memoryview(out)[start:position]
         start = position
-        if size_bytes := len(sendable):
-            content = os.pread(sendable.fileno(), size_bytes, getattr(sendable, "position", 0))
-            if len(content) < size_bytes:
-                raise OSError(f"{sendable} is shorter than it was")
-            joined += content
+        if len(sendable):
+            joined += read_whole(sendable)
     joined += memoryview(out)[start:]
     return joined
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from headrace.coordination.interface import CoordinationError
 from headrace.coordination.paths import TopicAssignment, topic_path
+from headrace.event_loop import cancel_and_wait
 from headrace.protocol.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
@@ -72,11 +73,7 @@ class CoordinatorService(Generic[C]):
             self._take_over()
 
     async def stop(self) -> None:
-        tasks = [*self._waiting, *([] if self._loader is None else [self._loader])]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await cancel_and_wait([*self._waiting, *([] if self._loader is None else [self._loader])])
 
     async def settle(self) -> None:
         """Waits until all that is being loaded is."""
@@ -195,12 +192,14 @@ class CoordinatorService(Generic[C]):
 
     async def replicated(self, name: str) -> None:
         """Waits until all that was written by now for the shard of that name is committed: then a client may be told
-        what follows from it. To be called, in a cluster, with nothing awaited since the shard was looked at.
+        what follows from it. To be called with nothing awaited since the shard was looked at. Alone it always is.
 
         :raises NotCoordinator: if another broker coordinates it now; then what was written may be lost.
         :raises CoordinatorNotAvailable: if it takes too long; then what was written may become committed yet.
         """
         broker, coordinator = self._broker, self.coordinator
+        if broker.cluster is None:
+            return
         index = coordinator.index_of(name)
         shard, partition = coordinator.active(index), broker.partitions.get(self.topic, index)
         if shard is None or partition is None:

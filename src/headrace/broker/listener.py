@@ -90,6 +90,9 @@ class Connections:
 
 
 class Listener:
+    #: A simulation has others.
+    connection_class = Connection
+
     def __init__(
         self,
         name: str,
@@ -182,9 +185,12 @@ class Listener:
             size_bytes = self._config.int(key)
             if size_bytes > 0:
                 sock.setsockopt(socket.SOL_SOCKET, option, size_bytes)
-        connection = Connection(
+        self._serve(sock, f"{ip}:{port}")
+
+    def _serve(self, sock: socket.socket, peer: str) -> None:
+        connection = self.connection_class(
             sock,
-            f"{ip}:{port}",
+            peer,
             listener_name=self.name,
             loop=self._loop,
             queue=self._queue,

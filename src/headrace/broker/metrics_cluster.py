@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from headrace.broker.metadata_cache import NO_LEADER
-from headrace.broker.metrics import QUANTILES
-from headrace.broker.metrics_values import Value, View, in_turns, quantile_name, steady
+from headrace.broker.metrics_values import Value, View, in_turns, quantiles, steady
 
 if TYPE_CHECKING:
+    from headrace.broker.cluster.channel import QueueMeter
     from headrace.broker.cluster.member import ClusterMember
     from headrace.controller.controller import Controller
     from headrace.controller.queue import EventTime
@@ -56,10 +56,10 @@ def offline_replicas(view: View) -> Iterator[Value]:
     yield (), sum(log.home.error is not None for log in in_turns(view.logs))
 
 
-def replica_counter(read: Callable[[ClusterMember], int]) -> Callable[[View], Iterator[Value]]:
+def member_value(read: Callable[[ClusterMember], int]) -> Callable[[View], Iterator[Value]]:
     def values(view: View) -> Iterator[Value]:
         member = _member(view)
-        yield (), 0 if member is None else read(member)
+        yield (), 0 if member is None else steady(lambda: read(member))
 
     return values
 
@@ -114,6 +114,17 @@ def controller_gauge(read: Callable[[Controller], int], alone: int = 0) -> Calla
     return values
 
 
+def queue_meters(read: Callable[[QueueMeter], float]) -> Callable[[View], Iterator[Value]]:
+    """Of the requests that the controller has for each broker."""
+
+    def values(view: View) -> Iterator[Value]:
+        if (member := _member(view)) is not None:
+            for broker_id, meter in sorted(steady(lambda: member.channel.meters).items()):
+                yield (str(broker_id),), read(meter)
+
+    return values
+
+
 def event_counts(view: View) -> Iterator[Value]:
     if (member := _member(view)) is not None:
         for name, times in sorted(steady(lambda: dict(member.controller.event_times)).items()):
@@ -126,9 +137,7 @@ def event_quantiles(read: Callable[[EventTime], int]) -> Callable[[View], Iterat
             return
         for name, times in sorted(steady(lambda: dict(member.controller.event_times)).items()):
             recent = sorted(map(read, steady(lambda times=times: tuple(times.recent))))  # type: ignore[misc]
-            for quantile in QUANTILES if recent else ():
-                at = min(len(recent) - 1, int(quantile * len(recent)))
-                yield (name, quantile_name(quantile)), recent[at] / 1e6
+            yield from quantiles(name, [nanoseconds / 1e6 for nanoseconds in recent])
 
     return values
 

@@ -208,12 +208,22 @@ _CLUSTER = (
     _counter(
         "kafka_server_replicamanager_isrshrinks_total",
         "Replicas that fell behind and were taken out of the in-sync replicas.",
-        cluster.replica_counter(lambda member: member.replicas.isr_shrinks),
+        cluster.member_value(lambda member: member.replicas.isr_shrinks),
     ),
     _counter(
         "kafka_server_replicamanager_isrexpands_total",
         "Replicas that have caught up and are in sync again.",
-        cluster.replica_counter(lambda member: member.replicas.isr_expands),
+        cluster.member_value(lambda member: member.replicas.isr_expands),
+    ),
+    _counter(
+        "kafka_server_brokertopicmetrics_replicationbytesin_total",
+        "Bytes of record batches that this broker has fetched from leaders.",
+        cluster.member_value(lambda member: member.replicas.bytes_in),
+    ),
+    _counter(
+        "kafka_server_brokertopicmetrics_replicationbytesout_total",
+        "Bytes of record batches that this broker has sent to followers.",
+        cluster.member_value(lambda member: member.replicas.bytes_out),
     ),
     _gauge(
         "kafka_server_replicafetchermanager_maxlag",
@@ -289,6 +299,31 @@ _CLUSTER = (
         ("event",),
         "Events that the controller has handled.",
         cluster.event_counts,
+    ),
+    _gauge(
+        "kafka_controller_controllerchannelmanager_totalqueuesize",
+        "Requests of the controller that brokers have not answered yet.",
+        cluster.member_value(lambda member: member.channel.size),
+    ),
+    _gauge(
+        "kafka_controller_controllerchannelmanager_queuesize",
+        "The same, of one broker.",
+        cluster.queue_meters(lambda meter: meter.size),
+        "broker_id",
+    ),
+    Family(
+        "kafka_controller_controllerchannelmanager_requestrateandqueuetimems_count",
+        Kind.UNTYPED,
+        ("broker_id",),
+        "Requests that the controller has sent to a broker.",
+        cluster.queue_meters(lambda meter: meter.sent),
+    ),
+    Family(
+        "kafka_controller_controllerchannelmanager_requestrateandqueuetimems_sum",
+        Kind.UNTYPED,
+        ("broker_id",),
+        "Milliseconds that those had waited before, all together.",
+        cluster.queue_meters(lambda meter: meter.waited_ms),
     ),
     _counter(
         "kafka_server_sessionexpirelistener_zookeeperdisconnects_total",

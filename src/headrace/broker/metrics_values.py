@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from importlib.metadata import version
 from typing import TYPE_CHECKING, TypeVar
@@ -153,11 +153,15 @@ def quantile_name(quantile: float) -> str:
 def request_quantiles(stage: str) -> Callable[[View], Iterator[Value]]:
     def values(view: View) -> Iterator[Value]:
         for label, by_stage in view.times_ms.items():
-            took = by_stage.get(stage, [])
-            for quantile in QUANTILES if took else ():
-                yield (label, quantile_name(quantile)), took[min(len(took) - 1, int(quantile * len(took)))]
+            yield from quantiles(label, by_stage.get(stage, []))
 
     return values
+
+
+def quantiles(label: str, ascending: Sequence[float]) -> Iterator[Value]:
+    """None of nothing."""
+    for quantile in QUANTILES if ascending else ():
+        yield (label, quantile_name(quantile)), ascending[min(len(ascending) - 1, int(quantile * len(ascending)))]
 
 
 def request_queue_size(view: View) -> Iterator[Value]:

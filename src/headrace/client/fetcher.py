@@ -35,6 +35,7 @@ from headrace.client.offset_lookup import FoundOffset, OffsetLookup
 from headrace.client.offset_reset import OffsetReset
 from headrace.client.retry import Backoff
 from headrace.client.types import OffsetAndMetadata, TopicPartition
+from headrace.event_loop import cancel_and_wait
 from headrace.protocol.api import Api
 from headrace.protocol.errors import ErrorCode, KafkaError
 
@@ -132,10 +133,7 @@ class Fetcher:
         self._is_closed = True
         if self._turn is not None:
             self._turn.cancel()
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_and_wait(list(self._tasks))
         closing = self._positions.closing_requests()
         await asyncio.gather(*(self._close_session(*item) for item in closing.items()))
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from headrace.client.errors import BrokerUnreachable, HeadraceError, KafkaTimeout
 from headrace.client.retry import Backoff
+from headrace.event_loop import cancel_and_wait
 
 logger = getLogger(__name__)
 
@@ -60,7 +61,4 @@ class NamedTasks:
     async def stop(self) -> None:
         """Cancels them all; none is started from now on."""
         self._is_stopped = True
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_and_wait(list(self._tasks.values()))

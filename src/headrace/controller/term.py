@@ -7,7 +7,7 @@ what it is about and running what ``duties.py`` says follows from it. A term hol
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from logging import getLogger
 from typing import Any
@@ -112,7 +112,7 @@ class Term:
                 if context.has_topic(topic):
                     context.queue_deletion(topic)
 
-    def _set_aside_restarted(self, states: Iterable[WrittenState]) -> None:
+    def _set_aside_restarted(self, states: Collection[WrittenState]) -> None:
         """Brokers that were restarted, or lost their session, while nobody was controller to notice.
 
         Each registration takes its broker out of the ISRs, and so its states are written anew. One that is in an ISR

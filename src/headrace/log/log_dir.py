@@ -58,18 +58,21 @@ class LogManager:
         directories: Sequence[Path],
         *,
         default_config: LogConfig,
-        config_for: Callable[[str], LogConfig],
         clock: Clock,
         broker_id: int,
         cluster_id: str,
+        config_for: Callable[[str], LogConfig] | None = None,
         disk: Disk | None = None,
         on_offline: Callable[[Path, OSError], None] | None = None,
         open_files_limit: int | None = None,
     ) -> None:
+        """
+        :param config_for: of a topic; of all of them the default, if it is not given.
+        """
         self._clock = clock
         self._disk = disk if disk is not None else Disk()
         self._default_config = default_config
-        self._config_for = config_for
+        self._config_for = config_for or (lambda _: default_config)
         self._broker_id = broker_id
         self._cluster_id = cluster_id
         files, indexes = Pool(open_files_limit or max_open_files()), Pool(MAX_LOADED_INDEXES)

@@ -1,19 +1,22 @@
-"""Finding records of a log by time, aborted transactions by offsets, and producers by replay. Nothing is changed."""
+"""Finding records of a log by time, aborted transactions by offsets, producers by replay; and reading all of it.
+Nothing is changed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.log.control_marker import end_transaction
 from headrace.log.producer_state import BATCHES_KEPT, KeptBatch, Producer, ProducerStates
 from headrace.log.txn_index import AbortedTxn
-from headrace.protocol.records import BatchHeader
+from headrace.protocol.record_body import Record, decode_records
+from headrace.protocol.records import BatchHeader, iter_headers
 
 if TYPE_CHECKING:
     from headrace.log.partition_log import PartitionLog
     from headrace.log.segment import Segment
 
+_READ_BYTES = 1 << 20
 #: How far back a producer's batches are looked for. Those in flight at once were written close together.
 _RECALL_BYTES = 4 << 20
 
@@ -168,3 +171,16 @@ def _headers_before(log: PartitionLog, offset: int) -> Iterator[BatchHeader]:
                 return
             yield header
         start = 0
+
+
+def decoded_batches(log: PartitionLog, end: Callable[[], int]) -> Iterator[tuple[BatchHeader, list[Record]]]:
+    """All batches from the log's start up to an offset that may grow meanwhile, with their records."""
+    offset = log.log_start_offset
+    while offset < end():
+        region = log.read(offset, _READ_BYTES, until_offset=end()).region
+        if region is None:
+            return
+        data = region.read()
+        for position, header in iter_headers(data):
+            yield header, decode_records(memoryview(data)[position : position + header.size_bytes])
+            offset = header.next_offset

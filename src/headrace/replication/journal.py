@@ -14,11 +14,12 @@ on the strength of it that cannot be taken back (:meth:`Journal.when_committed`)
 
 from collections.abc import Callable, Iterator, Sequence
 
+from headrace.log.lookups import decoded_batches
 from headrace.log.partition_log import Appended, Origin
 from headrace.protocol.errors import CoordinatorNotAvailable, NotCoordinator, NotEnoughReplicas, NotLeaderOrFollower
 from headrace.protocol.keyed_batch import build_keyed_batch
-from headrace.protocol.record_body import Record, decode_records
-from headrace.protocol.records import NO_PRODUCER_ID, BatchHeader, iter_headers
+from headrace.protocol.record_body import Record
+from headrace.protocol.records import NO_PRODUCER_ID, BatchHeader
 from headrace.replication.partition import Partition
 from headrace.runtime.clock import Clock
 
@@ -28,7 +29,6 @@ KeyValue = tuple[bytes, bytes | None]
 #: Is to call the function once the partition's high watermark is at that offset; never, if it is led by another first.
 WhenCommitted = Callable[[Partition, int, Callable[[], None]], None]
 
-_READ_BYTES = 1024 * 1024
 _NO_EPOCH = -1
 
 
@@ -102,12 +102,4 @@ class Journal:
     def batches(self) -> Iterator[tuple[BatchHeader, list[Record]]]:
         """All batches from the log's start to its end, with their records; control batches too."""
         log = self.partition.log
-        offset = log.log_start_offset
-        while offset < log.next_offset:
-            region = log.read(offset, _READ_BYTES, until_offset=log.next_offset).region
-            if region is None:
-                return
-            data = region.read()
-            for position, header in iter_headers(data):
-                yield header, decode_records(memoryview(data)[position : position + header.size_bytes])
-                offset = header.next_offset
+        return decoded_batches(log, lambda: log.next_offset)

@@ -40,11 +40,7 @@ class Partitions:
 
         :raises KafkaError: with the code that tells the client what to do instead.
         """
-        partition = self._partitions.get((topic, index))
-        if partition is None:
-            raise self._missing(topic, index)
-        if epoch != ANY_EPOCH:
-            partition.check_epoch(epoch)
+        partition = self.replica(topic, index, epoch)
         if not partition.is_leader:
             raise NotLeaderOrFollower(f"this broker does not lead {topic}-{index}")
         return partition

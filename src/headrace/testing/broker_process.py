@@ -13,6 +13,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
 from tempfile import TemporaryFile
@@ -27,15 +28,23 @@ class StartFailed(Exception):
 
 
 class BrokerProcess:
-    def __init__(self, folder: Path, *arguments: str, command: str = "start", listen: str = "127.0.0.1:0") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *arguments: str,
+        command: str = "start",
+        listen: str = "127.0.0.1:0",
+        runner: Sequence[str] = (),
+    ) -> None:
         """Starts ``headrace start`` on a free port with further arguments; returns when it serves.
 
         :param command: another one that serves, as ``zookeeper``.
+        :param runner: a command that becomes the one that it is given, as ``ip netns exec NAME``.
         :raises StartFailed: if it ends instead.
         """
         self._stderr = TemporaryFile()  # noqa: SIM115  lives as long as this object
         self._process = subprocess.Popen(
-            [*_COMMAND, command, "--data", str(folder), "--listen", listen, *arguments],
+            [*runner, *_COMMAND, command, "--data", str(folder), "--listen", listen, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=self._stderr,

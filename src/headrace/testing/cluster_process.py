@@ -17,11 +17,21 @@ from __future__ import annotations
 import os
 import re
 import signal
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from headrace.testing.broker_process import BrokerProcess
+
+
+class Host(NamedTuple):
+    """Where one of them runs."""
+
+    address: str = "127.0.0.1"
+    #: See :class:`BrokerProcess`.
+    runner: Sequence[str] = ()
+
 
 _BROKER_LINE = re.compile(r"broker (\d+) is process (\d+) at (\S+)")
 
@@ -35,12 +45,15 @@ class ClusterProcess:
         zookeeper: str | None = None,
         session_timeout_ms: int = 6_000,
         tick_time_ms: int = 500,
+        host_of: Callable[[str], Host] = lambda _: Host(),
     ) -> None:
         """Returns when all serve, and know of each other.
 
         :param arguments: for each ``headrace start``.
         :param zookeeper: the address of one that runs already; else ours is started.
+        :param host_of: where ``broker-N`` and ``zookeeper`` are to run; all on 127.0.0.1 if it is not given.
         """
+        self._host_of = host_of
         self._folder = folder
         self._tick_time_ms = tick_time_ms
         self._arguments = ("-o", f"zookeeper.session.timeout.ms={session_timeout_ms}", *arguments)
@@ -62,20 +75,17 @@ class ClusterProcess:
     def bootstrap_servers(self) -> str:
         return ",".join(self.addresses.values())
 
-    def _start(self, number: int, listen: str = "127.0.0.1:0") -> BrokerProcess:
-        return BrokerProcess(
-            self._folder / f"broker-{number}",
-            "--zookeeper",
-            self.zookeeper_address,
-            "--broker-id",
-            str(number),
-            *self._arguments,
-            listen=listen,
-        )
+    def _start(self, number: int, listen: str | None = None) -> BrokerProcess:
+        belongs = ("--zookeeper", self.zookeeper_address, "--broker-id", str(number))
+        return self._process("start", f"broker-{number}", *belongs, *self._arguments, listen=listen)
 
-    def _start_zookeeper(self, listen: str = "127.0.0.1:0") -> BrokerProcess:
-        folder, tick_time = self._folder / "zookeeper", str(self._tick_time_ms)
-        return BrokerProcess(folder, "--tick-time", tick_time, command="zookeeper", listen=listen)
+    def _start_zookeeper(self, listen: str | None = None) -> BrokerProcess:
+        return self._process("zookeeper", "zookeeper", "--tick-time", str(self._tick_time_ms), listen=listen)
+
+    def _process(self, command: str, name: str, *arguments: str, listen: str | None) -> BrokerProcess:
+        host = self._host_of(name)
+        listen = listen or f"{host.address}:0"
+        return BrokerProcess(self._folder / name, *arguments, command=command, listen=listen, runner=host.runner)
 
     def restart_zookeeper(self) -> None:
         """Starts ours again after it was killed, on its data and its port."""

@@ -196,7 +196,6 @@ class Broker:
         self.logs = LogManager(
             folders,
             default_config=config,
-            config_for=lambda topic: config,
             clock=self.clock,
             broker_id=broker_id,
             cluster_id="c",

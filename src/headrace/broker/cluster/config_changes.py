@@ -28,6 +28,7 @@ from headrace.coordination.paths import (
     MalformedZnodeError,
     config_path,
 )
+from headrace.event_loop import cancel_and_wait
 from headrace.protocol.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -65,8 +66,7 @@ class ConfigChanges:
 
     async def stop(self) -> None:
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+            await cancel_and_wait([self._task])
 
     # -- what others ask
 

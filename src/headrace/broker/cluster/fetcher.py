@@ -302,6 +302,7 @@ class Fetcher:
             return
         follow.refusals = 0
         if found.records:
+            self._replicas.bytes_in += len(found.records)
             self._replicas.throttles.received(partition, len(found.records))
         follow.lag = max(0, found.high_watermark - partition.log.next_offset)
         self._place(follow)

@@ -94,6 +94,7 @@ class Serving:
                 size_bytes += len(region)
         if self.is_enough or size_bytes >= self._min_bytes:
             self.is_enough = True
+            self._replicas.bytes_out += size_bytes
             for followed, region in regions.items():
                 assert followed.partition is not None
                 self._replicas.throttles.sent(followed.partition, len(region))

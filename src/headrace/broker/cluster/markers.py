@@ -19,6 +19,7 @@ from headrace.broker.cluster.outbox import Outbox, ask_while_it_lives
 from headrace.broker.committed import commits
 from headrace.coordination.interface import CoordinationError, NoNodeError
 from headrace.coordination.paths import TopicAssignment, topic_path
+from headrace.event_loop import cancel_and_wait
 from headrace.protocol.api import Api
 from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.transactions.markers import OBSOLETE, LocalMarkers, Marker, Sent
@@ -119,11 +120,7 @@ class ClusterMarkers:
 
     async def close(self) -> None:
         await self._outbox.close()
-        tasks = list(self._waiting)
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await cancel_and_wait(list(self._waiting))
 
     # -- here
 

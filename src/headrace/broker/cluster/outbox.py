@@ -13,6 +13,7 @@ from logging import getLogger
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from headrace.client.errors import BrokerUnreachable
+from headrace.event_loop import cancel_and_wait
 from headrace.protocol.api import Api
 
 if TYPE_CHECKING:
@@ -75,8 +76,4 @@ class Outbox(Generic[T]):
     async def close(self) -> None:
         """Nothing is sent any more, and nobody is told."""
         self._waiting.clear()
-        senders = list(self._senders.values())
-        for sender in senders:
-            sender.cancel()
-        if senders:
-            await asyncio.wait(senders)
+        await cancel_and_wait(list(self._senders.values()))

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
+from functools import partial
 from logging import getLogger
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from uuid import UUID
 
 from headrace.broker.cluster.fetchers import Fetchers
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 logger = getLogger(__name__)
 
 _Job: TypeAlias = Coroutine[None, None, None]
+_P = TypeVar("_P", LeaderAndIsrPartition, StoppedPartition)
 
 #: Partitions changed before the loop gets a turn.
 _PARTITIONS_A_TURN = 32
@@ -84,6 +86,9 @@ class ReplicaManager:
         self.has_selector = broker.config.optional_str("replica.selector.class") is not None
         self.isr_shrinks: int = 0
         self.isr_expands: int = 0
+        #: Of record batches, between us and other brokers.
+        self.bytes_in: int = 0
+        self.bytes_out: int = 0
         self._turn = asyncio.Lock()
         self._timers: dict[str, TimerTask] = {}
         self._running: set[asyncio.Task[None]] = set()
@@ -93,46 +98,43 @@ class ReplicaManager:
 
     async def lead(self, request: LeaderAndIsr) -> LeadersAnswer:
         """Makes, renews and leaves leaders and followers."""
-        async with self._turn:
-            codes: dict[tuple[str, int], ErrorCode] = {}
-            try:
-                self._check(request)
-                await self.logs.learn({told.topic for told in request.partitions})
-                for number, told in enumerate(request.partitions):
-                    if number % _PARTITIONS_A_TURN == _PARTITIONS_A_TURN - 1:
-                        await asyncio.sleep(0)
-                    self._check(request)
-                    codes[told.topic, told.partition] = self._lead_one(told, request.topic_ids.get(told.topic))
-            except KafkaError as error:
-                logger.info("a LeaderAndIsr of controller %d is refused: %s", request.controller_id, error)
-                return LeadersAnswer(error.code, {})
-            finally:
-                self.fetchers.settle()
-            return LeadersAnswer(ErrorCode.none, codes)
+        return LeadersAnswer(*await self._obey(request, request.partitions, partial(self._lead_one, request.topic_ids)))
 
     async def stop_replicas(self, request: StopReplica) -> StopAnswer:
+        return StopAnswer(*await self._obey(request, request.partitions, self._stop_one))
+
+    async def _obey(
+        self, request: LeaderAndIsr | StopReplica, partitions: Iterable[_P], change: Callable[[_P], ErrorCode]
+    ) -> tuple[ErrorCode, dict[tuple[str, int], ErrorCode]]:
+        """One request after the other; between its partitions others get a turn. Its own code, and each partition's."""
         async with self._turn:
             codes: dict[tuple[str, int], ErrorCode] = {}
             try:
-                for number, told in enumerate(request.partitions):
+                if isinstance(request, LeaderAndIsr):
+                    self._check(request)
+                    await self.logs.learn({told.topic for told in request.partitions})
+                for number, told in enumerate(partitions):
                     if number % _PARTITIONS_A_TURN == _PARTITIONS_A_TURN - 1:
                         await asyncio.sleep(0)
                     self._check(request)
-                    codes[told.topic, told.partition] = self._stop_one(told)
+                    codes[told.topic, told.partition] = change(told)
             except KafkaError as error:
-                logger.info("a StopReplica of controller %d is refused: %s", request.controller_id, error)
-                return StopAnswer(error.code, {})
+                logger.info(
+                    "a %s of controller %d is refused: %s", type(request).__name__, request.controller_id, error
+                )
+                return error.code, {}
             finally:
                 self.fetchers.settle()
-            return StopAnswer(ErrorCode.none, codes)
+            return ErrorCode.none, codes
 
     def _check(self, request: LeaderAndIsr | StopReplica) -> None:
         """:raises KafkaError: if it comes from a controller of yesterday, or is for us as we were before a restart."""
         self._member.check_broker_epoch(request.broker_epoch)
         self._member.check_controller(request.controller_epoch)
 
-    def _lead_one(self, told: LeaderAndIsrPartition, topic_id: UUID | None) -> ErrorCode:
+    def _lead_one(self, topic_ids: Mapping[str, UUID | None], told: LeaderAndIsrPartition) -> ErrorCode:
         try:
+            topic_id = topic_ids.get(told.topic)
             partition = self.logs.hosted(told.topic, told.partition, topic_id, may_be_new=told.is_new)
             self._change(partition, told)
         except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours

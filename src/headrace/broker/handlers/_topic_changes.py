@@ -23,7 +23,12 @@ async def settle(
     answer. A broker alone has done it all already."""
     if broker.cluster is None:
         return
-    late = await broker.cluster.topics.wait_for(made or {}, timeout_ms, gone=gone)
+    from headrace.broker.cluster.hearsay import others_have_heard  # a broker alone imports nothing of a cluster
+
+    made = made or {}
+    late = await broker.cluster.topics.wait_for(made, timeout_ms, gone=gone)
+    if not late:
+        await others_have_heard(broker, made, gone, timeout_ms)
     for answer in answers:
         if answer["name"] in late:
             answer.update(error_code=ErrorCode.request_timed_out, error_message="it is not done yet, and goes on")

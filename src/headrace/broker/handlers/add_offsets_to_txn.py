@@ -26,8 +26,7 @@ async def handle(request: Request, broker: Broker) -> Reply:
         index = partition_for(body.group_id, broker.groups.partition_count())
         producer = Identity(body.producer_id, body.producer_epoch)
         broker.transactions.coordinator.add_partitions(body.transactional_id, producer, [(GROUPS, index)])
-        if broker.cluster is not None:
-            await broker.transactions.replicated(body.transactional_id)
+        await broker.transactions.replicated(body.transactional_id)
     except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
         return {"error_code": code_of(error, knows_fenced=request.version >= KNOWS_FENCED)}
     return {"error_code": ErrorCode.none}

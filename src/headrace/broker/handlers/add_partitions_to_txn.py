@@ -65,16 +65,14 @@ async def _add(
     try:
         if verify_only:
             missing = coordinator.missing_partitions(transactional_id, producer, wanted)
-            if broker.cluster is not None:
-                await broker.transactions.replicated(transactional_id)
+            await broker.transactions.replicated(transactional_id)
             return {
                 partition: ErrorCode.transaction_abortable if partition in missing else ErrorCode.none
                 for partition in wanted
             }
         client_version = VERSION_2 if version >= _VERSION_2_SINCE else 0
         coordinator.add_partitions(transactional_id, producer, wanted, client_version=client_version)
-        if broker.cluster is not None:
-            await broker.transactions.replicated(transactional_id)
+        await broker.transactions.replicated(transactional_id)
     except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
         code = code_of(error, knows_fenced=version >= KNOWS_FENCED)
         return dict.fromkeys(wanted, code)

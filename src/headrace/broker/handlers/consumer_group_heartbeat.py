@@ -35,8 +35,7 @@ async def handle(request: Request, broker: Broker) -> Reply:
         beat = _beat(request)
         beat.check(assignors_of(broker.config), makes_its_id=request.version >= _MAKES_ITS_ID)
         beaten = broker.groups.coordinator.shard_for(group_id).consumer_heartbeat(group_id, beat)
-        if broker.cluster is not None:
-            await broker.groups.replicated(group_id)
+        await broker.groups.replicated(group_id)
         assigned = beaten.assignment
         answer.update(
             member_id=beaten.member_id,

@@ -23,6 +23,5 @@ async def handle(request: Request, broker: Broker) -> Reply:
 async def _delete(broker: Broker, group_id: str) -> dict[str, object]:
     with code_for_errors(group_id=group_id) as answer:
         broker.groups.coordinator.shard_for(group_id).delete_group(group_id)
-        if broker.cluster is not None:
-            await broker.groups.replicated(group_id)
+        await broker.groups.replicated(group_id)
     return answer

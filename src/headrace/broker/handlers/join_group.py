@@ -35,7 +35,7 @@ async def handle(request: Request, broker: Broker) -> Reply:
     try:
         shard = broker.groups.coordinator.shard_for(body.group_id)
         joined = await answer_of(partial(shard.join, body.group_id, joining))
-        if broker.cluster is not None and joined.error is ErrorCode.none:
+        if joined.error is ErrorCode.none:
             await broker.groups.replicated(body.group_id)
     except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
         joined = Joined(member_id=body.member_id, error=error_code_of(error))

@@ -33,8 +33,7 @@ async def handle(request: Request, broker: Broker) -> Reply:
         ]
     with code_for_errors(members=()) as answer:
         codes = _leave(broker, body.group_id, leaving)
-        if broker.cluster is not None:
-            await broker.groups.replicated(body.group_id)
+        await broker.groups.replicated(body.group_id)
         if request.version < _MANY_MEMBERS:
             answer["error_code"] = codes[0]
         answer["members"] = [

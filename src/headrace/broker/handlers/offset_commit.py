@@ -34,8 +34,7 @@ async def handle(request: Request, broker: Broker) -> Reply:
     async def make(possible: list[TopicCommit]) -> None:
         shard = broker.groups.coordinator.shard_for(who.group_id)
         commit(shard, who, possible, version=version, expire_timestamp_ms=expires_ms)
-        if broker.cluster is not None:
-            await broker.groups.replicated(who.group_id)
+        await broker.groups.replicated(who.group_id)
 
     return {"topics": await commits.answer(make)}
 

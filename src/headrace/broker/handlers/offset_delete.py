@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 async def handle(request: Request, broker: Broker) -> Reply:
     try:
         topics = _delete(broker, request.body)
-        if broker.cluster is not None:
-            await broker.groups.replicated(request.body.group_id)
+        await broker.groups.replicated(request.body.group_id)
     except Exception as error:  # noqa: BLE001  whatever it is becomes a code, and is logged if it is ours
         return {"error_code": told_code(error), "topics": ()}
     return {"topics": topics}

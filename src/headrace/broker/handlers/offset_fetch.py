@@ -49,8 +49,7 @@ async def _answer(request: Request, broker: Broker, asked: Any, *, require_stabl
         reader = _Reader(broker, shard, asked.group_id, require_stable=require_stable)
         by_id = request.version >= _TOPIC_IDS
         topics = reader.all(by_id=by_id) if asked.topics is None else reader.some(asked.topics, by_id=by_id)
-        if broker.cluster is not None:
-            await broker.groups.replicated(asked.group_id)
+        await broker.groups.replicated(asked.group_id)
     except Exception as error:  # noqa: BLE001  whatever it is becomes a code, and is logged if it is ours
         return _refusal(asked, told_code(error), request.version)
     return {"group_id": asked.group_id, "topics": topics}

@@ -36,7 +36,7 @@ async def handle(request: Request, broker: Broker) -> Reply:
             raise InconsistentGroupProtocol("protocol type and name must be given")
         group = broker.groups.coordinator.shard_for(body.group_id).member_group(body.group_id)
         synced = await answer_of(partial(group.sync, syncing))
-        if broker.cluster is not None and synced.error is ErrorCode.none:
+        if synced.error is ErrorCode.none:
             await broker.groups.replicated(body.group_id)
     except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
         synced = Synced(error=error_code_of(error))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from random import Random
 from typing import Any, cast
 
 from headrace.broker.broker import Broker
 from headrace.broker.config import BrokerConfig
-from headrace.broker.connection import Connection, _FilePart
+from headrace.broker.connection import Connection, _FilePart, read_whole
 from headrace.broker.listener import Listener
 from headrace.coordination.interface import Coordination
 from headrace.coordination.local import TreeHost
@@ -44,14 +43,13 @@ class SimulatedConnection(Connection):
         if not isinstance(part, _FilePart):
             super()._send_part(part, is_last=is_last)
             return
-        data = os.pread(part.source.fileno(), part.left_bytes, part.position)
-        if len(data) < part.left_bytes:
-            raise OSError(f"{part.source} is shorter than it was")
-        self._socket.send(data)
+        self._socket.send(read_whole(part.source))
         self._out.popleft()
 
 
 class SimulatedListener(Listener):
+    connection_class = SimulatedConnection
+
     def bind(self) -> tuple[str, int]:
         self._address = (self._host, self._port or PORT)
         return self._address
@@ -63,17 +61,7 @@ class SimulatedListener(Listener):
         _network_of(self._loop).unlisten(self._address)
 
     def _take(self, sock: SimulatedSocket) -> None:
-        connection = SimulatedConnection(
-            cast(Any, sock),
-            f"{sock.peer}:0",
-            listener_name=self.name,
-            loop=self._loop,
-            queue=self._queue,
-            metrics=self._metrics,
-            max_request_bytes=self._config.int("socket.request.max.bytes"),
-            on_close=self._connections.remove,
-        )
-        self._connections.add(connection)
+        self._serve(cast(Any, sock), f"{sock.peer}:0")
 
 
 def _network_of(loop: Any) -> Any:
@@ -94,8 +82,11 @@ class SimulatedBroker(Broker):
         self._random = random
         self.simulated_disk = SimulatedDisk(node)
         self.simulated_clock = SimulatedClock(network.loop)
+        #: None until it is connected.
+        self.tree: SimulatedCoordination | None = None
         super().__init__(config, clock=self.simulated_clock, disk=self.simulated_disk)
 
     async def connect_to_tree(self) -> Coordination:
-        session_timeout_ms = self.config.int("zookeeper.session.timeout.ms")
-        return SimulatedCoordination(self._tree_host, self._network, self.node.name, self._random, session_timeout_ms)
+        timeout_ms = self.config.int("zookeeper.session.timeout.ms")
+        self.tree = SimulatedCoordination(self._tree_host, self._network, self.node.name, self._random, timeout_ms)
+        return self.tree

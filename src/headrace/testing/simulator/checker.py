@@ -15,13 +15,10 @@ from contextlib import suppress
 from headrace.coordination.interface import CoordinationError
 from headrace.coordination.paths import partition_state_path
 from headrace.coordination.znodes import PartitionState
-from headrace.protocol.record_body import decode_records
-from headrace.protocol.records import iter_headers
+from headrace.log.lookups import decoded_batches
 from headrace.replication.partition import Partition as Replica
 from headrace.testing.simulator.cluster import SimulatedCluster
 from headrace.testing.simulator.history import History, Partition, Write
-
-_READ_BYTES = 1 << 24
 
 
 class Watch:
@@ -40,7 +37,7 @@ class Watch:
         for partition in self._partitions:
             isr = self._written_isr(partition)
             for broker_id, broker in self._cluster.brokers.items():
-                replica = broker.partitions.get(*partition) if hasattr(broker, "partitions") else None
+                replica = broker.partitions.get(*partition)
                 if replica is None:
                     continue
                 self._look_at_high_watermark(partition, broker_id, replica)
@@ -92,27 +89,19 @@ def read_log(replica: Replica) -> tuple[dict[int, Write], dict[int, bool]]:
     writes: dict[int, Write] = {}
     fates: dict[int, bool] = {}
     open_: dict[int, list[int]] = defaultdict(list)
-    offset = log.log_start_offset
-    while offset < log.high_watermark:
-        region = log.read(offset, _READ_BYTES, until_offset=log.high_watermark).region
-        if region is None:
-            break
-        data = region.read()
-        for position, header in iter_headers(data):
-            offset = header.next_offset
-            records = decode_records(memoryview(data)[position : position + header.size_bytes])
-            if header.is_control:
-                is_commit = records[0].key is not None and int.from_bytes(bytes(records[0].key)[2:4], "big") == 1
-                for one in open_.pop(header.producer_id, ()):
-                    fates[one] = is_commit
-                continue
-            for record in records:
-                assert record.value is not None
-                writes[record.offset] = Write.from_bytes(bytes(record.value))
-                if header.is_transactional:
-                    open_[header.producer_id].append(record.offset)
-                else:
-                    fates[record.offset] = True
+    for header, records in decoded_batches(log, lambda: log.high_watermark):
+        if header.is_control:
+            is_commit = records[0].key is not None and int.from_bytes(bytes(records[0].key)[2:4], "big") == 1
+            for one in open_.pop(header.producer_id, ()):
+                fates[one] = is_commit
+            continue
+        for record in records:
+            assert record.value is not None
+            writes[record.offset] = Write.from_bytes(bytes(record.value))
+            if header.is_transactional:
+                open_[header.producer_id].append(record.offset)
+            else:
+                fates[record.offset] = True
     return writes, fates
 
 

@@ -200,10 +200,10 @@ class Faults:
 
     def _end_session(self, broker_id: int) -> None:
         broker = self._cluster.brokers.get(broker_id)
-        session_id = getattr(getattr(broker, "coordination", None), "session_id", None)
-        if session_id in self._cluster.tree.tree.sessions:
+        tree = None if broker is None else broker.tree
+        if tree is not None and tree.session_id in self._cluster.tree.tree.sessions:
             self._note(f"the session of {broker_id} ends")
-            self._cluster.tree.close_session(session_id)
+            self._cluster.tree.close_session(tree.session_id)
 
     # -- being whole
 

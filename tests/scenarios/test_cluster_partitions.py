@@ -1,0 +1,143 @@
+"""Networks that come apart: each broker and the ZooKeeper on a host of its own, some of which do not reach each other.
+
+Whatever is cut, and from whom: what was acknowledged is there in the end, once and in order. Nobody is told that
+anything is gone, see namespaces.py: it takes a session's end or a timeout until it is noticed.
+"""
+
+import time
+
+import pytest
+from cluster_scene import Load, Scene, until
+from namespaces import Namespaces, NoNamespaces
+
+from headrace.protocol.api import Api
+from headrace.testing.cluster_process import ClusterProcess
+from headrace.testing.raw_client import RawClient
+
+pytestmark = [pytest.mark.xdist_group("cluster"), pytest.mark.timeout(240)]
+
+BROKERS = ("broker-1", "broker-2", "broker-3")
+SESSION_S = 3
+
+
+@pytest.fixture(scope="module")
+def network():
+    try:
+        made = Namespaces("zookeeper", *BROKERS)
+    except NoNamespaces as error:
+        pytest.skip(str(error))
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def cluster(network, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("apart")
+    options = ("-o", "replica.lag.time.max.ms=3000", "-o", "replica.socket.timeout.ms=3000")
+    with ClusterProcess(folder, *options, session_timeout_ms=1_000 * SESSION_S, host_of=network) as made:
+        yield made
+
+
+@pytest.fixture
+def scene(cluster, network, request):
+    made = Scene(cluster, request.node.name, partitions=3)
+    made.wait_until_in_sync()
+    yield made
+    network.mend()
+    until(lambda: made.alive() == [1, 2, 3], "all brokers")
+
+
+def others(number):
+    return [name for name in BROKERS if name != f"broker-{number}"]
+
+
+def ends_well(scene, network, load):
+    """All is as it was, though the load went on."""
+    network.mend()
+    until(lambda: scene.alive() == [1, 2, 3], "all brokers")
+    scene.wait_until_in_sync()
+    load.flows()
+
+
+def leads_no_more(scene, number):
+    """As the others say: it may be the last to know."""
+    address = next(address for other, address in scene.cluster.addresses.items() if other != number)
+    with RawClient(address) as client:
+
+        def has_another():
+            asked = {"topics": [{"name": scene.topic}], "allow_auto_topic_creation": False}
+            (topic,) = client.ask(Api.METADATA, 7, **asked).topics
+            return all(one.leader_id not in (number, -1) for one in topic.partitions)
+
+        until(has_another, f"other leaders than {number}")
+
+
+def test_a_leader_that_nobody_reaches(scene, network):
+    with Load(scene) as load:
+        load.flows()
+        leader = scene.partition(0).leader
+        network.unplug(f"broker-{leader}")
+        leads_no_more(scene, leader)
+        load.flows()
+        ends_well(scene, network, load)
+    load.check()
+
+
+def test_a_leader_that_reaches_all_but_the_tree(scene, network):
+    """It does not know that it leads no more, and clients still come to it: it acknowledges nothing."""
+    with Load(scene) as load:
+        load.flows()
+        leader = scene.partition(0).leader
+        network.cut(f"broker-{leader}", "zookeeper")
+        leads_no_more(scene, leader)
+        load.flows()
+        ends_well(scene, network, load)
+    load.check()
+
+
+def test_a_leader_that_reaches_the_tree_and_no_broker(scene, network):
+    """It takes the others out of the ISR, and is then too few: nothing is acknowledged until they are back."""
+    leader = scene.partition(0).leader
+    with Load(scene) as load:
+        load.flows()
+        network.cut(f"broker-{leader}", *others(leader))
+        until(lambda: len(scene.partition(0).isrs) == 1 or scene.partition(0).leader != leader, "a smaller ISR")
+        ends_well(scene, network, load)
+    load.check()
+
+
+def test_a_controller_that_reaches_no_other_broker(scene, network):
+    """It stays controller, as the tree says. What it could not tell them, it tells them then."""
+    controller = scene.controller
+    with Load(scene) as load:
+        load.flows()
+        network.cut(f"broker-{controller}", *others(controller))
+        time.sleep(2 * SESSION_S)  # so that it may try, and whoever waits for it notice
+        ends_well(scene, network, load)
+        scene.create(f"{scene.topic}-after")
+    load.check()
+
+
+def test_a_follower_that_is_heard_but_does_not_hear(scene, network):
+    """One way only: its questions arrive, the answers do not."""
+    leader = scene.partition(0).leader
+    follower = next(one for one in scene.partition(0).replicas if one != leader)
+    with Load(scene) as load:
+        load.flows()
+        network.drop(f"broker-{leader}", f"broker-{follower}")
+        until(lambda: follower not in scene.partition(0).isrs, "that it is not in sync")
+        load.flows()
+        ends_well(scene, network, load)
+    load.check()
+
+
+def test_the_tree_is_gone_for_everybody(scene, network):
+    """For longer than the sessions last. Leaders lead on; who is controller is found out anew."""
+    with Load(scene) as load:
+        load.flows()
+        network.unplug("zookeeper")
+        time.sleep(SESSION_S + 1)
+        load.flows()
+        ends_well(scene, network, load)
+        scene.create(f"{scene.topic}-after")
+    load.check()
