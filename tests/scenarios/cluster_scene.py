@@ -9,6 +9,7 @@ from collections import defaultdict
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from headrace import Admin
 from headrace.protocol.api import Api
 from headrace.testing.raw_client import RawClient
 
@@ -91,7 +92,8 @@ class Scene:
         return sorted(self.metadata().brokers)
 
     def mend(self, *topics):
-        """Whoever was killed or paused comes back, and all of these topics is in sync."""
+        """Whoever was killed or paused comes back, all of these topics is in sync, and no broker leads it all: as one
+        does when all others came back before it."""
         for number, broker in self.cluster.brokers.items():
             if broker.is_running:
                 self.cluster.resume(number)
@@ -100,6 +102,8 @@ class Scene:
         until(lambda: self.alive() == sorted(self.cluster.brokers), "all brokers")
         for topic in topics:
             until(lambda topic=topic: self.in_sync(topic), f"all replicas of {topic} in sync")
+        with Admin(bootstrap_servers=self.cluster.bootstrap_servers) as admin:
+            admin.elect_leaders()
 
     # -- what is there in the end
 

@@ -99,9 +99,7 @@ def scraped(cluster, number):
     (url,) = re.findall(r"metrics are at (\S+)", cluster.log(number))
     with urllib.request.urlopen(url, timeout=10) as answer:
         families = text_string_to_metric_families(answer.read().decode())
-    return {
-        (sample.name, *sample.labels.values()): sample.value for family in families for sample in family.samples
-    }
+    return {(sample.name, *sample.labels.values()): sample.value for family in families for sample in family.samples}
 
 
 def test_metrics_tell_what_goes_on_between_brokers(cluster):
@@ -114,9 +112,7 @@ def test_metrics_tell_what_goes_on_between_brokers(cluster):
     for way in ("in", "out"):
         assert sum(one[(replicated.format(way),)] for one in found) >= 20_000, way
     queue = "kafka_controller_controllerchannelmanager_{}"
-    (controller,) = [
-        one for one in found if one[("kafka_controller_kafkacontroller_activecontrollercount",)] == 1
-    ]
+    (controller,) = [one for one in found if one[("kafka_controller_kafkacontroller_activecontrollercount",)] == 1]
     for number in cluster.brokers:
         assert controller[queue.format("requestrateandqueuetimems_count"), str(number)] > 0
         assert (queue.format("queuesize"), str(number)) in controller

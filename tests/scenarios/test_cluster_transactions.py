@@ -4,10 +4,8 @@ A mover reads numbers from one topic and writes each to two partitions of anothe
 and then it aborts one. Readers of what is committed get each number exactly once, in both.
 """
 
-import os
 import threading
 from contextlib import suppress
-from itertools import count
 
 import pytest
 from cluster_scene import PATIENCE_S, Scene, as_options, coordinator_of, until
@@ -37,7 +35,7 @@ NUMBERS = 600
 def cluster(tmp_path_factory):
     settings = {
         "offsets.topic.num.partitions": 3,
-        "transaction.state.log.num.partitions": 3,
+        "transaction.state.log.num.partitions": 4,  # else a name may have one broker for both, whatever it is
         "group.initial.rebalance.delay.ms": 0,
     }
     with ClusterProcess(tmp_path_factory.mktemp("cluster"), *as_options(settings), session_timeout_ms=2_000) as made:
@@ -57,7 +55,7 @@ def scene(cluster, request):
 
 def _name_with_two_coordinators(scene):
     """As a group it belongs to another broker than as a transactional id."""
-    names = (f"mover-{scene.topic}-{number}" for number in count())
+    names = (f"mover-{scene.topic}-{number}" for number in range(100))
     return next(
         name
         for name in names
@@ -293,7 +291,6 @@ def test_each_number_arrives_once(scene, cluster, how, hands):
         assert committed(scene, partition, NUMBERS) == list(range(NUMBERS))
 
 
-@pytest.mark.skipif("HEADRACE_SOAK" not in os.environ, reason="too slow, and not yet known why: in script/soak")
 def test_all_brokers_die_at_once(scene, cluster):
     fill(scene, NUMBERS)
     with Mover(scene, OurHands, NUMBERS) as mover:
