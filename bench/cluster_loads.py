@@ -8,9 +8,10 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import loads
-from cluster_sides import BROKERS, Cluster, Node, wait_for
+from cluster_sides import BROKERS, Cluster, Node, knows_all, wait_for
 from confluent_kafka.admin import AdminClient, NewTopic
 from wire import Asker
 
@@ -182,6 +183,8 @@ def bring_back(cluster: Cluster, topic: str) -> None:
     """Starts the dead again and waits for their replicas; the next round finds the cluster as this one did."""
     for broker_id in set(BROKERS) - {node.id for node in cluster.alive}:
         cluster.start_again(broker_id)
+    for node in cluster.nodes.values():
+        wait_for(partial(knows_all, node), f"broker {node.id} to serve again")
     with asking(cluster) as ask:
         partitions = len(ask().partitions(topic))
     until_in_sync(cluster, topic, partitions)

@@ -204,14 +204,14 @@ def _serving(cluster: Cluster) -> Iterator[Cluster]:
     """When every broker knows of all."""
     try:
         for node in cluster.nodes.values():
-            wait_for(partial(_knows_all, node), f"broker {node.id} of {cluster.name} to serve")
+            wait_for(partial(knows_all, node), f"broker {node.id} of {cluster.name} to serve")
         wait_for(lambda: cluster.controller in cluster.nodes, "a controller")
         yield cluster
     finally:
         cluster.close()
 
 
-def _knows_all(node: Node) -> bool:
+def knows_all(node: Node) -> bool:
     try:
         with Asker(node.address) as asker:
             return len(asker.metadata([]).brokers) == len(BROKERS)
