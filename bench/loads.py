@@ -134,7 +134,8 @@ def one_record_acked(server: HasPort, topic: str, count: int) -> Latency:
 
 def _produce_request(topic: str) -> bytes:
     """Produce v7, acks=all, one batch of one record of 100 bytes."""
-    from headrace.protocol.record_body import Record, build_batch
+    from headrace.protocol.batch_building import build_batch
+    from headrace.protocol.record_body import Record
 
     batch = build_batch([Record(0, int(time.time() * 1000), None, b"x" * RECORD_BYTES, ())])
     name = topic.encode()

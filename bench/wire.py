@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from headrace.protocol.api import Api
-from headrace.protocol.record_body import Record, build_batch
+from headrace.protocol.batch_building import build_batch
+from headrace.protocol.record_body import Record
 from headrace.testing.raw_client import RawClient
 
 _DESCRIBE_QUORUM = 55

@@ -12,7 +12,8 @@ from time import time_ns
 from uuid import uuid4
 
 from headrace.protocol.api import Api, versions_of
-from headrace.protocol.record_body import Record, build_batch, decode_records
+from headrace.protocol.batch_building import build_batch
+from headrace.protocol.record_body import Record, decode_records
 from headrace.protocol.records import iter_headers
 from headrace.testing.raw_client import RawClient
 

@@ -7,8 +7,9 @@ import pytest
 from headrace import Broker
 from headrace.broker.alone import COORDINATION_FOLDER
 from headrace.controller.topics import NewTopic
+from headrace.protocol.batch_building import build_batch
 from headrace.protocol.errors import InvalidRequest
-from headrace.protocol.record_body import Record, build_batch
+from headrace.protocol.record_body import Record
 
 
 async def make_topics(folder, **partitions):

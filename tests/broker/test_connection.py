@@ -13,7 +13,8 @@ from headrace import Broker
 from headrace.broker.connection import Connection
 from headrace.broker.metrics import RequestMetrics
 from headrace.protocol.api import Api
-from headrace.protocol.record_body import Record, build_batch
+from headrace.protocol.batch_building import build_batch
+from headrace.protocol.record_body import Record
 from headrace.testing.raw_client import RawClient, decode_response, encode_request
 
 

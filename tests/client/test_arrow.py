@@ -16,7 +16,8 @@ from headrace.client.fetched_batches import FetchedBatch  # noqa: E402
 from headrace.client.murmur2 import partition_for_key  # noqa: E402
 from headrace.client.producer import AsyncProducer  # noqa: E402
 from headrace.client.types import OffsetAndMetadata, TopicPartition  # noqa: E402
-from headrace.protocol.record_body import Record, build_batch  # noqa: E402
+from headrace.protocol.batch_building import build_batch  # noqa: E402
+from headrace.protocol.record_body import Record  # noqa: E402
 from headrace.protocol.records import read_header  # noqa: E402
 
 NOW_MS = 1_700_000_000_000

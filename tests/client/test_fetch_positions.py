@@ -11,8 +11,9 @@ from headrace.client.fetch_session import FetchSession, Wanted
 from headrace.client.fetched_batches import AbortedTransaction, FetchedBatch, read_batches
 from headrace.client.offset_reset import EARLIEST, LATEST, NONE, OffsetReset, ResetKind, parse_offset_reset
 from headrace.client.types import OffsetAndMetadata, TopicPartition
+from headrace.protocol.batch_building import build_batch, control_record
 from headrace.protocol.errors import CorruptMessage, ErrorCode
-from headrace.protocol.record_body import ControlKind, Record, build_batch, control_record, decode_records
+from headrace.protocol.record_body import ControlKind, Record, decode_records
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 ID, OTHER_ID = UUID(int=1), UUID(int=2)

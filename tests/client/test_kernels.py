@@ -15,15 +15,9 @@ from headrace.client.fetch_positions import BatchToRead  # noqa: E402
 from headrace.client.fetched_batches import FetchedBatch  # noqa: E402
 from headrace.client.murmur2 import partition_for_key  # noqa: E402
 from headrace.client.types import TopicPartition  # noqa: E402
+from headrace.protocol.batch_building import assemble_batch, build_batch, write_varint  # noqa: E402
 from headrace.protocol.errors import CorruptMessage, InvalidRecord, KafkaError, MessageTooLarge  # noqa: E402
-from headrace.protocol.record_body import (  # noqa: E402
-    Record,
-    assemble_batch,
-    build_batch,
-    decode_records,
-    decompress_body,
-    write_varint,
-)  # fmt: skip
+from headrace.protocol.record_body import Record, decode_records, decompress_body  # noqa: E402
 from headrace.protocol.records import HEADER_BYTES, BatchHeader, Codec, read_header  # noqa: E402
 
 NOW_MS = 1_700_000_000_000

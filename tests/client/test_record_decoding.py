@@ -10,8 +10,9 @@ from headrace.client import kernel_loading, record_decoding
 from headrace.client.kernel_loading import KernelLoading
 from headrace.client.record_decoding import decode_batch
 from headrace.client.types import ConsumedRecord, TimestampType
+from headrace.protocol.batch_building import assemble_batch, build_batch
 from headrace.protocol.errors import CorruptMessage, InvalidRecord, KafkaError
-from headrace.protocol.record_body import Record, assemble_batch, build_batch, decode_records, decompress_body
+from headrace.protocol.record_body import Record, decode_records, decompress_body
 from headrace.protocol.records import Codec, read_header
 
 WAYS = ["python", "kernel"]

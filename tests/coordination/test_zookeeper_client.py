@@ -10,6 +10,7 @@ import pytest
 from places import until
 
 from headrace.coordination import zookeeper_client
+from headrace.coordination.chroot import parse_connect
 from headrace.coordination.interface import (
     BadArgumentsError,
     ConnectionLostError,
@@ -20,7 +21,7 @@ from headrace.coordination.interface import (
     SessionState,
     WatchEvent,
 )
-from headrace.coordination.zookeeper_client import ZookeeperCoordination, ZookeeperMissing, parse_connect
+from headrace.coordination.zookeeper_client import ZookeeperCoordination, ZookeeperMissing
 
 pytestmark = pytest.mark.xdist_group("zookeeper")
 

@@ -5,7 +5,8 @@ from headrace.log.config import LogConfig
 from headrace.log.disk import Disk
 from headrace.log.log_dir import LogManager
 from headrace.log.partition_log import Origin
-from headrace.protocol.record_body import Record, build_batch, control_record, decode_records
+from headrace.protocol.batch_building import build_batch, control_record
+from headrace.protocol.record_body import Record, decode_records
 from headrace.protocol.records import Codec, iter_headers
 from headrace.testing import ManualClock
 

@@ -2,7 +2,8 @@
 
 from headrace.log.config import LogConfig
 from headrace.log.log_dir import LogManager
-from headrace.protocol.record_body import Record, build_batch
+from headrace.protocol.batch_building import build_batch
+from headrace.protocol.record_body import Record
 from headrace.protocol.records import iter_headers
 from headrace.testing import ManualClock
 

@@ -8,8 +8,9 @@ from compacted_store import COMPACTED, DAY_MS, Store, committed_view, transactio
 
 from headrace.log.cleaner import CLEANED_OFFSETS, CleanerConfig, CleaningStopped
 from headrace.log.config import LogConfig
+from headrace.protocol.batch_building import build_batch
 from headrace.protocol.errors import KafkaError
-from headrace.protocol.record_body import ControlKind, Record, build_batch
+from headrace.protocol.record_body import ControlKind, Record
 from headrace.protocol.records import Codec, iter_headers
 from headrace.testing.faulty_disk import FaultyDisk
 

@@ -8,6 +8,7 @@ from logbed import append, batch, headers, records
 
 from headrace.log.config import LogConfig
 from headrace.log.partition_log import Origin
+from headrace.protocol.batch_building import build_batch
 from headrace.protocol.errors import (
     CorruptMessage,
     InvalidRecord,
@@ -17,7 +18,7 @@ from headrace.protocol.errors import (
     RecordListTooLarge,
     UnsupportedCompressionType,
 )
-from headrace.protocol.record_body import build_batch, decode_records
+from headrace.protocol.record_body import decode_records
 from headrace.protocol.records import Codec, check_batch, iter_headers
 
 

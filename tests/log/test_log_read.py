@@ -9,8 +9,9 @@ from logbed import Bed, append, base_offsets, batch, headers
 
 from headrace.log.config import LogConfig
 from headrace.log.partition_log import Found
+from headrace.protocol.batch_building import build_batch
 from headrace.protocol.errors import OffsetOutOfRange
-from headrace.protocol.record_body import Record, build_batch
+from headrace.protocol.record_body import Record
 from headrace.protocol.records import iter_headers
 from headrace.testing.faulty_disk import FaultyDisk
 

@@ -9,8 +9,9 @@ from headrace.log.control_marker import read_marker
 from headrace.log.partition_log import AbortedTxn, Origin
 from headrace.log.producer_state import MAX_SEQUENCE, KeptBatch, ProducerStates
 from headrace.log.snapshots import decode_snapshot, encode_snapshot
+from headrace.protocol.batch_building import build_batch, control_record
 from headrace.protocol.errors import InvalidProducerEpoch, InvalidRecord, InvalidTxnState, OutOfOrderSequence
-from headrace.protocol.record_body import ControlKind, build_batch, control_record
+from headrace.protocol.record_body import ControlKind
 
 
 def produce(log, sequence, count=1, *, epoch=0, producer_id=5, **fields):

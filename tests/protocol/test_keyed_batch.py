@@ -3,8 +3,9 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.protocol.batch_building import build_batch
 from headrace.protocol.keyed_batch import build_keyed_batch
-from headrace.protocol.record_body import Record, build_batch
+from headrace.protocol.record_body import Record
 
 contents = st.binary(max_size=40) | st.binary(min_size=8190, max_size=8200)
 records = st.lists(st.tuples(contents, st.none() | contents), min_size=1, max_size=70)

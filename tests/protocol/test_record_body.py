@@ -9,6 +9,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder as AioBuil
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.protocol.batch_building import build_batch, control_record, recompress
 from headrace.protocol.errors import (
     CorruptMessage,
     InvalidRecord,
@@ -19,13 +20,10 @@ from headrace.protocol.errors import (
 from headrace.protocol.record_body import (
     ControlKind,
     Record,
-    build_batch,
     check_every_record,
-    control_record,
     decode_records,
     decompress_body,
     read_control_kind,
-    recompress,
     slice_records,
 )
 from headrace.protocol.records import CRC_FIELD_AT, HEADER_BYTES, Codec, check_batch, compute_crc

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.protocol.batch_building import build_batch
 from headrace.protocol.errors import CorruptMessage
-from headrace.protocol.record_body import Record, build_batch
+from headrace.protocol.record_body import Record
 from headrace.protocol.records import HEADER, HEADER_BYTES, Codec, check_batch, iter_headers, read_header
 
 BATCH = build_batch(

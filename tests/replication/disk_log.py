@@ -1,7 +1,8 @@
 """A log on disk, the broker's own, as the replicas of ``replica_world.py`` use it. One record a batch."""
 
 from headrace.log.partition_log import Origin, PartitionLog
-from headrace.protocol import record_body
+from headrace.protocol.batch_building import build_batch
+from headrace.protocol.record_body import Record, decode_records
 from headrace.protocol.records import iter_headers
 
 
@@ -45,7 +46,7 @@ class DiskLog:
             data = region.read()
             for position, header in iter_headers(data):
                 batch = data[position : position + header.size_bytes]
-                (record,) = record_body.decode_records(batch)
+                (record,) = decode_records(batch)
                 assert record.value is not None
                 found.append((header.leader_epoch, record.value.decode()))
         return found
@@ -53,6 +54,6 @@ class DiskLog:
     def append(self, records: list[tuple[int, str]]) -> None:
         for epoch, value in records:
             offset = self.next_offset
-            record = record_body.Record(offset, 1_700_000_000_000, None, value.encode(), ())
-            batch = record_body.build_batch([record], base_offset=offset, leader_epoch=epoch)
+            record = Record(offset, 1_700_000_000_000, None, value.encode(), ())
+            batch = build_batch([record], base_offset=offset, leader_epoch=epoch)
             self._log.append(batch, leader_epoch=epoch, origin=Origin.REPLICATION)

@@ -3,8 +3,9 @@
 import pytest
 
 from headrace.log.partition_log import Origin
+from headrace.protocol.batch_building import build_batch
 from headrace.protocol.errors import FencedLeaderEpoch, UnknownLeaderEpoch, UnknownTopicOrPartition
-from headrace.protocol.record_body import Record, build_batch
+from headrace.protocol.record_body import Record
 from headrace.replication.partition import ANY_EPOCH, Isolation, Partition
 from headrace.replication.partitions import Partitions
 

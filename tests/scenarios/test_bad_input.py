@@ -12,8 +12,9 @@ import cramjam
 import pytest
 
 from headrace.protocol.api import Api
+from headrace.protocol.batch_building import build_batch
 from headrace.protocol.errors import ErrorCode
-from headrace.protocol.record_body import Record, build_batch
+from headrace.protocol.record_body import Record
 from headrace.protocol.records import CRC_FIELD_AT, HEADER_BYTES, Codec, compute_crc, read_header
 from headrace.testing.broker_process import BrokerProcess
 from headrace.testing.raw_client import ClosedByPeer, RawClient, decode_response, encode_request

@@ -9,8 +9,9 @@ from cluster_scene import Load, Scene, until
 
 from headrace import Admin, TopicPartition
 from headrace.protocol.api import Api
+from headrace.protocol.batch_building import build_batch
 from headrace.protocol.errors import ErrorCode
-from headrace.protocol.record_body import Record, build_batch
+from headrace.protocol.record_body import Record
 from headrace.testing.cluster_process import ClusterProcess
 from headrace.testing.raw_client import RawClient
 from headrace.tools.main import COMMANDS

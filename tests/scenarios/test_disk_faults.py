@@ -8,8 +8,9 @@ import pytest
 
 from headrace import Broker
 from headrace.protocol.api import Api
+from headrace.protocol.batch_building import build_batch
 from headrace.protocol.errors import ErrorCode
-from headrace.protocol.record_body import Record, build_batch, decode_records
+from headrace.protocol.record_body import Record, decode_records
 from headrace.testing.faulty_disk import FaultyDisk
 from headrace.testing.raw_client import RawClient
 

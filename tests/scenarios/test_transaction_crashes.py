@@ -10,8 +10,9 @@ from threading import Timer
 import pytest
 
 from headrace.protocol.api import Api
+from headrace.protocol.batch_building import build_batch
 from headrace.protocol.errors import ErrorCode
-from headrace.protocol.record_body import Record, build_batch, decode_records
+from headrace.protocol.record_body import Record, decode_records
 from headrace.protocol.records import iter_headers
 from headrace.testing.broker_process import BrokerProcess
 from headrace.testing.raw_client import ClosedByPeer, RawClient

@@ -9,8 +9,9 @@ from headrace import Producer
 from headrace.client.fetch_positions import BatchToRead
 from headrace.client.fetched_batches import FetchedBatch
 from headrace.client.types import TopicPartition
+from headrace.protocol.batch_building import build_batch
 from headrace.protocol.errors import CorruptMessage, KafkaError
-from headrace.protocol.record_body import Record, build_batch
+from headrace.protocol.record_body import Record
 from headrace.protocol.records import Codec, compute_crc, read_header
 from headrace.tools.consumer_perf_test import main
 from headrace.tools.perf_counting import count_by_kernel, count_by_record, counter

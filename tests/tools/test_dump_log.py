@@ -9,7 +9,8 @@ import pytest
 
 from headrace.log.producer_state import KeptBatch, Producer, ProducerStates
 from headrace.log.snapshots import encode_snapshot
-from headrace.protocol.record_body import ControlKind, Record, build_batch, control_record
+from headrace.protocol.batch_building import build_batch, control_record
+from headrace.protocol.record_body import ControlKind, Record
 from headrace.protocol.records import Codec, compute_crc
 from headrace.tools.dump_log import main
 

@@ -5,7 +5,8 @@ import pytest
 from headrace.client.admin_types import ProducerState, TransactionDescription
 from headrace.client.types import TopicPartition
 from headrace.protocol.api import Api
-from headrace.protocol.record_body import Record, build_batch
+from headrace.protocol.batch_building import build_batch
+from headrace.protocol.record_body import Record
 from headrace.testing.raw_client import RawClient
 from headrace.tools.hanging_transactions import OpenTransaction, hanging, old_transactions
 from headrace.tools.transactions import lines

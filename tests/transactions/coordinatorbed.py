@@ -11,7 +11,8 @@ from headrace.groups.coordinator import GroupCoordinator
 from headrace.groups.offsets import TopicCommit
 from headrace.log.config import LogConfig
 from headrace.log.log_dir import LogManager
-from headrace.protocol.record_body import Record, build_batch, decode_records
+from headrace.protocol.batch_building import build_batch
+from headrace.protocol.record_body import Record, decode_records
 from headrace.protocol.records import iter_headers
 from headrace.replication.journal import Journal
 from headrace.replication.partition import Isolation, Partition

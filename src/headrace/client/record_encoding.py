@@ -23,7 +23,8 @@ from functools import cache
 from itertools import chain, repeat
 
 from headrace.client.kernel_loading import KernelLoading
-from headrace.protocol.record_body import Headers, write_varint
+from headrace.protocol.batch_building import write_varint
+from headrace.protocol.record_body import Headers
 
 Key = bytes | None
 Value = bytes | None

@@ -20,10 +20,9 @@ from collections.abc import Callable, Sequence
 from logging import getLogger
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from headrace.coordination.chroot import Chroot, parse_connect
 from headrace.coordination.interface import (
     ANY_VERSION,
-    BadArgumentsError,
-    Check,
     ConnectionLostError,
     CoordinationError,
     Create,
@@ -40,7 +39,7 @@ from headrace.coordination.interface import (
     Watcher,
     WatchEvent,
 )
-from headrace.coordination.tree import ROOT, check_path, parent_of
+from headrace.coordination.tree import ROOT, parent_of
 from headrace.coordination.watch_book import Kind, WatchBook
 
 if TYPE_CHECKING:
@@ -62,7 +61,8 @@ class ZookeeperCoordination:
 
     def __init__(self, connect: str, *, session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS) -> None:
         """:param connect: ``host:port,host:port/chroot``. Nothing is connected before :meth:`start`."""
-        hosts, self._chroot = parse_connect(connect)
+        hosts, chroot = parse_connect(connect)
+        self._chroot = Chroot(chroot)
         try:
             from headrace.coordination import kazoo_link
         except ModuleNotFoundError as error:
@@ -117,7 +117,7 @@ class ZookeeperCoordination:
 
     async def _make_chroot(self) -> None:
         paths: list[str] = []
-        path = self._chroot
+        path = self._chroot.path
         while path and path != ROOT:
             paths.append(path)
             path = parent_of(path)
@@ -170,7 +170,7 @@ class ZookeeperCoordination:
     # Watches
 
     def _on_event(self, event: WatchEvent) -> None:
-        event = WatchEvent(event.type, self._without_chroot(event.path))
+        event = WatchEvent(event.type, self._chroot.taken_from(event.path))
         for watcher in self._book.take(event):
             _tell(watcher, event)
 
@@ -190,7 +190,7 @@ class ZookeeperCoordination:
             elif isinstance(answer, tuple):
                 self._tell_missed(kind, path, answer[1])
 
-        full_path = self._with_chroot(path)
+        full_path = self._chroot.put_before(path)
         if kind is Kind.DATA:
             self._link.send(self._requests.exists(full_path, watch=True), look)
         else:
@@ -222,7 +222,7 @@ class ZookeeperCoordination:
         return await self._create_with_parents(operation)
 
     async def _create(self, operation: Create) -> str:
-        return self._without_chroot(await self._change(self._requests.create(self._rooted_create(operation))))
+        return self._chroot.taken_from(await self._change(self._requests.create(self._chroot.create(operation))))
 
     async def _create_with_parents(self, operation: Create) -> str:
         """In one transaction, and again if somebody else makes or deletes one of the parents meanwhile."""
@@ -246,21 +246,21 @@ class ZookeeperCoordination:
         return [Create(parent) for parent, stat in zip(reversed(parents), found, strict=True) if stat is None]
 
     async def get(self, path: str, *, watch: Watcher | None = None) -> tuple[bytes, Stat]:
-        request = self._requests.get(self._rooted_path(path), watch=watch is not None)
+        request = self._requests.get(self._chroot.checked(path), watch=watch is not None)
         return await self._ask(request, self._watching(Kind.DATA, path, watch, lambda answer: answer[1]))
 
     async def set(self, path: str, data: bytes, *, version: int = ANY_VERSION) -> Stat:
-        return await self._change(self._requests.set_data(SetData(self._rooted_path(path), data, version)))
+        return await self._change(self._requests.set_data(SetData(self._chroot.checked(path), data, version)))
 
     async def delete(self, path: str, *, version: int = ANY_VERSION) -> None:
-        await self._change(self._requests.delete(self._rooted_delete(Delete(path, version))))
+        await self._change(self._requests.delete(self._chroot.delete(Delete(path, version))))
 
     async def exists(self, path: str, *, watch: Watcher | None = None) -> Stat | None:
-        request = self._requests.exists(self._rooted_path(path), watch=watch is not None)
+        request = self._requests.exists(self._chroot.checked(path), watch=watch is not None)
         return await self._ask(request, self._watching(Kind.DATA, path, watch, lambda answer: answer))
 
     async def children(self, path: str, *, watch: Watcher | None = None) -> list[str]:
-        request = self._requests.children(self._rooted_path(path), watch=watch is not None)
+        request = self._requests.children(self._chroot.checked(path), watch=watch is not None)
         names, _ = await self._ask(request, self._watching(Kind.CHILDREN, path, watch, lambda answer: answer[1]))
         return names
 
@@ -268,12 +268,12 @@ class ZookeeperCoordination:
         rooted: list[Operation] = []
         try:
             for operation in operations:
-                rooted.append(self._rooted(operation))  # noqa: PERF401  how many there are says which one failed
+                rooted.append(self._chroot.operation(operation))  # noqa: PERF401  how many there are says which one failed
         except CoordinationError as error:
             error.operation_index = len(rooted)
             raise
         results = await self._change(self._requests.multi(rooted))
-        return [self._without_chroot(result) if isinstance(result, str) else result for result in results]
+        return [self._chroot.taken_from(result) if isinstance(result, str) else result for result in results]
 
     # How a call goes
 
@@ -320,39 +320,6 @@ class ZookeeperCoordination:
             return None
         return lambda answer: self._book.add(kind, path, watch, stat_of(answer))
 
-    # Paths
-
-    def _rooted(self, operation: Operation) -> Operation:
-        match operation:
-            case Create():
-                return self._rooted_create(operation)
-            case Delete():
-                return self._rooted_delete(operation)
-            case SetData() | Check():
-                return operation._replace(path=self._rooted_path(operation.path))
-
-    def _rooted_create(self, operation: Create) -> Create:
-        if operation.path == ROOT:
-            raise NodeExistsError(ROOT)
-        # With a sequence number the name may be all number, and the path as given end in a slash.
-        check_path(operation.path + "0" if operation.sequence else operation.path)
-        return operation._replace(path=self._chroot + operation.path)
-
-    def _rooted_delete(self, operation: Delete) -> Delete:
-        if operation.path == ROOT:
-            raise BadArgumentsError("the root cannot be deleted")
-        return operation._replace(path=self._rooted_path(operation.path))
-
-    def _rooted_path(self, path: str) -> str:
-        check_path(path)
-        return self._with_chroot(path)
-
-    def _with_chroot(self, path: str) -> str:
-        return self._chroot + path if path != ROOT else self._chroot or ROOT
-
-    def _without_chroot(self, path: str) -> str:
-        return path[len(self._chroot) :] or ROOT
-
 
 class _Call(Generic[T]):
     __slots__ = ("answer", "is_read", "on_answer", "request")
@@ -383,25 +350,3 @@ def _tell(listener: Callable[[T], None], news: T) -> None:
         listener(news)
     except Exception:
         logger.exception("who was to hear of %s failed: %r", news, listener)
-
-
-def parse_connect(connect: str) -> tuple[str, str]:
-    """The servers and the chroot (empty for none) of ``host:port,host:port/chroot``.
-
-    :raises BadArgumentsError: if it is not of that form.
-    """
-    hosts, slash, chroot = connect.strip().partition("/")
-    if not hosts or not all(map(_is_address, hosts.split(","))):
-        raise BadArgumentsError(f"{connect!r} is no HOST:PORT,HOST:PORT/CHROOT of a ZooKeeper")
-    chroot = (slash + chroot).rstrip("/")
-    if chroot:
-        check_path(chroot)
-    return hosts, chroot
-
-
-def _is_address(text: str) -> bool:
-    text = text.strip()
-    host, colon, port = text.rpartition(":")
-    if not colon or text.endswith("]"):
-        return bool(text)  # ZooKeeper's own port is meant
-    return bool(host) and port.isascii() and port.isdecimal() and 0 < int(port) < 65536

@@ -26,15 +26,8 @@ from headrace.log.disk import Disk
 from headrace.log.key_map import digest, map_keys, read_batches
 from headrace.log.segment import CLEANED, INDEX, LOG, TIMEINDEX, TXNINDEX
 from headrace.log.txn_index import AbortedTxn
-from headrace.protocol.record_body import (
-    RecordSlice,
-    assemble_batch,
-    build_batch,
-    codec_of,
-    decode_slices,
-    decompress_body,
-    slice_records,
-)
+from headrace.protocol.batch_building import assemble_batch, build_batch
+from headrace.protocol.record_body import RecordSlice, codec_of, decode_slices, decompress_body, slice_records
 from headrace.protocol.records import NO_TIMESTAMP, BatchHeader, Buffer, Codec
 
 _DELETE_HORIZON = 0x40

@@ -132,7 +132,7 @@ def _refuse_records(error: KafkaError, to_blame: list[tuple[int, str]]) -> None:
 
 
 def _recompressed(batch: Buffer, config: LogConfig) -> Buffer:
-    from headrace.protocol.record_body import recompress
+    from headrace.protocol.batch_building import recompress
 
     name = config.compression_type
     codec = Codec.none if name == "uncompressed" else Codec[name]

@@ -9,7 +9,7 @@ kept for those that come again and again: a commit of 100 offsets takes a fifth 
 from collections.abc import Sequence
 from functools import lru_cache
 
-from headrace.protocol.record_body import assemble_batch, write_varint
+from headrace.protocol.batch_building import assemble_batch, write_varint
 from headrace.protocol.records import MAGIC, NO_SEQUENCE, BatchHeader, Codec
 
 _TRANSACTIONAL = 0x10

@@ -12,8 +12,9 @@ from typing import NamedTuple, Protocol
 
 from headrace.log.control_marker import ABORT, COMMIT
 from headrace.log.partition_log import Origin
+from headrace.protocol.batch_building import build_batch
 from headrace.protocol.errors import InvalidProducerEpoch, KafkaError, TransactionCoordinatorFenced
-from headrace.protocol.record_body import Record, build_batch
+from headrace.protocol.record_body import Record
 from headrace.protocol.records import NO_SEQUENCE
 from headrace.replication.partition import Partition
 from headrace.replication.partitions import Partitions

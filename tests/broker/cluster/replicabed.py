@@ -27,7 +27,8 @@ from headrace.log.config import LogConfig
 from headrace.log.disk import Disk
 from headrace.log.log_dir import LogManager
 from headrace.protocol.api import Api, encode_response, read_request_header, spoken
-from headrace.protocol.record_body import Record, build_batch, decode_records
+from headrace.protocol.batch_building import build_batch
+from headrace.protocol.record_body import Record, decode_records
 from headrace.protocol.records import iter_headers
 from headrace.replication.partitions import Partitions
 from headrace.runtime.clock import SystemClock

@@ -8,8 +8,9 @@ from brokerbed import NOW_MS, Client, all_versions, batch, fetch_request, header
 from headrace import Broker
 from headrace.log.partition_log import Origin
 from headrace.protocol.api import Api
+from headrace.protocol.batch_building import build_batch, control_record
 from headrace.protocol.errors import ErrorCode
-from headrace.protocol.record_body import ControlKind, build_batch, control_record
+from headrace.protocol.record_body import ControlKind
 
 BY_ID = 13
 

@@ -81,7 +81,8 @@ def test_a_time_finds_the_first_record_at_or_after_it(client, filled, after_ms, 
 
 
 def test_a_time_inside_a_batch(client, topic):
-    from headrace.protocol.record_body import Record, build_batch
+    from headrace.protocol.batch_building import build_batch
+    from headrace.protocol.record_body import Record
 
     records = [Record(number, NOW_MS + 10 * number, b"k", b"v", ()) for number in range(5)]
     client.produce(topic, build_batch(records))

@@ -14,7 +14,8 @@ import pytest
 from headrace import TopicPartition
 from headrace.client.consumer_protocol import Assignment, Subscription, encode_assignment, encode_subscription
 from headrace.protocol.api import Api
-from headrace.protocol.record_body import Record, build_batch
+from headrace.protocol.batch_building import build_batch
+from headrace.protocol.record_body import Record
 from headrace.testing.raw_client import RawClient
 
 OTHER_KAFKA = os.environ.get("HEADRACE_TEST_KAFKA")
