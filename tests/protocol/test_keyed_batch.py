@@ -7,7 +7,7 @@ from headrace.protocol.batch_building import build_batch
 from headrace.protocol.keyed_batch import build_keyed_batch
 from headrace.protocol.record_body import Record
 
-contents = st.binary(max_size=40) | st.binary(min_size=8190, max_size=8200)
+contents = st.binary(max_size=40) | st.integers(8190, 8200).map(bytes)  # where a length takes a byte more
 records = st.lists(st.tuples(contents, st.none() | contents), min_size=1, max_size=70)
 
 
