@@ -100,6 +100,20 @@ def test_an_idle_connection_is_closed_and_a_busy_one_is_not(opened, caplog):
         assert "connections.max.idle.ms" in line
 
 
+def test_a_connection_that_is_gone_leaves_nothing_behind(opened):
+    """Else a client that connects for each request fills the memory, for as long as a connection may be idle."""
+    with Broker() as broker:
+        watch = opened(broker)
+        assert is_answered(watch)
+        before = len(broker.core.timer)
+        for _ in range(50):
+            with RawClient(broker.bootstrap_servers) as client:
+                assert is_answered(client)
+        while len(broker.core.connections) > 1:  # until the broker has seen that the last is gone
+            assert is_answered(watch)
+        assert len(broker.core.timer) == before
+
+
 def test_a_request_may_be_as_large_as_the_limit_and_no_larger(opened, caplog):
     with Broker(config={"socket.request.max.bytes": 1000}) as broker:
         fits, too_large = opened(broker), opened(broker)

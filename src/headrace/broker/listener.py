@@ -18,7 +18,7 @@ from headrace.broker.config import BrokerConfig
 from headrace.broker.connection import Connection
 from headrace.broker.metrics import RequestMetrics
 from headrace.broker.request_queue import RequestQueue
-from headrace.runtime.timer import Timer
+from headrace.runtime.timer import Timer, TimerTask
 
 logger = getLogger(__name__)
 
@@ -32,7 +32,8 @@ class Connections:
     def __init__(self, config: BrokerConfig, timer: Timer) -> None:
         self._config = config
         self._timer = timer
-        self._open: set[Connection] = set()
+        #: With the task that looks whether it is idle: it goes when the connection does, and holds nothing of it.
+        self._open: dict[Connection, TimerTask | None] = {}
         self._by_ip: Counter[str] = Counter()
         self._on_room: list[Callable[[], None]] = []
 
@@ -60,12 +61,14 @@ class Connections:
         return self._config.int("max.connections.per.ip")
 
     def add(self, connection: Connection) -> None:
-        self._open.add(connection)
+        self._open[connection] = None
         self._by_ip[connection.peer.rpartition(":")[0]] += 1
         self._expect_activity(connection, self._config.int("connections.max.idle.ms"))
 
     def remove(self, connection: Connection) -> None:
-        self._open.discard(connection)
+        idle = self._open.pop(connection, None)
+        if idle is not None:
+            idle.cancel()
         ip = connection.peer.rpartition(":")[0]
         self._by_ip[ip] -= 1
         if not self._by_ip[ip]:
@@ -76,8 +79,6 @@ class Connections:
 
     def _expect_activity(self, connection: Connection, delay_ms: int) -> None:
         def check() -> None:
-            if connection.is_closed:
-                return
             max_idle_ms = self._config.int("connections.max.idle.ms")
             idle_ms = (perf_counter_ns() - connection.last_active_ns) // 1_000_000
             if idle_ms >= max_idle_ms:
@@ -86,7 +87,7 @@ class Connections:
                 self._expect_activity(connection, max_idle_ms - idle_ms)
 
         if delay_ms >= 0:
-            self._timer.schedule(max(1, delay_ms), check)
+            self._open[connection] = self._timer.schedule(max(1, delay_ms), check)
 
 
 class Listener:

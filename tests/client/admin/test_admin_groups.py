@@ -54,24 +54,23 @@ async def test_a_group_of_the_consumer_protocol_is_described_with_its_epochs(
     admin: AsyncAdmin, topic: str, client: RawClient
 ) -> None:
     name, member_id = unique("group"), "6f1c4d4e-0000-4000-8000-0123456789ab"
-    beat = {"group_id": name, "member_id": member_id, "rebalance_timeout": 30_000, "server_assignor": "uniform"}
+    nothing = ("instance_id", "rack_id", "server_assignor", "subscribed_topic_names", "subscribed_topic_regex")
+    unchanged = {**dict.fromkeys((*nothing, "topic_partitions")), "rebalance_timeout": -1}
+    new = {"rebalance_timeout": 30_000, "server_assignor": "uniform", "subscribed_topic_names": [topic]}
+
+    def beat(epoch: int, **fields: object) -> int:
+        told = {"group_id": name, "member_id": member_id, "member_epoch": epoch, **unchanged, **fields}
+        answer = client.ask(Api.CONSUMER_GROUP_HEARTBEAT, 1, **told)
+        assert answer.error_code == 0, answer
+        return int(answer.member_epoch)
+
     await admin.describe_groups([name])  # the coordinator is there from now on
-    answer = client.ask(
-        Api.CONSUMER_GROUP_HEARTBEAT,
-        1,
-        **beat,
-        member_epoch=0,
-        instance_id=None,
-        rack_id=None,
-        subscribed_topic_names=[topic],
-        subscribed_topic_regex=None,
-        topic_partitions=[],
-    )
-    assert answer.error_code == 0, answer
+    epoch = beat(0, **new, topic_partitions=[])
     assert name in {found.group_id for found in await admin.list_groups(types=["Consumer"])}
     described = await admin.describe_group(name)
     while not described.members or not described.members[0].target_assignment:
-        described = await admin.describe_group(name)  # Apache Kafka takes a while to see a member, and a topic
+        epoch = beat(epoch)  # Apache Kafka takes a while to see a member, and a topic
+        described = await admin.describe_group(name)
     (member,) = described.members
     assert (described.type, described.assignor) == ("Consumer", "uniform")
     assert described.group_epoch is not None
