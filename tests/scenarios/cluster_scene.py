@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from collections import defaultdict
@@ -26,6 +28,16 @@ def until(condition, what, timeout_s=PATIENCE_S):
             return found
         assert time.monotonic() < deadline, f"not in {timeout_s} s: {what}"
         time.sleep(0.02)
+
+
+def zookeeper_shell(address, *command):
+    """What ``headrace zookeeper-shell`` says."""
+    code = "from headrace.tools.main import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "zookeeper-shell", address, *command], capture_output=True, text=True, timeout=30
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def as_options(settings):

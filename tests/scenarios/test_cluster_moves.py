@@ -21,7 +21,8 @@ pytestmark = pytest.mark.xdist_group("cluster")
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    with ClusterProcess(tmp_path_factory.mktemp("cluster")) as made:
+    by_hand = ("-o", "auto.leader.rebalance.enable=false")
+    with ClusterProcess(tmp_path_factory.mktemp("cluster"), *by_hand) as made:
         yield made
 
 

@@ -1,26 +1,15 @@
 """A cluster and its ZooKeeper: real ones, ones that die and come back, and a controller that is moved by hand."""
 
 import os
-import subprocess
-import sys
 import time
 
 import pytest
-from cluster_scene import Load, Scene, until
+from cluster_scene import Load, Scene, until, zookeeper_shell
 
 from headrace.testing.cluster_process import ClusterProcess
 from headrace.testing.zookeeper_process import ZookeeperEnsemble, ZookeeperMissing
 
 pytestmark = pytest.mark.xdist_group("cluster")
-
-
-def zookeeper_shell(address, *command):
-    code = "from headrace.tools.main import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", code, "zookeeper-shell", address, *command], capture_output=True, text=True, timeout=30
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def test_a_zookeeper_that_is_killed_and_comes_back(tmp_path):

@@ -89,6 +89,7 @@ def stale_controllers_are_obeyed(patch: pytest.MonkeyPatch) -> None:
 
     def obey(self, partition, told):
         if told.leadership.leader_epoch < partition.leader_epoch:
+            self._stop(partition)  # else it would wonder
             partition.leader_epoch = told.leadership.leader_epoch - 1
         change(self, partition, told)
 
