@@ -12,6 +12,7 @@ from headrace.broker.cluster.replicas import ReplicaManager
 from headrace.replication.follower import PartitionFollower, State, Truncation
 from headrace.replication.leader import PartitionLeader
 from headrace.replication.partition import Partition
+from headrace.testing.simulator.faults import Faults
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
 MUTATIONS: dict[str, Mutation] = {}
@@ -94,3 +95,10 @@ def stale_controllers_are_obeyed(patch: pytest.MonkeyPatch) -> None:
         change(self, partition, told)
 
     patch.setattr(ReplicaManager, "_change", obey)
+    begin = Faults.__init__
+
+    def init(self, *arguments):
+        begin(self, *arguments)
+        self._kinds += [self._late_controller] * 20  # else it takes twenty seeds and more until one is obeyed
+
+    patch.setattr(Faults, "__init__", init)

@@ -15,8 +15,8 @@ from headrace.testing.simulator.simulation import simulate
 
 _SEEDS = int(os.environ.get("HEADRACE_SIMULATIONS", "200"))
 _PARTS = 8
-#: Most are noticed by the first or the second; a stale controller by one of twenty.
-_SEEDS_FOR_A_MISTAKE = 200
+#: Most are noticed by the first or the second; a stale controller by one of three.
+_SEEDS_FOR_A_MISTAKE = 60
 
 pytestmark = pytest.mark.timeout(900)
 
