@@ -242,19 +242,23 @@ class Terminal:
         os.close(follower)
         self.seen = ""
 
-    def until(self, text):
+    def until(self, text, *, interrupting=False):
+        """What comes before a text. On the way Ctrl-C, once a second: readline misses one that comes just before it
+        waits, and one too many would take what is typed next."""
+        next_interrupt = time.monotonic()
+        deadline = next_interrupt + PATIENCE_S
         while text not in self.seen:
-            self.seen += os.read(self._leader, 4096).decode()
+            assert time.monotonic() < deadline, f"{text!r} does not come after {self.seen!r}"
+            if interrupting and time.monotonic() >= next_interrupt:
+                self._process.send_signal(signal.SIGINT)
+                next_interrupt += 1.0
+            if select.select([self._leader], [], [], 0.2)[0]:
+                self.seen += os.read(self._leader, 4096).decode()
         before, _, self.seen = self.seen.partition(text)
         return before
 
     def types(self, text):
         os.write(self._leader, text.encode())
-
-    def interrupt(self):
-        """Ctrl-C, until it is heard: readline misses one that comes just before it waits."""
-        while not select.select([self._leader], [], [], 0.2)[0]:
-            self._process.send_signal(signal.SIGINT)
 
     def ends(self):
         code = self._process.wait(PATIENCE_S)
@@ -284,8 +288,7 @@ def test_on_a_terminal(server, shell, terminal):
     assert "Node does not exist: /nope" in terminal.until("(CONNECTED) 3] ")
     terminal.types("half a li")
     terminal.until("half a li")
-    terminal.interrupt()
-    terminal.until("(CONNECTED) 3] ")
+    terminal.until("(CONNECTED) 3] ", interrupting=True)
     terminal.types("quit\n")
     assert terminal.ends() == 0
     assert shell("get", "/abc") == (0, "1\n", "")
@@ -336,6 +339,7 @@ def test_ctrl_c_while_it_connects(tmp_path):
         process = subprocess.Popen(
             [*HEADRACE, "zookeeper-shell", address, "ls", "/"], stderr=subprocess.PIPE, text=True
         )
+        silent.settimeout(PATIENCE_S)
         connection, _ = silent.accept()
         with connection:
             process.send_signal(signal.SIGINT)
