@@ -103,6 +103,9 @@ class Scene:
     def alive(self):
         return sorted(self.metadata().brokers)
 
+    def wait_until_all_live(self):
+        until(lambda: self.alive() == sorted(self.cluster.brokers), "all brokers")
+
     def mend(self, *topics):
         """Whoever was killed or paused comes back, all of these topics is in sync, and no broker leads it all: as one
         does when all others came back before it."""
@@ -111,7 +114,7 @@ class Scene:
                 self.cluster.resume(number)
             else:
                 self.cluster.restart(number)
-        until(lambda: self.alive() == sorted(self.cluster.brokers), "all brokers")
+        self.wait_until_all_live()
         for topic in topics:
             until(lambda topic=topic: self.in_sync(topic), f"all replicas of {topic} in sync")
         with Admin(bootstrap_servers=self.cluster.bootstrap_servers) as admin:

@@ -5,7 +5,7 @@ from importlib import import_module
 from itertools import permutations
 
 import pytest
-from cluster_scene import Load, Scene, until
+from cluster_scene import Load, Scene, as_options, until
 
 from headrace import Admin, TopicPartition
 from headrace.protocol.api import Api
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.xdist_group("cluster")
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    by_hand = ("-o", "auto.leader.rebalance.enable=false")
+    by_hand = as_options({"auto.leader.rebalance.enable": "false"})
     with ClusterProcess(tmp_path_factory.mktemp("cluster"), *by_hand) as made:
         yield made
 

@@ -5,9 +5,10 @@ anything is gone, see namespaces.py: it takes a session's end or a timeout until
 """
 
 import time
+from contextlib import contextmanager
 
 import pytest
-from cluster_scene import Load, Scene, until, zookeeper_shell
+from cluster_scene import Load, Scene, as_options, until, zookeeper_shell
 from namespaces import Namespaces, NoNamespaces
 
 from headrace.coordination.paths import partition_state_path
@@ -33,7 +34,7 @@ def network():
 @pytest.fixture(scope="module")
 def cluster(network, tmp_path_factory):
     folder = tmp_path_factory.mktemp("apart")
-    options = ("-o", "replica.lag.time.max.ms=3000", "-o", "replica.socket.timeout.ms=3000")
+    options = as_options({"replica.lag.time.max.ms": 3_000, "replica.socket.timeout.ms": 3_000})
     with ClusterProcess(folder, *options, session_timeout_ms=1_000 * SESSION_S, host_of=network) as made:
         yield made
 
@@ -44,19 +45,25 @@ def scene(cluster, network, request):
     made.wait_until_in_sync()
     yield made
     network.mend()
-    until(lambda: made.alive() == [1, 2, 3], "all brokers")
+    made.wait_until_all_live()
 
 
 def others(number):
     return [name for name in BROKERS if name != f"broker-{number}"]
 
 
-def ends_well(scene, network, load):
-    """All is as it was, though the load went on."""
-    network.mend()
-    until(lambda: scene.alive() == [1, 2, 3], "all brokers")
-    scene.wait_until_in_sync()
-    load.flows()
+@contextmanager
+def under_load(scene, network):
+    """What is done within is mended at the end; then all is as it was, though the load went on, and topics are made."""
+    with Load(scene) as load:
+        load.flows()
+        yield load
+        network.mend()
+        scene.wait_until_all_live()
+        scene.wait_until_in_sync()
+        load.flows()
+        scene.create(f"{scene.topic}-after")
+    load.check()
 
 
 def written(scene, index=0):
@@ -70,71 +77,51 @@ def leads_no_more(scene, number):
 
 
 def test_a_leader_that_nobody_reaches(scene, network):
-    with Load(scene) as load:
-        load.flows()
+    with under_load(scene, network) as load:
         leader = scene.partition(0).leader
         network.unplug(f"broker-{leader}")
         leads_no_more(scene, leader)
         load.flows()
-        ends_well(scene, network, load)
-    load.check()
 
 
 def test_a_leader_that_reaches_all_but_the_tree(scene, network):
     """It does not know that it leads no more, and clients still come to it: it acknowledges nothing."""
-    with Load(scene) as load:
-        load.flows()
+    with under_load(scene, network) as load:
         leader = scene.partition(0).leader
         network.cut(f"broker-{leader}", "zookeeper")
         leads_no_more(scene, leader)
         load.flows()
-        ends_well(scene, network, load)
-    load.check()
 
 
 def test_a_leader_that_reaches_the_tree_and_no_broker(scene, network):
     """It takes the others out of the ISR, and is then too few: nothing is acknowledged until they are back."""
     leader = scene.partition(0).leader
-    with Load(scene) as load:
-        load.flows()
+    with under_load(scene, network):
         network.cut(f"broker-{leader}", *others(leader))
         until(lambda: written(scene).isr == (leader,), "that it is alone in the ISR")
-        ends_well(scene, network, load)
-    load.check()
 
 
 def test_a_controller_that_reaches_no_other_broker(scene, network):
     """It stays controller, as the tree says. What it could not tell them, it tells them then."""
     controller = scene.controller
-    with Load(scene) as load:
-        load.flows()
+    with under_load(scene, network):
         network.cut(f"broker-{controller}", *others(controller))
         time.sleep(2 * SESSION_S)  # so that it may try, and whoever waits for it notice
-        ends_well(scene, network, load)
-        scene.create(f"{scene.topic}-after")
-    load.check()
 
 
 def test_a_follower_that_is_heard_but_does_not_hear(scene, network):
     """One way only: its questions arrive, the answers do not."""
     leader = scene.partition(0).leader
     follower = next(one for one in scene.partition(0).replicas if one != leader)
-    with Load(scene) as load:
-        load.flows()
+    with under_load(scene, network) as load:
         network.drop(f"broker-{leader}", f"broker-{follower}")
         until(lambda: follower not in written(scene).isr, "that it is not in sync")
         load.flows()
-        ends_well(scene, network, load)
-    load.check()
 
 
 def test_the_tree_is_gone_for_everybody(scene, network):
     """For longer than the sessions last. Leaders lead on; who is controller is found out anew."""
-    with Load(scene) as load:
-        load.flows()
+    with under_load(scene, network) as load:
         network.unplug("zookeeper")
         time.sleep(SESSION_S + 1)
         load.flows()
-        ends_well(scene, network, load)
-        scene.create(f"{scene.topic}-after")
-    load.check()

@@ -15,7 +15,6 @@ its batches anew.
 
 from bisect import bisect_right
 from collections.abc import Callable
-from struct import Struct
 from typing import TYPE_CHECKING
 
 from headrace.client.record_encoding import LISTED, bound_bytes, encode_headers, encode_quickly
@@ -23,6 +22,7 @@ from headrace.crc import crc32c
 from headrace.protocol.compression import compress
 from headrace.protocol.record_body import Headers, decode_records
 from headrace.protocol.records import (
+    CRC,
     CRC_FIELD_AT,
     CRC_STARTS_AT,
     HEADER,
@@ -31,14 +31,13 @@ from headrace.protocol.records import (
     MAGIC,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
+    TRANSACTIONAL,
     Codec,
 )
 
 if TYPE_CHECKING:
     from asyncio import Future
 
-_CRC = Struct(">I")
-_TRANSACTIONAL = 0x10
 _SEQUENCES = 2**31
 #: What a timestamp may take more than those that are near the batch's first.
 _FAR_TIME_BYTES = 8
@@ -262,12 +261,12 @@ class ProducerBatch:
         self.sent_bytes = HEADER_BYTES + len(records)
         head = bytearray(
             HEADER.pack(
-                0, self.sent_bytes - LENGTH_PREFIX_BYTES, -1, MAGIC, 0, codec | (_TRANSACTIONAL * is_transactional),
+                0, self.sent_bytes - LENGTH_PREFIX_BYTES, -1, MAGIC, 0, codec | (TRANSACTIONAL * is_transactional),
                 count - 1, self.base_timestamp_ms, self.max_timestamp_ms, producer_id, producer_epoch, base_sequence,
                 count,
             )
         )  # fmt: skip
-        _CRC.pack_into(head, CRC_FIELD_AT, crc32c(records, crc32c(memoryview(head)[CRC_STARTS_AT:])))
+        CRC.pack_into(head, CRC_FIELD_AT, crc32c(records, crc32c(memoryview(head)[CRC_STARTS_AT:])))
         self.head = bytes(head)
 
     def unseal(self) -> None:

@@ -28,9 +28,7 @@ from headrace.log.segment import CLEANED, INDEX, LOG, TIMEINDEX, TXNINDEX
 from headrace.log.txn_index import AbortedTxn
 from headrace.protocol.batch_building import assemble_batch, build_batch
 from headrace.protocol.record_body import RecordSlice, codec_of, decode_slices, decompress_body, slice_records
-from headrace.protocol.records import NO_TIMESTAMP, BatchHeader, Buffer, Codec
-
-_DELETE_HORIZON = 0x40
+from headrace.protocol.records import DELETE_HORIZON, NO_TIMESTAMP, BatchHeader, Buffer, Codec
 
 
 def build(plan: CleaningPlan, pace: Pace) -> CleanedSegments:
@@ -156,7 +154,7 @@ class _Cleaning:
     def _emptied(self, header: BatchHeader) -> bytes | None:
         if not self._must_stay(header):
             return None
-        attributes = header.attributes & ~_DELETE_HORIZON
+        attributes = header.attributes & ~DELETE_HORIZON
         empty = header._replace(record_count=0, base_timestamp=NO_TIMESTAMP, attributes=attributes)
         return assemble_batch(empty, b"", codec=Codec.none)
 

@@ -18,8 +18,10 @@ from headrace.protocol.errors import (
     UnsupportedCompressionType,
 )
 from headrace.protocol.records import (
+    CRC,
     CRC_FIELD_AT,
     CRC_STARTS_AT,
+    LOG_APPEND_TIME,
     NO_TIMESTAMP,
     BatchHeader,
     Buffer,
@@ -28,11 +30,9 @@ from headrace.protocol.records import (
     read_header,
 )
 
-_LOG_APPEND_TIME_BIT = 0x08
 _ATTRIBUTES = Struct(">h")
 _MAX_TIMESTAMP = Struct(">q")
 _MAX_TIMESTAMP_AT = 35
-_CRC = Struct(">I")
 
 #: How many records of a batch are named in its refusal; a batch may have millions.
 _MOST_TO_BLAME = 1000
@@ -150,7 +150,7 @@ def _stamped(batch: Buffer, now_ms: int) -> Buffer:
     """With the broker's time: a bit, the largest timestamp and so the crc; the records stay as they are."""
     stamped = bytearray(batch)
     (attributes,) = _ATTRIBUTES.unpack_from(stamped, CRC_STARTS_AT)
-    _ATTRIBUTES.pack_into(stamped, CRC_STARTS_AT, attributes | _LOG_APPEND_TIME_BIT)
+    _ATTRIBUTES.pack_into(stamped, CRC_STARTS_AT, attributes | LOG_APPEND_TIME)
     _MAX_TIMESTAMP.pack_into(stamped, _MAX_TIMESTAMP_AT, now_ms)
-    _CRC.pack_into(stamped, CRC_FIELD_AT, compute_crc(stamped, 0, len(stamped)))
+    CRC.pack_into(stamped, CRC_FIELD_AT, compute_crc(stamped, 0, len(stamped)))
     return stamped

@@ -4,28 +4,30 @@ This is the general way. What is made by the thousand has ways of its own: ``key
 """
 
 from collections.abc import Iterable, Sequence
-from struct import Struct, pack
+from struct import pack
 
 from headrace.protocol.compression import DEFAULT_LIMIT_BYTES, compress
 from headrace.protocol.record_body import CONTROL_KEY, CONTROL_VALUE, ControlKind, Headers, Record, decompress_body
 from headrace.protocol.records import (
+    CONTROL,
+    CRC,
     CRC_FIELD_AT,
+    DELETE_HORIZON,
     HEADER,
     HEADER_BYTES,
     LENGTH_PREFIX_BYTES,
+    LOG_APPEND_TIME,
     MAGIC,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
     NO_TIMESTAMP,
+    TRANSACTIONAL,
     BatchHeader,
     Buffer,
     Codec,
     check_batch,
     compute_crc,
 )
-
-_LOG_APPEND_TIME, _TRANSACTIONAL, _CONTROL, _DELETE_HORIZON = 0x08, 0x10, 0x20, 0x40
-_CRC = Struct(">I")
 
 
 def build_batch(
@@ -58,10 +60,10 @@ def build_batch(
     if last_offset_delta is None:
         last_offset_delta = rows[-1][0] - base_offset if rows else 0
     attributes = (
-        (_LOG_APPEND_TIME if log_append_time_ms is not None else 0)
-        | (_TRANSACTIONAL if is_transactional else 0)
-        | (_CONTROL if is_control else 0)
-        | (_DELETE_HORIZON if delete_horizon_ms is not None else 0)
+        (LOG_APPEND_TIME if log_append_time_ms is not None else 0)
+        | (TRANSACTIONAL if is_transactional else 0)
+        | (CONTROL if is_control else 0)
+        | (DELETE_HORIZON if delete_horizon_ms is not None else 0)
     )
     body = bytearray()
     for row in rows:
@@ -87,7 +89,7 @@ def assemble_batch(header: BatchHeader, body: Buffer, *, codec: Codec, level: in
     header = header._replace(batch_length=size_bytes - LENGTH_PREFIX_BYTES, attributes=attributes, crc=0)
     batch = bytearray(HEADER.pack(*header))
     batch += packed
-    _CRC.pack_into(batch, CRC_FIELD_AT, compute_crc(batch, 0, size_bytes))
+    CRC.pack_into(batch, CRC_FIELD_AT, compute_crc(batch, 0, size_bytes))
     return bytes(batch)
 
 

@@ -37,6 +37,7 @@ HEADER_BYTES = HEADER.size
 LENGTH_PREFIX_BYTES = 12
 #: What a broker rewrites: base offset, length (as it was), leader epoch.
 HEAD = Struct(">qii")
+CRC = Struct(">I")
 CRC_FIELD_AT = 17
 CRC_STARTS_AT = 21
 MAGIC_AT = 16
@@ -46,7 +47,8 @@ NO_PRODUCER_ID = -1
 NO_SEQUENCE = -1
 NO_TIMESTAMP = -1
 
-_LOG_APPEND_TIME, _TRANSACTIONAL, _CONTROL, _DELETE_HORIZON = 0x08, 0x10, 0x20, 0x40
+#: Bits of the attributes.
+LOG_APPEND_TIME, TRANSACTIONAL, CONTROL, DELETE_HORIZON = 0x08, 0x10, 0x20, 0x40
 _CODEC_MASK = 0x07
 
 
@@ -100,20 +102,20 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_log_append_time(self) -> bool:
-        return bool(self.attributes & _LOG_APPEND_TIME)
+        return bool(self.attributes & LOG_APPEND_TIME)
 
     @property
     def is_transactional(self) -> bool:
-        return bool(self.attributes & _TRANSACTIONAL)
+        return bool(self.attributes & TRANSACTIONAL)
 
     @property
     def is_control(self) -> bool:
-        return bool(self.attributes & _CONTROL)
+        return bool(self.attributes & CONTROL)
 
     @property
     def has_delete_horizon(self) -> bool:
         """Whether ``base_timestamp`` is when tombstones of this batch may go, and not a time of its records."""
-        return bool(self.attributes & _DELETE_HORIZON)
+        return bool(self.attributes & DELETE_HORIZON)
 
     @property
     def has_producer(self) -> bool:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.broker.cluster.links import NoAnswer
 from headrace.client.errors import ClientClosed
+from headrace.event_loop import cancel_and_wait
 from headrace.protocol.api import Api
 from headrace.protocol.errors import ErrorCode
 
@@ -32,8 +33,7 @@ async def others_have_heard(broker: Broker, made: Mapping[str, int], gone: Seque
         return
     tasks = [asyncio.create_task(_has_heard(broker, number, made, gone, timeout_ms)) for number in others]
     _, late = await asyncio.wait(tasks, timeout=timeout_ms / 1000)
-    for task in late:
-        task.cancel()
+    await cancel_and_wait(late)
 
 
 async def _has_heard(
