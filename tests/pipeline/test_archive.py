@@ -226,6 +226,20 @@ def test_a_topic_that_was_made_anew_is_told_by_its_id(archive, admin, producer, 
     assert places(archive.read(topic, None, {0: 2, 1: 2})) == expected((0, 0, 2), (1, 0, 2))
 
 
+def test_one_that_was_moved_away_begins_anew(archive, admin, producer, topic, tmp_path):
+    produce(producer, topic, 4)
+    archive.append(topic, {0: 1, 1: 1})
+    archive.append(topic, {0: 2, 1: 2})
+    admin.delete_topic(topic)
+    admin.create_topic(topic, num_partitions=2)
+    for name in (f"_headrace/{topic}", f"topic={topic}"):
+        (tmp_path / "archive" / name).rename(tmp_path / name.replace("/", "-"))
+    archive.check(topic)
+    produce(producer, topic, 6)
+    assert archive.append(topic, {0: 3, 1: 3}) == 6
+    assert places(archive.read(topic, None, {0: 3, 1: 3})) == expected((0, 0, 3), (1, 0, 3))
+
+
 def test_a_log_that_became_shorter_is_told_of(archive, producer, topic, monkeypatch):
     produce(producer, topic, 4)
     archive.append(topic, {0: 2, 1: 2})

@@ -158,6 +158,19 @@ def test_an_archive_that_is_not_what_it_was_is_told_of(world):
     assert world.check().offsets == world.ends()
 
 
+def test_the_archive_of_a_topic_that_was_made_anew_is_not_its_data(world):
+    """Though it has all the offsets that are asked for."""
+    world.send(*FIRST)
+    world.around.archive.append(world.topic, world.ends()[world.topic])
+    with Admin(bootstrap_servers=world.around.project.bootstrap) as admin:
+        admin.delete_topic(world.topic)
+        admin.create_topic(world.topic, num_partitions=len(world.sent))
+    store = world.store()
+    with pytest.raises(DataLost, match="was deleted and made anew: its id is .* to begin anew, drop the views of"):
+        world.batch_layer(store).run()
+    assert (store.batches(), store.progress()) == ([], None)
+
+
 def test_a_batch_that_is_stopped_or_fails_changes_nothing(world):
     world.send(*FIRST)
     store = world.store()

@@ -6,6 +6,7 @@ made anew, whether the runner was there to see it or not.
 
 import json
 import random
+import shutil
 import signal
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -21,24 +22,35 @@ pytestmark = [pytest.mark.timeout(600), pytest.mark.xdist_group("views")]
 HISTORY = 3000
 
 
-@pytest.fixture
-def scene(tmp_path) -> Iterator[SimpleNamespace]:
-    """Both views have counted all there is."""
-    server = Server(tmp_path / "broker")
-    make_topic(server.address)
+@pytest.fixture(scope="module")
+def world(tmp_path_factory) -> Iterator[SimpleNamespace]:
+    """A broker and a runner for all tests: Spark takes longer to start than they do."""
+    folder = tmp_path_factory.mktemp("losses")
+    server = Server(folder / "broker")
     clicks = Clicks(server.address, random.Random(5))
-    project = ViewsProject(tmp_path / "project", server.address, batch_every="1 hour")
-    try:
-        clicks.write(HISTORY)
-        project.apply()
+    options = {"default.api.timeout.ms": "10000"}  # so long a topic that is gone is looked for
+    project = ViewsProject(folder / "project", server.address, batch_every="1 hour", log_options=options)
+    yield SimpleNamespace(server=server, clicks=clicks, project=project)
+    project.close()
+    clicks.close()
+    server.close()
+
+
+@pytest.fixture
+def scene(world) -> Iterator[SimpleNamespace]:
+    """Both views have counted all there is. In the end they begin anew, as they advise if something is lost."""
+    server, project = world.server, world.project
+    make_topic(server.address)
+    world.clicks.write(HISTORY)
+    project.apply()
+    if not project.is_running:
         project.start()
-        project.serves()
-        truth = check_everything(project, server.address)
-        yield SimpleNamespace(server=server, clicks=clicks, project=project, truth=truth)
-    finally:
-        project.close()
-        clicks.close()
-        server.close()
+    project.serves()
+    yield SimpleNamespace(**vars(world), truth=check_everything(project, server.address))
+    for view in VIEWS:
+        project.command("views", "drop", view)
+    shutil.rmtree(project.folder / "archive")
+    delete_topic(server)
 
 
 def cut(server: Server) -> None:
@@ -93,7 +105,10 @@ def test_the_topic_is_deleted(scene):
     make_topic(scene.server.address)
     scene.clicks.write(2 * HISTORY)  # the offsets that the views have come to are there again, with other clicks
     scene.project.kill()
+    log = scene.project.folder / "views.log"
+    log.rename(log.with_suffix(".1"))
     scene.project.start()
+    scene.project.waits_until(lambda: "ready" in log.read_text().split(), "it is not ready")
     fails(scene.project, "no topic", "deleted", "unknown", "not there")
     still_says(scene.project, scene.truth)
 

@@ -28,6 +28,7 @@ _COMMAND = (sys.executable, "-c", "from headrace.tools.main import main; main()"
 _PROJECT = """\
 [log]
 bootstrap = "{bootstrap}"
+options = {{ {log_options} }}
 
 [serving]
 url = "{url}"
@@ -70,6 +71,11 @@ def wait_until(condition: Callable[[], bool], what: Callable[[], str], patience_
         time.sleep(0.02)
 
 
+def _as_toml(settings: dict[str, str]) -> str:
+    """For an inline table."""
+    return ", ".join(f'"{name}" = "{value}"' for name, value in settings.items())
+
+
 class ViewsProject:
     def __init__(
         self,
@@ -80,11 +86,17 @@ class ViewsProject:
         master: str = "local[2]",
         batch_every: str = "5 seconds",
         conf: dict[str, str] | None = None,
+        log_options: dict[str, str] | None = None,
     ) -> None:
         self.folder = folder
         (folder / "views").mkdir(parents=True)
-        settings = ", ".join(f'"{name}" = "{value}"' for name, value in {**_CONF, **(conf or {})}.items())
-        text = _PROJECT.format(bootstrap=bootstrap, url=url, master=master, conf=settings)
+        text = _PROJECT.format(
+            bootstrap=bootstrap,
+            log_options=_as_toml(log_options or {}),
+            url=url,
+            master=master,
+            conf=_as_toml({**_CONF, **(conf or {})}),
+        )
         (folder / "headrace.toml").write_text(text)
         for name, architecture in ((LAMBDA, "lambda"), (KAPPA, "kappa")):
             view = _VIEW.format(topic=TOPIC, architecture=architecture, name=name)

@@ -97,8 +97,10 @@ class Archive:
         """As it is now. Manifests do not change, so only new ones are read."""
         history = self._histories.get(topic, History(topic))
         folder = f"{_OURS}/{topic}"
-        newer = [name for name in self._files.listing(folder) if is_manifest_name(name)][history.last_number :]
-        for name in newer:
+        names = [name for name in self._files.listing(folder) if is_manifest_name(name)]
+        if len(names) < history.last_number:  # somebody moved it away, to begin anew
+            history = History(topic)
+        for name in names[history.last_number :]:
             history = history.followed_by(Manifest.from_json(self._files.read(f"{folder}/{name}"), name))
         self._histories[topic] = history
         return history
@@ -140,7 +142,8 @@ class Archive:
         return places
 
     def _advice(self, topic: str) -> str:
-        return f"{self} keeps what was there; to begin anew, drop the views of {topic} and move its folders away"
+        folders = " and ".join(self._files.full(name) for name in (f"{_OURS}/{topic}", f"topic={topic}"))
+        return f"the archive keeps what was there; to begin anew, drop the views of {topic} and move {folders} away"
 
     def _log(self, topic: str) -> LogOffsets:
         return LogOffsets(SourceOptions.parse({**self._log_options, "subscribe": topic}, is_stream=False))

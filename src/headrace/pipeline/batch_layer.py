@@ -131,7 +131,10 @@ class BatchLayer:
 
     def _archive_up_to(self, cut: Offsets, last: Batch | None) -> None:
         for topic, ends in sorted(cut.items()):
-            self._check_has(topic, {} if last is None else last.cut.get(topic, {}))
+            if last is None:  # nobody has compared yet what is archived with the log that the cut was taken from
+                self._archive.check(topic)
+            else:
+                self._check_has(topic, last.cut.get(topic, {}))
             self._archive.append(topic, ends)
 
     def _check_has(self, topic: str, ends: Mapping[int, int]) -> None:
