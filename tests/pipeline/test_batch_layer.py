@@ -166,7 +166,7 @@ def test_the_archive_of_a_topic_that_was_made_anew_is_not_its_data(world):
         admin.delete_topic(world.topic)
         admin.create_topic(world.topic, num_partitions=len(world.sent))
     store = world.store()
-    with pytest.raises(DataLost, match="was deleted and made anew: its id is .* to begin anew, drop the views of"):
+    with pytest.raises(DataLost, match=r"was deleted and made anew: its id is .* to begin anew, drop the views of"):
         world.batch_layer(store).run()
     assert (store.batches(), store.progress()) == ([], None)
 

@@ -161,7 +161,7 @@ class Cluster:
             code = ErrorCode.unknown_topic_or_partition if info is None else info.error
             attempts += 1
             if not is_retriable(code) or (not create and code is ErrorCode.unknown_topic_or_partition):
-                raise error_for(code, f"the topic {topic!r}")
+                raise _topic_error(code, topic)
             delay_ms = self._backoff.delay_ms(attempts)
             if delay_ms >= deadline.left_ms():
                 raise UnknownTopic(
@@ -368,13 +368,11 @@ class Cluster:
             return BrokerUnreachable(message + hint)
         return KafkaTimeout(message)
 
-    def why_no_leader(self, topic: str, partition: int) -> HeadraceError:
+    def why_no_leader(self, topic: str, partition: int) -> BrokerError:
         """The error of a partition that :meth:`leader` has none for."""
         info = self.metadata.topics.get(topic)
         if info is None or info.error is not ErrorCode.none:
-            code = ErrorCode.unknown_topic_or_partition if info is None else info.error
-            is_unknown = code is ErrorCode.unknown_topic_or_partition
-            return error_for(code, f"there is no topic {topic!r}" if is_unknown else f"the topic {topic!r}")
+            return _topic_error(ErrorCode.unknown_topic_or_partition if info is None else info.error, topic)
         if self.metadata.partition(topic, partition) is None:
             return UnknownTopic(message=f"the topic {topic!r} has no partition {partition}")
         return error_for(ErrorCode.leader_not_available, f"the partition {topic}-{partition} has no leader")
@@ -403,3 +401,8 @@ def _may_pass(error: HeadraceError) -> bool:
     if isinstance(error, BrokerError):
         return error.is_retriable
     return isinstance(error, BrokerUnreachable | KafkaTimeout)
+
+
+def _topic_error(code: ErrorCode, topic: str) -> BrokerError:
+    is_unknown = code is ErrorCode.unknown_topic_or_partition
+    return error_for(code, f"there is no topic {topic!r}" if is_unknown else f"the topic {topic!r}")

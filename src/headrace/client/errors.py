@@ -142,7 +142,7 @@ _CLASSES: dict[ErrorCode, type[BrokerError]] = {
 }
 
 
-def error_for(code: ErrorCode | int, message: str | None = "") -> HeadraceError:
+def error_for(code: ErrorCode | int, message: str | None = "") -> BrokerError:
     """The exception for a code of an answer; ``message`` is what was asked, or what the broker said."""
     code = ErrorCode(code)
     assert code is not ErrorCode.none, "no error"

@@ -94,15 +94,10 @@ class OffsetLookup:
         return failures
 
     def _no_leader(self, partition: TopicPartition) -> HeadraceError:
-        info = self._cluster.metadata.topics.get(partition.topic)
-        if info is not None and info.error is not ErrorCode.none:
-            error = error_for(info.error, f"the topic {partition.topic!r}")
-            if not is_retriable(info.error):
-                raise error
-            return error
-        if info is None or self._cluster.metadata.partition(*partition) is None:
-            return UnknownTopic(message=f"there is no partition {partition}")
-        return error_for(ErrorCode.leader_not_available, f"the partition {partition} has no leader")
+        error = self._cluster.why_no_leader(*partition)
+        if not error.is_retriable:
+            raise error
+        return error
 
     async def _ask(
         self,
