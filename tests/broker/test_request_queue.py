@@ -1,12 +1,13 @@
 """The queue between connections and handlers, with requests that are only names and turns that are taken by hand."""
 
 from headrace.broker.request_queue import TURN, RequestQueue
+from headrace.protocol.api import Api
 
 
 class Named:
-    def __init__(self, name, is_control=False):
+    def __init__(self, name, api):
         self.name = name
-        self.api = type("Kind", (), {"is_control": is_control})
+        self.api = api
 
 
 class Bench:
@@ -19,8 +20,8 @@ class Bench:
     def handle(self, request):
         self.handled.append(request.name)
 
-    def put(self, name, *, is_control=False, on_room=None):
-        return self.queue.put(Named(name, is_control), on_room or (lambda: None))
+    def put(self, name, *, is_control=False, api=Api.METADATA, on_room=None):
+        return self.queue.put(Named(name, Api.STOP_REPLICA if is_control else api), on_room or (lambda: None))
 
     def turn(self):
         callback, *self.soon[:] = self.soon
@@ -126,3 +127,20 @@ def test_the_limit_may_change_at_run_time():
     assert not bench.put("b")
     bench.limit = 2
     assert bench.put("b")
+
+
+def test_held_requests_wait_and_those_that_bring_the_end_of_it_do_not():
+    bench = Bench(limit=1)
+    bench.queue.hold()
+    bench.put("a")
+    assert not bench.soon, "a turn would handle nothing"
+    assert not bench.put("b", on_room=lambda: bench.put("b"))
+    assert bench.put("hello", api=Api.API_VERSIONS)
+    assert bench.put("control", is_control=True)
+    bench.turn()
+    assert bench.handled == ["hello", "control"]
+    assert not bench.soon
+    bench.queue.release()
+    while bench.soon:
+        bench.turn()
+    assert bench.handled == ["hello", "control", "a", "b"]

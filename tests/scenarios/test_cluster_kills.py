@@ -1,11 +1,14 @@
 """Three brokers in processes of their own, killed, paused and stopped under load: nothing is lost, nothing doubled."""
 
-import os
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from cluster_scene import Load, Scene, until
 
+from headrace.protocol.api import Api
+from headrace.protocol.errors import ErrorCode
 from headrace.testing.cluster_process import ClusterProcess
+from headrace.testing.raw_client import RawClient
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
@@ -83,10 +86,28 @@ def test_a_leader_that_stood_still_does_not_acknowledge_what_others_do_not_have(
     load.check()
 
 
-@pytest.mark.skipif(
-    "HEADRACE_SOAK" not in os.environ,
-    reason="on a busy machine nothing was acknowledged for 40 s, once, and it is not known why: in script/soak",
-)
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_broker_that_comes_back_says_nothing_before_it_knows(scene, cluster, number):
+    """A client that is told of no brokers may drop its connections to all of them, as librdkafka does."""
+    cluster.kill(number)
+    with ThreadPoolExecutor() as pool:
+        back = pool.submit(cluster.restart, number)
+        answer = until(lambda: first_metadata(cluster.addresses[number], scene.topic), "its first answer")
+        back.result()
+    assert sorted(node.node_id for node in answer.brokers) == [1, 2, 3]
+    assert [topic.error_code for topic in answer.topics] == [ErrorCode.none]
+    assert len(answer.topics[0].partitions) == scene.partitions
+
+
+def first_metadata(address, topic):
+    """None as long as nobody listens."""
+    try:
+        with RawClient(address) as client:
+            return client.ask(Api.METADATA, 7, topics=[{"name": topic}], allow_auto_topic_creation=True)
+    except ConnectionError:
+        return None
+
+
 def test_hard_bounces(scene, cluster):
     """A broker that comes back at once: its session is not waited for, and it cuts off what it alone had."""
     with Load(scene, **{"compression.type": "lz4"}) as load:

@@ -115,6 +115,7 @@ class Broker:
             self.config.on_any_change(self._defaults_changed)
             self._start_services()
             await self._standing.enter()
+            self.queue.release()
         except BaseException:
             await self._give_up()
             raise
@@ -145,6 +146,7 @@ class Broker:
         self.queue = RequestQueue(
             lambda: self.config.int("queued.max.requests"), self._dispatcher.handle, self.loop.call_soon
         )
+        self.queue.hold()
         self.connections = Connections(self.config, self.timer)
         self._listeners = [
             self.listener_class(

@@ -8,6 +8,10 @@ threads, but the queue stays, because it is where two promises are kept:
 - no more than ``queued.max.requests`` wait: a connection whose request finds the queue full is not read further until
   there is room, so memory stays bounded however many clients push.
 
+Until a broker knows of its cluster it has nothing to say to clients: an answer without brokers makes some of them drop
+all connections that they have, to brokers that are well. So data requests are held at first. ApiVersions is not: every
+connection begins with it, that of the controller too.
+
 Requests come from :class:`~headrace.broker.connection.Connection`, one at a time each, so the responses of one
 connection are in request order without a queue of their own. A turn of the loop takes at most ``TURN`` requests: then
 sockets are read again, and a control request that has just arrived passes those that are left.
@@ -17,6 +21,7 @@ from collections import deque
 from collections.abc import Callable
 
 from headrace.broker.request import Request
+from headrace.protocol.api import Api
 
 TURN = 64
 
@@ -35,35 +40,45 @@ class RequestQueue:
         self._data: deque[Request] = deque()
         self._waiting_for_room: deque[Callable[[], None]] = deque()
         self._is_scheduled = False
+        self._is_held = False
 
     def __len__(self) -> int:
         return len(self._control) + len(self._data)
 
     def put(self, request: Request, on_room: Callable[[], None]) -> bool:
         """Whether there was room. If not, ``on_room`` is called once there is, and the caller puts again."""
-        if request.api.is_control:
+        if request.api.is_control or (self._is_held and request.api is Api.API_VERSIONS):
             self._control.append(request)
         elif len(self._data) < self._limit():
             self._data.append(request)
         else:
             self._waiting_for_room.append(on_room)
             return False
-        if not self._is_scheduled:
+        self._schedule()
+        return True
+
+    def hold(self) -> None:
+        """From now on only control requests are handled."""
+        self._is_held = True
+
+    def release(self) -> None:
+        self._is_held = False
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._is_scheduled and (self._control or (self._data and not self._is_held)):
             self._is_scheduled = True
             self._call_soon(self._take_turn)
-        return True
 
     def _take_turn(self) -> None:
         self._is_scheduled = False
         for _ in range(TURN):
             if self._control:
                 self._handle(self._control.popleft())
-            elif self._data:
+            elif self._data and not self._is_held:
                 self._handle(self._data.popleft())
             else:
                 break
         while self._waiting_for_room and len(self._data) < self._limit():
             self._waiting_for_room.popleft()()
-        if (self._control or self._data) and not self._is_scheduled:
-            self._is_scheduled = True
-            self._call_soon(self._take_turn)
+        self._schedule()
