@@ -20,8 +20,9 @@ class Bench:
     def handle(self, request):
         self.handled.append(request.name)
 
-    def put(self, name, *, is_control=False, api=Api.METADATA, on_room=None):
-        return self.queue.put(Named(name, Api.STOP_REPLICA if is_control else api), on_room or (lambda: None))
+    def put(self, name, *, is_control=False, on_room=None):
+        api = Api.STOP_REPLICA if is_control else Api.METADATA
+        return self.queue.put(Named(name, api), on_room or (lambda: None))
 
     def turn(self):
         callback, *self.soon[:] = self.soon
@@ -129,18 +130,17 @@ def test_the_limit_may_change_at_run_time():
     assert bench.put("b")
 
 
-def test_held_requests_wait_and_those_that_bring_the_end_of_it_do_not():
+def test_held_requests_wait_and_control_requests_do_not():
     bench = Bench(limit=1)
     bench.queue.hold()
     bench.put("a")
     assert not bench.soon, "a turn would handle nothing"
     assert not bench.put("b", on_room=lambda: bench.put("b"))
-    assert bench.put("hello", api=Api.API_VERSIONS)
     assert bench.put("control", is_control=True)
     bench.turn()
-    assert bench.handled == ["hello", "control"]
+    assert bench.handled == ["control"]
     assert not bench.soon
     bench.queue.release()
     while bench.soon:
         bench.turn()
-    assert bench.handled == ["hello", "control", "a", "b"]
+    assert bench.handled == ["control", "a", "b"]

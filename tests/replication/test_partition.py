@@ -4,7 +4,7 @@ import pytest
 
 from headrace.log.partition_log import Origin
 from headrace.protocol.batch_building import build_batch
-from headrace.protocol.errors import FencedLeaderEpoch, UnknownLeaderEpoch, UnknownTopicOrPartition
+from headrace.protocol.errors import FencedLeaderEpoch, NotLeaderOrFollower, UnknownLeaderEpoch, UnknownTopicOrPartition
 from headrace.protocol.record_body import Record
 from headrace.replication.partition import ANY_EPOCH, Isolation, Partition
 from headrace.replication.partitions import Partitions
@@ -85,3 +85,12 @@ def test_the_partitions_of_a_broker(partition):
     partitions.remove("t", 0)
     partitions.remove("t", 0)
     assert len(partitions) == 0
+
+
+def test_a_partition_that_others_have_is_not_unknown():
+    """So that a client asks who leads it, and does not take its topic for deleted."""
+    partitions = Partitions(lambda topic, index: (topic, index) == ("t", 1))
+    with pytest.raises(NotLeaderOrFollower):
+        partitions.leader("t", 1)
+    with pytest.raises(UnknownTopicOrPartition):
+        partitions.leader("t", 2)

@@ -38,6 +38,16 @@ def test_topics_that_are_not_there_cannot_be_deleted(cluster):
             assert client.ask(Api.DELETE_TOPICS, 6, topics=(), timeout=5_000).responses == ()
 
 
+def test_whoever_has_no_replica_says_that_it_does_not_lead(cluster):
+    with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        admin.create_topic("at-one", assignments={0: [1]})
+    with RawClient(cluster.addresses[2]) as client:
+        asked = [{"name": "at-one", "partitions": [{"partition_index": index, "timestamp": -1} for index in (0, 1)]}]
+        answer = client.ask(Api.LIST_OFFSETS, 1, replica_id=-1, topics=asked)
+    codes = {found.partition_index: found.error_code for found in answer.topics[0].partitions}
+    assert codes == {0: ErrorCode.not_leader_or_follower, 1: ErrorCode.unknown_topic_or_partition}
+
+
 def test_any_replica_tells_of_its_producers(cluster):
     with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
         admin.create_topic("told", 1, 3)

@@ -71,7 +71,7 @@ class Broker:
         self.disk = disk or Disk()
         self.clock: Clock = clock or SystemClock()
         self.metrics = Metrics(topic_exists=lambda name: self.metadata.get(name) is not None)
-        self.partitions = Partitions()
+        self.partitions = Partitions(lambda topic, index: self.metadata.has_partition(topic, index))
         self.endpoints: dict[str, tuple[str, int]] = {}
         self.metrics_exporter: MetricsExporter | None = None
         #: Without a ZooKeeper the broker is alone.

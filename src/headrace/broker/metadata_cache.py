@@ -92,6 +92,10 @@ class MetadataCache:
     def get(self, name: str) -> TopicInfo | None:
         return self._topics.get(name)
 
+    def has_partition(self, name: str, index: int) -> bool:
+        topic = self._topics.get(name)
+        return topic is not None and 0 <= index < len(topic.partitions)
+
     def get_by_id(self, topic_id: UUID) -> TopicInfo | None:
         name = self._names.get(topic_id)
         return None if name is None else self._topics[name]

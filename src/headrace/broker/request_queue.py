@@ -8,9 +8,10 @@ threads, but the queue stays, because it is where two promises are kept:
 - no more than ``queued.max.requests`` wait: a connection whose request finds the queue full is not read further until
   there is room, so memory stays bounded however many clients push.
 
-Until a broker knows of its cluster it has nothing to say to clients: an answer without brokers makes some of them drop
-all connections that they have, to brokers that are well. So data requests are held at first. ApiVersions is not: every
-connection begins with it, that of the controller too.
+Until a broker knows of its cluster it has nothing to say to clients. An answer without brokers makes some of them drop
+all connections that they have, to brokers that are well; a Produce that is refused by a broker that has come back is
+overtaken by a later one to the new leader, by mistake of a client that counts the first as acknowledged then. So data
+requests are held at first, ApiVersions too: a client sends nothing else before that is answered.
 
 Requests come from :class:`~headrace.broker.connection.Connection`, one at a time each, so the responses of one
 connection are in request order without a queue of their own. A turn of the loop takes at most ``TURN`` requests: then
@@ -21,7 +22,6 @@ from collections import deque
 from collections.abc import Callable
 
 from headrace.broker.request import Request
-from headrace.protocol.api import Api
 
 TURN = 64
 
@@ -47,7 +47,7 @@ class RequestQueue:
 
     def put(self, request: Request, on_room: Callable[[], None]) -> bool:
         """Whether there was room. If not, ``on_room`` is called once there is, and the caller puts again."""
-        if request.api.is_control or (self._is_held and request.api is Api.API_VERSIONS):
+        if request.api.is_control:
             self._control.append(request)
         elif len(self._data) < self._limit():
             self._data.append(request)

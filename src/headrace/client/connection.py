@@ -78,12 +78,14 @@ class Connection(asyncio.BufferedProtocol):
         timeout_ms: float = 30_000,
         connect_timeout_ms: float | None = None,
         max_in_flight: int | None = None,
+        learns_versions: bool = True,
     ) -> Connection:
         """Connects and asks what the broker speaks.
 
         :param timeout_ms: of each request that says nothing else; of the connecting too, unless
             ``connect_timeout_ms`` is given.
         :param max_in_flight: how many requests may be unanswered before :meth:`ask` waits.
+        :param learns_versions: if not, nothing is asked: for who knows what the broker speaks.
         :raises BrokerUnreachable: if there is no broker, or none in time.
         """
         connect_timeout_ms = timeout_ms if connect_timeout_ms is None else connect_timeout_ms
@@ -91,7 +93,8 @@ class Connection(asyncio.BufferedProtocol):
         try:
             async with asyncio.timeout(connect_timeout_ms / 1000):
                 await connection._loop.create_connection(lambda: connection, host, port)
-                await connection._learn_versions(connect_timeout_ms)
+                if learns_versions:
+                    await connection._learn_versions(connect_timeout_ms)
         except (TimeoutError, KafkaTimeout) as error:
             connection._abort(error)
             raise BrokerUnreachable(f"{host}:{port} did not answer within {connect_timeout_ms:.0f} ms") from error

@@ -1,13 +1,17 @@
 """The partitions that this broker has: alone it leads them all, in a cluster it follows others in some."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from headrace.protocol.errors import KafkaError, NotLeaderOrFollower, StorageError, UnknownTopicOrPartition
 from headrace.replication.partition import ANY_EPOCH, Partition
 
 
 class Partitions:
-    def __init__(self) -> None:
+    def __init__(self, is_elsewhere: Callable[[str, int], bool] = lambda _topic, _index: False) -> None:
+        """
+        :param is_elsewhere: whether a partition that is not here is known to exist.
+        """
+        self._is_elsewhere = is_elsewhere
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._lost: set[tuple[str, int]] = set()
 
@@ -60,4 +64,6 @@ class Partitions:
     def _missing(self, topic: str, index: int) -> KafkaError:
         if (topic, index) in self._lost:
             return StorageError(f"the log of {topic}-{index} is on a log dir that is offline")
+        if self._is_elsewhere(topic, index):
+            return NotLeaderOrFollower(f"{topic}-{index} is at other brokers, or we have not heard yet that it is here")
         return UnknownTopicOrPartition(f"this broker has no partition {topic}-{index}")

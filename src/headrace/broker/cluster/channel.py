@@ -9,6 +9,9 @@ A queue belongs to one life of a broker. When the broker is gone, or has come ba
 for the one before is dropped: the controller tells the new one all that it needs to know (KIP-380). One that only moved
 to another address keeps what it has not been told yet.
 
+Nobody is asked first what it speaks: these requests have their last versions, as Kafka has none of them any more, and a
+broker that has just started answers nothing else before it was told (``request_queue.py``).
+
 Answers to LeaderAndIsr and StopReplica go to the controller; of those to UpdateMetadata an error is logged.
 """
 
@@ -34,7 +37,7 @@ from headrace.client.connection import Connection
 from headrace.client.errors import BrokerUnreachable
 from headrace.controller.context import LiveBroker
 from headrace.controller.requests import LeaderAndIsr, LeadersAnswer, Request, StopAnswer, StopReplica, UpdateMetadata
-from headrace.protocol.api import Api
+from headrace.protocol.api import Api, versions_of
 from headrace.protocol.kio import ErrorCode
 
 logger = getLogger(__name__)
@@ -194,7 +197,7 @@ class _Queue:
     async def _ask(self, outgoing: _Outgoing) -> Any:
         connection = await self._open_connection()
         api = _APIS[type(outgoing.request)]
-        version = connection.version_of(api)
+        version = versions_of(api)[-1]
         body = self._body(outgoing, version)
         return await connection.send(api, version, body, timeout_ms=self._channel.timeout_ms)
 
@@ -209,6 +212,7 @@ class _Queue:
             client_id=self._channel.client_id,
             timeout_ms=timeout_ms,
             connect_timeout_ms=min(timeout_ms, _CONNECT_TIMEOUT_MS),
+            learns_versions=False,
         )
         if not self._is_reachable:
             self._is_reachable = True
