@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from headrace import Admin
+from headrace import Producer as OurProducer
 from headrace.protocol.api import Api
 from headrace.testing.raw_client import RawClient
 
@@ -189,22 +190,7 @@ class Load:
     def __init__(self, scene, rate=2_000, **settings):
         self._scene = scene
         self._pause_s = 1 / rate
-        self.producer = Producer(
-            {
-                "bootstrap.servers": scene.cluster.bootstrap_servers,
-                "acks": "all",
-                "enable.idempotence": True,
-                "linger.ms": 5,
-                "delivery.timeout.ms": 60_000,
-                "retry.backoff.ms": 50,
-                "reconnect.backoff.ms": 20,
-                "reconnect.backoff.max.ms": 200,
-                "topic.metadata.refresh.fast.interval.ms": 50,
-                "socket.timeout.ms": 3_000,
-                "log_level": 0,
-                **settings,
-            }
-        )
+        self.producer = self._made_producer(scene.cluster.bootstrap_servers, settings)
         self.acknowledged = defaultdict(list)
         self.count = 0
         self.failures = []
@@ -222,8 +208,7 @@ class Load:
     def __exit__(self, *_):
         self._is_stopped.set()
         self._thread.join()
-        left = self.producer.flush(PATIENCE_S)
-        assert left == 0, f"{left} records were not answered"
+        self._end()
 
     def flows(self, count=500):
         """Waits for so many more acknowledgements."""
@@ -233,21 +218,12 @@ class Load:
     def _run(self):
         number = 0
         while not self._is_stopped.is_set():
-            try:
-                self.producer.produce(
-                    self._scene.topic,
-                    str(number).encode(),
-                    partition=number % self._scene.partitions,
-                    on_delivery=self._delivered,
-                )
+            if self._send(number, number % self._scene.partitions):
                 number += 1
-            except BufferError:
-                self.producer.poll(0.05)
-            self.producer.poll(0)
             if number % 20 == 0:
                 self._is_stopped.wait(20 * self._pause_s)
 
-    def _delivered(self, error, message):
+    def _answered(self, partition, number, error):
         if error is not None:
             self.failures.append(str(error))
             return
@@ -255,7 +231,46 @@ class Load:
         self.longest_pause_s = max(self.longest_pause_s, now - self._last_ack_at)
         self._last_ack_at = now
         self.count += 1
-        self.acknowledged[message.partition()].append(int(message.value()))
+        self.acknowledged[partition].append(number)
+
+    # -- by librdkafka
+
+    def _made_producer(self, bootstrap_servers, settings):
+        return Producer(
+            {
+                "bootstrap.servers": bootstrap_servers,
+                "acks": "all",
+                "enable.idempotence": True,
+                "linger.ms": 5,
+                "delivery.timeout.ms": 60_000,
+                "retry.backoff.ms": 50,
+                "reconnect.backoff.ms": 20,
+                "reconnect.backoff.max.ms": 200,
+                "topic.metadata.refresh.fast.interval.ms": 50,
+                "socket.timeout.ms": 3_000,
+                "log_level": 0,
+                **settings,
+            }
+        )
+
+    def _send(self, number, partition):
+        """Whether there was room for it."""
+        try:
+            self.producer.produce(
+                self._scene.topic, str(number).encode(), partition=partition, on_delivery=self._delivered
+            )
+        except BufferError:
+            self.producer.poll(0.05)
+            return False
+        self.producer.poll(0)
+        return True
+
+    def _delivered(self, error, message):
+        self._answered(message.partition(), int(message.value()), error)
+
+    def _end(self):
+        left = self.producer.flush(PATIENCE_S)
+        assert left == 0, f"{left} records were not answered"
 
     def check(self):
         """Every record was acknowledged, and is there once and in order."""
@@ -268,3 +283,21 @@ class Load:
                 f"partition {index}: {len(set(wanted) - set(there))} lost of {len(wanted)}, "
                 f"{len(set(there) - set(wanted))} never acknowledged"
             )
+
+
+class OurLoad(Load):
+    """By our own producer."""
+
+    def _made_producer(self, bootstrap_servers, settings):
+        return OurProducer(bootstrap_servers=bootstrap_servers, linger_ms=5, delivery_timeout_ms=60_000, **settings)
+
+    def _send(self, number, partition):
+        def delivered(_, error):
+            self._answered(partition, number, error)
+
+        self.producer.send(self._scene.topic, str(number).encode(), partition=partition, on_delivery=delivered)
+        return True
+
+    def _end(self):
+        self.producer.flush(PATIENCE_S)
+        self.producer.close()
