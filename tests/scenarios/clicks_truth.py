@@ -88,16 +88,19 @@ def make_topic(address: str) -> None:
 
 
 class Truth:
-    """The topic, read from its start to its end."""
+    """The topic, read from its start to its end.
 
-    def __init__(self, address: str) -> None:
-        parts: list[pa.RecordBatch] = []
+    :param earlier: what it had before its start was cut.
+    """
+
+    def __init__(self, address: str, earlier: "Truth | None" = None) -> None:
+        parts = [] if earlier is None else earlier._records.to_batches()
         with Consumer(bootstrap_servers=address, auto_offset_reset="earliest") as consumer:
             consumer.assign(PLACES)
             ends = consumer.end_offsets(*PLACES)
             while any(consumer.position(place) < end for place, end in ends.items()):
                 parts.append(consumer.poll_arrow(500).select(["partition", "offset", "value"]))
-        records = pa.Table.from_batches(parts)
+        self._records = records = pa.Table.from_batches(parts)
         self.next_offsets = {place.partition: end for place, end in ends.items()}
         self._partitions = records["partition"].to_numpy()
         self._offsets = records["offset"].to_numpy()
