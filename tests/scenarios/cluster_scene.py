@@ -20,14 +20,17 @@ PATIENCE_S = 40.0
 _PASSING = {KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError.REQUEST_TIMED_OUT}
 
 
-def until(condition, what, timeout_s=PATIENCE_S):
-    """Waits until something is so; what it was then."""
+def until(condition, what, timeout_s=PATIENCE_S, *, why=lambda: ""):
+    """Waits until something is so; what it was then.
+
+    :param why: what to say of it if it is not.
+    """
     deadline = time.monotonic() + timeout_s
     while True:
         found = condition()
         if found:
             return found
-        assert time.monotonic() < deadline, f"not in {timeout_s} s: {what}"
+        assert time.monotonic() < deadline, f"not in {timeout_s} s: {what} {why()}"
         time.sleep(0.02)
 
 
@@ -89,6 +92,21 @@ class Scene:
     def partition(self, index=0, topic=None):
         return self.metadata().topics[topic or self.topic].partitions[index]
 
+    def told_of(self, index):
+        """What each broker says of a partition, and what it has said since it was started."""
+        told = {}
+        for number, address in self.cluster.addresses.items():
+            asker = AdminClient({"bootstrap.servers": address, "log_level": 0})
+            try:
+                found = asker.list_topics(self.topic, timeout=3)
+            except KafkaException as error:
+                told[number] = error
+                continue
+            partition = found.topics[self.topic].partitions.get(index)
+            told[number] = sorted(found.brokers), found.controller_id, partition and (partition.leader, partition.isrs)
+        logs = "\n".join(f"-- broker {number}\n{self.cluster.log(number)[-4000:]}" for number in self.cluster.brokers)
+        return f"{told}\n{logs}"
+
     @property
     def controller(self):
         return until(lambda: max(0, self.metadata().controller_id), "a controller")
@@ -137,7 +155,12 @@ class Scene:
             ends = {}
             for index in range(self.partitions):
                 at = TopicPartition(self.topic, index)
-                ends[index] = until(lambda at=at: _watermarks(consumer, at), f"the end of {at}")[1]
+                errors = []
+                ends[index] = until(
+                    lambda at=at, errors=errors: _watermarks(consumer, at, errors),
+                    f"the end of {self.topic}-{index}",
+                    why=lambda index=index, errors=errors: f"{errors[-1]}; {self.told_of(index)}",
+                )[1]
             consumer.assign([TopicPartition(self.topic, index, 0) for index in ends])
             found = defaultdict(list)
             deadline = time.monotonic() + PATIENCE_S
@@ -150,10 +173,11 @@ class Scene:
             consumer.close()
 
 
-def _watermarks(consumer, partition):
+def _watermarks(consumer, partition, errors):
     try:
         return consumer.get_watermark_offsets(partition, timeout=5)
-    except KafkaException:
+    except KafkaException as error:
+        errors.append(error)
         return None  # just now nobody leads it
 
 

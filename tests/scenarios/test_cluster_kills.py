@@ -118,7 +118,7 @@ def first_metadata(address, topic):
             id="librdkafka",
             marks=pytest.mark.skipif(
                 "HEADRACE_SOAK" not in os.environ,
-                reason="once in a hundred times librdkafka 2.16 overtakes its own retries, see docs/cluster.md",
+                reason="now and then librdkafka 2.16 overtakes its own retries, see docs/cluster.md",
             ),
         ),
     ],
