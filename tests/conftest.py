@@ -6,6 +6,7 @@ one that stops it. Likewise ``zookeeper`` and ``mortal_zookeeper``. And ``open_l
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 settings.register_profile("headrace", deadline=None)
 settings.load_profile("headrace")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a script; whoever we start would ignore it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @contextmanager

@@ -128,15 +128,11 @@ def test_a_broker_that_is_not_there_is_one_line_within_the_timeout(capsys):
     assert address in captured.err
 
 
-#: Whoever is started in the background of a script has it ignored, and tests may be.
-_HEARS_CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
-
-
 def test_ctrl_c_is_quiet():
     with socket.create_server(("127.0.0.1", 0)) as listener:  # takes the connection and says nothing
         listener.settimeout(30)
         address = f"127.0.0.1:{listener.getsockname()[1]}"
-        code = f"{_HEARS_CTRL_C}; from headrace.tools.main import main; main()"
+        code = "from headrace.tools.main import main; main()"
         process = subprocess.Popen(
             [sys.executable, "-c", code, "topics", "--list", "--bootstrap-server", address, "--timeout", "60000"],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
