@@ -13,7 +13,8 @@ spark_checks() {
     program spark 240 .cache/spark-4.0.0/bin/python interop/spark/connector.py "$address" \
         "$(PYTHONPATH=bench .venv/bin/python -c 'import pipeline_sides; print(pipeline_sides.connector_jars())')"
     check 'spark: the broker stops cleanly' stop_broker spark
-    start_apache spark "$work/spark-apache" group.initial.rebalance.delay.ms=0
+    # Tests write records of 2023, which retention takes after half a minute.
+    start_apache spark "$work/spark-apache" group.initial.rebalance.delay.ms=0 log.retention.ms=-1
     check 'spark: our source and sink on Apache Kafka' source_tests
     check 'spark: views over Apache Kafka' views_on_apache
     check 'spark: Apache Kafka stops cleanly' stop_broker spark
