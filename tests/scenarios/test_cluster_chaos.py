@@ -8,7 +8,7 @@ import time
 from random import Random
 
 import pytest
-from cluster_scene import Load, Scene, check_replicas_are_alike, until
+from cluster_scene import Load, Scene, check_replicas_are_alike
 
 from headrace.testing.cluster_process import ClusterProcess
 
@@ -78,7 +78,7 @@ def test_chaos(tmp_path, seed):
                         scene.wait_until_in_sync()
                     load.flows(100)
                 scene.wait_until_in_sync()
-                until(lambda: scene.alive() == [1, 2, 3], "all brokers")
+                scene.wait_until_all_live()
                 load.flows()
             load.check()
             for number in cluster.brokers:

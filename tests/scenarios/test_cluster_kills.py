@@ -29,7 +29,7 @@ def scene(cluster, request):
         broker.resume()
         if not broker.is_running:
             cluster.restart(number)
-    until(lambda: made.alive() == [1, 2, 3], "three brokers")
+    made.wait_until_all_live()
 
 
 def other_than(*taken):

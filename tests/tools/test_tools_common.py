@@ -132,9 +132,9 @@ def test_ctrl_c_is_quiet():
     with socket.create_server(("127.0.0.1", 0)) as listener:  # takes the connection and says nothing
         listener.settimeout(30)
         address = f"127.0.0.1:{listener.getsockname()[1]}"
-        code = "from headrace.tools.main import main; main()"
+        command = [sys.executable, "-c", "from headrace.tools.main import main; main()", "topics", "--list"]
         process = subprocess.Popen(
-            [sys.executable, "-c", code, "topics", "--list", "--bootstrap-server", address, "--timeout", "60000"],
+            [*command, "--bootstrap-server", address, "--timeout", "60000"],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
         with process, listener.accept()[0]:

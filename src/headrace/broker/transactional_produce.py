@@ -36,14 +36,13 @@ from headrace.protocol.errors import (
     StorageError,
     TransactionAbortable,
 )
-from headrace.protocol.records import HEADER_BYTES, Buffer
+from headrace.protocol.records import ATTRIBUTES_LOW_BYTE_AT, HEADER_BYTES, TRANSACTIONAL, Buffer
 from headrace.transactions.coordinator import Identity
 from headrace.transactions.metadata import VERSION_2, TopicPartition
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
 
-_ATTRIBUTES_LOW_BYTE_AT, _TRANSACTIONAL = 22, 0x10
 _PRODUCER_AT, _PRODUCER = 43, Struct(">qh")
 _ABORTABLE_SINCE, _ADDS_SINCE, _BY_TOPIC_ID = 11, 12, 13
 
@@ -59,7 +58,7 @@ Refused = Mapping[TopicPartition, KafkaError]
 
 
 def is_transactional(records: Buffer) -> bool:
-    return records[_ATTRIBUTES_LOW_BYTE_AT] & _TRANSACTIONAL != 0
+    return records[ATTRIBUTES_LOW_BYTE_AT] & TRANSACTIONAL != 0
 
 
 def refused_partitions(broker: Broker, body: Any, version: int) -> Refused:

@@ -16,15 +16,26 @@ from headrace.log.producer_state import MAX_SEQUENCE, KeptBatch, ProducerStates
 from headrace.log.txn_index import AbortedTxn
 from headrace.log.validation import Origin, refuse, rewrite
 from headrace.protocol.errors import CorruptMessage, OffsetOutOfRange, OutOfOrderSequence
-from headrace.protocol.records import HEAD, HEADER, HEADER_BYTES, BatchHeader, Buffer, check_batch, read_header
+from headrace.protocol.records import (
+    CONTROL,
+    DELETE_HORIZON,
+    HEAD,
+    HEADER,
+    HEADER_BYTES,
+    LOG_APPEND_TIME,
+    TRANSACTIONAL,
+    BatchHeader,
+    Buffer,
+    check_batch,
+    read_header,
+)
 
 if TYPE_CHECKING:
     from headrace.log.partition_log import PartitionLog
     from headrace.log.segment import Segment
 
-_TRANSACTIONAL = 0x10
-#: Attribute bits that no client sets: log append time, control, delete horizon.
-_NOT_FROM_CLIENTS = 0x68
+#: Attribute bits that no client sets.
+_NOT_FROM_CLIENTS = LOG_APPEND_TIME | CONTROL | DELETE_HORIZON
 _CODEC_MASK, _LAST_CODEC = 0x07, 4
 _MAX_RELATIVE_OFFSET = 2**31 - 1
 
@@ -61,7 +72,7 @@ def append_client(log: PartitionLog, records: Buffer, leader_epoch: int) -> Appe
         or last_delta != count - 1
         or max_timestamp > now_ms + config.message_timestamp_after_max_ms
         or (producer_id != -1 and (producer_id < 0 or epoch < 0 or sequence < 0))
-        or (attributes & _TRANSACTIONAL and producer_id == -1)
+        or (attributes & TRANSACTIONAL and producer_id == -1)
         or size_bytes > config.max_message_bytes
         or size_bytes > config.segment_bytes
     ):
@@ -76,7 +87,7 @@ def append_client(log: PartitionLog, records: Buffer, leader_epoch: int) -> Appe
     batch = None
     if producer_id >= 0:
         last_sequence = (sequence + last_delta) & MAX_SEQUENCE
-        is_transactional = attributes & _TRANSACTIONAL != 0
+        is_transactional = attributes & TRANSACTIONAL != 0
         try:
             kept = log.producers.check(producer_id, epoch, sequence, last_sequence, is_transactional)
         except OutOfOrderSequence:

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from headrace.protocol.batch_building import assemble_batch, write_varint
-from headrace.protocol.records import MAGIC, NO_SEQUENCE, BatchHeader, Codec
+from headrace.protocol.records import MAGIC, NO_SEQUENCE, TRANSACTIONAL, BatchHeader, Codec
 
-_TRANSACTIONAL = 0x10
 _NONE = -1
 _UNLIKE_ANY = -2
 _KEPT_LENGTHS, _KEPT_DELTAS = 256, 1000
@@ -30,7 +29,7 @@ def build_keyed_batch(
     parts = _parts_alike(records) or _parts(records)
     header = BatchHeader(
         base_offset=0, batch_length=0, leader_epoch=-1, magic=MAGIC, crc=0,
-        attributes=_TRANSACTIONAL if is_transactional else 0, last_offset_delta=len(records) - 1,
+        attributes=TRANSACTIONAL if is_transactional else 0, last_offset_delta=len(records) - 1,
         base_timestamp=timestamp_ms, max_timestamp=timestamp_ms, producer_id=producer_id,
         producer_epoch=producer_epoch, base_sequence=NO_SEQUENCE, record_count=len(records),
     )  # fmt: skip

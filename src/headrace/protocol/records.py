@@ -40,6 +40,8 @@ HEAD = Struct(">qii")
 CRC = Struct(">I")
 CRC_FIELD_AT = 17
 CRC_STARTS_AT = 21
+#: The attributes are two bytes; codec and bits are in this, the second.
+ATTRIBUTES_LOW_BYTE_AT = 22
 MAGIC_AT = 16
 MAGIC = 2
 

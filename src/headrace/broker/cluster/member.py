@@ -1,9 +1,9 @@
 """A broker as a member of a cluster: what it has beside its logs and its listeners, and in which order that comes up.
 
 Start: a session with ZooKeeper; who we are (``membership.py``); settings (``config_changes.py``); then, with the logs
-open and requests served, replicas, the registration, and the controller, which may be ours. Only with the registration
-do others hear of us, and only with the first UpdateMetadata do we hear of them: then the broker is ready, and clients
-that came before are answered.
+open and connections accepted, replicas, the registration, and the controller, which may be ours. Only with the
+registration do others hear of us, and only with the first UpdateMetadata do we hear of them: then the broker is ready,
+and clients that came before are answered.
 
 When a session is lost the controller resigns and, in the next session, has us registered again before it stands for
 election: other brokers take us for dead in between, and so does this one's ``broker_epoch``.

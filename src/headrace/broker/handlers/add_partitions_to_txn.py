@@ -53,7 +53,7 @@ async def _add(
     *,
     verify_only: bool,
 ) -> Codes:
-    unknown = {partition for partition in wanted if not _exists(broker, partition)}
+    unknown = {partition for partition in wanted if not broker.metadata.has_partition(*partition)}
     if unknown:
         return {
             partition: ErrorCode.unknown_topic_or_partition
@@ -77,11 +77,6 @@ async def _add(
         code = code_of(error, knows_fenced=version >= KNOWS_FENCED)
         return dict.fromkeys(wanted, code)
     return dict.fromkeys(wanted, ErrorCode.none)
-
-
-def _exists(broker: Broker, partition: TopicPartition) -> bool:
-    topic = broker.metadata.get(partition[0])
-    return topic is not None and 0 <= partition[1] < len(topic.partitions)
 
 
 def _by_topic(codes: Codes) -> list[dict[str, object]]:

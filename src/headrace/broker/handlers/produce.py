@@ -31,7 +31,7 @@ from headrace.protocol.errors import (
     UnsupportedCompressionType,
     error_code_of,
 )
-from headrace.protocol.records import HEADER_BYTES, MAGIC, MAGIC_AT, Codec
+from headrace.protocol.records import ATTRIBUTES_LOW_BYTE_AT, HEADER_BYTES, MAGIC, MAGIC_AT, TRANSACTIONAL, Codec
 from headrace.replication.partition import Partition
 
 if TYPE_CHECKING:
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
 _BY_TOPIC_ID = 13
 _ZSTD_FROM = 7
-_ATTRIBUTES_AT = 21  # two bytes; the codec and the flags are in the second
-_TRANSACTIONAL = 0x10
 
 
 async def handle(request: Request, broker: Broker) -> Reply:
@@ -117,7 +115,7 @@ def _append(
         records: bytes | None = data.records
         _check(records, version, name)
         assert records is not None
-        if records[_ATTRIBUTES_AT + 1] & _TRANSACTIONAL:
+        if records[ATTRIBUTES_LOW_BYTE_AT] & TRANSACTIONAL:
             _check_transaction(refused, name, index)
         partition = broker.partitions.leader(name, index)
         if acks < 0:
@@ -160,7 +158,7 @@ def _check(records: bytes | None, version: int, topic: str) -> None:
         raise InvalidRecord(f"record batches must have magic {MAGIC}, not {records[MAGIC_AT]}")
     if int.from_bytes(records[8:12], "big") + 12 < len(records):
         raise InvalidRecord("a partition must have exactly one record batch")
-    flags = records[_ATTRIBUTES_AT + 1]
+    flags = records[ATTRIBUTES_LOW_BYTE_AT]
     if flags & 0x07 == Codec.zstd and version < _ZSTD_FROM:
         raise UnsupportedCompressionType(f"zstd needs Produce v{_ZSTD_FROM}, not v{version}")
 
