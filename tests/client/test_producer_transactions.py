@@ -77,11 +77,14 @@ async def test_offsets_are_committed_with_the_transaction_or_not_at_all(broker, 
     await producer.close()
 
 
-async def test_an_empty_transaction_is_ended_without_a_word(broker, version):
+async def test_an_empty_transaction_is_ended_without_a_word(broker, version, monkeypatch):
     producer = await started(broker, version)
+    asked = []
+    monkeypatch.setattr(producer._cluster, "ask_coordinator", lambda *what, **_: asked.append(what))
     for end in (producer.commit_transaction, producer.abort_transaction):
         await producer.begin_transaction()
         await end()
+    assert asked == []
     await producer.close()
 
 
