@@ -7,6 +7,7 @@ import pytest
 
 from headrace.broker import dispatch
 from headrace.broker.dispatch import Dispatcher, handler_of, served_apis
+from headrace.broker.prompt_future import PromptFuture
 from headrace.broker.request import Request
 from headrace.protocol.api import Api, read_request_header
 from headrace.testing.raw_client import encode_request
@@ -101,6 +102,31 @@ async def test_a_handler_that_waits_answers_later(monkeypatch):
     event.set()
     await finished(dispatcher)
     assert connection.answers == [{"n": 2}]
+
+
+async def test_a_prompt_future_is_taken_up_on_the_stack_of_who_sets_it(monkeypatch):
+    loop = asyncio.get_running_loop()
+    futures = [loop.create_future(), PromptFuture(loop=loop)]
+
+    async def handler(request, broker):
+        return {"n": [await future for future in futures]}
+
+    handled_by(monkeypatch, handler)
+    connection = FakeConnection()
+    produce = encode_request(Api.PRODUCE, 7, 7, None, transactional_id=None, acks=-1, timeout=1, topic_data=[])
+    Dispatcher(None, loop).handle(request(connection, Api.PRODUCE, 7, produce))
+    futures[0].set_result(1)
+    await asyncio.sleep(0)
+    assert not connection.answers
+    futures[1].set_result(2)
+    assert connection.answers == [{"n": [1, 2]}]
+
+
+async def test_a_prompt_future_is_one_for_a_task_too():
+    loop = asyncio.get_running_loop()
+    future = PromptFuture(loop=loop)
+    loop.call_soon(future.set_result, 3)
+    assert await future == 3
 
 
 async def test_an_error_that_a_handler_awaits_reaches_it(monkeypatch):

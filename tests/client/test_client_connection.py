@@ -138,6 +138,15 @@ async def test_an_answer_that_does_not_come_closes_the_connection() -> None:
         assert connection.is_closed
 
 
+async def test_each_request_has_its_own_time() -> None:
+    async with scripted(lambda request: api_versions_frame(request, 3)) as (host, port):
+        connection = await Connection.open(host, port, timeout_ms=1000, connect_timeout_ms=20)
+        sent_at = asyncio.get_running_loop().time()
+        with pytest.raises(KafkaTimeout, match="within 60 ms"):  # and not when the time of the first would be over
+            await connection.ask(Api.METADATA, **metadata_of(), timeout_ms=60)
+        assert asyncio.get_running_loop().time() - sent_at > 0.058
+
+
 async def test_one_who_no_longer_waits_disturbs_nobody() -> None:
     async with Broker() as broker, connected(broker) as connection:
         given_up = asyncio.create_task(connection.ask(Api.METADATA, **metadata_of()))

@@ -10,6 +10,7 @@ from asyncio import Future
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from headrace.broker.prompt_future import PromptFuture
 from headrace.protocol.errors import KafkaError, RequestTimedOut
 from headrace.replication.partition import Partition
 from headrace.runtime.purgatory import DelayedOperation
@@ -47,7 +48,7 @@ async def commits(
     broker: Broker, waits: Sequence[tuple[Partition, int]], timeout_ms: int
 ) -> Sequence[KafkaError | None]:
     """What became of each append, given by its partition and the offset behind it. Waits for all of them."""
-    waiting = Commits(waits, broker.loop.create_future())
+    waiting = Commits(waits, PromptFuture(loop=broker.loop))
     keys = [(partition.log.topic, partition.log.partition) for partition, _ in waits]
     if not broker.delayed_produce.try_complete_else_watch(waiting, keys, timeout_ms):
         await waiting.done

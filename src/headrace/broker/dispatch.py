@@ -25,6 +25,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker import handlers
+from headrace.broker.prompt_future import PromptFuture
 from headrace.broker.request import Request
 from headrace.protocol.api import Api, BadRequest, EncodedReply
 from headrace.protocol.errors import KafkaError
@@ -130,7 +131,10 @@ class _Parked:
         # What a task does with a future that its coroutine awaits.
         assert awaited._asyncio_future_blocking, f"{awaited!r} is no future"
         awaited._asyncio_future_blocking = False
-        awaited.add_done_callback(self._go_on)
+        if isinstance(awaited, PromptFuture):
+            awaited.on_result = self._go_on
+        else:
+            awaited.add_done_callback(self._go_on)
 
     def _go_on(self, _done: asyncio.Future[Any]) -> None:
         if self not in self._dispatcher._parked:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from logging import getLogger
+from math import inf
 from struct import Struct
 from typing import Any, NamedTuple, cast
 
@@ -35,6 +36,9 @@ _API_VERSIONS_VERSION = 3
 MAX_RESPONSE_BYTES = 2**31 - 1
 #: A raw answer up to here is copied, so that a small one does not keep a whole buffer.
 _COPIED_BYTES = 4096
+_NEVER = inf
+#: A loop's timers are of whole milliseconds.
+_TIMER_ERROR_S = 0.001
 
 
 class _Waiting(NamedTuple):
@@ -42,7 +46,9 @@ class _Waiting(NamedTuple):
     version: int
     is_raw: bool
     answer: asyncio.Future[Any]
-    timer: asyncio.TimerHandle | None
+    timeout_ms: float
+    #: In the loop's time.
+    deadline: float
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -56,6 +62,9 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._frames = FrameReader(MAX_RESPONSE_BYTES)
         self._waiting: dict[int, _Waiting] = {}
+        #: One timer for all that wait: due at the first deadline or, if that one is answered by then, before the next.
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due = _NEVER
         self._last_correlation_id = 0
         self._versions: dict[int, tuple[int, int]] = {}
         #: The cluster's features, by name, with the level that is in force (KIP-584).
@@ -212,8 +221,10 @@ class Connection(asyncio.BufferedProtocol):
         parts = encode_request(api, version, correlation_id, self.client_id, fields)
         if expects_answer:
             timeout_ms = self._timeout_ms if timeout_ms is None else timeout_ms
-            timer = self._loop.call_later(timeout_ms / 1000, self._timed_out, correlation_id, timeout_ms)
-            self._waiting[correlation_id] = _Waiting(api, version, is_raw, future, timer)
+            deadline = self._loop.time() + timeout_ms / 1000
+            self._waiting[correlation_id] = _Waiting(api, version, is_raw, future, timeout_ms, deadline)
+            if deadline < self._timer_due:
+                self._set_timer(deadline)
         else:
             future.set_result(None)
         if len(parts) == 1:
@@ -235,11 +246,30 @@ class Connection(asyncio.BufferedProtocol):
             if not waiter.done():
                 waiter.set_result(None)
 
-    def _timed_out(self, correlation_id: int, timeout_ms: float) -> None:
-        waiting = self._waiting.pop(correlation_id)
-        error = KafkaTimeout(f"{self.address} did not answer {waiting.api.label} within {timeout_ms:.0f} ms")
-        if not waiting.answer.done():
-            waiting.answer.set_exception(error)
+    # -- time
+
+    def _set_timer(self, due: float) -> None:
+        self._cancel_timer()
+        self._timer = self._loop.call_at(due, self._look_at_deadlines)
+        self._timer_due = due
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._timer_due = None, _NEVER
+
+    def _look_at_deadlines(self) -> None:
+        self._cancel_timer()
+        if not self._waiting:
+            return
+        correlation_id, first = min(self._waiting.items(), key=lambda item: item[1].deadline)
+        if first.deadline > self._loop.time() + _TIMER_ERROR_S:
+            self._set_timer(first.deadline)
+            return
+        del self._waiting[correlation_id]
+        error = KafkaTimeout(f"{self.address} did not answer {first.api.label} within {first.timeout_ms:.0f} ms")
+        if not first.answer.done():
+            first.answer.set_exception(error)
         self._abort(error)
 
     # -- the end
@@ -262,10 +292,9 @@ class Connection(asyncio.BufferedProtocol):
             return
         detail = f": {cause}" if cause is not None and str(cause) else ""
         self._why = BrokerUnreachable(f"the connection to {self.address} was closed{detail}")
+        self._cancel_timer()
         waiting, self._waiting = self._waiting, {}
         for request in waiting.values():
-            if request.timer is not None:
-                request.timer.cancel()
             if not request.answer.done():
                 error = BrokerUnreachable(
                     f"the connection to {self.address} ended before {request.api.label} was answered{detail}"
@@ -305,8 +334,6 @@ class Connection(asyncio.BufferedProtocol):
         waiting = self._waiting.pop(correlation_id, None)
         if waiting is None:
             raise BadResponse(f"an answer with the correlation id {correlation_id}, which nobody waits for")
-        if waiting.timer is not None:
-            waiting.timer.cancel()
         if self._slot_waiters:
             self._wake_slot_waiters()
         if waiting.answer.done():

@@ -27,7 +27,7 @@ from headrace.protocol.records import (
     BatchHeader,
     Buffer,
     check_batch,
-    read_header,
+    size_of_batch,
 )
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ def _split(
     batches: list[tuple[BatchHeader, memoryview]] = []
     position = 0
     while len(view) - position >= HEADER_BYTES:
-        if read_header(view, position).size_bytes > len(view) - position and origin is Origin.REPLICATION:
+        if origin is Origin.REPLICATION and size_of_batch(view, position) > len(view) - position:
             break
         header = check_batch(view, position)
         batch = view[position : position + header.size_bytes]

@@ -35,6 +35,8 @@ HEADER = Struct(">qiibIhiqqqhii")
 HEADER_BYTES = HEADER.size
 #: Offset and length: what must be there to know how long a batch is.
 LENGTH_PREFIX_BYTES = 12
+_LENGTH = Struct(">i")
+_LENGTH_AT = 8
 #: What a broker rewrites: base offset, length (as it was), leader epoch.
 HEAD = Struct(">qii")
 CRC = Struct(">I")
@@ -127,6 +129,12 @@ class BatchHeader(NamedTuple):
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """The header at a position that is known to have one: nothing is checked."""
     return BatchHeader._make(HEADER.unpack_from(buffer, position))
+
+
+def size_of_batch(buffer: Buffer, position: int = 0) -> int:
+    """As its header says; of that the length prefix must be there."""
+    batch_length: int = _LENGTH.unpack_from(buffer, position + _LENGTH_AT)[0]
+    return LENGTH_PREFIX_BYTES + batch_length
 
 
 def check_batch(buffer: Buffer, position: int = 0) -> BatchHeader:

@@ -14,7 +14,6 @@ leader's high watermark one fetch late, so that its own is too low. And it lets 
 :attr:`Truncation.BY_HIGH_WATERMARK` exists to show that.
 """
 
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple, TypeAlias
 
@@ -93,8 +92,7 @@ class Proceed(NamedTuple):
 Deed: TypeAlias = TruncateTo | TruncateFully | Proceed | None
 
 
-@dataclass(frozen=True, slots=True)
-class FetchAnswer:
+class FetchAnswer(NamedTuple):
     high_watermark: int
     log_start_offset: int
     #: The offset behind the last record of the answer; None if it has none.
@@ -129,11 +127,11 @@ class PartitionFollower:
         """None: nothing, until the controller names another leader."""
         log = self.log
         match self.state:
-            case State.TRUNCATING:
-                return AskEpochEnd(self.leader_epoch, log.latest_epoch)
             case State.FETCHING:
                 last_epoch = log.latest_epoch if self._truncation is Truncation.BY_EPOCH else UNKNOWN
                 return FollowerFetch(self.leader_epoch, log.next_offset, last_epoch, log.log_start_offset)
+            case State.TRUNCATING:
+                return AskEpochEnd(self.leader_epoch, log.latest_epoch)
             case State.OUT_OF_RANGE:
                 return AskRange(self.leader_epoch)
             case State.FENCED:

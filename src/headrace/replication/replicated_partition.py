@@ -16,7 +16,7 @@ from uuid import UUID
 from headrace.coordination.znodes import PartitionState
 from headrace.log.partition_log import Appended, Origin, PartitionLog
 from headrace.protocol.errors import NotLeaderOrFollower, OffsetNotAvailable
-from headrace.protocol.records import LENGTH_PREFIX_BYTES, Buffer, read_header
+from headrace.protocol.records import HEADER_BYTES, LENGTH_PREFIX_BYTES, Buffer, read_header, size_of_batch
 from headrace.replication.epoch_ends import NO_EPOCH_END, UNKNOWN, EpochEnd
 from headrace.replication.follower import (
     Deed,
@@ -296,8 +296,7 @@ class ReplicatedPartition(Partition):
     def _append_replicated(self, records: memoryview) -> Appended:
         log = self.log
         start_offset = log.log_start_offset
-        base_offset = read_header(records).base_offset
-        if base_offset < log.next_offset == start_offset:
+        if log.next_offset == start_offset and (base_offset := read_header(records).base_offset) < start_offset:
             # An empty log begins within a batch, as the leader's does: it has the whole batch, and so do we.
             log.truncate_fully(base_offset)
             appended = log.append(records, leader_epoch=self.leader_epoch, origin=Origin.REPLICATION)
@@ -319,8 +318,8 @@ def _end_of(records: memoryview) -> int | None:
     """The offset behind the last whole batch; None if there is none."""
     position, end, end_offset = 0, len(records), None
     while end - position > LENGTH_PREFIX_BYTES:
-        size_bytes = LENGTH_PREFIX_BYTES + int.from_bytes(records[position + 8 : position + 12], "big")
-        if position + size_bytes > end:
+        size_bytes = size_of_batch(records, position)
+        if size_bytes < HEADER_BYTES or position + size_bytes > end:
             break
         base_offset = int.from_bytes(records[position : position + 8], "big")
         end_offset = base_offset + int.from_bytes(records[position + 23 : position + 27], "big") + 1

@@ -28,13 +28,15 @@ TOPIC_IDS_FROM = 13
 
 _HEAD = Struct(">ihi")
 _PARTITION = Struct(">ihqqq")
+#: As a leader writes it: nothing aborted, nobody preferred.
+_PARTITION_TO_FOLLOWER = Struct(">ihqqqbi")
 _DIVERGING = Struct(">iq")
 _NO_RECORDS = memoryview(b"")
 _NO_TAGS = b"\x00"
 #: One tag, the first, of so many bytes, its own tags with them.
 _DIVERGING_TAG = b"\x01\x00\x0d"
-_NOTHING_ABORTED_NOBODY_PREFERRED = b"\x00\xff\xff\xff\xff"
-_UNKNOWN = -1
+_UNKNOWN = _NOBODY = -1
+_NULL_ARRAY = 0
 
 _Written: TypeAlias = tuple[bytes, Sendable | None, bytes]
 
@@ -86,7 +88,9 @@ class AnswerWriter:
         """
         :param topic: its id or, in v12, its name with a compact length.
         """
-        head = _PARTITION.pack(index, error, high_watermark, _UNKNOWN, log_start_offset)
+        head = _PARTITION_TO_FOLLOWER.pack(
+            index, error, high_watermark, _UNKNOWN, log_start_offset, _NULL_ARRAY, _NOBODY
+        )
         tags = _NO_TAGS if diverging is None else _DIVERGING_TAG + _DIVERGING.pack(*diverging) + _NO_TAGS
         self._topics.setdefault(topic, []).append((head, records, tags))
 
@@ -98,7 +102,6 @@ class AnswerWriter:
             put_uvarint(out, len(written) + 1)
             for head, records, tags in written:
                 out += head
-                out += _NOTHING_ABORTED_NOBODY_PREFERRED
                 if records is None:
                     out.append(1)
                 else:

@@ -33,6 +33,12 @@ class Follow:
         #: Records behind the leader's high watermark.
         self.lag = 0
 
+    def next_ask(self) -> FollowerFetch:
+        """Of one that fetches."""
+        ask = self.follower.next_ask()
+        assert isinstance(ask, FollowerFetch), f"{self.partition} asks {ask}"
+        return ask
+
     @property
     def answer_key(self) -> tuple[bytes, int]:
         return self.topic, self.partition.log.partition
@@ -40,8 +46,8 @@ class Follow:
 
 class FetchSession:
     def __init__(self) -> None:
-        #: Those whose fetch is not what the leader remembers.
-        self.changed: dict[Follow, None] = {}
+        #: Those whose fetch is not what the leader remembers, and what it is now.
+        self.changed: dict[Follow, FollowerFetch] = {}
         #: Those that the leader has.
         self.remembered: dict[tuple[bytes, int], Follow] = {}
         self._forgotten: list[Follow] = []
@@ -53,8 +59,9 @@ class FetchSession:
 
     def put(self, follow: Follow) -> None:
         """It fetches, and its fetch may have changed."""
-        if follow.follower.next_ask() != follow.asked:
-            self.changed[follow] = None
+        ask = follow.next_ask()
+        if ask != follow.asked:
+            self.changed[follow] = ask
 
     def take_out(self, follow: Follow) -> None:
         """It does not fetch."""
@@ -81,7 +88,7 @@ class FetchSession:
         self._epoch = 0
         for follow in self.remembered.values():
             follow.asked = None
-            self.changed[follow] = None
+            self.changed[follow] = follow.next_ask()
         self.remembered.clear()
         self._forgotten.clear()
 
@@ -89,11 +96,9 @@ class FetchSession:
         """What changed counts as told from now on."""
         if self._epoch == 0:
             self._forgotten.clear()
-            self.changed.update(dict.fromkeys(self.remembered.values()))
+            self.changed.update((follow, follow.next_ask()) for follow in self.remembered.values())
         asked: list[tuple[bytes, int, FollowerFetch]] = []
-        for follow in self.changed:
-            ask = follow.follower.next_ask()
-            assert isinstance(ask, FollowerFetch), f"{follow.partition} asks {ask}"
+        for follow, ask in self.changed.items():
             follow.asked = ask
             topic, index = key = follow.answer_key
             self.remembered[key] = follow

@@ -12,7 +12,7 @@ from headrace.replication.epoch_ends import UNKNOWN, EpochEnd
 from headrace.replication.replicated_partition import ReplicatedPartition
 
 if TYPE_CHECKING:
-    from headrace.broker.cluster.follower_sessions import Followed, FollowerSession, Key
+    from headrace.broker.cluster.follower_sessions import Followed, FollowerSession
     from headrace.broker.cluster.replicas import ReplicaManager
 
 
@@ -40,7 +40,7 @@ class Serving:
         """The follower asks for a partition: it has all before."""
         session = self._session
         try:
-            partition = self._find(followed.key)
+            partition = self._find(followed)
             diverging = partition.fetched(session.replica_id, followed.fetch)
         except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
             self._fail(followed, error)
@@ -62,8 +62,11 @@ class Serving:
         else:
             session.outside.add(followed)
 
-    def _find(self, key: Key) -> ReplicatedPartition:
-        topic, index = key
+    def _find(self, followed: Followed) -> ReplicatedPartition:
+        known = followed.partition
+        if known is not None and known.is_leader:  # one that is deleted or lost leads nothing any more
+            return known
+        topic, index = followed.key
         name = topic if isinstance(topic, str) else self._replicas.topic_named(topic)
         if name is None:
             raise UnknownTopicId(f"there is no topic with the id {topic} here")

@@ -36,6 +36,7 @@ from headrace.protocol.errors import (
 from headrace.replication.epoch_ends import UNKNOWN
 from headrace.replication.leader import FollowerFetch
 from headrace.replication.replicated_partition import ReplicatedPartition
+from headrace.runtime.timer import TimerTask
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
@@ -129,7 +130,7 @@ class Followed:
 
 
 class FollowerSession:
-    def __init__(self, session_id: int, replica_id: int, connection: Connection) -> None:
+    def __init__(self, session_id: int, replica_id: int, connection: Connection, broker: Broker) -> None:
         self.session_id = session_id
         self.replica_id = replica_id
         self.connection = connection
@@ -146,11 +147,55 @@ class FollowerSession:
         self.outside: set[Followed] = set()
         self.fetched_ms = 0
         self.waiter: Future[None] | None = None
+        #: Whether the request that waits is to be answered, whatever there is.
+        self.is_over = False
+        self._loop = broker.loop
+        self._timer = broker.timer
+        self._clock = broker.clock
+        self._deadline_ms = 0
+        #: One for many requests: when it fires, and the request of that time is answered, it is set for the next one.
+        self._timeout: TimerTask | None = None
+
+    # The request that waits
+
+    def begin_wait(self, wait_ms: int) -> None:
+        self.is_over = wait_ms <= 0
+        self._deadline_ms = deadline_ms = self.fetched_ms + wait_ms
+        if self._timeout is not None and self._timeout.expiration_ms > deadline_ms:
+            self._cancel_timeout()
+        if self._timeout is None and not self.is_over:
+            self._timeout = self._timer.schedule(wait_ms, self._time_passed)
+
+    def wait(self) -> Future[None]:
+        """Until somebody wakes it."""
+        self.waiter = waiter = self._loop.create_future()
+        return waiter
+
+    def end_wait(self) -> None:
+        self.is_over = True
+        self.wake()
+
+    def _cancel_timeout(self) -> None:
+        if self._timeout is not None:
+            self._timeout.cancel()
+            self._timeout = None
+
+    def _time_passed(self) -> None:
+        self._timeout = None
+        if self.waiter is None:
+            return
+        left_ms = self._deadline_ms - self._clock.monotonic_ms()
+        if left_ms > 0:
+            self._timeout = self._timer.schedule(left_ms, self._time_passed)
+        else:
+            self.end_wait()
 
     def wake(self) -> None:
         waiter = self.waiter
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
+
+    # Its partitions
 
     def update(self, body: Any, *, by_topic_id: bool) -> list[Followed]:
         """Those that a request names."""
@@ -183,7 +228,8 @@ class FollowerSession:
     def close(self) -> None:
         for key in list(self.partitions):
             self._forget(key)
-        self.wake()
+        self._cancel_timeout()
+        self.end_wait()
 
 
 class FollowerSessions:
@@ -209,35 +255,21 @@ class FollowerSessions:
         for followed in (*named, *session.outside.difference(named)):
             serving.note(followed)
         serving.read()
+        connection = request.connection
         try:
             if not serving.is_enough:
-                await self._wait(request.connection, session, serving, milliseconds(body.max_wait))
+                session.begin_wait(milliseconds(body.max_wait))
+                # A follower that sends something behind its fetch has news of its own, and wants the fetch ended.
+                connection.on_impatience = session.end_wait
+            while not (serving.is_enough or session.is_over or session.is_urgent or connection.has_more):
+                await session.wait()
+                serving.read()
             return serving.reply(is_full=body.session_epoch in (_FIRST_EPOCH, _CLOSING_EPOCH), named=named)
         finally:
+            connection.on_impatience = None
+            session.waiter = None
             if session.session_id == NO_SESSION:
                 session.close()
-
-    async def _wait(self, connection: Connection, session: FollowerSession, serving: Serving, wait_ms: int) -> None:
-        loop, timer = self._broker.loop, self._broker.timer
-        is_over = False
-
-        def end() -> None:
-            nonlocal is_over
-            is_over = True
-            session.wake()
-
-        timeout = timer.schedule(wait_ms, end)
-        # A follower that sends something behind its fetch has news of its own, and wants the fetch ended.
-        connection.on_impatience = end
-        try:
-            while not (is_over or serving.is_enough or session.is_urgent or connection.has_more):
-                session.waiter = loop.create_future()
-                await session.waiter
-                serving.read()
-        finally:
-            session.waiter = None
-            connection.on_impatience = None
-            timeout.cancel()
 
     def _open(self, body: Any, replica_id: int, connection: Connection) -> FollowerSession:
         """
@@ -248,7 +280,7 @@ class FollowerSessions:
             return self._continue(session_id, epoch)
         self._close(session_id)
         self.close_abandoned()
-        session = FollowerSession(NO_SESSION, replica_id, connection)
+        session = FollowerSession(NO_SESSION, replica_id, connection, self._broker)
         if epoch == _FIRST_EPOCH:
             while session.session_id == NO_SESSION or session.session_id in self._sessions:
                 session.session_id = int.from_bytes(os.urandom(4)) & _LAST_EPOCH

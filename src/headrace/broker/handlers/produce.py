@@ -31,7 +31,15 @@ from headrace.protocol.errors import (
     UnsupportedCompressionType,
     error_code_of,
 )
-from headrace.protocol.records import ATTRIBUTES_LOW_BYTE_AT, HEADER_BYTES, MAGIC, MAGIC_AT, TRANSACTIONAL, Codec
+from headrace.protocol.records import (
+    ATTRIBUTES_LOW_BYTE_AT,
+    HEADER_BYTES,
+    MAGIC,
+    MAGIC_AT,
+    TRANSACTIONAL,
+    Codec,
+    size_of_batch,
+)
 from headrace.replication.partition import Partition
 
 if TYPE_CHECKING:
@@ -156,7 +164,7 @@ def _check(records: bytes | None, version: int, topic: str) -> None:
         raise InvalidRecord("a partition must have exactly one record batch")
     if records[MAGIC_AT] != MAGIC:
         raise InvalidRecord(f"record batches must have magic {MAGIC}, not {records[MAGIC_AT]}")
-    if int.from_bytes(records[8:12], "big") + 12 < len(records):
+    if size_of_batch(records) < len(records):
         raise InvalidRecord("a partition must have exactly one record batch")
     flags = records[ATTRIBUTES_LOW_BYTE_AT]
     if flags & 0x07 == Codec.zstd and version < _ZSTD_FROM:
