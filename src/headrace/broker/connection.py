@@ -170,7 +170,7 @@ class Connection:
         assert request.spoken is not None, "what cannot be spoken was not answered"
         out, placed = encode_response(request.spoken, request.correlation_id, reply)
         request.sending_at = perf_counter_ns()
-        if placed and sum(len(sendable) for _, sendable in placed) <= _READ_BYTES:
+        if placed and _size_of(placed) <= _READ_BYTES:
             try:
                 out, placed = _joined(out, placed), []
             except OSError:
@@ -273,8 +273,18 @@ def read_whole(source: Sendable) -> bytes:
     return content
 
 
+def _size_of(placed: list[Placed]) -> int:
+    if len(placed) == 1:
+        return len(placed[0][1])
+    return sum(len(sendable) for _, sendable in placed)
+
+
 def _joined(out: bytearray, placed: list[Placed]) -> bytearray:
     """The encoded bytes with what is in the files between them."""
+    if len(placed) == 1:
+        position, sendable = placed[0]
+        out[position:position] = read_whole(sendable)
+        return out
     joined, start = bytearray(), 0
     for position, sendable in placed:
         joined += memoryview(out)[start:position]

@@ -1,33 +1,22 @@
 """How long a follower's fetch waits: one timer serves many requests of a session."""
 
+import asyncio
 from types import SimpleNamespace
 
 import pytest
 
-from headrace.broker.cluster.follower_sessions import FollowerSession
+from headrace.broker.cluster.follower_sessions import FollowerSession, FollowerSessions
 from headrace.runtime.timer import Timer
 from headrace.testing.clock import ManualClock
-
-
-class Waiter:
-    """What a loop makes for who waits."""
-
-    def __init__(self):
-        self.is_set = False
-
-    def done(self):
-        return self.is_set
-
-    def set_result(self, result):
-        self.is_set = True
 
 
 class Bench:
     def __init__(self):
         self.clock = ManualClock()
         self.timer = Timer(self.clock)
-        broker = SimpleNamespace(clock=self.clock, timer=self.timer, loop=SimpleNamespace(create_future=Waiter))
-        self.session = FollowerSession(1, 2, None, broker)
+        broker = SimpleNamespace(clock=self.clock, timer=self.timer, loop=asyncio.get_running_loop())
+        self.sessions = FollowerSessions(broker, None)
+        self.session = FollowerSession(2, None, self.sessions)
 
     def fetch(self, wait_ms):
         """A request comes, and waits."""
@@ -43,7 +32,8 @@ class Bench:
         """How long the request that waits has to, from now on."""
         for passed_ms in range(limit_ms):
             if self.session.is_over:
-                assert self.session.waiter is None or self.session.waiter.is_set
+                self.sessions.serve_woken()
+                assert self.session.waiter is None or self.session.waiter.done()
                 return passed_ms
             self.clock.advance(1)
             self.timer.advance()
@@ -51,16 +41,16 @@ class Bench:
 
 
 @pytest.fixture
-def bench():
+async def bench():
     return Bench()
 
 
-def test_a_request_waits_as_long_as_it_says(bench):
+async def test_a_request_waits_as_long_as_it_says(bench):
     bench.fetch(500)
     assert bench.ended_after() == 500
 
 
-def test_the_next_one_waits_as_long_from_its_own_time(bench):
+async def test_the_next_one_waits_as_long_from_its_own_time(bench):
     bench.fetch(500)
     for _ in range(7):
         bench.clock.advance(100)
@@ -71,7 +61,7 @@ def test_the_next_one_waits_as_long_from_its_own_time(bench):
     assert bench.ended_after() == 500
 
 
-def test_one_that_says_less_does_not_wait_for_the_timer_of_another(bench):
+async def test_one_that_says_less_does_not_wait_for_the_timer_of_another(bench):
     bench.fetch(500)
     bench.answer()
     bench.fetch(20)
@@ -81,14 +71,14 @@ def test_one_that_says_less_does_not_wait_for_the_timer_of_another(bench):
     assert bench.ended_after() == 0
 
 
-def test_nothing_is_left_of_a_session_that_is_closed(bench):
+async def test_nothing_is_left_of_a_session_that_is_closed(bench):
     bench.fetch(500)
     bench.session.close()
     assert bench.session.is_over
     assert len(bench.timer) == 0
 
 
-def test_a_timer_that_finds_nobody_waiting_is_gone(bench):
+async def test_a_timer_that_finds_nobody_waiting_is_gone(bench):
     bench.fetch(500)
     bench.answer()
     bench.clock.advance(600)
@@ -96,3 +86,16 @@ def test_a_timer_that_finds_nobody_waiting_is_gone(bench):
     assert len(bench.timer) == 0
     bench.fetch(300)
     assert bench.ended_after() == 300
+
+
+async def test_who_waits_is_woken_in_the_next_turn_or_before(bench):
+    bench.fetch(500)
+    bench.session.wake()
+    assert not bench.session.waiter.done()
+    await asyncio.sleep(0)
+    assert bench.session.waiter.done()
+    bench.answer()
+    bench.fetch(500)
+    bench.session.wake()
+    bench.sessions.serve_woken()
+    assert bench.session.waiter.done()

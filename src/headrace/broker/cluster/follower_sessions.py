@@ -17,7 +17,6 @@ since consumers read from followers then. Fetch is spoken in v12 to v17 here.
 from __future__ import annotations
 
 import os
-from asyncio import Future
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -26,6 +25,7 @@ from headrace.broker.cluster.fetch_answers import refusal, topic_as_written
 from headrace.broker.cluster.follower_serving import Serving
 from headrace.broker.dispatch import Reply
 from headrace.broker.handlers._waiting import milliseconds
+from headrace.broker.prompt_future import PromptFuture
 from headrace.broker.request import Request
 from headrace.protocol.errors import (
     ErrorCode,
@@ -104,8 +104,7 @@ class Followed:
         if self.fetch.offset == end_offset:
             self.note_at_end(end_offset)
         session.ready[self] = None
-        if session.waiter is not None:
-            session.wake()
+        session.wake()
 
     def note_at_end(self, end_offset: int) -> None:
         """If it had all up to there, which is the log's end, it had so when its session last asked. In an epoch that is
@@ -130,8 +129,8 @@ class Followed:
 
 
 class FollowerSession:
-    def __init__(self, session_id: int, replica_id: int, connection: Connection, broker: Broker) -> None:
-        self.session_id = session_id
+    def __init__(self, replica_id: int, connection: Connection, sessions: FollowerSessions) -> None:
+        self.session_id = NO_SESSION
         self.replica_id = replica_id
         self.connection = connection
         #: Which epoch the next request must have.
@@ -146,12 +145,10 @@ class FollowerSession:
         #: Those that are not in sync.
         self.outside: set[Followed] = set()
         self.fetched_ms = 0
-        self.waiter: Future[None] | None = None
+        self.waiter: PromptFuture[None] | None = None
         #: Whether the request that waits is to be answered, whatever there is.
         self.is_over = False
-        self._loop = broker.loop
-        self._timer = broker.timer
-        self._clock = broker.clock
+        self._sessions = sessions
         self._deadline_ms = 0
         #: One for many requests: when it fires, and the request of that time is answered, it is set for the next one.
         self._timeout: TimerTask | None = None
@@ -164,11 +161,11 @@ class FollowerSession:
         if self._timeout is not None and self._timeout.expiration_ms > deadline_ms:
             self._cancel_timeout()
         if self._timeout is None and not self.is_over:
-            self._timeout = self._timer.schedule(wait_ms, self._time_passed)
+            self._timeout = self._sessions.timer.schedule(wait_ms, self._time_passed)
 
-    def wait(self) -> Future[None]:
+    def wait(self) -> PromptFuture[None]:
         """Until somebody wakes it."""
-        self.waiter = waiter = self._loop.create_future()
+        self.waiter = waiter = PromptFuture[None](loop=self._sessions.loop)
         return waiter
 
     def end_wait(self) -> None:
@@ -184,16 +181,16 @@ class FollowerSession:
         self._timeout = None
         if self.waiter is None:
             return
-        left_ms = self._deadline_ms - self._clock.monotonic_ms()
+        left_ms = self._deadline_ms - self._sessions.clock.monotonic_ms()
         if left_ms > 0:
-            self._timeout = self._timer.schedule(left_ms, self._time_passed)
+            self._timeout = self._sessions.timer.schedule(left_ms, self._time_passed)
         else:
             self.end_wait()
 
     def wake(self) -> None:
-        waiter = self.waiter
-        if waiter is not None and not waiter.done():
-            waiter.set_result(None)
+        """The request that waits, if one does, looks again soon."""
+        if self.waiter is not None:
+            self._sessions.wake(self)
 
     # Its partitions
 
@@ -234,22 +231,39 @@ class FollowerSession:
 
 class FollowerSessions:
     def __init__(self, broker: Broker, replicas: ReplicaManager) -> None:
-        self._broker = broker
+        self.loop = broker.loop
+        self.timer = broker.timer
+        self.clock = broker.clock
         self._replicas = replicas
         self._sessions: dict[int, FollowerSession] = {}
+        self._woken: dict[FollowerSession, None] = {}
 
     def __iter__(self) -> Iterator[FollowerSession]:
         return iter(self._sessions.values())
 
+    def wake(self, session: FollowerSession) -> None:
+        if not self._woken:
+            self.loop.call_soon(self.serve_woken)
+        self._woken[session] = None
+
+    def serve_woken(self) -> None:
+        """Answers what waits for what was appended. A loop's next turn does it; who has appended all that he has, and
+        is about to wait for followers himself, does it now."""
+        woken, self._woken = self._woken, {}
+        for session in woken:
+            waiter = session.waiter
+            if waiter is not None and not waiter.done():
+                waiter.set_result(None)
+
     async def fetch(self, request: Request, replica_id: int) -> Reply:
-        body, broker = request.body, self._broker
+        body = request.body
         if request.version not in _VERSIONS:
             return {"error_code": ErrorCode.unsupported_version, "session_id": NO_SESSION, "responses": ()}
         try:
             session = self._open(body, replica_id, request.connection)
         except KafkaError as error:
             return refusal(error.code)
-        session.fetched_ms = broker.clock.monotonic_ms()
+        session.fetched_ms = self.clock.monotonic_ms()
         named = session.update(body, by_topic_id=request.version >= _BY_TOPIC_ID)
         serving = Serving(self._replicas, session, body)
         for followed in (*named, *session.outside.difference(named)):
@@ -280,7 +294,7 @@ class FollowerSessions:
             return self._continue(session_id, epoch)
         self._close(session_id)
         self.close_abandoned()
-        session = FollowerSession(NO_SESSION, replica_id, connection, self._broker)
+        session = FollowerSession(replica_id, connection, self)
         if epoch == _FIRST_EPOCH:
             while session.session_id == NO_SESSION or session.session_id in self._sessions:
                 session.session_id = int.from_bytes(os.urandom(4)) & _LAST_EPOCH

@@ -77,6 +77,8 @@ async def handle(request: Request, broker: Broker) -> Reply:
     for log in unflushed:
         await broker.run_blocking(log.flush)
     if uncommitted:
+        if broker.cluster is not None:
+            broker.cluster.replicas.sessions.serve_woken()
         await _commit(broker, uncommitted, milliseconds(body.timeout))
     if acks == 0:
         if any(part.get("error_code") for answer in responses for part in answer["partition_responses"]):
