@@ -83,7 +83,7 @@ def encode_request(
         out += fields
     else:
         how.encode(out, fields, placed)
-    size_bytes = len(out) + sum(len(pieces) for _, pieces in placed)
+    size_bytes = len(out) + (sum(len(pieces) for _, pieces in placed) if placed else 0)
     _LENGTH.pack_into(out, 0, size_bytes - _LENGTH.size)
     if not placed:
         return [out]
@@ -102,6 +102,8 @@ def body_at(api: Api, version: int, frame: bytes | memoryview) -> int:
     """Where the body of an answer begins in its frame."""
     at = _CORRELATION_ID_BYTES
     if codec(api, version).has_tagged_response_header:
+        if frame[at] == 0:
+            return at + 1
         tags, at = _uvarint(frame, at)
         for _ in range(tags):
             _, at = _uvarint(frame, at)

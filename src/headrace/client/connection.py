@@ -158,10 +158,10 @@ class Connection(asyncio.BufferedProtocol):
     async def _learn_versions(self, timeout_ms: float) -> None:
         fields = {"client_software_name": "headrace", "client_software_version": "0.1.0"}
         version = _API_VERSIONS_VERSION
-        frame = await self._send(Api.API_VERSIONS, version, fields, timeout_ms=timeout_ms, is_raw=True)
+        frame = await self.send(Api.API_VERSIONS, version, fields, timeout_ms=timeout_ms, is_raw=True)
         if _ERROR_CODE.unpack_from(frame, _CORRELATION_ID.size)[0] == ErrorCode.unsupported_version.value:
             version = 0
-            frame = await self._send(Api.API_VERSIONS, version, {}, timeout_ms=timeout_ms, is_raw=True)
+            frame = await self.send(Api.API_VERSIONS, version, {}, timeout_ms=timeout_ms, is_raw=True)
         answer = decode_response(Api.API_VERSIONS, version, bytes(frame))
         self._versions = {int(key.api_key): (int(key.min_version), int(key.max_version)) for key in answer.api_keys}
         features = getattr(answer, "finalized_features", ())
@@ -177,7 +177,7 @@ class Connection(asyncio.BufferedProtocol):
         """
         await self._slot()
         version = self.version_of(api) if version is None else version
-        return await self._send(api, version, fields, timeout_ms=timeout_ms)
+        return await self.send(api, version, fields, timeout_ms=timeout_ms)
 
     async def ask_raw(
         self, api: Api, *, version: int | None = None, timeout_ms: float | None = None, **fields: Any
@@ -185,7 +185,7 @@ class Connection(asyncio.BufferedProtocol):
         """As :meth:`ask`, but the answer is its frame, from the correlation id on; see :func:`body_at`."""
         await self._slot()
         version = self.version_of(api) if version is None else version
-        return cast(memoryview, await self._send(api, version, fields, timeout_ms=timeout_ms, is_raw=True))
+        return cast(memoryview, await self.send(api, version, fields, timeout_ms=timeout_ms, is_raw=True))
 
     def send(
         self,
@@ -201,18 +201,6 @@ class Connection(asyncio.BufferedProtocol):
 
         :param expects_answer: False for a Produce with acks=0: the future is done at once, with None.
         """
-        return self._send(api, version, fields, timeout_ms=timeout_ms, is_raw=is_raw, expects_answer=expects_answer)
-
-    def _send(
-        self,
-        api: Api,
-        version: int,
-        fields: Mapping[str, Any] | bytearray,
-        *,
-        timeout_ms: float | None = None,
-        is_raw: bool = False,
-        expects_answer: bool = True,
-    ) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = self._loop.create_future()
         if self._transport is None or self._why is not None:
             future.set_exception(BrokerUnreachable(f"the connection to {self.address} is closed"))

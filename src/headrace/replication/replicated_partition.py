@@ -277,14 +277,11 @@ class ReplicatedPartition(Partition):
     def take(self, ask: FollowerFetch, answer: FetchAnswer, records: memoryview) -> bool:
         """An answer of the leader. Whether ``flush.messages`` wants the log flushed.
 
-        :param answer: its end offset is found here.
         :raises KafkaError: if the records cannot be appended. They are left out then.
         """
         follower = self.follower
         if follower is None:
             return False
-        if records:
-            answer = FetchAnswer(answer.high_watermark, answer.log_start_offset, _end_of(records), answer.diverging)
         deed = follower.on_fetched(ask, answer)
         if not isinstance(deed, Proceed):
             self.do(deed)
@@ -314,7 +311,7 @@ class ReplicatedPartition(Partition):
             log.advance_log_start(deed.log_start_offset)
 
 
-def _end_of(records: memoryview) -> int | None:
+def end_of(records: memoryview) -> int | None:
     """The offset behind the last whole batch; None if there is none."""
     position, end, end_offset = 0, len(records), None
     while end - position > LENGTH_PREFIX_BYTES:

@@ -143,7 +143,7 @@ def _read(data: memoryview, at: int, *, has_ids: bool) -> FollowerAnswer:
             answer, at = _read_partition(data, at, topic)
             partitions.append(answer)
         _, at = _read_tags(data, at)
-    return FollowerAnswer(ErrorCode(error), session_id, partitions)
+    return FollowerAnswer(ErrorCode(error) if error else ErrorCode.none, session_id, partitions)
 
 
 def _read_partition(data: memoryview, at: int, topic: bytes) -> tuple[PartitionAnswer, int]:

@@ -55,7 +55,7 @@ def write_request(
             _PARTITION.pack(index, leader_epoch, offset, last_epoch, log_start_offset, max_partition_bytes, 0)
         )
     _put_topics(out, topics)
-    topics = {}
+    topics.clear()
     for topic, index in forgotten:
         topics.setdefault(topic, []).append(_INDEX.pack(index))
     _put_topics(out, topics)

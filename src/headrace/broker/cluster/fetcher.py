@@ -38,7 +38,7 @@ from headrace.protocol.errors import (
 )
 from headrace.replication.epoch_ends import EpochEnd
 from headrace.replication.follower import Ask, AskEpochEnd, AskRange, Deed, FetchAnswer, State
-from headrace.replication.replicated_partition import ReplicatedPartition
+from headrace.replication.replicated_partition import ReplicatedPartition, end_of
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
@@ -58,12 +58,27 @@ _ERRORS: dict[int, type[KafkaError]] = {error.code.value: error for error in (Fe
 
 
 class Fetcher:
-    def __init__(self, broker: Broker, replicas: ReplicaManager, leader_id: int, purpose: str) -> None:
+    def __init__(
+        self, broker: Broker, replicas: ReplicaManager, leader_id: int, purpose: str, *, has_topic_ids: bool
+    ) -> None:
+        """
+        :param has_topic_ids: whether the topics of its partitions have ids; all have, or none.
+        """
+        config = broker.config
         self.leader_id = leader_id
         self.follows: dict[tuple[str, int], Follow] = {}
         self._broker = broker
         self._replicas = replicas
         self._purpose = purpose
+        self._fetch_version = TOPIC_IDS_FROM if has_topic_ids else TOPIC_IDS_FROM - 1
+        self._limits = FetchLimits(
+            broker.broker_id,
+            config.int("replica.fetch.wait.max.ms"),
+            config.int("replica.fetch.min.bytes"),
+            config.int("replica.fetch.response.max.bytes"),
+            config.int("replica.fetch.max.bytes"),
+        )
+        self._timeout_ms = config.int("replica.socket.timeout.ms")
         #: Those that ask something else than records.
         self._asking: dict[Follow, None] = {}
         self._session = FetchSession()
@@ -256,22 +271,11 @@ class Fetcher:
                 self._rest(follow, _THROTTLED_REST_MS)
 
     async def _fetch(self, connection: Connection) -> None:
-        config = self._broker.config
-        # All partitions of a fetcher have a topic id, or none has.
-        has_ids = next(iter(self.follows.values())).partition.topic_id is not None
-        version = TOPIC_IDS_FROM if has_ids else TOPIC_IDS_FROM - 1
-        limits = FetchLimits(
-            self._broker.broker_id,
-            config.int("replica.fetch.wait.max.ms"),
-            config.int("replica.fetch.min.bytes"),
-            config.int("replica.fetch.response.max.bytes"),
-            config.int("replica.fetch.max.bytes"),
-        )
-        timeout_ms = config.int("replica.socket.timeout.ms")
+        version = self._fetch_version
         self._held_at = connection
         try:
-            request = self._session.next_request(limits)
-            frame = await connection.send(Api.FETCH, version, request, timeout_ms=timeout_ms, is_raw=True)
+            request = self._session.next_request(self._limits)
+            frame = await connection.send(Api.FETCH, version, request, timeout_ms=self._timeout_ms, is_raw=True)
         finally:
             self._held_at = None
         answer = read_answer(frame, version)
@@ -294,7 +298,8 @@ class Fetcher:
             self._refused(follow, ask, found.error)
             return
         try:
-            answer = FetchAnswer(found.high_watermark, found.log_start_offset, None, found.diverging)
+            end_offset = end_of(found.records) if found.records else None
+            answer = FetchAnswer(found.high_watermark, found.log_start_offset, end_offset, found.diverging)
             if partition.take(ask, answer, found.records):
                 unflushed.append(partition.log)
         except KafkaError as error:

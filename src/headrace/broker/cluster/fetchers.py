@@ -42,7 +42,9 @@ class Fetchers:
         fetcher = self._fetchers.get(key)
         if fetcher is None:
             purpose = f"replica-fetcher-{number}-{next(self._serials)}"
-            fetcher = self._fetchers[key] = Fetcher(self._broker, self._replicas, follower.leader_id, purpose)
+            fetcher = self._fetchers[key] = Fetcher(
+                self._broker, self._replicas, follower.leader_id, purpose, has_topic_ids=partition.topic_id is not None
+            )
         self._fetcher_of[partition.key] = fetcher
         fetcher.add(partition)
 
