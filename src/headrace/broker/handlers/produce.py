@@ -34,6 +34,7 @@ from headrace.protocol.errors import (
 from headrace.protocol.records import (
     ATTRIBUTES_LOW_BYTE_AT,
     HEADER_BYTES,
+    LENGTH_PREFIX_BYTES,
     MAGIC,
     MAGIC_AT,
     TRANSACTIONAL,
@@ -166,7 +167,7 @@ def _check(records: bytes | None, version: int, topic: str) -> None:
         raise InvalidRecord("a partition must have exactly one record batch")
     if records[MAGIC_AT] != MAGIC:
         raise InvalidRecord(f"record batches must have magic {MAGIC}, not {records[MAGIC_AT]}")
-    if size_of_batch(records) < len(records):
+    if LENGTH_PREFIX_BYTES <= size_of_batch(records) < len(records):  # a negative length is the log's to refuse
         raise InvalidRecord("a partition must have exactly one record batch")
     flags = records[ATTRIBUTES_LOW_BYTE_AT]
     if flags & 0x07 == Codec.zstd and version < _ZSTD_FROM:
