@@ -204,7 +204,9 @@ final class AdminChecks {
 
     private void logDirs() throws Exception {
         TopicPartition partition = filled("admin-dirs", System.currentTimeMillis());
-        Map<String, LogDirDescription> dirs = admin.describeLogDirs(List.of(0)).allDescriptions().get().get(0);
+        TopicDescription topic = admin.describeTopics(List.of("admin-dirs")).allTopicNames().get().get("admin-dirs");
+        int host = topic.partitions().get(0).leader().id();
+        Map<String, LogDirDescription> dirs = admin.describeLogDirs(List.of(host)).allDescriptions().get().get(host);
         same("dirs", dirs.size(), 1);
         LogDirDescription dir = dirs.values().iterator().next();
         holds("it has a size", dir.replicaInfos().get(partition).size() > 0);
