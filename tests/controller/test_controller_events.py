@@ -420,6 +420,17 @@ async def test_a_move_that_is_asked_for_later_supersedes_that_of_the_znode(bed):
     assert left == {("t", 1): (2,)}
 
 
+async def test_a_move_that_is_asked_for_later_and_refused_leaves_that_of_the_znode(bed):
+    await bed.create_topic("t", (1,), (1,))
+    wished = {("t", 0): (2,), ("t", 1): (2,)}
+    await bed.wish_moves(wished)
+    answers = await bed.controller.reassign({("t", 0): (9,), ("t", 1): ()})
+    assert {type(error) for error in answers.values()} == {InvalidReplicaAssignment}
+    await bed.settle()
+    assert Reassignment.from_json((await bed.hand.get(REASSIGN_PARTITIONS))[0]).replicas == wished
+    assert {one: move.target for one, move in bed.controller.reassignments(None).items()} == wished
+
+
 async def test_a_reassignment_that_cannot_be_read_goes(bed):
     await bed.hand.create(REASSIGN_PARTITIONS, b"no json")
     await bed.settle()

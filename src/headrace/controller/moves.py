@@ -37,9 +37,16 @@ from headrace.protocol.errors import InvalidReplicaAssignment, KafkaError, Unkno
 
 
 def reassign(
-    context: Context, targets: Mapping[TopicPartition, Sequence[int] | None], *, may_change_count: bool = True
+    context: Context,
+    targets: Mapping[TopicPartition, Sequence[int] | None],
+    *,
+    may_change_count: bool = True,
+    supersedes_znode: bool = False,
 ) -> Steps[dict[TopicPartition, KafkaError | None]]:
-    """Moves partitions to the brokers wanted, or cancels where that is None; by partition what is wrong with it."""
+    """Moves partitions to the brokers wanted, or cancels where that is None; by partition what is wrong with it.
+
+    :param supersedes_znode: what ``/admin/reassign_partitions`` says of those that can be moved is not wanted any more.
+    """
     results: dict[TopicPartition, KafkaError | None] = {}
     moves: dict[TopicPartition, Assignment] = {}
     # Whether replicas may be dropped depends on the ISR as it is.
@@ -50,6 +57,9 @@ def reassign(
             results[partition] = None
         except KafkaError as error:
             results[partition] = error
+    if supersedes_znode and moves:
+        # Before the move is written: of a controller that dies in between the next one is not to bring the wish back.
+        yield EndMoves(tuple(moves))
     for topic in dict.fromkeys(topic for topic, _ in moves):
         of_topic = {partition: move for partition, move in moves.items() if partition[0] == topic}
         yield WriteTopic(topic, context.topic_assignment(topic, of_topic))

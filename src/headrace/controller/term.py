@@ -327,9 +327,9 @@ class Term:
         event.answer(answers)
 
     async def _reassign(self, event: ApiPartitionReassignment) -> None:
-        # What was wished in the znode is superseded.
-        await self._effects.end_moves(event.targets)
-        steps = duties.reassign(self.context, event.targets, may_change_count=event.may_change_count)
+        steps = duties.reassign(
+            self.context, event.targets, may_change_count=event.may_change_count, supersedes_znode=True
+        )
         event.answer(await self._effects.run(steps))
 
 
