@@ -133,6 +133,19 @@ async def test_idempotence_is_on_unless_acks_rule_it_out(broker):
             assert [header.has_producer for header in headers] == [has_producer]
 
 
+class ByLength(Partitioner):
+    def partition_for_key(self, topic, key, partition_count):
+        return len(key) % partition_count
+
+
+@pytest.mark.parametrize("name", ["RoundRobin", "org.apache.kafka.clients.producer.RoundRobinPartitioner", ByLength])
+async def test_a_partitioner_may_look_at_no_key_or_choose_by_it(broker, name):
+    async with producer_at(broker, partitioner_class=name) as producer:
+        sent = [await producer.send("t", b"v", key=b"k" * size) for size in (1, 1, 1, 2)]
+        partitions = [(await delivery).partition for delivery in sent]
+    assert partitions == ([1, 1, 1, 2] if name is ByLength else [0, 1, 2, 0])
+
+
 async def test_a_partitioner_of_ones_own(broker):
     class Last(Partitioner):
         def partition(self, topic, partition_count, available):

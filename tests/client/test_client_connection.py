@@ -10,7 +10,7 @@ import pytest
 
 from headrace import Broker
 from headrace.client.connection import Connection, body_at
-from headrace.client.errors import BrokerUnreachable, KafkaTimeout, UnsupportedByBroker
+from headrace.client.errors import BrokerUnreachable, KafkaTimeout, NotSendable, UnsupportedByBroker
 from headrace.protocol.api import Api, versions_of
 from headrace.protocol.encoder import encoder_of
 from headrace.protocol.kio import ErrorCode, load_response_schema
@@ -175,3 +175,19 @@ async def test_one_that_accepts_and_says_nothing() -> None:
     async with scripted() as (host, port):
         with pytest.raises(BrokerUnreachable, match="did not answer within 20 ms"):
             await Connection.open(host, port, timeout_ms=20)
+
+
+async def test_a_number_that_has_no_room_fails_its_own_request_only() -> None:
+    async with Broker() as broker:
+        connection = await Connection.open("127.0.0.1", broker.port)
+        try:
+            with pytest.raises(NotSendable, match="ListOffsets v1 has no room"):
+                await connection.ask(
+                    Api.LIST_OFFSETS,
+                    version=1,
+                    replica_id=-1,
+                    topics=[{"name": "t", "partitions": [{"partition_index": 2**40, "timestamp": -1}]}],
+                )
+            assert (await connection.ask(Api.METADATA, version=1, topics=[])).brokers
+        finally:
+            await connection.close()

@@ -48,6 +48,20 @@ async def test_it_learns_the_brokers_from_any_of_the_servers(time: Time) -> None
             assert cluster.metadata.controller_id == cluster.nodes[0].id
 
 
+async def test_a_server_that_is_silent_leaves_time_for_the_others() -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        async with Broker() as broker:
+            servers = [f"127.0.0.1:{silent.getsockname()[1]}", broker.bootstrap_servers]
+            cluster = Cluster(AdminConfig.load(bootstrap_servers=servers))
+            try:
+                await cluster.start(timeout_ms=1000)
+                assert [node.port for node in cluster.nodes] == [broker.port]
+            finally:
+                await cluster.close()
+
+
 async def test_no_broker_is_an_error_within_the_timeout_that_says_what_was_tried(time: Time) -> None:
     port = closed_port()
     cluster = cluster_at(f"127.0.0.1:{port}", time)

@@ -79,6 +79,12 @@ def test_javas_options_without_a_meaning_here_are_taken() -> None:
         ({"transactional_id": "x", "enable_idempotence": False}, "needs enable.idempotence"),
         ({"transactional_id": "x", "max_in_flight_requests_per_connection": 6}, "at most 5"),
         ({"delivery_timeout_ms": 10}, "at least linger.ms"),
+        ({"compression_gzip_level": 20}, "at most 9"),
+        ({"compression_gzip_level": 0}, "1 to 9, or -1"),
+        ({"compression_lz4_level": 0}, "at least 1"),
+        ({"compression_lz4_level": 18}, "at most 17"),
+        ({"compression_zstd_level": 99}, "at most 22"),
+        ({"partitioner_class": "com.foo.Bar"}, "one of Adaptive, RoundRobin, UniformSticky, or"),
     ],
 )
 def test_values_that_cannot_be(options: dict[str, object], message: str) -> None:
@@ -101,8 +107,13 @@ def test_consumers_options_that_depend_on_each_other() -> None:
     assert ConsumerConfig.load(**AT, group_id="g").enable_auto_commit
     with pytest.raises(ValueError, match=r"needs a group\.id"):
         ConsumerConfig.load(**AT, enable_auto_commit=True)
-    with pytest.raises(ValueError, match="by_duration"):
-        ConsumerConfig.load(**AT, auto_offset_reset="first")
+    for reset in ("first", "by_duration:Pxx", "by_duration:1h"):
+        with pytest.raises(ValueError, match=r"by_duration|ISO 8601"):
+            ConsumerConfig.load(**AT, auto_offset_reset=reset)
+    assert ConsumerConfig.load(**AT, auto_offset_reset="by_duration:PT1H").auto_offset_reset == "by_duration:PT1H"
+    for strategy in ("foo", "range,foo", ""):
+        with pytest.raises(ValueError, match="range, roundrobin, sticky, cooperative-sticky"):
+            ConsumerConfig.load(**AT, partition_assignment_strategy=strategy)
     java = "org.apache.kafka.clients.consumer.StickyAssignor,range"
     loaded = ConsumerConfig.load({"partition.assignment.strategy": java}, **AT)
     assert loaded.partition_assignment_strategy == ("sticky", "range")

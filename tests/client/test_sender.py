@@ -5,8 +5,12 @@ from datetime import UTC, datetime
 import pytest
 from sender_bench import SenderBench
 
-from headrace.client.errors import BrokerError, KafkaTimeout, NotAuthorized, RecordTooLarge
+from headrace.client.errors import BrokerError, HeadraceError, KafkaTimeout, NotAuthorized, RecordTooLarge
+from headrace.client.producer_batch import ProducerBatch
+from headrace.client.types import TopicInfo
 from headrace.protocol.kio import ErrorCode
+
+SLOW = 8
 
 # --------------------------------------------------------------------------------------------------------- delivering
 
@@ -334,3 +338,41 @@ async def test_a_partition_without_a_leader_is_looked_for():
         await bench.settle()
         bench.last.answer()
         await delivery
+
+
+async def test_a_mistake_of_ours_fails_what_waits_and_what_comes(monkeypatch):
+    async with SenderBench() as bench:
+        with_broker = await bench.send(b"one")
+        monkeypatch.setattr(ProducerBatch, "seal", lambda *_, **__: 1 / 0)
+        delivery = bench.buffer(b"two")
+        with pytest.raises(ZeroDivisionError):  # for the loop to tell of
+            bench.sender.step()
+        for lost in (with_broker, delivery):
+            with pytest.raises(HeadraceError, match=r"this producer is broken.*division by zero"):
+                await lost
+        later = bench.buffer(b"three")
+        bench.sender.step()
+        with pytest.raises(HeadraceError, match="broken"):
+            await later
+
+
+# --------------------------------------------------------------------------------------------------------- slow leaders
+
+
+async def test_a_leader_that_takes_nothing_gets_no_records_where_one_partition_is_left():
+    async with SenderBench(partitions=2, partitioner_availability_timeout_ms=100) as bench:
+        first, second = bench.cluster.metadata.partitions("t")
+        slow = second._replace(leader_id=SLOW)
+        bench.cluster.metadata.topics = {"t": TopicInfo("t", None, (first, slow))}
+        bench.sender.slow_leaders.ready(SLOW, 0, is_drained=True)
+        bench.sender.slow_leaders.ready(SLOW, 101, is_drained=False)
+        partitioner = bench.core.partitioner
+        partitioner.partition("t", 2, [0, 1])
+        partitioner.on_appended("t", 10**6, is_batch_done=True)
+        await bench.send(partition=0)
+        await bench.pass_time(1_000)
+        drawn = set()
+        for _ in range(100):
+            drawn.add(partitioner.partition("t", 2, [0, 1]))
+            partitioner.on_appended("t", 10**6, is_batch_done=True)
+        assert drawn == {0}

@@ -239,8 +239,8 @@ class Accumulator(BatchEndings):
             if drained and size_bytes + batch.size_bytes > max_request_bytes:
                 self._drain_from[node_id] = at
                 return drained
-            queue.batches.popleft()
             self._seal(queue, batch)
+            queue.batches.popleft()
             if batch not in queue.in_flight:
                 queue.in_flight.append(batch)
             batch.sent_to = node_id

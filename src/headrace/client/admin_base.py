@@ -16,9 +16,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Self, TypeVar
 
 from headrace.client.admin_types import Results
-from headrace.client.cluster import Cluster, Codes, CoordinatorKind
+from headrace.client.cluster import Cluster, Codes
 from headrace.client.config import AdminConfig
 from headrace.client.connection import Connection
+from headrace.client.coordinators import CoordinatorKind
 from headrace.client.errors import (
     BrokerError,
     BrokerUnreachable,

@@ -13,11 +13,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from random import shuffle
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Self, TypeVar
 from uuid import UUID
 
 from headrace.client.config import ClientConfig, parse_address
 from headrace.client.connection import Connection
+from headrace.client.coordinators import CoordinatorKind, Coordinators
 from headrace.client.errors import (
     BrokerError,
     BrokerUnreachable,
@@ -36,11 +37,9 @@ from headrace.protocol.api import Api
 from headrace.runtime.clock import Clock, SystemClock
 
 _T = TypeVar("_T")
-CoordinatorKind = Literal["group", "transaction"]
 #: Takes out of an answer the codes that decide whether to ask again.
 Codes = Callable[[Any], Iterable[ErrorCode]]
 
-_KEY_TYPES = {"group": 0, "transaction": 1}
 _WRONG_COORDINATOR = frozenset({ErrorCode.not_coordinator, ErrorCode.coordinator_not_available})
 
 
@@ -65,7 +64,7 @@ class Cluster:
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
         self._bootstrap = {-1 - at: Node(-1 - at, *parse_address(s)) for at, s in enumerate(config.bootstrap_servers)}
         self._pool = ConnectionPool(config, self.clock, self._pause)
-        self._coordinators: dict[tuple[CoordinatorKind, str], Node] = {}
+        self._coordinators = Coordinators(self._connect, self._connect_to_any, self._request_timeout_ms)
         self._refreshing = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
@@ -180,8 +179,10 @@ class Cluster:
 
         :raises BrokerUnreachable: if it cannot be opened; one attempt is made, after the pause that is due.
         """
-        node = self._least_loaded() if node_id is None else self._node(node_id)
-        return await self._connect(node, purpose, self._deadline(timeout_ms))
+        deadline = self._deadline(timeout_ms)
+        if node_id is None:
+            return await self._connect_to_any(deadline, purpose)
+        return await self._connect(self._node(node_id), purpose, deadline)
 
     def _node(self, node_id: int) -> Node:
         node = self.metadata.nodes.get(node_id) or self._bootstrap.get(node_id)
@@ -190,10 +191,14 @@ class Cluster:
             raise BrokerUnreachable(f"broker {node_id} is not in the cluster's metadata")
         return node
 
-    def _least_loaded(self) -> Node:
+    async def _connect_to_any(self, deadline: Deadline, purpose: str = "") -> Connection:
+        """To the one with the least to do. One that is silent leaves half of the time to the others."""
         known = self.nodes
         shuffle(known)
-        return self._pool.least_loaded([*known, *self._bootstrap.values()])
+        nodes = [*known, *self._bootstrap.values()]
+        if len({(node.host, node.port) for node in nodes}) > 1:
+            deadline = Deadline(self.clock, deadline.left_ms() / 2)
+        return await self._connect(self._pool.least_loaded(nodes), purpose, deadline)
 
     async def _connect(self, node: Node, purpose: str, deadline: Deadline) -> Connection:
         try:
@@ -214,39 +219,13 @@ class Cluster:
         deadline = self._deadline(timeout_ms)
 
         async def find() -> Connection:
-            return await self._coordinator_once(kind, key, deadline, purpose)
+            return await self._coordinators.connection(kind, key, deadline, purpose)
 
         return await self._until(find, f"finding the coordinator of the {kind} {key!r}", deadline)
 
     def forget_coordinator(self, kind: CoordinatorKind, key: str) -> None:
         """Says that it is another broker by now."""
-        self._coordinators.pop((kind, key), None)
-
-    async def _coordinator_once(
-        self, kind: CoordinatorKind, key: str, deadline: Deadline, purpose: str = ""
-    ) -> Connection:
-        node = self._coordinators.get((kind, key))
-        if node is None:
-            node = self._coordinators[kind, key] = await self._find_coordinator(kind, key, deadline)
-        try:
-            return await self._connect(node, f"{kind} coordinator {purpose}", deadline)
-        except BrokerUnreachable:
-            self.forget_coordinator(kind, key)
-            raise
-
-    async def _find_coordinator(self, kind: CoordinatorKind, key: str, deadline: Deadline) -> Node:
-        connection = await self._connect(self._least_loaded(), "", deadline)
-        answer = await connection.ask(
-            Api.FIND_COORDINATOR,
-            timeout_ms=self._request_timeout_ms(deadline),
-            key_type=_KEY_TYPES[kind],
-            key=key,
-            coordinator_keys=[key],
-        )
-        found = answer.coordinators[0] if hasattr(answer, "coordinators") else answer  # many keys since v4
-        if found.error_code is not ErrorCode.none:
-            raise error_for(found.error_code, f"the coordinator of the {kind} {key!r}")
-        return Node(int(found.node_id), found.host, int(found.port))
+        self._coordinators.forget(kind, key)
 
     # -- requests that find their way
 
@@ -256,10 +235,7 @@ class Cluster:
     ) -> Any:  # fmt: skip
         """Asks whichever broker has the least to do."""
 
-        async def connect(deadline: Deadline) -> Connection:
-            return await self._connect(self._least_loaded(), "", deadline)
-
-        return await self._ask(connect, api, version, timeout_ms, codes, fields)
+        return await self._ask(self._connect_to_any, api, version, timeout_ms, codes, fields)
 
     async def ask_node(
         self, api: Api, node_id: int, /, *, version: int | None = None, timeout_ms: float | None = None,
@@ -298,7 +274,9 @@ class Cluster:
         async def connect(deadline: Deadline) -> Connection:
             await self.ensure_fresh(timeout_ms=deadline.left_ms())
             controller = self.metadata.nodes.get(self.metadata.controller_id)
-            return await self._connect(controller or self._least_loaded(), "", deadline)
+            if controller is None:
+                return await self._connect_to_any(deadline)
+            return await self._connect(controller, "", deadline)
 
         return await self._ask(connect, api, version, timeout_ms, codes, fields)
 
@@ -309,7 +287,7 @@ class Cluster:
         """Asks the coordinator of a group or of a transactional id."""
 
         async def connect(deadline: Deadline) -> Connection:
-            return await self._coordinator_once(kind, key, deadline)
+            return await self._coordinators.connection(kind, key, deadline)
 
         def and_forget(answer: Any) -> Iterable[ErrorCode]:
             found = list((codes or top_code)(answer))

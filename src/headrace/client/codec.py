@@ -8,9 +8,10 @@ with. An answer is the correlation id, in flexible versions tagged fields, then 
 from collections.abc import Mapping
 from functools import cache
 from struct import Struct
+from struct import error as struct_error
 from typing import Any, NamedTuple
 
-from headrace.client.errors import BadResponse
+from headrace.client.errors import BadResponse, NotSendable
 from headrace.protocol.api import Api
 from headrace.protocol.encoder import Encode, Placed, encoder_of, put_string
 from headrace.protocol.kio import (
@@ -72,6 +73,7 @@ def encode_request(
     """A request with its length before it, in the parts that follow each other; one, unless there are Pieces.
 
     :param fields: or the body, by one who has encoded it.
+    :raises NotSendable: if a value has no room where it belongs.
     """
     how = codec(api, version)
     out = bytearray(_PREFIX.pack(0, api, version, correlation_id))
@@ -82,7 +84,10 @@ def encode_request(
     if isinstance(fields, bytearray):
         out += fields
     else:
-        how.encode(out, fields, placed)
+        try:
+            how.encode(out, fields, placed)
+        except (struct_error, OverflowError) as error:
+            raise NotSendable(f"{api.label} v{version} has no room for a value: {error}") from error
     size_bytes = len(out) + (sum(len(pieces) for _, pieces in placed) if placed else 0)
     _LENGTH.pack_into(out, 0, size_bytes - _LENGTH.size)
     if not placed:

@@ -19,6 +19,9 @@ from difflib import get_close_matches
 from logging import getLogger
 from typing import Any, NamedTuple, Self, get_type_hints
 
+from headrace.client.offset_reset import parse_offset_reset
+from headrace.client.partitioner_choice import known_partitioner
+
 logger = getLogger(__name__)
 
 _WITHOUT_EFFECT = (
@@ -31,8 +34,10 @@ _INT32_MAX = 2**31 - 1
 DEFAULT_PORT = 9092
 
 
-def option(default: Any, doc: str, *, least: int | None = 0, one_of: tuple[str, ...] = ()) -> Any:
-    return field(default=default, metadata={"doc": doc, "least": least, "one_of": one_of})
+def option(
+    default: Any, doc: str, *, least: int | None = 0, most: int = 2**63 - 1, one_of: tuple[str, ...] = ()
+) -> Any:
+    return field(default=default, metadata={"doc": doc, "least": least, "most": most, "one_of": one_of})
 
 
 class Option(NamedTuple):
@@ -111,9 +116,11 @@ class ClientConfig:
             parsed = kind.parse(value)
         except (ValueError, TypeError) as error:
             raise ValueError(f"{_dotted(name)} = {value!r}: {error}") from None
-        least, one_of = spec.metadata["least"], spec.metadata["one_of"]
+        least, most, one_of = (spec.metadata[bound] for bound in ("least", "most", "one_of"))
         if type(parsed) is int and least is not None and parsed < least:
             raise ValueError(f"{_dotted(name)} = {value!r}: at least {least}")
+        if type(parsed) is int and parsed > most:
+            raise ValueError(f"{_dotted(name)} = {value!r}: at most {most}")
         if one_of and parsed not in one_of:
             raise ValueError(f"{_dotted(name)} = {value!r}: one of {', '.join(one_of)}")
         return parsed
@@ -134,9 +141,9 @@ class ProducerConfig(ClientConfig):
     compression_type: str = option(
         "none", "none, gzip, snappy, lz4 or zstd", one_of=("none", "gzip", "snappy", "lz4", "zstd")
     )
-    compression_gzip_level: int = option(-1, "1 to 9; -1 is zlib's own", least=-1)
-    compression_lz4_level: int = option(9, "1 to 17")
-    compression_zstd_level: int = option(3, "-131072 to 22", least=-131_072)
+    compression_gzip_level: int = option(-1, "1 to 9; -1 is zlib's own", least=-1, most=9)
+    compression_lz4_level: int = option(9, "1 to 17", least=1, most=17)
+    compression_zstd_level: int = option(3, "-131072 to 22", least=-131_072, most=22)
     delivery_timeout_ms: int = option(120_000, "from send() to success or failure, with all retries")
     enable_idempotence: bool = option(True, "the broker drops what retries send twice")
     key_serializer: Callable[[Any], bytes | None] | None = option(None, "makes bytes of a key that is none")
@@ -163,6 +170,9 @@ class ProducerConfig(ClientConfig):
     @classmethod
     def _agree(cls, values: dict[str, Any]) -> None:
         super()._agree(values)
+        if values.get("compression_gzip_level") == 0:
+            raise ValueError("compression.gzip.level = 0: 1 to 9, or -1")
+        known_partitioner(values.get("partitioner_class"))
         if values.get("acks") == "-1":
             values["acks"] = "all"
         _agree_on_idempotence(values)
@@ -231,15 +241,13 @@ class ConsumerConfig(ClientConfig):
     @classmethod
     def _agree(cls, values: dict[str, Any]) -> None:
         super()._agree(values)
-        reset = values.get("auto_offset_reset", "latest")
-        if reset not in ("earliest", "latest", "none") and not reset.startswith("by_duration:P"):
-            raise ValueError(f"auto.offset.reset = {reset!r}: earliest, latest, none or by_duration:PT1H")
+        parse_offset_reset(values.get("auto_offset_reset", "latest"))
         if values.get("group_id") is None:
             if values.get("enable_auto_commit"):
                 raise ValueError("enable.auto.commit needs a group.id")
             values["enable_auto_commit"] = False
-        if names := values.get("partition_assignment_strategy"):
-            values["partition_assignment_strategy"] = tuple(_JAVA_ASSIGNORS.get(n.split(".")[-1], n) for n in names)
+        if "partition_assignment_strategy" in values:
+            values["partition_assignment_strategy"] = _assignors(values["partition_assignment_strategy"])
 
 
 _JAVA_ASSIGNORS = {
@@ -248,6 +256,14 @@ _JAVA_ASSIGNORS = {
     "StickyAssignor": "sticky",
     "CooperativeStickyAssignor": "cooperative-sticky",
 }
+
+
+def _assignors(names: tuple[str, ...]) -> tuple[str, ...]:
+    ours = tuple(_JAVA_ASSIGNORS.get(name.split(".")[-1], name) for name in names)
+    if not ours or not set(ours) <= set(_JAVA_ASSIGNORS.values()):
+        known = ", ".join(_JAVA_ASSIGNORS.values())
+        raise ValueError(f"partition.assignment.strategy = {','.join(names)!r}: one or more of {known}")
+    return ours
 
 
 @dataclass(frozen=True, kw_only=True)

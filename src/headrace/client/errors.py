@@ -30,6 +30,10 @@ class BadResponse(HeadraceError):
     """A broker sent bytes that are no answer to what was asked."""
 
 
+class NotSendable(HeadraceError, ValueError):
+    """A request has a number that is too large for its place in the protocol, or a text that is too long."""
+
+
 class BufferExhausted(KafkaTimeout):
     """The producer's ``buffer.memory`` stayed full for ``max.block.ms``."""
 

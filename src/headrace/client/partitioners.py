@@ -1,10 +1,14 @@
-"""Which partition a record without a key goes to. Records with a key go where murmur2 says.
+"""Which partition a record goes to.
 
 RoundRobin       each record to the next partition: even, and small batches.
 UniformSticky    stays with a partition until a batch of it is done, then draws another (KIP-480). Full batches, but a
                  slow broker's batches last longer, so it is given more: the slow get slower.
 Adaptive         the default (KIP-794): stays until ``batch.size`` bytes went to the partition, whatever the broker's
                  pace, then draws another one, the likelier the shorter its queue.
+
+Records with a key go where murmur2 says, so that one key stays in one partition, whatever client it comes from. The
+first two look at no key, as Java's classes of these names do not. A partitioner of a user's own may have its say for
+keys too: it overrides ``partition_for_key``, or sets ``ignores_keys``.
 
 The draw of the adaptive one, by example: queues of 0, 3 and 1 batches. The longest plus one is 4; less each queue: 4,
 1, 3; summed up: 4, 5, 8. A number drawn from 0..7 belongs to the first partition whose sum is above it, so that the
@@ -19,6 +23,8 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from random import randrange
 from typing import NamedTuple
+
+from headrace.client.murmur2 import partition_for_key as murmur2_partition
 
 Draw = Callable[[int], int]
 
@@ -44,6 +50,13 @@ class LoadTable(NamedTuple):
 class Partitioner:
     """What the producer asks and tells; those that need not know do not listen."""
 
+    #: Records with a key are treated as those without, by :meth:`partition`.
+    ignores_keys = False
+
+    def partition_for_key(self, topic: str, key: bytes, partition_count: int) -> int:  # noqa: ARG002
+        """The same for a key each time: a record may be appended to a batch that is open without further questions."""
+        return murmur2_partition(key, partition_count)
+
     def partition(self, topic: str, partition_count: int, available: Sequence[int]) -> int:
         raise NotImplementedError
 
@@ -68,6 +81,8 @@ class Partitioner:
 
 
 class RoundRobin(Partitioner):
+    ignores_keys = True
+
     def __init__(self) -> None:
         self._next: dict[str, int] = {}
 
@@ -78,6 +93,8 @@ class RoundRobin(Partitioner):
 
 
 class UniformSticky(Partitioner):
+    ignores_keys = True
+
     def __init__(self, draw: Draw = randrange) -> None:
         self._draw = draw
         self._current: dict[str, int] = {}

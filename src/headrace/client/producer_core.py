@@ -26,7 +26,6 @@ from headrace.client.config import ProducerConfig
 from headrace.client.delivery import AsyncDelivery, Delivery
 from headrace.client.errors import ClientClosed, RecordTooLarge, UnknownTopic
 from headrace.client.metadata import Metadata
-from headrace.client.murmur2 import partition_for_key
 from headrace.client.partitioner_choice import choose_partitioner
 from headrace.client.partitioners import Adaptive
 from headrace.client.producer_batch import ProducerBatch, record_bound_bytes
@@ -78,6 +77,8 @@ class ProducerCore:
         # instructions, is seen to by asking whether this thread holds the lock.
         self._acquire, self._release = self._lock.acquire, self._lock.release
         self._is_sticky = isinstance(self.partitioner, Adaptive)
+        self._ignores_keys = config.partitioner_ignore_keys or self.partitioner.ignores_keys
+        self._partition_for_key = self.partitioner.partition_for_key
         #: The batch that plain records of a topic go to; a topic that is not here takes the longer way.
         self.filling: dict[str, ProducerBatch] = {}
         #: How much of that batch the partitioner has been told.
@@ -164,11 +165,11 @@ class ProducerCore:
             self._topics_seen = self.metadata.topics
             self._by_partition.clear()
         batches = self._by_partition.get(topic)
-        if batches is None or (partition is None and self.config.partitioner_ignore_keys):
+        if batches is None or (partition is None and self._ignores_keys):
             return None
         if partition is None:
             assert key is not None
-            partition = partition_for_key(key, len(batches))
+            partition = self._partition_for_key(topic, key, len(batches))
         batch = batches[partition] if 0 <= partition < len(batches) else None
         return batch if batch is not None and batch.is_open else None
 
@@ -198,7 +199,7 @@ class ProducerCore:
             if self.refusal is not None:
                 raise self.refusal
             return Blocked(record)
-        is_plain = record.partition is None and (record.key is None or self.config.partitioner_ignore_keys)
+        is_plain = record.partition is None and (record.key is None or self._ignores_keys)
         partition = self._partition_for(record, info, is_plain)
         last_number = accumulator.last_number
         batch = accumulator.append(
@@ -228,7 +229,7 @@ class ProducerCore:
             return record.partition
         if not is_plain:
             assert record.key is not None
-            return partition_for_key(record.key, count)
+            return self._partition_for_key(record.topic, record.key, count)
         size_bytes = record_bound_bytes(record.key, record.value, record.headers)
         if self._is_sticky:
             batch = self.filling.get(record.topic)

@@ -130,6 +130,15 @@ class Sender:
         self._is_woken = False
         if self._is_stopped:
             return
+        try:
+            self._step()
+        except Exception as error:  # A mistake of ours: whoever waits hears of it, and does not wait forever.
+            self.fatal = HeadraceError(f"this producer is broken and can send nothing more: {error!r}")
+            self.drop(self.fatal)
+            self.drop(self.fatal, in_flight=True)
+            raise
+
+    def _step(self) -> None:
         accumulator = self.accumulator
         now_ms = self._now_ms()
         settled: list[ProducerBatch] = []
@@ -239,7 +248,7 @@ class Sender:
                 for partition in metadata.partitions(topic)
                 if partition.leader_id >= 0 and not self.slow_leaders.is_slow(partition.leader_id)
             ]
-            self.partitioner.on_load(topic, self.accumulator.load_of(topic, live) if len(live) > 1 else None)
+            self.partitioner.on_load(topic, self.accumulator.load_of(topic, live))
 
     # ----------------------------------------------------------------------------------------- requests and answers
 
