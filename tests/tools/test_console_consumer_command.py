@@ -86,6 +86,33 @@ def test_a_group_goes_on_where_it_was(consume, broker):
         assert [one.offset for one in consumer.committed(*partitions).values()] == [2, 2]
 
 
+@pytest.mark.parametrize("topics", [("--topic", "orders"), ("--include", "order.*")])
+def test_the_group_of_a_file(consume, admin, tmp_path, topics):
+    file = tmp_path / "consumer.properties"
+    group = f"filed{topics[0]}"
+    file.write_text(f"group.id={group}\n")
+    done = consume(*topics, "--consumer.config", file, "--from-beginning", "--max-messages", 4)
+    assert (done.code, len(done.lines)) == (0, 4)
+    assert sum(one.offset for one in admin.list_group_offsets(group).values()) == 4
+
+
+@pytest.mark.parametrize(
+    ("content", "arguments", "said"),
+    [
+        ("group.id=filed", ["--group", "other"], "Detected group ids: 'other', 'filed'"),
+        ("group.id=filed", ["--consumer-property", "group.id=other"], "Detected group ids: 'other', 'filed'"),
+        ("group.id=filed", ["--partition", "0"], "Options group and partition cannot be specified together."),
+        ("auto.offset.reset=latest", ["--from-beginning"], "--from-beginning and auto.offset.reset=latest contradict"),
+    ],
+)
+def test_a_file_that_contradicts_the_command_line(tool, tmp_path, content, arguments, said):
+    file = tmp_path / "consumer.properties"
+    file.write_text(f"{content}\n")
+    done = tool("console-consumer", "--topic", "a", "--consumer.config", file, *arguments)
+    assert (done.code, done.out) == (2, "")
+    assert said in done.err
+
+
 def test_topics_by_a_pattern(consume, broker):
     with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
         for name in ("pattern-a", "pattern-b"):
@@ -94,7 +121,7 @@ def test_topics_by_a_pattern(consume, broker):
     assert (done.code, sorted(done.lines)) == (0, ["pattern-a", "pattern-b"])
 
 
-def test_what_is_not_committed_is_shown_only_if_asked_for(consume, broker):
+def test_what_is_not_committed_is_shown_only_if_asked_for(consume, broker, tmp_path):
     with Producer(bootstrap_servers=broker.bootstrap_servers, transactional_id="tx") as producer:
         producer.init_transactions()
         for value, end in ((b"kept", producer.commit_transaction), (b"dropped", producer.abort_transaction)):
@@ -104,6 +131,12 @@ def test_what_is_not_committed_is_shown_only_if_asked_for(consume, broker):
     arguments = ("--topic", "payments", "--from-beginning", "--timeout-ms", 300)
     assert consume(*arguments).lines == ["kept", "dropped"]
     assert consume(*arguments, "--isolation-level", "read_committed").lines == ["kept"]
+    assert consume(*arguments, "--consumer-property", "isolation.level=read_committed").lines == ["kept"]
+    file = tmp_path / "consumer.properties"
+    file.write_text("isolation.level=read_committed\n")
+    assert consume(*arguments, "--consumer.config", file).lines == ["kept"]
+    over_file = ("--consumer.config", file, "--isolation-level", "read_uncommitted")
+    assert consume(*arguments, *over_file).lines == ["kept", "dropped"]
     shown = consume(
         "--topic", "__transaction_state", "--formatter", "transaction-log", "--from-beginning", "--timeout-ms", 300
     )
@@ -142,7 +175,8 @@ def test_a_record_that_cannot_be_shown(consume):
             ["--topic", "a", "--partition", "0", "--offset", "1", "--from-beginning"],
             "Options from-beginning and offset",
         ),
-        (["--topic", "a", "--group", "g", "--consumer-property", "group.id=h"], "contradict each other"),
+        (["--topic", "a", "--group", "g", "--consumer-property", "group.id=h"], "Detected group ids: 'g', 'h'"),
+        (["--topic", "a", "--partition", "0", "--consumer-property", "group.id=h"], "Options group and partition"),
         (["--topic", "a", "--from-beginning", "--command-property", "auto.offset.reset=latest"], "contradict"),
         (["--topic", "a", "--formatter", "mine"], "there is no formatter mine"),
         (["--topic", "a", "--property", "print.keys=true"], "there is no formatter property print.keys"),

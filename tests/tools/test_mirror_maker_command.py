@@ -276,6 +276,17 @@ def test_kafkas_own_flags(clusters, tmp_path, capsys):
     assert clusters.target.list_group_offsets("headrace-mirror.mm")
 
 
+@pytest.mark.parametrize("servers", ["here:2", "127.0.0.1:9092"])
+def test_brokers_of_the_command_line_come_before_those_of_files(tmp_path, servers):
+    file = tmp_path / "elsewhere.properties"
+    file.write_text("bootstrap.servers=elsewhere:1\n")
+    files = ["--consumer.config", str(file), "--producer.config", str(file), "--include", "x"]
+    options = mirror_maker.parser().parse_args([*files, "--source", servers, "--target", servers])
+    found = mirror_maker._mirror_options(options)
+    configs = (found.source_admin, found.target_admin, found.consumer, found.producer)
+    assert {config["bootstrap.servers"] for config in configs} == {servers}
+
+
 def test_a_name_is_for_one_source(clusters, mirror):
     for name in ("one", "two"):
         write(clusters.source_address, name, [b"x"])

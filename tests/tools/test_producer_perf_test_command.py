@@ -88,6 +88,14 @@ def test_transactions(perf, values):
     assert len(values("transacted", isolation_level="read_committed")[0]) == 4000
 
 
+def test_the_transactional_id_of_a_file(perf, admin, tmp_path):
+    file = tmp_path / "producer.properties"
+    file.write_text("transactional.id=of-file\n")
+    arguments = ("--record-size", 10, "--producer.config", file, "--transaction-duration-ms", 100)
+    assert perf("filed", 10, *arguments).code == 0
+    assert "of-file" in [each.transactional_id for each in admin.list_transactions()]
+
+
 def test_throughput_is_kept_to(perf):
     done = perf("throttled", 100, "--record-size", 10, "--throughput", 200, "--json")
     assert done.code == 0

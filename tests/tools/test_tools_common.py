@@ -96,8 +96,9 @@ def test_a_config_file_may_have_names_that_this_client_does_not_know(tmp_path):
 def test_brokers_of_the_command_line_come_before_those_of_a_file(tmp_path):
     file = tmp_path / "client.properties"
     file.write_text("bootstrap.servers=elsewhere:1\n")
-    options = parser().parse_args(["--command-config", str(file), "--bootstrap-server", "here:2"])
-    assert client_options(options, AdminConfig)["bootstrap.servers"] == "here:2"
+    for servers in ("here:2", "127.0.0.1:9092"):
+        options = parser().parse_args(["--command-config", str(file), "--bootstrap-server", servers])
+        assert client_options(options, AdminConfig)["bootstrap.servers"] == servers
     assert client_options(parser().parse_args([]), AdminConfig)["bootstrap.servers"] == "127.0.0.1:9092"
 
 

@@ -73,18 +73,29 @@ def named_properties(options: Namespace, kind: str) -> dict[str, str]:
     return found | dict(getattr(options, f"{kind}_properties"))
 
 
+def file_properties(options: Namespace) -> dict[str, str]:
+    """What ``--command-config`` has, or the file of the older name."""
+    if options.command_config is not None and options.old_config is not None:
+        raise UsageError("give one file of properties, not two")
+    path = options.command_config or options.old_config
+    return {} if path is None else read_properties(path)
+
+
 def client_config(
-    options: Namespace, kind: type[ClientConfig], defaults: Mapping[str, object], fixed: Mapping[str, object]
+    options: Namespace,
+    kind: type[ClientConfig],
+    defaults: Mapping[str, object],
+    fixed: Mapping[str, object],
+    in_file: Mapping[str, str] | None = None,
 ) -> dict[str, object]:
     """What a client is made with: defaults of the tool, then the file, then properties, then the tool's own flags.
 
     :param fixed: values of None are left out.
+    :param in_file: :func:`file_properties`, of a tool that has looked at them: a file may be a pipe, and is read once.
     """
-    if options.command_config is not None and options.old_config is not None:
-        raise UsageError("give one file of properties, not two")
-    path = options.command_config or options.old_config
     known = {option.name for option in kind.options()}
-    in_file = {} if path is None else read_properties(path)
+    if in_file is None:
+        in_file = file_properties(options)
     given: dict[str, object] = {**defaults, **{name: value for name, value in in_file.items() if name in known}}
     given |= dict(options.properties)
     for name in _CLASSES:

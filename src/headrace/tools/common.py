@@ -80,8 +80,7 @@ def new_parser(
         parser.add_argument(
             "--bootstrap-server",
             metavar="HOST:PORT,...",
-            default=DEFAULT_BOOTSTRAP_SERVER,
-            help="brokers to begin with (default %(default)s)",
+            help=f"brokers to begin with (default {DEFAULT_BOOTSTRAP_SERVER})",
         )
         parser.add_argument(
             "--command-config", metavar="FILE", type=Path, help="a properties file with options of the client"
@@ -118,7 +117,8 @@ def client_options(
 ) -> dict[str, object]:
     """Options for a client, by Kafka's names: the file's, then ``more``, then those of the command line.
 
-    ``bootstrap.servers`` of a file or of ``more`` counts where ``--bootstrap-server`` is not given.
+    ``bootstrap.servers`` of a file or of ``more`` counts where ``--bootstrap-server`` is not given. So the default of
+    that option is put in here, and not by argparse: it may be given as what is its default.
 
     A file is often shared by several tools: names that this client does not have are left out.
 
@@ -130,7 +130,7 @@ def client_options(
     if path is not None:
         found |= {name: value for name, value in read_properties(path).items() if name in known}
     found |= more or {}
-    if options.bootstrap_server != DEFAULT_BOOTSTRAP_SERVER:
+    if options.bootstrap_server is not None:
         found["bootstrap.servers"] = options.bootstrap_server
     found.setdefault("bootstrap.servers", DEFAULT_BOOTSTRAP_SERVER)
     timeout_ms = options.timeout

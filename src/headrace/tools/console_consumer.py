@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from random import randrange
 from time import monotonic
@@ -23,6 +23,7 @@ from headrace.tools.client_properties import (
     add_client_properties,
     add_named_properties,
     client_config,
+    file_properties,
     named_properties,
     run_loop,
 )
@@ -65,8 +66,7 @@ def parser() -> ArgumentParser:
     add(
         "--isolation-level",
         choices=["read_committed", "read_uncommitted"],
-        default="read_uncommitted",
-        help="whether records of transactions are shown before these are committed (default %(default)s)",
+        help="whether records of transactions are shown before these are committed (default read_uncommitted)",
     )
     add(
         "--formatter",
@@ -133,8 +133,6 @@ def _check(options: Namespace) -> None:
         raise UsageError("Exactly one of the following arguments is required: [topic], [include]")
     if options.partition is not None and options.topic is None:
         raise UsageError("The topic is required when partition is specified.")
-    if options.partition is not None and options.group is not None:
-        raise UsageError("Options group and partition cannot be specified together.")
     if options.offset is not None and options.partition is None:
         raise UsageError("The partition is required when offset is specified.")
     if options.offset is not None and options.from_beginning:
@@ -144,13 +142,9 @@ def _check(options: Namespace) -> None:
 def _config(options: Namespace) -> dict[str, object]:
     from headrace.client.config import ConsumerConfig
 
-    given = dict(options.properties)
-    group = given.get("group.id")
-    if options.group is None:
-        options.group = group
-    elif group not in (None, options.group):
-        raise UsageError(f"--group {options.group} and group.id={group} contradict each other")
-    reset = given.get("auto.offset.reset")
+    in_file, properties = file_properties(options), dict(options.properties)
+    options.group = _group(options, in_file, properties)
+    reset = (in_file | properties).get("auto.offset.reset")
     if options.from_beginning and reset not in (None, "earliest"):
         raise UsageError(f"--from-beginning and auto.offset.reset={reset} contradict each other")
     fixed: dict[str, object] = {
@@ -162,7 +156,19 @@ def _config(options: Namespace) -> dict[str, object]:
         fixed["enable.auto.commit"] = False
         if options.include is not None:
             fixed["group.id"] = f"console-consumer-{randrange(100_000)}"
-    return client_config(options, ConsumerConfig, {"client.id": "console-consumer"}, fixed)
+    return client_config(options, ConsumerConfig, {"client.id": "console-consumer"}, fixed, in_file)
+
+
+def _group(options: Namespace, in_file: Mapping[str, str], properties: Mapping[str, str]) -> str | None:
+    """The one group that is named, in whatever places."""
+    places = (options.group, properties.get("group.id"), in_file.get("group.id"))
+    groups = list(dict.fromkeys(group for group in places if group is not None))
+    if len(groups) > 1:
+        names = ", ".join(f"'{group}'" for group in groups)
+        raise UsageError(f"The group ids provided in different places do not match. Detected group ids: {names}")
+    if groups and options.partition is not None:
+        raise UsageError("Options group and partition cannot be specified together.")
+    return groups[0] if groups else None
 
 
 class _Shown:

@@ -18,7 +18,7 @@ from time import monotonic, time
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from headrace.tools.client_properties import add_client_properties, client_config, run_loop
+from headrace.tools.client_properties import add_client_properties, client_config, file_properties, run_loop
 from headrace.tools.common import CommandError, Output, UsageError, new_parser, progress, run
 from headrace.tools.perf_options import metrics_lines, not_negative, positive, say_above_bar
 from headrace.tools.perf_payloads import BatchMaker, EncodedBatch, Source, file_source, monotonic_source, random_source
@@ -103,12 +103,13 @@ def _work(options: Namespace, out: Output) -> int | None:
 def _config(options: Namespace) -> dict[str, object]:
     from headrace.client.config import ProducerConfig
 
-    given = dict(options.properties)
+    in_file = file_properties(options)
+    given = in_file | dict(options.properties)
     transactional_id = options.transactional_id or given.get("transactional.id")
     if transactional_id is None and options.transaction_duration_ms is not None:
         transactional_id = f"performance-producer-{uuid4()}"
     defaults: dict[str, object] = {"client.id": _CLIENT_ID}
-    config = client_config(options, ProducerConfig, defaults, {"transactional.id": transactional_id})
+    config = client_config(options, ProducerConfig, defaults, {"transactional.id": transactional_id}, in_file)
     if config.get("transactional.id") is not None and options.transaction_duration_ms is None:
         options.transaction_duration_ms = _TRANSACTION_MS
     return config
