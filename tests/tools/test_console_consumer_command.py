@@ -189,6 +189,12 @@ def test_wrong_use(tool, arguments, said):
     assert said in done.err
 
 
+def test_a_pattern_that_is_none(consume):
+    done = consume("--include", "[")
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+    assert "'[' is no pattern" in done.err
+
+
 def test_a_partition_that_is_not_there(consume):
     done = consume(*of_orders("--partition", 7))
     assert done == (1, "", "headrace console-consumer: orders has no partition 7; it has 2\n")

@@ -73,6 +73,8 @@ def test_a_partition_that_fails_is_told_and_the_others_go_on(tool, topic, write_
         {"partitions": [{"topic": "a", "partition": "0", "offset": 1}]},
         {"partitions": [{"topic": "a", "partition": 0, "offset": True}]},
         {"partitions": [{"topic": "a", "partition": 0, "offset": 1}] * 2},
+        {"partitions": [{"topic": "a", "partition": 0, "offset": 2**63}]},
+        {"partitions": [{"topic": "a", "partition": 2**31, "offset": 1}]},
     ],
 )
 def test_a_file_that_makes_no_sense_is_wrong_use(tool, write_json, content):

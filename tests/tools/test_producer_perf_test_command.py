@@ -73,11 +73,20 @@ def test_numbers_stay_in_order(perf, values):
     assert values("numbers")[0] == [b"%d" % number for number in range(3000)]
 
 
-def test_the_lines_of_a_file(perf, values, tmp_path):
+@pytest.mark.parametrize(("given", "between"), [("|", "|"), ("é", "é"), ("→\\t", "→\t")])
+def test_the_lines_of_a_file(perf, values, tmp_path, given, between):
     path = tmp_path / "lines"
-    path.write_text("one|two|three")
-    assert perf("lines", 200, "--payload-file", path, "--payload-delimiter", "|").code == 0
-    assert set(values("lines")[0]) == {b"one", b"two", b"three"}
+    path.write_text(between.join(["one", "two", "three"]), encoding="utf-8")
+    topic = f"lines-{ord(given[0])}"
+    assert perf(topic, 200, "--payload-file", path, "--payload-delimiter", given).code == 0
+    assert set(values(topic)[0]) == {b"one", b"two", b"three"}
+
+
+def test_a_delimiter_that_is_none(perf, tmp_path):
+    (tmp_path / "lines").touch()
+    done = perf("lines", 1, "--payload-file", tmp_path / "lines", "--payload-delimiter", "\\x")
+    assert (done.code, done.out) == (2, "")
+    assert "has a backslash with no character behind it" in done.err
 
 
 def test_transactions(perf, values):

@@ -54,7 +54,11 @@ def test_a_file_is_read_and_written():
         (item(replicas=[]), "replica list cannot be empty"),
         (item(replicas=["1"]), "ids of brokers"),
         (item(replicas=[1, 2, 1]), "a-0 contains multiple entries for 1"),
+        (item(replicas=[2**31]), "ids of brokers"),
         (item(replicas=[1, 2], log_dirs=["any"]), "different from size of log dirs"),
+        (item(replicas=[1], log_dirs=5), "log_dirs of a-0 are 5, a list of paths"),
+        (item(replicas=[1], log_dirs=None), "a list of paths"),
+        (item(replicas=[1], log_dirs=[5]), "a list of paths"),
         ({"version": 3, "partitions": []}, "Not supported version field value 3"),
     ],
 )

@@ -7,10 +7,12 @@ import socket
 import subprocess
 import sys
 import time
+from argparse import ArgumentTypeError
 from pathlib import Path
 
 import pytest
 
+from headrace.client.admin_types import NewTopic
 from headrace.client.config import AdminConfig
 from headrace.client.errors import BrokerUnreachable
 from headrace.tools import common, main
@@ -21,6 +23,9 @@ from headrace.tools.common import (
     UsageError,
     client_options,
     columns,
+    int16,
+    int32,
+    int64,
     new_parser,
     run,
     the_action,
@@ -71,6 +76,43 @@ def test_what_argparse_refuses_is_2_and_help_is_0(capsys):
     captured = capsys.readouterr()
     assert "unrecognized arguments: --twice" in captured.err
     assert "examples:\n  headrace try --once\n" in captured.out
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"topics --create --topic t --partitions {2**31}",
+        f"topics --alter --topic t --partitions {2**31}",
+        f"topics --create --topic t --replica-assignment {2**31}",
+        f"get-offsets --topic t --time {2**63}",
+        f"get-offsets --topic t --partitions {2**31}",
+        f"console-consumer --topic t --partition 0 --offset {2**63}",
+        f"console-consumer --topic t --partition {2**31}",
+        f"leader-election --election-type preferred --topic t --partition {2**31}",
+        f"transactions list --duration-filter {2**63}",
+        f"transactions describe-producers --topic t --partition 0 --broker-id {2**31}",
+        f"transactions abort --topic t --partition 0 --start-offset {2**63}",
+        f"transactions abort --topic t --partition 0 --producer-id {2**63} --producer-epoch 0 --coordinator-epoch 0",
+        f"transactions abort --topic t --partition 0 --producer-id 0 --producer-epoch {2**15} --coordinator-epoch 0",
+        f"transactions abort --topic t --partition 0 --producer-id 0 --producer-epoch 0 --coordinator-epoch {2**31}",
+        f"consumer-groups --delete-offsets --group g --topic t:{2**31}",
+        f"consumer-groups --reset-offsets --group g --topic t --to-offset {2**63} --dry-run",
+        f"consumer-groups --reset-offsets --group g --topic t --shift-by {-(2**63) - 1} --dry-run",
+    ],
+)
+def test_a_number_that_no_request_has_room_for_is_wrong_use(tool, admin, line):
+    admin.create_topics([NewTopic("t", 1)])
+    command, *arguments = line.split()
+    done = tool(command, *arguments)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.splitlines()[-1].startswith(f"headrace {command}: ")
+
+
+def test_numbers_have_room_up_to_their_bits():
+    assert (int16("-32768"), int32("2147483647"), int64("-9223372036854775808")) == (-(2**15), 2**31 - 1, -(2**63))
+    for kind, text in ((int16, "32768"), (int32, "-2147483649"), (int64, "9223372036854775808")):
+        with pytest.raises(ArgumentTypeError, match=f"{text} has no room in"):
+            kind(text)
 
 
 def test_exactly_one_action_is_wanted():

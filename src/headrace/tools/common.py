@@ -27,7 +27,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -96,6 +96,31 @@ def new_parser(
     if prints_json:
         parser.add_argument("--json", action="store_true", help="results as JSON")
     return parser
+
+
+def int16(text: str) -> int:
+    """An argparse type, as the next two: a number that has room in a field of the protocol."""
+    return _signed(text, 16)
+
+
+def int32(text: str) -> int:
+    return _signed(text, 32)
+
+
+def int64(text: str) -> int:
+    return _signed(text, 64)
+
+
+def _signed(text: str, bits: int) -> int:
+    number = int(text)
+    if not has_room(number, bits):
+        raise ArgumentTypeError(f"{text} has no room in {bits} bits")
+    return number
+
+
+def has_room(number: int, bits: int) -> bool:
+    """Whether it is a signed number of so many bits."""
+    return -(1 << (bits - 1)) <= number < 1 << (bits - 1)
 
 
 def actions_given(options: Namespace, names: Iterable[str]) -> list[str]:

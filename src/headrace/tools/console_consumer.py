@@ -27,7 +27,7 @@ from headrace.tools.client_properties import (
     named_properties,
     run_loop,
 )
-from headrace.tools.common import CommandError, Output, UsageError, new_parser, run
+from headrace.tools.common import CommandError, Output, UsageError, has_room, int32, new_parser, run
 from headrace.tools.record_formatters import FORMATTERS, Formatter, formatter_named
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def parser() -> ArgumentParser:
     add("--topic", metavar="NAME", help="the topic to read")
     add("--include", "--whitelist", metavar="REGEX", help="read all topics whose names match")
     add("--from-beginning", action="store_true", help="begin at the first record, where the group has no offset yet")
-    add("--partition", metavar="N", type=int, help="read this partition only")
+    add("--partition", metavar="N", type=int32, help="read this partition only")
     add("--offset", metavar="OFFSET", type=_offset, help="where in the partition: a number, earliest or latest")
     add("--group", metavar="ID", help="read as a member of this group, and commit")
     add("--max-messages", metavar="N", type=_positive, help="end after so many records")
@@ -93,7 +93,7 @@ def parser() -> ArgumentParser:
 def _offset(text: str) -> int | str:
     if text in ("earliest", "latest"):
         return text
-    if text.isdecimal():
+    if text.isdecimal() and has_room(int(text), 64):
         return int(text)
     raise ArgumentTypeError(
         f"The provided offset value '{text}' is incorrect. "
@@ -234,7 +234,10 @@ async def _begin(options: Namespace, consumer: AsyncConsumer) -> None:
     from headrace import TopicPartition
 
     if options.include is not None:
-        consumer.subscribe(pattern=options.include)
+        try:
+            consumer.subscribe(pattern=options.include)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
     elif options.group is not None:
         consumer.subscribe([options.topic])
     else:

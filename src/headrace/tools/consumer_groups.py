@@ -23,6 +23,7 @@ from headrace.tools.common import (
     Table,
     UsageError,
     connect,
+    int64,
     new_parser,
     run,
     the_action,
@@ -79,8 +80,8 @@ def parser() -> ArgumentParser:
     flag("--to-earliest", help="to the first record")
     flag("--to-latest", help="behind the last record")
     flag("--to-current", help="to where the group is, or behind the last record")
-    add("--to-offset", metavar="N", type=int, help="to this offset")
-    add("--shift-by", metavar="N", type=int, help="so many records further, or back if negative")
+    add("--to-offset", metavar="N", type=int64, help="to this offset")
+    add("--shift-by", metavar="N", type=int64, help="so many records further, or back if negative")
     add("--to-datetime", metavar="TIME", help="to the first record since YYYY-MM-DDThh:mm:ss.sss (UTC, or with a zone)")
     add("--by-duration", metavar="DURATION", help="to the first record that is not older than PnDTnHnMnS")
     add("--from-file", metavar="FILE", type=Path, help="to what a file says, as --export writes it")

@@ -115,11 +115,14 @@ class _Test:
         from headrace import AsyncConsumer
 
         async with AsyncConsumer(config=self._config) as consumer:
-            self._begin()
             topics = [] if self._options.topic is None else [self._options.topic]
-            consumer.subscribe(
-                topics, pattern=self._options.include, on_assigned=self._assigned, on_revoked=self._revoked
-            )
+            try:
+                consumer.subscribe(
+                    topics, pattern=self._options.include, on_assigned=self._assigned, on_revoked=self._revoked
+                )
+            except ValueError as error:
+                raise UsageError(str(error)) from None
+            self._begin()
             try:
                 await self._consume(consumer, moved_to)
             finally:

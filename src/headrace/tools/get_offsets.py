@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, get_args
 
 from headrace.client.admin_types import OffsetSpec
 from headrace.client.types import TopicPartition
-from headrace.tools.common import DONE, FAILED, CommandError, Output, Table, UsageError, connect, new_parser, run
+from headrace.tools.common import (
+    DONE,
+    FAILED,
+    CommandError,
+    Output,
+    Table,
+    UsageError,
+    connect,
+    int64,
+    new_parser,
+    run,
+)
 from headrace.tools.partition_rules import Rule, lets_through, parse_rules, rules_of
 
 if TYPE_CHECKING:
@@ -80,8 +91,8 @@ def parse_time(text: str) -> OffsetSpec:
     number = _NAMED_TIMES.get(text)
     if number is None:
         try:
-            number = int(text)
-        except ValueError:
+            number = int64(text)
+        except (ValueError, ArgumentTypeError):
             names = " / ".join(f"{number} or {name}" for name, number in _NAMED_TIMES.items())
             raise UsageError(
                 f"Malformed time argument {text}. Please use {names}, or a specified long format timestamp"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from headrace.client.errors import BrokerError, ErrorCode
 from headrace.client.types import TopicPartition
-from headrace.tools.common import DONE, Output, Table, UsageError, connect, new_parser, read_json, run
+from headrace.tools.common import DONE, Output, Table, UsageError, connect, int32, new_parser, read_json, run
 from headrace.tools.partition_files import entries
 from headrace.tools.topic_names import partition_names
 
@@ -36,7 +36,7 @@ def parser() -> ArgumentParser:
         help="preferred: the first of its replicas is to lead; unclean: any replica, where none leads; loses records",
     )
     parser.add_argument("--topic", metavar="NAME", help="the topic of one partition")
-    parser.add_argument("--partition", metavar="N", type=int, help="the partition of that topic")
+    parser.add_argument("--partition", metavar="N", type=int32, help="the partition of that topic")
     parser.add_argument("--all-topic-partitions", action="store_true", help="all partitions that need it")
     parser.add_argument("--path-to-json-file", metavar="FILE", type=Path, help="the partitions that a file names")
     return parser

@@ -11,7 +11,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from headrace.client.types import TopicPartition
-from headrace.tools.common import UsageError
+from headrace.tools.common import UsageError, has_room
+
+#: How many bits a number has in the protocol; others have 64.
+_BITS = {"partition": 32}
 
 
 def entries(
@@ -48,4 +51,6 @@ def _entries(items: list[object], name: str, wanted: Mapping[str, type]) -> Iter
         for key, kind in wanted.items():
             if not isinstance(item.get(key), kind) or isinstance(item[key], bool):
                 raise UsageError(f'{name}: "{key}" of {item!r} is missing or of the wrong kind')
+            if kind is int and not has_room(item[key], _BITS.get(key, 64)):
+                raise UsageError(f'{name}: "{key}" of {item!r} is too large a number')
         yield TopicPartition(item["topic"], item["partition"]), item

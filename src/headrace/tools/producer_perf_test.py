@@ -10,7 +10,7 @@ With ``--throughput`` the records that are due are sent every few milliseconds, 
 from __future__ import annotations
 
 import asyncio
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -60,7 +60,13 @@ def parser() -> ArgumentParser:
     payload.add_argument("--record-size", metavar="BYTES", type=not_negative, help="random letters of this size")
     payload.add_argument("--payload-file", metavar="FILE", type=Path, help="records drawn from the lines of a file")
     payload.add_argument("--payload-monotonic", action="store_true", help="the numbers 0, 1, 2, ...")
-    add("--payload-delimiter", metavar="TEXT", default="\\n", help="what divides the file (default a new line)")
+    add(
+        "--payload-delimiter",
+        metavar="TEXT",
+        type=_delimiter,
+        default=b"\n",
+        help="what divides the file (default a new line)",
+    )
     add("--throughput", metavar="N", type=float, default=-1, help="about so many records a second; -1: all it can")
     add_client_properties(parser, "producer", "--producer-props", many=True)
     add("--print-metrics", action="store_true", help="print metrics at the end")
@@ -80,6 +86,15 @@ def parser() -> ArgumentParser:
     )
     add("--reporting-interval", metavar="MS", type=positive, default=5000, help="default %(default)s")
     return parser
+
+
+def _delimiter(text: str) -> bytes:
+    r"""An argparse type: text in which \n, \t and the like are characters that a command line can hardly have."""
+    try:
+        # What Latin-1 lacks becomes an escape itself: unicode_escape takes all other bytes for Latin-1.
+        return text.encode("latin-1", "backslashreplace").decode("unicode_escape").encode()
+    except UnicodeError:
+        raise ArgumentTypeError(f"{text!r} has a backslash with no character behind it") from None
 
 
 def _work(options: Namespace, out: Output) -> int | None:
@@ -124,7 +139,7 @@ def _source(options: Namespace) -> Source:
         content = options.payload_file.read_bytes()
     except OSError as error:
         raise UsageError(f"cannot read {options.payload_file}: {error.strerror}") from None
-    delimiter = options.payload_delimiter.encode().decode("unicode_escape").encode()
+    delimiter = options.payload_delimiter
     payloads = [payload for payload in content.split(delimiter) if payload] if delimiter else [content]
     if not payloads:
         raise UsageError(f"File does not exist or empty file provided: {options.payload_file}")

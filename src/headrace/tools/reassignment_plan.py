@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from headrace.client.admin_types import LogDir, Reassignment, TopicPartitionReplica
 from headrace.client.types import TopicPartition
-from headrace.tools.common import CommandError, UsageError
+from headrace.tools.common import CommandError, UsageError, has_room
 from headrace.tools.partition_files import check_version, entries
 
 ANY = "any"
@@ -49,7 +49,7 @@ def parse_reassignment(content: object, name: str) -> dict[TopicPartition, Targe
         replicas, log_dirs = item["replicas"], item.get("log_dirs", [])
         if not replicas:
             raise UsageError("Partition replica list cannot be empty")
-        if not all(type(broker_id) is int for broker_id in replicas):
+        if not all(type(broker_id) is int and has_room(broker_id, 32) for broker_id in replicas):
             raise UsageError(f"{name}: replicas of {partition} are {replicas}, ids of brokers are wanted")
         doubled = sorted({broker_id for broker_id in replicas if replicas.count(broker_id) > 1})
         if doubled:
@@ -57,12 +57,14 @@ def parse_reassignment(content: object, name: str) -> dict[TopicPartition, Targe
                 "Partition replica lists may not contain duplicate entries: "
                 f"{partition} contains multiple entries for {_ids(doubled)}"
             )
+        if not isinstance(log_dirs, list) or not all(isinstance(log_dir, str) for log_dir in log_dirs):
+            raise UsageError(f"{name}: log_dirs of {partition} are {log_dirs}, a list of paths is wanted")
         if log_dirs and len(log_dirs) != len(replicas):
             raise UsageError(
                 f"Size of replicas list {replicas} is different from size of log dirs list {log_dirs} "
                 f"for partition {partition}"
             )
-        targets[partition] = Target(tuple(replicas), tuple(map(str, log_dirs)))
+        targets[partition] = Target(tuple(replicas), tuple(log_dirs))
     if not targets:
         raise UsageError("Partition reassignment list cannot be empty")
     return targets

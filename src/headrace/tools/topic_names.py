@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from argparse import ArgumentTypeError
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable
 from uuid import UUID
 
 from headrace.client.types import TopicPartition
-from headrace.tools.common import UsageError
+from headrace.tools.common import UsageError, int32
 
 
 def topic_pattern(text: str) -> re.Pattern[str]:
@@ -47,11 +48,13 @@ def parse_topic_partitions(text: str) -> tuple[str, list[int] | None]:
 
 
 def parse_ids(text: str, complaint: str) -> list[int]:
-    """Numbers with commas between them."""
+    """Numbers with commas between them: ids of brokers, or partitions."""
     try:
-        return [int(number) for number in text.split(",")]
+        return [int32(number) for number in text.split(",")]
     except ValueError:
         raise UsageError(f"{complaint}: numbers with commas between them are wanted") from None
+    except ArgumentTypeError as error:
+        raise UsageError(f"{complaint}: {error}") from None
 
 
 def partition_names(partitions: Iterable[TopicPartition]) -> str:

@@ -10,7 +10,7 @@ from headrace.client.admin_types import ConfigResource, NewTopic, Reassignment
 from headrace.client.errors import NotAuthorized, TopicExists, UnsupportedByBroker
 from headrace.client.types import TopicPartition
 from headrace.tools import topic_descriptions
-from headrace.tools.common import CommandError, Output, Table, UsageError, connect, new_parser, run, the_action
+from headrace.tools.common import CommandError, Output, Table, UsageError, connect, int32, new_parser, run, the_action
 from headrace.tools.topic_descriptions import Described, Filters
 from headrace.tools.topic_names import matching, parse_ids, parse_topic_id, topic_id_text, topic_pattern
 
@@ -64,7 +64,7 @@ def parser() -> ArgumentParser:
         "--topic", metavar="NAME", help="which topic; except with --create, a regular expression for whole names"
     )
     parser.add_argument("--topic-id", metavar="ID", help="which topic, by its id; for --describe")
-    parser.add_argument("--partitions", metavar="N", type=int, help="how many the topic is to have in all")
+    parser.add_argument("--partitions", metavar="N", type=int32, help="how many the topic is to have in all")
     parser.add_argument("--replication-factor", metavar="N", type=int, help="how many replicas each partition has")
     parser.add_argument(
         "--replica-assignment",

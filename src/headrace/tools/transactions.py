@@ -13,7 +13,18 @@ from typing import TYPE_CHECKING
 
 from headrace.client.errors import HeadraceError
 from headrace.client.types import TopicPartition
-from headrace.tools.common import CommandError, Output, Table, UsageError, connect, new_parser, run
+from headrace.tools.common import (
+    CommandError,
+    Output,
+    Table,
+    UsageError,
+    connect,
+    int16,
+    int32,
+    int64,
+    new_parser,
+    run,
+)
 from headrace.tools.hanging_transactions import OpenTransaction, hanging, old_transactions
 
 if TYPE_CHECKING:
@@ -57,22 +68,22 @@ def parser() -> ArgumentParser:
     )
     parser.add_argument("--transactional-id", "--transactionalId", metavar="ID", help="which transactional id")
     parser.add_argument("--transactional-id-pattern", metavar="REGEX", help="list: only ids that match")
-    parser.add_argument("--duration-filter", metavar="MS", type=int, help="list: only those that last longer")
+    parser.add_argument("--duration-filter", metavar="MS", type=int64, help="list: only those that last longer")
     parser.add_argument("--topic", metavar="NAME", help="the topic of a partition; find-hanging: only there")
-    parser.add_argument("--partition", metavar="N", type=int, help="the partition; find-hanging: only there")
+    parser.add_argument("--partition", metavar="N", type=int32, help="the partition; find-hanging: only there")
     parser.add_argument(
-        "--broker-id", metavar="ID", type=int, help="which replica to ask; find-hanging: only replicas of this broker"
+        "--broker-id", metavar="ID", type=int32, help="which replica to ask; find-hanging: only replicas of this broker"
     )
     parser.add_argument(
         "--max-transaction-timeout",
         metavar="MINUTES",
-        type=int,
+        type=int32,
         help=f"find-hanging: how long a transaction may last (default {_DEFAULT_MAX_TIMEOUT_MINUTES})",
     )
-    parser.add_argument("--start-offset", metavar="N", type=int, help="abort: where the transaction begins")
-    parser.add_argument("--producer-id", metavar="N", type=int, help="abort, instead: whose it is, with both epochs")
-    parser.add_argument("--producer-epoch", metavar="N", type=int, help="abort: the producer's epoch")
-    parser.add_argument("--coordinator-epoch", metavar="N", type=int, help="abort: the coordinator's epoch")
+    parser.add_argument("--start-offset", metavar="N", type=int64, help="abort: where the transaction begins")
+    parser.add_argument("--producer-id", metavar="N", type=int64, help="abort, instead: whose it is, with both epochs")
+    parser.add_argument("--producer-epoch", metavar="N", type=int16, help="abort: the producer's epoch")
+    parser.add_argument("--coordinator-epoch", metavar="N", type=int32, help="abort: the coordinator's epoch")
     return parser
 
 
