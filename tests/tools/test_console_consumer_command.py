@@ -44,6 +44,13 @@ def test_all_of_a_topic(consume):
     assert done.err == "Processed a total of 4 messages\n"
 
 
+def test_limits_that_are_none(consume):
+    done = consume(*of_orders("--from-beginning", "--max-messages", -1, "--timeout-ms", 300))
+    assert (done.code, len(done.lines)) == (0, 4)
+    done = consume(*of_orders("--from-beginning", "--max-messages", 4, "--timeout-ms", -1))
+    assert (done.code, len(done.lines)) == (0, 4)
+
+
 def test_it_ends_when_nothing_comes(consume):
     done = consume(*of_orders("--from-beginning", "--timeout-ms", 300))
     assert (done.code, len(done.lines)) == (0, 4)
@@ -51,7 +58,7 @@ def test_it_ends_when_nothing_comes(consume):
 
 
 @pytest.mark.parametrize(
-    ("offset", "lines"), [(0, ["a", "b"]), (1, ["b"]), ("earliest", ["a", "b"]), ("latest", [])]
+    ("offset", "lines"), [(0, ["a", "b"]), (1, ["b"]), ("Earliest", ["a", "b"]), ("LATEST", [])]
 )  # fmt: skip
 def test_one_partition_from_an_offset(consume, offset, lines):
     done = consume(*of_orders("--partition", 0, "--offset", offset, "--timeout-ms", 300))

@@ -157,6 +157,13 @@ def test_what_is_exported_is_read_again(tool, idle, admin, topic, tmp_path):
     assert committed(admin) == {0: 2, 1: 0}
 
 
+@pytest.mark.parametrize("scope", [["--all-topics"], ["--topic", "read"]])
+def test_a_file_says_more_than_a_scope(tool, idle, topic, tmp_path, scope):
+    path = tmp_path / "offsets.csv"
+    path.write_text("read,0,2\n")
+    assert reset(tool, *scope, "--from-file", path, "--dry-run") == {0: 2}
+
+
 def test_several_groups_at_once(tool, idle, admin, topic, tmp_path):
     both = ("--group", "idle", "--group", "fresh")
     done = tool("consumer-groups", "--reset-offsets", *both, "--topic", topic, "--to-earliest", "--export", "--dry-run")

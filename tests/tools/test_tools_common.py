@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from headrace import __version__
 from headrace.client.admin_types import NewTopic
 from headrace.client.config import AdminConfig
 from headrace.client.errors import BrokerUnreachable
-from headrace.tools import common, main
+from headrace.tools import common, main, zookeeper_shell
 from headrace.tools.common import (
     CommandError,
     Output,
@@ -30,6 +31,7 @@ from headrace.tools.common import (
     run,
     the_action,
 )
+from headrace.tools.parser_facts import parser_of
 
 
 def parser():
@@ -68,6 +70,19 @@ def test_a_reader_that_has_enough_is_no_failure(capsys):
 def test_done_is_0_and_a_command_may_say_otherwise(capsys):
     assert run(parser(), [], lambda options, out: None) == 0
     assert run(parser(), [], lambda options, out: 1) == 1
+
+
+@pytest.mark.parametrize("command", main.COMMANDS)
+def test_every_command_has_a_version(monkeypatch, capsys, command):
+    monkeypatch.setattr(main.sys, "argv", ["headrace", command, "--version"])
+    with pytest.raises(SystemExit) as end:
+        main.main()
+    assert (end.value.code, capsys.readouterr().out) == (0, f"headrace {__version__}\n")
+
+
+def test_the_version_of_a_shell_may_stand_behind_its_server(capsys):
+    assert zookeeper_shell.main(["127.0.0.1:1", "--version"]) == 0
+    assert capsys.readouterr().out == f"headrace {__version__}\n"
 
 
 def test_what_argparse_refuses_is_2_and_help_is_0(capsys):
@@ -142,6 +157,23 @@ def test_brokers_of_the_command_line_come_before_those_of_a_file(tmp_path):
         options = parser().parse_args(["--command-config", str(file), "--bootstrap-server", servers])
         assert client_options(options, AdminConfig)["bootstrap.servers"] == servers
     assert client_options(parser().parse_args([]), AdminConfig)["bootstrap.servers"] == "127.0.0.1:9092"
+
+
+def test_an_older_name_of_the_brokers():
+    older = new_parser("try", "Tries.", "headrace try", has_broker_list=True)
+    options = older.parse_args(["--broker-list", "here:1"])
+    assert client_options(options, AdminConfig)["bootstrap.servers"] == "here:1"
+    options = older.parse_args(["--bootstrap-server", "there:2", "--broker-list", "here:1"])
+    assert client_options(options, AdminConfig)["bootstrap.servers"] == "there:2"
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["get-offsets", "console-producer --topic t", "consumer-perf-test --topic t --messages 1"],
+)
+def test_commands_that_had_the_older_name(line):
+    command, *arguments = line.split()
+    assert parser_of(command).parse_args([*arguments, "--broker-list", "a:1"]).old_bootstrap_server == "a:1"
 
 
 @pytest.mark.parametrize("text", ["security.protocol=SSL\n", None])

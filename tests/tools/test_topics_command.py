@@ -97,7 +97,8 @@ def test_filters_of_a_healthy_cluster_show_nothing_but_overrides(tool):
     assert tool("topics", "--describe", "--unavailable-partitions") == (0, "", "")
     assert tool("topics", "--describe", "--under-min-isr-partitions") == (0, "", "")
     assert "\tTopic: overridden\t" in tool("topics", "--describe", "--at-min-isr-partitions").out
-    shown = tool("topics", "--describe", "--topics-with-overrides", "--topic", "overridden").lines
+    sized = ("--partition-size-limit-per-response", 20)
+    shown = tool("topics", "--describe", "--topics-with-overrides", "--topic", "overridden", *sized).lines
     assert len(shown) == 1
     assert shown[0].endswith(",segment.bytes=2000000")
 
@@ -110,6 +111,7 @@ def test_filters_of_a_healthy_cluster_show_nothing_but_overrides(tool):
         ["--create"],
         ["--alter", "--topic", "x"],
         ["--list", "--partitions", "3"],
+        ["--list", "--partition-size-limit-per-response", "3"],
         ["--create", "--topic", "x", "--partitions", "0"],
         ["--create", "--topic", "x", "--replication-factor", "40000"],
         ["--create", "--topic", "x", "--config", "retention.ms"],

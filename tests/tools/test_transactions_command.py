@@ -73,6 +73,16 @@ def test_an_open_transaction_is_listed_described_and_aborted(tool, begin):
     assert "Could not find any open transactions starting at offset" in again.err
 
 
+def test_a_coordinator_that_is_not_known_is_the_first(tool, begin):
+    producer_id, _ = begin("unmarked")
+    where = ("--topic", "paid", "--partition", 0)
+    whose = ("--producer-id", producer_id, "--producer-epoch", 0, "--coordinator-epoch", -1)
+    assert tool("transactions", "abort", *where, *whose) == (0, "", "")
+    producers = tool("transactions", "describe-producers", *where, "--json").value
+    (after,) = [each for each in producers if each["producerId"] == producer_id]
+    assert (after["currentTransactionStartOffset"], after["latestCoordinatorEpoch"]) == (None, 0)
+
+
 def test_a_producer_is_shut_out_by_its_transactional_id(tool, begin):
     begin("shut-out", 1)
     assert tool("transactions", "forceTerminateTransaction", "--transactionalId", "shut-out") == (0, "", "")

@@ -33,6 +33,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TextIO
 
+from headrace import __version__
+
 if TYPE_CHECKING:
     from headrace import Admin
     from headrace.client.config import ClientConfig
@@ -62,12 +64,14 @@ def new_parser(
     timeout_ms: int = DEFAULT_TIMEOUT_MS,
     prints_json: bool = True,
     has_timeout: bool = True,
+    has_broker_list: bool = False,
 ) -> ArgumentParser:
     """A parser with the options that all commands have.
 
     :param examples: lines as a user types them.
     :param connects: whether the command talks to a broker.
     :param has_timeout: False where ``--timeout`` is for the command itself to define.
+    :param has_broker_list: whether Kafka's tool called ``--bootstrap-server`` so. In others that is ids of brokers.
     """
     parser = ArgumentParser(
         prog=f"headrace {command}",
@@ -82,6 +86,13 @@ def new_parser(
             metavar="HOST:PORT,...",
             help=f"brokers to begin with (default {DEFAULT_BOOTSTRAP_SERVER})",
         )
+        if has_broker_list:
+            parser.add_argument(
+                "--broker-list",
+                dest="old_bootstrap_server",
+                metavar="HOST:PORT,...",
+                help="an older name of --bootstrap-server, which counts where both are given",
+            )
         parser.add_argument(
             "--command-config", metavar="FILE", type=Path, help="a properties file with options of the client"
         )
@@ -95,7 +106,12 @@ def new_parser(
             )
     if prints_json:
         parser.add_argument("--json", action="store_true", help="results as JSON")
+    add_version(parser)
     return parser
+
+
+def add_version(parser: ArgumentParser) -> None:
+    parser.add_argument("--version", action="version", version=f"headrace {__version__}", help="say the version")
 
 
 def int16(text: str) -> int:
@@ -155,8 +171,9 @@ def client_options(
     if path is not None:
         found |= {name: value for name, value in read_properties(path).items() if name in known}
     found |= more or {}
-    if options.bootstrap_server is not None:
-        found["bootstrap.servers"] = options.bootstrap_server
+    for servers in (getattr(options, "old_bootstrap_server", None), options.bootstrap_server):
+        if servers is not None:
+            found["bootstrap.servers"] = servers
     found.setdefault("bootstrap.servers", DEFAULT_BOOTSTRAP_SERVER)
     timeout_ms = options.timeout
     for name in ("default.api.timeout.ms", "max.block.ms"):

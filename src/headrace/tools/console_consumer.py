@@ -61,8 +61,8 @@ def parser() -> ArgumentParser:
     add("--partition", metavar="N", type=int32, help="read this partition only")
     add("--offset", metavar="OFFSET", type=_offset, help="where in the partition: a number, earliest or latest")
     add("--group", metavar="ID", help="read as a member of this group, and commit")
-    add("--max-messages", metavar="N", type=_positive, help="end after so many records")
-    add("--timeout-ms", metavar="MS", type=_positive, help="end when no record came for so long")
+    add("--max-messages", metavar="N", type=_limit, help="end after so many records; -1: never")
+    add("--timeout-ms", metavar="MS", type=_limit, help="end when no record came for so long; -1: never")
     add(
         "--isolation-level",
         choices=["read_committed", "read_uncommitted"],
@@ -91,8 +91,8 @@ def parser() -> ArgumentParser:
 
 
 def _offset(text: str) -> int | str:
-    if text in ("earliest", "latest"):
-        return text
+    if text.lower() in ("earliest", "latest"):
+        return text.lower()
     if text.isdecimal() and has_room(int(text), 64):
         return int(text)
     raise ArgumentTypeError(
@@ -101,7 +101,9 @@ def _offset(text: str) -> int | str:
     )
 
 
-def _positive(text: str) -> int:
+def _limit(text: str) -> int | None:
+    if text == "-1":
+        return None
     if not text.isdecimal() or int(text) == 0:
         raise ArgumentTypeError(f"{text!r} is no number above 0")
     return int(text)

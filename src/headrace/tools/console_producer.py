@@ -57,6 +57,7 @@ def parser() -> ArgumentParser:
         _EXAMPLES,
         prints_json=False,
         has_timeout=False,
+        has_broker_list=True,
     )
     add = parser.add_argument
     add("--topic", metavar="NAME", required=True, help="where to send to")

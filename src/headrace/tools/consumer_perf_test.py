@@ -51,6 +51,7 @@ def parser() -> ArgumentParser:
         "\nwalked record by record by a kernel (with headrace[arrow] installed; else by Python), so that no Python"
         "\nobjects are made. MB count keys and values.",
         _EXAMPLES,
+        has_broker_list=True,
     )
     add = parser.add_argument
     add("--topic", metavar="NAME", help="the topic to consume")

@@ -46,7 +46,12 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def parser() -> ArgumentParser:
-    parser = new_parser("get-offsets", "Show offsets of partitions: topic:partition:offset, a line each.", _EXAMPLES)
+    parser = new_parser(
+        "get-offsets",
+        "Show offsets of partitions: topic:partition:offset, a line each.",
+        _EXAMPLES,
+        has_broker_list=True,
+    )
     parser.add_argument("--topic", metavar="NAME", help="a regular expression for whole names (default all topics)")
     parser.add_argument("--partitions", metavar="0,1,...", help="which partitions (default all)")
     parser.add_argument(

@@ -68,8 +68,8 @@ def check_reset(options: Namespace) -> None:
         raise UsageError("Option --reset-offsets only accepts one of --execute and --dry-run")
     if not options.topic and not options.all_topics and options.from_file is None:
         raise UsageError("One of the reset scopes should be defined: --all-topics, --topic.")
-    if bool(options.topic) + options.all_topics + (options.from_file is not None) > 1:
-        raise UsageError("--all-topics, --topic and --from-file each say it all: one of them is wanted")
+    if options.topic and options.all_topics:
+        raise UsageError("--all-topics and --topic each say it all: one of them is wanted")
 
 
 def reset(admin: Admin, groups: Sequence[str], options: Namespace, out: Output) -> int:

@@ -20,6 +20,7 @@ from pathlib import Path
 from headrace.broker.broker import Broker, StartError
 from headrace.broker.config import BrokerConfig, ConfigError, parse_overrides, read_properties_file
 from headrace.event_loop import new_event_loop
+from headrace.tools.common import add_version
 
 logger = logging.getLogger("headrace")
 
@@ -99,6 +100,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--log-level", choices=["debug", "info", "warning", "error"], default="info", help="default %(default)s"
     )
+    add_version(parser)
     return parser
 
 

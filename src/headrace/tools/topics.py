@@ -37,6 +37,7 @@ _GOES_WITH = {
     "under_min_isr_partitions": ("describe",),
     "at_min_isr_partitions": ("describe",),
     "topics_with_overrides": ("describe",),
+    "partition_size_limit_per_response": ("describe",),
 }
 
 _EXAMPLES = """
@@ -91,6 +92,12 @@ def parser() -> ArgumentParser:
         "--topics-with-overrides",
         action="store_true",
         help="only topics with settings of their own, not their partitions",
+    )
+    parser.add_argument(
+        "--partition-size-limit-per-response",
+        metavar="N",
+        type=int32,
+        help="taken, without effect: a broker says in one answer what it will",
     )
     return parser
 

@@ -216,9 +216,11 @@ def _hanging(admin: Admin, candidates: list[OpenTransaction]) -> list[OpenTransa
 
 def _abort(admin: Admin, options: Namespace, out: Output) -> None:
     partition = TopicPartition(options.topic, options.partition)
-    identity = (options.producer_id, options.producer_epoch, options.coordinator_epoch)
     if options.start_offset is not None:
         identity = _owner(admin, partition, options.start_offset)
+    else:
+        # describe-producers says -1 of a coordinator that has written nothing yet; markers begin with 0.
+        identity = (options.producer_id, options.producer_epoch, max(0, options.coordinator_epoch))
     with _failing(f"Failed to abort transaction {identity} of {partition}"):
         admin.abort_transaction(partition, *identity)
     out.show({"topic": partition.topic, "partition": partition.partition, "producerId": identity[0]}, ())

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from headrace.coordination.service import DEFAULT_TICK_TIME_MS
 from headrace.event_loop import new_event_loop
+from headrace.tools.common import add_version
 from headrace.tools.served_tree import TreeNotServed, served_tree
 
 logger = logging.getLogger("headrace")
@@ -77,6 +78,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--log-level", choices=["debug", "info", "warning", "error"], default="info", help="default %(default)s"
     )
+    add_version(parser)
     return parser
 
 

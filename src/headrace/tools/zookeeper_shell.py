@@ -85,7 +85,7 @@ def _options_first(arguments: Sequence[str]) -> list[str]:
         if word == "--timeout":
             before += rest[:2]
             rest = rest[2:]
-        elif word in ("--json", "--help", "-h") or word.startswith("--timeout="):
+        elif word in ("--json", "--help", "-h", "--version") or word.startswith("--timeout="):
             before.append(rest.pop(0))
         elif address or word.startswith("-"):
             break
