@@ -167,6 +167,8 @@ class ReplicatedPartition(Partition):
         if self.follower is not None:
             self.follower.log = log
 
+            # With a lower ``min.insync.replicas`` more may be committed.
+            self.look_again()
     # As a leader
 
     def leading(self) -> PartitionLeader:
@@ -236,8 +238,8 @@ class ReplicatedPartition(Partition):
         self.look_again()
 
     def look_again(self) -> None:
-        """Time has passed, or a broker has gone: a follower that was about to be let in, and does not come, holds the
-        high watermark down no longer."""
+        """What holds the high watermark down may be over. Time has passed, or a broker has gone: a follower that was
+        about to be let in does not come. Or fewer have to be in sync."""
         leader = self.leader
         if leader is not None and leader.appended(leader.next_offset, self._clock.monotonic_ms()):
             self._commit(leader)
