@@ -182,6 +182,27 @@ async def test_below_min_insync_replicas_writes_are_not_visible_until_it_is_lowe
     assert len((await waiting).records or b"") > 0
 
 
+async def test_below_min_insync_replicas_writes_are_not_visible_until_it_is_lowered(bed):
+    bed.topic_configs["t"] = {"min.insync.replicas": "2"}
+    bed.start(1)
+    await bed.lead(1, (1, 2), isr=(1,), to=(1,))
+    leader = bed.brokers[1]
+    assert (await leader.produce(b"a", acks=1)).error_code is ErrorCode.none
+    fetched = await leader.fetch(0)
+    assert (fetched.high_watermark, len(fetched.records or b"")) == (0, 0)
+    # Whoever leads next cannot know where what is committed ends.
+    await bed.lead(1, (1, 2), epoch=1, isr=(1,), to=(1,))
+    partitions = [{"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1}]
+    topics = [{"name": "t", "partitions": partitions}]
+    answer = await leader.ask(Api.LIST_OFFSETS, 7, replica_id=-1, isolation_level=0, topics=topics)
+    assert answer.topics[0].partitions[0].error_code is ErrorCode.offset_not_available
+    waiting = asyncio.create_task(leader.fetch(0, max_wait_ms=20_000))
+    await until(lambda: leader.delayed_fetch.delayed, "the fetch")
+    leader.replicas.topic_configured("t", {"min.insync.replicas": "1"})
+    assert leader.partition().high_watermark == 1
+    assert len((await waiting).records or b"") > 0
+
+
     answer = await new.ask(Api.LIST_OFFSETS, 4, **fields, topics=topics)
     assert answer.topics[0].partitions[0].error_code is ErrorCode.leader_not_available
     three.cut.clear()

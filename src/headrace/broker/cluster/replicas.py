@@ -48,6 +48,8 @@ logger = getLogger(__name__)
 _Job: TypeAlias = Coroutine[None, None, None]
 _P = TypeVar("_P", LeaderAndIsrPartition, StoppedPartition)
 
+#: The one way to choose a replica for a consumer that is known here, in whatever package a class of that name is.
+_RACK_AWARE = "RackAwareReplicaSelector"
 #: Partitions changed before the loop gets a turn.
 _PARTITIONS_A_TURN = 32
 
@@ -83,7 +85,8 @@ class ReplicaManager:
         self._isr_writes = IsrWrites(lambda: broker.coordination, broker.clock, broker.timer, self.run_soon)
         self._absent = _Absent(lambda: broker.metadata.nodes.keys())
         #: Whether consumers may be sent to followers.
-        self.has_selector = broker.config.optional_str("replica.selector.class") is not None
+        self.has_selector = (broker.config.optional_str("replica.selector.class") or "").endswith(_RACK_AWARE)
+        #: Changes of ISRs that were written, and those that were refused.
         self.isr_shrinks: int = 0
         self.isr_expands: int = 0
         #: Of record batches, between us and other brokers.

@@ -38,8 +38,8 @@ KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("replica.high.watermark.checkpoint.interval.ms", LONG, 5_000, None, HIGH, READ_ONLY,
         "How often high watermarks are written to their checkpoint."),
     ConfigKey("replica.selector.class", STRING, None, None, MEDIUM, READ_ONLY,
-        "Who chooses the replica that a consumer reads from (KIP-392). Unset: the leader; a name that ends in "
-        "RackAwareReplicaSelector: one in the reader's rack."),
+        "Who chooses the replica that a consumer reads from (KIP-392). A name that ends in "
+        "RackAwareReplicaSelector: one in sync in the reader's rack. Unset, or any other name: the leader."),
     ConfigKey("num.replica.alter.log.dirs.threads", INT, None, None, HIGH, READ_ONLY,
         "Threads that move replicas between data folders. Unset: one for each folder."),
     ConfigKey("leader.replication.throttled.rate", LONG, MAX_LONG, at_least(0), MEDIUM, CLUSTER_WIDE,

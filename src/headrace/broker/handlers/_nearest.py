@@ -11,7 +11,10 @@ if TYPE_CHECKING:
 
 
 def nearest_replica(broker: Broker, partition: Partition, offset: int, rack: str) -> int | None:
-    """None: the one that was asked. Of several followers in the rack, the one that is furthest."""
+    """None: the one that was asked. Of several followers in the rack, the one that is furthest.
+
+    Only of those in sync: one that is behind may stay so, and its reader would be sent there again and again.
+    """
     from headrace.replication.replicated_partition import ReplicatedPartition  # a broker alone does without
 
     if not isinstance(partition, ReplicatedPartition) or partition.leader is None:
@@ -19,7 +22,7 @@ def nearest_replica(broker: Broker, partition: Partition, offset: int, rack: str
     if broker.config.optional_str("broker.rack") == rack:
         return None
     nodes, found = broker.metadata.nodes, list[tuple[int, int]]()
-    for replica_id in partition.replicas:
+    for replica_id in partition.leader.isr:
         remote, node = partition.leader.remote(replica_id), nodes.get(replica_id)
         if remote is None or node is None or node.rack != rack:
             continue
