@@ -4,7 +4,15 @@ import pytest
 
 from headrace.client.admin_types import ConfigChange, ConfigEntry, ConfigSynonym
 from headrace.tools.common import UsageError
-from headrace.tools.config_entities import TYPES, Entity, changes, lines, own_entries, parse_added
+from headrace.tools.config_entities import (
+    TYPES,
+    Entity,
+    changes,
+    lines,
+    names_to_be_there,
+    own_entries,
+    parse_added,
+)
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +88,12 @@ def test_what_a_broker_refuses_is_one_line(tool, topic):
     assert "nonsense" in failed.err
 
 
+@pytest.mark.parametrize("entity", [["--topic", "set"], ["--broker", "0"], ["--broker-defaults"]])
+def test_what_is_not_set_cannot_be_taken_back(tool, topic, entity):
+    failed = tool("configs", "--alter", *entity, "--delete-config", "no.such.config,nor.this")
+    assert failed == (1, "", "headrace configs: Invalid config(s): no.such.config,nor.this\n")
+
+
 def test_a_topic_that_is_not_there(tool):
     failed = tool("configs", "--describe", "--topic", "nowhere")
     assert failed.code == 1
@@ -142,6 +156,12 @@ def test_changes_are_sets_and_deletes():
     assert changes({"a": "1"}, "b, c") == [
         ConfigChange("a", "1"), ConfigChange("b", None, "delete"), ConfigChange("c", None, "delete"),
     ]  # fmt: skip
+
+
+def test_loggers_are_there_before_they_are_changed():
+    wanted = changes({"kept": "DEBUG"}, "dropped")
+    assert names_to_be_there(Entity(TYPES["topics"], "t"), wanted) == ["dropped"]
+    assert names_to_be_there(Entity(TYPES["broker-loggers"], "0"), wanted) == ["kept", "dropped"]
 
 
 def test_secrets_are_not_shown_and_layers_are():

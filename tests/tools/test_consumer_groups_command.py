@@ -140,6 +140,17 @@ def test_execute_moves_the_group(tool, idle, admin, topic):
     assert committed(admin) == {0: 2, 1: 2}
 
 
+def test_an_offset_behind_the_end_is_told(tool, idle, admin, topic):
+    scope = ("--topic", f"{topic}:0", "--to-offset", 99999, "--dry-run")
+    done = tool("consumer-groups", "--reset-offsets", "--group", idle, *scope, "--json")
+    end = end_of(admin, topic, 0)
+    assert (done.code, [row["newOffset"] for row in done.value]) == (0, [end])
+    assert done.err == (
+        "headrace consumer-groups: New offset (99999) is higher than latest offset for topic partition read-0. "
+        f"Value will be set to {end}\n"
+    )
+
+
 def test_without_a_word_it_is_a_dry_run_with_a_warning(tool, idle, admin):
     done = tool("consumer-groups", "--reset-offsets", "--group", idle, "--all-topics", "--to-earliest")
     assert "WARN: No action will be performed" in done.err

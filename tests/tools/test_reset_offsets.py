@@ -34,12 +34,20 @@ FACTS = Facts(
     ],
 )
 def test_strategies(strategy, first, second):
-    assert plan(strategy, [A1, A0], FACTS) == {A0: first, A1: second}
+    assert plan(strategy, [A1, A0], FACTS).offsets == {A0: first, A1: second}
 
 
 @pytest.mark.parametrize(("distance", "offset"), [(-2, 13), (3, 18), (-100, 10), (100, 20), (0, 15)])
 def test_shifting_stays_within_the_partition(distance, offset):
-    assert plan(Strategy("shift_by", distance), [A0], FACTS) == {A0: offset}
+    assert plan(Strategy("shift_by", distance), [A0], FACTS).offsets == {A0: offset}
+
+
+def test_an_offset_that_a_partition_does_not_have_is_told():
+    assert plan(Strategy("to_offset", 7), [A0, A1], FACTS).warnings == [
+        "New offset (7) is lower than earliest offset for topic partition a-0. Value will be set to 10",
+        "New offset (7) is higher than latest offset for topic partition a-1. Value will be set to 5",
+    ]
+    assert plan(Strategy("to_offset", 15), [A0], FACTS).warnings == []
 
 
 def test_what_was_never_committed_cannot_be_shifted():
@@ -48,7 +56,7 @@ def test_what_was_never_committed_cannot_be_shifted():
 
 
 def test_a_file_says_where():
-    assert plan(Strategy("from_file"), [A0, A1], FACTS, {A0: 11, A1: 99}) == {A0: 11, A1: 5}
+    assert plan(Strategy("from_file"), [A0, A1], FACTS, {A0: 11, A1: 99}).offsets == {A0: 11, A1: 5}
 
 
 @pytest.mark.parametrize(
@@ -106,4 +114,4 @@ def test_what_is_exported_can_be_read(with_group):
 )
 def test_no_strategy_leaves_the_partition(kind, number, earliest, size, committed, at_time):
     facts = Facts({A0: earliest}, {A0: earliest + size}, {A0: committed}, {} if at_time is None else {A0: at_time})
-    assert earliest <= plan(Strategy(kind, number), [A0], facts)[A0] <= earliest + size
+    assert earliest <= plan(Strategy(kind, number), [A0], facts).offsets[A0] <= earliest + size

@@ -103,6 +103,15 @@ def test_what_its_coordinator_knows_does_not_hang(tool, begin, broker, admin):
     admin.fence_producers(["slow"])
 
 
+def test_nothing_hangs_where_there_is_no_partition(tool, topic):
+    where = ("--topic", topic, "--partition")
+    failed = tool("transactions", "find-hanging", *where, 99)
+    assert failed == (1, "", "headrace transactions: paid has no partition 99; it has 2\n")
+    elsewhere = tool("transactions", "find-hanging", *where, 0, "--broker-id", 7)
+    assert (elsewhere.code, elsewhere.out, elsewhere.err.count("\n")) == (1, "", 1)
+    assert "Failed to describe producers for 1 partitions on broker 7: " in elsewhere.err
+
+
 def test_an_id_that_is_not_there(tool):
     failed = tool("transactions", "describe", "--transactional-id", "nobody")
     assert failed.code == 1

@@ -44,7 +44,8 @@ TYPES = {
 }
 #: They have quotas and credentials, which no broker of ours keeps yet.
 _WITHOUT_SETTINGS = ("clients", "users", "ips")
-_OF_BROKERS = ("brokers", "broker-loggers")
+LOGGERS = "broker-loggers"
+_OF_BROKERS = ("brokers", LOGGERS)
 DEFAULTS = ""
 
 
@@ -125,13 +126,18 @@ def changes(added: dict[str, str], deleted: str | None) -> list[ConfigChange]:
     return sets + [ConfigChange(name, None, "delete") for name in names]
 
 
+def names_to_be_there(entity: Entity, wanted: Iterable[ConfigChange]) -> list[str]:
+    """What must be among the entity's own entries: what is taken back, and each logger, since nobody can add one."""
+    return [change.name for change in wanted if change.value is None or entity.type.name == LOGGERS]
+
+
 # ------------------------------------------------------------------------------------------------------------- output
 
 
 def own_entries(entity: Entity, entries: Iterable[ConfigEntry], *, with_all: bool) -> list[ConfigEntry]:
     """The settings that are the entity's own, or all that count for it."""
     source = "DYNAMIC_DEFAULT_BROKER_CONFIG" if entity.is_default else entity.type.source
-    is_shown = with_all or entity.type.name == "broker-loggers"
+    is_shown = with_all or entity.type.name == LOGGERS
     return sorted(entry for entry in entries if is_shown or entry.source == source)
 
 

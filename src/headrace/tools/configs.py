@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headrace.client.admin_types import ConfigChange
 from headrace.client.errors import HeadraceError, UnknownGroup, UnknownTopic
 from headrace.tools import config_entities
 from headrace.tools.common import (
     DONE,
     FAILED,
+    CommandError,
     Output,
     Table,
     UsageError,
@@ -21,7 +23,17 @@ from headrace.tools.common import (
     run,
     the_action,
 )
-from headrace.tools.config_entities import DEFAULTS, TYPES, Entity, changes, entity_of, own_entries, parse_added
+from headrace.tools.config_entities import (
+    DEFAULTS,
+    LOGGERS,
+    TYPES,
+    Entity,
+    changes,
+    entity_of,
+    names_to_be_there,
+    own_entries,
+    parse_added,
+)
 
 if TYPE_CHECKING:
     from headrace import Admin
@@ -87,6 +99,7 @@ def _alter(options: Namespace, entity: Entity, out: Output) -> int:
             "At least one of --add-config, --add-config-file, or --delete-config must be specified with --alter"
         )
     with connect(options) as admin:
+        _check_names(admin, entity, wanted)
         admin.alter_configs({entity.resource: wanted}).value(entity.resource)
     if entity.is_default:
         line = f"Completed updating default config for {entity.type.name} in the cluster."
@@ -95,6 +108,19 @@ def _alter(options: Namespace, entity: Entity, out: Output) -> int:
     changed = {change.name: change.value for change in wanted}
     out.show({"entityType": entity.type.name, "entityName": entity.name or None, "changed": changed}, line)
     return DONE
+
+
+def _check_names(admin: Admin, entity: Entity, wanted: Sequence[ConfigChange]) -> None:
+    """Refuses to take back what is not set: to a broker that is done already, and a slip of the pen goes unseen."""
+    names = names_to_be_there(entity, wanted)
+    if not names:
+        return
+    entries = admin.describe_configs([entity.resource]).value(entity.resource)
+    own = {entry.name for entry in own_entries(entity, entries.values(), with_all=False)}
+    missing = [name for name in names if name not in own]
+    if missing:
+        kind = "broker logger(s)" if entity.type.name == LOGGERS else "config(s)"
+        raise CommandError(f"Invalid {kind}: {','.join(missing)}")
 
 
 def _describe(options: Namespace, entity: Entity, out: Output) -> int:

@@ -129,7 +129,10 @@ def _plan_of(
     for topic, index in partitions if strategy.needs_time else ():
         if TopicPartition(topic, index) not in facts.at_time:
             out.note(f"\nWarn: Partition {index} from topic {topic} is empty. Falling back to latest known offset.")
-    return plan(strategy, partitions, facts, wanted)
+    offsets, warnings = plan(strategy, partitions, facts, wanted)
+    for warning in warnings:
+        out.complain(warning)
+    return offsets
 
 
 def named_partitions(admin: Admin, topics: Iterable[str]) -> list[TopicPartition]:

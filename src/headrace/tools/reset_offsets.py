@@ -11,7 +11,8 @@
 ``--from-file F``    what the file says
 ===================  ================================================================================================
 
-No strategy leaves a partition: an offset that a partition does not have becomes its first, or the end.
+No strategy leaves a partition: an offset that a partition does not have becomes its first, or the end, and a warning
+says so.
 
 A file has a line for each partition, ``topic,partition,offset`` for one group and ``group,topic,partition,offset`` for
 several. ``--export`` prints such lines.
@@ -59,18 +60,31 @@ class Facts:
     at_time: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
+class Plan(NamedTuple):
+    #: The new offset of each partition, sorted.
+    offsets: dict[TopicPartition, int]
+    #: What to tell of offsets that were wanted and that their partitions do not have.
+    warnings: list[str]
+
+
 def plan(
     strategy: Strategy,
     partitions: Iterable[TopicPartition],
     facts: Facts,
     of_file: Mapping[TopicPartition, int] | None = None,
-) -> dict[TopicPartition, int]:
-    """The new offset of each partition, sorted."""
+) -> Plan:
     wanted = {partition: _wanted(strategy, partition, facts, of_file or {}) for partition in sorted(partitions)}
-    return {
+    offsets = {
         partition: min(max(offset, facts.earliest[partition]), facts.latest[partition])
         for partition, offset in wanted.items()
     }
+    warnings = [
+        f"New offset ({offset}) is {'higher than latest' if offset > offsets[partition] else 'lower than earliest'} "
+        f"offset for topic partition {partition}. Value will be set to {offsets[partition]}"
+        for partition, offset in wanted.items()
+        if offset != offsets[partition]
+    ]
+    return Plan(offsets, warnings)
 
 
 def _wanted(strategy: Strategy, partition: TopicPartition, facts: Facts, of_file: Mapping[TopicPartition, int]) -> int:

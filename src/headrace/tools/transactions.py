@@ -173,18 +173,12 @@ def _describe_producers(admin: Admin, options: Namespace, out: Output) -> None:
 def _find_hanging(admin: Admin, options: Namespace, out: Output) -> None:
     minutes = options.max_transaction_timeout
     max_timeout_ms = (_DEFAULT_MAX_TIMEOUT_MINUTES if minutes is None else minutes) * _MS_A_MINUTE
-    names = [options.topic] if options.topic is not None else list(admin.list_topics(include_internal=True))
-    topics = admin.describe_topics(names).all() if names else {}
-    partitions = [
-        TopicPartition(name, each.partition)
-        for name, topic in topics.items()
-        for each in topic.partitions
-        if (options.broker_id is None or options.broker_id in each.replicas)
-        and (options.partition is None or options.partition == each.partition)
-    ]
+    partitions = _searched(admin, options)
     found: list[OpenTransaction] = []
     if partitions:
-        producers = admin.describe_producers(partitions, broker_id=options.broker_id).all()
+        where = "" if options.broker_id is None else f" on broker {options.broker_id}"
+        with _failing(f"Failed to describe producers for {len(partitions)} partitions{where}"):
+            producers = admin.describe_producers(partitions, broker_id=options.broker_id).all()
         found = _hanging(admin, old_transactions(producers, _now_ms(), max_timeout_ms))
     headings = (
         "Topic", "Partition", "ProducerId", "ProducerEpoch", "CoordinatorEpoch", "StartOffset", "LastTimestamp",
@@ -199,6 +193,23 @@ def _find_hanging(admin: Admin, options: Namespace, out: Output) -> None:
         for each in found
     ]  # fmt: skip
     _show(out, headings, rows)
+
+
+def _searched(admin: Admin, options: Namespace) -> list[TopicPartition]:
+    """The partition that is named, wherever it is; else those of the topic, or of all, that the broker has."""
+    names = [options.topic] if options.topic is not None else list(admin.list_topics(include_internal=True))
+    topics = admin.describe_topics(names).all() if names else {}
+    if options.partition is not None:
+        there = [each.partition for each in topics[options.topic].partitions]
+        if options.partition not in there:
+            raise CommandError(f"{options.topic} has no partition {options.partition}; it has {len(there)}")
+        return [TopicPartition(options.topic, options.partition)]
+    return [
+        TopicPartition(name, each.partition)
+        for name, topic in topics.items()
+        for each in topic.partitions
+        if options.broker_id is None or options.broker_id in each.replicas
+    ]
 
 
 def _hanging(admin: Admin, candidates: list[OpenTransaction]) -> list[OpenTransaction]:
