@@ -207,13 +207,18 @@ _CLUSTER = (
     ),
     _counter(
         "kafka_server_replicamanager_isrshrinks_total",
-        "Replicas that fell behind and were taken out of the in-sync replicas.",
+        "Times that replicas fell behind and were taken out of the in-sync replicas.",
         cluster.member_value(lambda member: member.replicas.isr_shrinks),
     ),
     _counter(
         "kafka_server_replicamanager_isrexpands_total",
-        "Replicas that have caught up and are in sync again.",
+        "Times that replicas have caught up and are in sync again.",
         cluster.member_value(lambda member: member.replicas.isr_expands),
+    ),
+    _counter(
+        "kafka_server_replicamanager_failedisrupdates_total",
+        "Changes of in-sync replicas that were refused, as somebody else had written.",
+        cluster.member_value(lambda member: member.replicas.failed_isr_updates),
     ),
     _counter(
         "kafka_server_brokertopicmetrics_replicationbytesin_total",

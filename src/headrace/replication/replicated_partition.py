@@ -40,6 +40,12 @@ class PartitionEvents(Protocol):
 
     def isr_change_wanted(self, partition: "ReplicatedPartition", change: IsrChange) -> None: ...
 
+    def isr_changed(self, partition: "ReplicatedPartition", before: Collection[int]) -> None:
+        """It was wanted, and is written."""
+        ...
+
+    def isr_change_refused(self, partition: "ReplicatedPartition") -> None: ...
+
     def role_changed(self, partition: "ReplicatedPartition") -> None:
         """Whoever waits for something of the role before is to look again."""
         ...
@@ -161,14 +167,14 @@ class ReplicatedPartition(Partition):
         self.settings = settings
         if self.leader is not None:
             self.leader.settings = settings
+            # With a lower ``min.insync.replicas`` more may be committed.
+            self.look_again()
 
     def replace_log(self, log: PartitionLog) -> None:
         super().replace_log(log)
         if self.follower is not None:
             self.follower.log = log
 
-            # With a lower ``min.insync.replicas`` more may be committed.
-            self.look_again()
     # As a leader
 
     def leading(self) -> PartitionLeader:
@@ -248,7 +254,11 @@ class ReplicatedPartition(Partition):
         leader = self.leader
         if leader is None:
             return
-        if leader.isr_written(change, version, self._clock.monotonic_ms()):
+        before = leader.isr
+        has_moved = leader.isr_written(change, version, self._clock.monotonic_ms())
+        if leader.isr != before:
+            self._events.isr_changed(self, before)
+        if has_moved:
             self._commit(leader)
         else:
             # A producer may have to hear that too few are left.
@@ -257,6 +267,7 @@ class ReplicatedPartition(Partition):
     def isr_refused(self, change: IsrChange) -> None:
         if self.leader is not None:
             self.leader.isr_refused(change)
+            self._events.isr_change_refused(self)
 
     def _commit(self, leader: PartitionLeader) -> None:
         self.log.high_watermark = leader.high_watermark

@@ -8,7 +8,7 @@ from replicabed import TOPIC_ID, Bed, batch, until
 
 from headrace.broker.metadata_cache import Node
 from headrace.controller.elections import Leadership
-from headrace.coordination.paths import ISR_CHANGES, LOG_DIR_EVENTS
+from headrace.coordination.paths import ISR_CHANGES, LOG_DIR_EVENTS, partition_state_path
 from headrace.log.partition_log import Origin
 from headrace.protocol.api import Api
 from headrace.protocol.errors import ErrorCode
@@ -93,6 +93,32 @@ async def test_a_follower_that_stays_away_leaves_the_isr_and_comes_back(bed):
     await bed.until_children(ISR_CHANGES)
 
 
+async def test_changes_of_the_isr_count_once_they_are_written(bed):
+    bed.start(1)
+    bed.start(2, replica_fetch_wait_max_ms=50)
+    await bed.lead(1, (1, 2), to=(1,))
+    leader = bed.brokers[1]
+
+    def counts():
+        return leader.replicas.isr_shrinks, leader.replicas.isr_expands, leader.replicas.failed_isr_updates
+
+    def wish_without_the_follower():
+        change = leader.partition().leader._propose_without({2})
+        leader.replicas.isr_change_wanted(leader.partition(), change)
+
+    wish_without_the_follower()
+    assert counts() == (0, 0, 0)
+    await until(lambda: leader.partition().leader.isr == (1,), "the smaller ISR")
+    assert counts() == (1, 0, 0)
+    await bed.tell(2, leadership_of(leader), (1, 2))
+    await until(lambda: leader.partition().leader.isr == (1, 2), "the follower")
+    assert counts() == (1, 1, 0)
+    await bed.coordination.set(partition_state_path("t", 0), (await bed.state()).to_json())  # somebody else writes
+    wish_without_the_follower()
+    await until(lambda: leader.partition().leader.pending is None, "the refusal")
+    assert counts() == (1, 1, 1)
+
+
 async def test_a_follower_that_the_controller_has_taken_out_is_not_waited_for(three):
     """It was caught up when it went, in an epoch that is over: it will not ask to be let in."""
     leader = three.brokers[1]
@@ -135,6 +161,27 @@ async def test_too_few_in_sync(bed):
     assert (await leader.produce(b"b")).error_code is ErrorCode.none
 
 
+async def test_below_min_insync_replicas_writes_are_not_visible_until_it_is_lowered(bed):
+    bed.topic_configs["t"] = {"min.insync.replicas": "2"}
+    bed.start(1)
+    await bed.lead(1, (1, 2), isr=(1,), to=(1,))
+    leader = bed.brokers[1]
+    assert (await leader.produce(b"a", acks=1)).error_code is ErrorCode.none
+    fetched = await leader.fetch(0)
+    assert (fetched.high_watermark, len(fetched.records or b"")) == (0, 0)
+    # Whoever leads next cannot know where what is committed ends.
+    await bed.lead(1, (1, 2), epoch=1, isr=(1,), to=(1,))
+    partitions = [{"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1}]
+    topics = [{"name": "t", "partitions": partitions}]
+    answer = await leader.ask(Api.LIST_OFFSETS, 7, replica_id=-1, isolation_level=0, topics=topics)
+    assert answer.topics[0].partitions[0].error_code is ErrorCode.offset_not_available
+    waiting = asyncio.create_task(leader.fetch(0, max_wait_ms=20_000))
+    await until(lambda: leader.delayed_fetch.delayed, "the fetch")
+    leader.replicas.topic_configured("t", {"min.insync.replicas": "1"})
+    assert leader.partition().high_watermark == 1
+    assert len((await waiting).records or b"") > 0
+
+
 async def test_a_leader_that_is_replaced_lets_producers_go(three):
     leader = three.brokers[1]
     three.cut.add(1)
@@ -161,48 +208,6 @@ async def test_a_new_leader_knows_what_was_committed_only_after_a_while(three):
     topics = [{"name": "t", "partitions": partitions}]
     answer = await new.ask(Api.LIST_OFFSETS, 7, **fields, topics=topics)
     assert answer.topics[0].partitions[0].error_code is ErrorCode.offset_not_available
-async def test_below_min_insync_replicas_writes_are_not_visible_until_it_is_lowered(bed):
-    bed.topic_configs["t"] = {"min.insync.replicas": "2"}
-    bed.start(1)
-    await bed.lead(1, (1, 2), isr=(1,), to=(1,))
-    leader = bed.brokers[1]
-    assert (await leader.produce(b"a", acks=1)).error_code is ErrorCode.none
-    fetched = await leader.fetch(0)
-    assert (fetched.high_watermark, len(fetched.records or b"")) == (0, 0)
-    # Whoever leads next cannot know where what is committed ends.
-    await bed.lead(1, (1, 2), epoch=1, isr=(1,), to=(1,))
-    partitions = [{"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1}]
-    topics = [{"name": "t", "partitions": partitions}]
-    answer = await leader.ask(Api.LIST_OFFSETS, 7, replica_id=-1, isolation_level=0, topics=topics)
-    assert answer.topics[0].partitions[0].error_code is ErrorCode.offset_not_available
-    waiting = asyncio.create_task(leader.fetch(0, max_wait_ms=20_000))
-    await until(lambda: leader.delayed_fetch.delayed, "the fetch")
-    leader.replicas.topic_configured("t", {"min.insync.replicas": "1"})
-    assert leader.partition().high_watermark == 1
-    assert len((await waiting).records or b"") > 0
-
-
-async def test_below_min_insync_replicas_writes_are_not_visible_until_it_is_lowered(bed):
-    bed.topic_configs["t"] = {"min.insync.replicas": "2"}
-    bed.start(1)
-    await bed.lead(1, (1, 2), isr=(1,), to=(1,))
-    leader = bed.brokers[1]
-    assert (await leader.produce(b"a", acks=1)).error_code is ErrorCode.none
-    fetched = await leader.fetch(0)
-    assert (fetched.high_watermark, len(fetched.records or b"")) == (0, 0)
-    # Whoever leads next cannot know where what is committed ends.
-    await bed.lead(1, (1, 2), epoch=1, isr=(1,), to=(1,))
-    partitions = [{"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1}]
-    topics = [{"name": "t", "partitions": partitions}]
-    answer = await leader.ask(Api.LIST_OFFSETS, 7, replica_id=-1, isolation_level=0, topics=topics)
-    assert answer.topics[0].partitions[0].error_code is ErrorCode.offset_not_available
-    waiting = asyncio.create_task(leader.fetch(0, max_wait_ms=20_000))
-    await until(lambda: leader.delayed_fetch.delayed, "the fetch")
-    leader.replicas.topic_configured("t", {"min.insync.replicas": "1"})
-    assert leader.partition().high_watermark == 1
-    assert len((await waiting).records or b"") > 0
-
-
     answer = await new.ask(Api.LIST_OFFSETS, 4, **fields, topics=topics)
     assert answer.topics[0].partitions[0].error_code is ErrorCode.leader_not_available
     three.cut.clear()
@@ -327,6 +332,29 @@ async def test_consumers_are_sent_to_the_replica_in_their_rack(bed):
     waiting = asyncio.create_task(follower.fetch(1, rack="b", max_wait_ms=20_000))
     await leader.produce(b"w")
     assert len((await waiting).records or b"") > 0
+
+
+async def test_consumers_are_not_sent_to_a_replica_that_is_not_in_sync(bed):
+    """It may be behind for long, and would be chosen again and again."""
+    for number, rack in ((1, "a"), (2, "b")):
+        bed.start(number, broker_rack=rack, replica_selector_class="x.RackAwareReplicaSelector")
+    await bed.lead(1, (1, 2), isr=(1,), to=(1,))
+    leader = bed.brokers[1]
+    await leader.produce(b"v")
+    leader.partition().leader.remote(2).fetched(0, 0, 1, leader.clock.monotonic_ms())
+    fetched = await leader.fetch(0, rack="b")
+    assert fetched.preferred_read_replica == -1
+    assert len(fetched.records or b"") > 0
+
+
+@pytest.mark.parametrize("selector", ["org.apache.kafka.common.replica.LeaderSelector", "x.MySelector"])
+async def test_a_selector_that_does_not_look_at_racks_sends_nobody_away(bed, selector):
+    for number, rack in ((1, "a"), (2, "b")):
+        bed.start(number, broker_rack=rack, replica_selector_class=selector)
+    await bed.lead(1, (1, 2))
+    leader = bed.brokers[1]
+    await leader.produce(b"v")
+    assert (await leader.fetch(0, rack="b")).preferred_read_replica == -1
 
 
 async def test_a_lost_log_dir_is_told_of(bed):

@@ -89,6 +89,7 @@ class ReplicaManager:
         #: Changes of ISRs that were written, and those that were refused.
         self.isr_shrinks: int = 0
         self.isr_expands: int = 0
+        self.failed_isr_updates: int = 0
         #: Of record batches, between us and other brokers.
         self.bytes_in: int = 0
         self.bytes_out: int = 0
@@ -250,12 +251,16 @@ class ReplicaManager:
             reader.news(at_once=self.has_selector)
 
     def isr_change_wanted(self, partition: ReplicatedPartition, change: IsrChange) -> None:
-        leader = partition.leader
-        if leader is not None and len(change.state.isr) < len(leader.isr):
+        self._isr_writes.submit(partition, change)
+
+    def isr_changed(self, partition: ReplicatedPartition, before: Collection[int]) -> None:
+        if len(partition.leading().isr) < len(before):
             self.isr_shrinks += 1
         else:
             self.isr_expands += 1
-        self._isr_writes.submit(partition, change)
+
+    def isr_change_refused(self, partition: ReplicatedPartition) -> None:  # noqa: ARG002  as in PartitionEvents
+        self.failed_isr_updates += 1
 
     def role_changed(self, partition: ReplicatedPartition) -> None:
         broker, key = self._broker, partition.key
