@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from clusterbed import ClusterBed
+from clusterbed import ClusterBed, Member
 
 from headrace.controller.decisions import Election
 from headrace.controller.requests import LeaderAndIsr, LeadersAnswer, UpdateMetadata
@@ -90,6 +90,36 @@ async def test_a_leader_that_was_restarted_before_anyone_could_notice_does_not_l
     await bed.hand.delete(CONTROLLER)
     await bed.settle()
     assert (await bed.state("t"), await bed.state("alone")) == before
+
+
+async def test_all_were_registered_anew_and_no_partition_is_seen_without_a_leader(bed):
+    """librdkafka, told once that there is none, does not ask again."""
+    await bed.start(1, 2, 3)
+    await bed.create_topic("t", (1, 2, 3), (2, 3, 1))
+    for member in bed.members.values():
+        await member.controller.stop()
+    for member in bed.members.values():
+        await member.coordination.close()
+    bed.members = {one: Member(bed, one, bed.session(), bed.settings) for one in bed.members}
+    for member in bed.members.values():
+        await member.register()
+    for member in bed.members.values():
+        await member.controller.start()
+    await bed.settle()
+    sent = bed.channel.take()
+    metadata = {
+        (one.partition, one.leader) for told in sent if isinstance(told, UpdateMetadata) for one in told.partitions
+    }
+    assert metadata == {(0, 1), (1, 2)}
+    # In a new epoch, as who leads may have been restarted and have forgotten what it wrote in the last one.
+    leaders = {
+        (one.partition, *one.leadership[:2])
+        for told in sent
+        if isinstance(told, LeaderAndIsr)
+        for one in told.partitions
+    }
+    assert leaders == {(0, 1, 1), (1, 2, 1)}
+    assert [await bed.state("t", index) for index in (0, 1)] == [(1, 1, (1, 2, 3)), (2, 1, (2, 3, 1))]
 
 
 async def test_a_lost_session_ends_the_term_and_the_next_one_registers_anew(bed):

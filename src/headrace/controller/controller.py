@@ -42,7 +42,14 @@ from headrace.controller.queue import EventQueue, EventTimes
 from headrace.controller.reassignments import Assignment
 from headrace.controller.requests import Channel, LeaderAndIsr, LeadersAnswer, Request, StopAnswer, StopReplica
 from headrace.controller.term import ControllerSettings, Term
-from headrace.coordination.interface import Coordination, EventType, SessionExpiredError, SessionState, WatchEvent
+from headrace.coordination.interface import (
+    Coordination,
+    CoordinationError,
+    EventType,
+    SessionExpiredError,
+    SessionState,
+    WatchEvent,
+)
 from headrace.coordination.znodes import TopicPartition
 from headrace.protocol.errors import KafkaError, NotController, StaleControllerEpoch, UnknownServerError
 from headrace.runtime.clock import Clock
@@ -201,6 +208,12 @@ class Controller:
             # Expire is in the queue already.
             logger.info("%s could not be handled: %s", event.name, error)
             self._preempt(event)
+        except CoordinationError as error:
+            # What of it is in the tree nobody knows, and what we know may be wrong: the next controller reads all.
+            logger.error("%s could not be handled: %r", event.name, error)
+            if isinstance(event, Asked):
+                event.fail(UnknownServerError(repr(error)))
+            await self._step_aside()
         except Exception as error:
             if isinstance(event, Asked):
                 event.fail(UnknownServerError(repr(error)))
@@ -293,21 +306,24 @@ class Controller:
             raise
         except Exception:
             logger.exception("broker %d cannot be the controller", self.broker_id)
-            self._resign()
-            self._abstain()
-            await office.step_down(self._coordination)
+            await self._step_aside()
             return
         self._schedule_rebalance(_FIRST_REBALANCE_MS)
 
-    def _abstain(self) -> None:
+    async def _step_aside(self) -> None:
         """We failed, and others shall try; if nobody else does, we again a little later."""
 
         def stand_again() -> None:
             self._is_abstaining = False
             self._queue.put(Reelect())
 
+        self._resign()
         self._is_abstaining = True
         self._timer.schedule(_STAND_AGAIN_MS, stand_again)
+        try:
+            await office.step_down(self._coordination)
+        except CoordinationError as error:  # then /controller is given back before we stand again
+            logger.warning("broker %d cannot step down now: %r", self.broker_id, error)
 
     def _resign(self) -> None:
         if self._rebalance is not None:

@@ -67,13 +67,18 @@ __all__ = [
 ANY_BROKER_EPOCH = -1
 
 
-def become_controller(context: Context) -> Steps[None]:
-    """The context has been read from the tree: everyone is told what it says, and what was going on goes on."""
+def become_controller(context: Context, led_anew: Collection[TopicPartition] = ()) -> Steps[None]:
+    """The context has been read from the tree: everyone is told what it says, and what was going on goes on.
+
+    :param led_anew: partitions whose leader lives, but may have forgotten records. Nobody is to lead them in the epoch
+        that they had: what it wrote then would have the offsets and the epoch of what it has forgotten.
+    """
     context.initialise_states()
     # Brokers must know each other before they are told whom to follow.
     batch = RequestBatch(context)
     batch.publish([])
     yield from send(batch)
+    yield from elect(context, led_anew, Election.OFFLINE)
     replicas = context.replicas_of(context.partitions())
     yield from replicas_online(context, [one for one in replicas if context.replica_state(one) is ReplicaLife.ONLINE])
     yield from elect_missing(context)

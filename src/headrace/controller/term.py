@@ -7,7 +7,7 @@ what it is about and running what ``duties.py`` says follows from it. A term hol
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from logging import getLogger
 from typing import Any
@@ -49,6 +49,7 @@ from headrace.coordination.paths import (
     MalformedZnodeError,
     delete_topic_path,
 )
+from headrace.coordination.znodes import TopicPartition
 from headrace.protocol.errors import ElectionNotNeeded, ErrorCode, KafkaError, StaleControllerEpoch
 
 logger = getLogger(__name__)
@@ -85,6 +86,7 @@ class Term:
         self._writes = FencedTree(coordination, won.epoch_version)
         self._effects = Effects(self._writes, channel, self.context)
         self._restarted: list[LiveBroker] = []
+        self._led_by_restarted: list[TopicPartition] = []
 
     async def load(self) -> None:
         """Reads everything. Nobody is told anything yet.
@@ -106,27 +108,42 @@ class Term:
         for partition, state in states.items():
             if state is not None:
                 context.set_leadership(partition, state.leadership)
-        self._set_aside_restarted([state for state in states.values() if state is not None])
+        self._notice_restarts({partition: state for partition, state in states.items() if state is not None})
         if self._settings.delete_topic_enable:
             for topic in wishes:
                 if context.has_topic(topic):
                     context.queue_deletion(topic)
 
-    def _set_aside_restarted(self, states: Collection[WrittenState]) -> None:
+    def _notice_restarts(self, states: Mapping[TopicPartition, WrittenState]) -> None:
         """Brokers that were restarted, or lost their session, while nobody was controller to notice.
 
         Each registration takes its broker out of the ISRs, and so its states are written anew. One that is in an ISR
         from before it was registered is not what it was then: a host that lost its power may have lost records that
-        were committed. So it counts as dead first, and then as one that has come.
+        were committed. So where others of the ISR have lived on it counts as dead first, and then as one that has come.
+        Where all were registered anew, as when the tree was away for long, nobody is better than they are: there is a
+        new epoch, and clients do not see the partition without a leader.
         """
-        for broker in list(self.context.brokers):
-            if any(broker.broker_id in state.leadership.isr and state.zxid < broker.epoch for state in states):
-                self._restarted.append(broker)
-                self.context.broker_went(broker.broker_id)
+        context = self.context
+        epochs = {broker.broker_id: broker.epoch for broker in context.brokers}
+        aside: set[int] = set()
+        for state in states.values():
+            alive = [broker_id for broker_id in state.leadership.isr if broker_id in epochs]
+            restarted = [broker_id for broker_id in alive if state.zxid < epochs[broker_id]]
+            if len(restarted) < len(alive):
+                aside.update(restarted)
+        self._restarted = [broker for broker in context.brokers if broker.broker_id in aside]
+        for broker_id in aside:
+            context.broker_went(broker_id)
+        self._led_by_restarted = [
+            partition
+            for partition, state in states.items()
+            if context.has_leader_online(partition) and state.zxid < epochs[state.leadership.leader]
+        ]
 
     async def begin(self) -> None:
         """All brokers are told, and what was going on goes on."""
-        await self._effects.run(duties.become_controller(self.context))
+        anew = [one for one in self._led_by_restarted if not self.context.is_to_be_deleted(one[0])]
+        await self._effects.run(duties.become_controller(self.context, anew))
         if self._restarted:
             names = [broker.broker_id for broker in self._restarted]
             logger.warning("brokers %s were restarted while there was no controller", names)

@@ -147,6 +147,9 @@ class Configs:
     def of_topic(self, topic):
         return {}
 
+    def read_again(self):
+        self._bed.are_settings_wanted = True
+
 
 class Member:
     def __init__(self, bed, broker):
@@ -301,6 +304,7 @@ class Bed:
         self.served = []
         self.cut = set()
         self.is_tree_away = False
+        self.are_settings_wanted = False
         self.states = {}
 
     def is_cut(self, broker_id):

@@ -464,3 +464,4 @@ async def test_roles_change_without_the_tree(bed):
     bed.is_tree_away = True
     assert set((await bed.lead(1, (1,))).values()) == {ErrorCode.none}
     assert (await bed.brokers[1].produce(b"a")).error_code is ErrorCode.none
+    assert bed.are_settings_wanted  # as soon as they can be read

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 logger = getLogger(__name__)
 
 _KEPT_MS = 15 * 60_000
+_AGAIN_AFTER_S = 1.0
 _PREFIX_LENGTH = len(CONFIG_CHANGE_PREFIX) - len(CONFIG_CHANGES) - 1
 _NEVER = -1
 
@@ -60,7 +61,7 @@ class ConfigChanges:
         self._task = self._broker.loop.create_task(self._keep_up())
 
     def read_again(self) -> None:
-        """The session is another one: watches are gone, and notifications may be."""
+        """What we know may be wrong: the session is another one, without watches; or something could not be read."""
         self._is_all_wanted = True
         self._wake.set()
 
@@ -117,8 +118,9 @@ class ConfigChanges:
             try:
                 await self._look()
             except CoordinationError as error:
-                # A session that was lost is followed by another, and then all is read again.
-                logger.warning("changed settings cannot be read now: %s", error)
+                logger.warning("changed settings cannot be read now: %r", error)
+                await asyncio.sleep(_AGAIN_AFTER_S)
+                self.read_again()
             except Exception:
                 logger.exception("changed settings could not be applied")
 

@@ -1,9 +1,9 @@
 """Changes of ISRs, on their way to the tree and to the controller.
 
 A leader changes an ISR by writing the partition's ``state`` znode, if it still has the version that the leader knows.
-Refused, the leader waits for the controller's word, which is what the other write was. Where the connection breaks
-before the answer, the outcome is looked for until it is known: meanwhile the change is pending, and the high watermark
-waits for both sets.
+Where it has another, the leader waits for the controller's word, which is what the other write was. Where the
+connection breaks before the answer, or the tree cannot write, it is tried until the outcome is known: meanwhile the
+change is pending, and the high watermark waits for both sets.
 
 The controller does not watch those znodes. It is told which of them have changed by a sequential znode under
 ``/isr_change_notification``, one for many: the first change is told of soon, those that follow at most every so often.
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from logging import getLogger
 
 from headrace.coordination import outcomes
@@ -64,13 +65,13 @@ class IsrWrites:
         while not self._is_closed and partition.leader is not None and partition.leader.pending == change:
             try:
                 version = await self._attempt(partition_state_path(topic, index), change)
-            except (ConnectionLostError, SessionExpiredError):
+            except CoordinationError as error:
+                if not isinstance(error, ConnectionLostError | SessionExpiredError):
+                    logger.warning("%s-%d: the ISR is not %s yet, and it is tried again: %r", topic, index, isr, error)
                 await asyncio.sleep(_AGAIN_AFTER_MS / 1000)
                 continue
-            except CoordinationError as error:
-                logger.warning("%s-%d: the change of the ISR to %s was refused: %s", topic, index, isr, error)
-                version = None
             if version is None:
+                logger.info("%s-%d: the ISR does not become %s: the state is another by now", topic, index, isr)
                 partition.isr_refused(change)
             else:
                 logger.info("%s-%d: the ISR is %s", topic, index, isr)
@@ -81,16 +82,17 @@ class IsrWrites:
     async def _attempt(self, path: str, change: IsrChange) -> int | None:
         """The znode's new version; None if somebody else has written."""
         coordination = self._coordination()
-        try:
-            stat = await outcomes.set_data(coordination, path, change.state.to_json(), version=change.expected_version)
-        except BadVersionError:
-            # Perhaps it was us, in a session that was lost before we heard of it.
-            data, stat = await coordination.get(path)
-            is_ours = PartitionState.from_json(data) == change.state and stat.version == change.expected_version + 1
-            return stat.version if is_ours else None
-        except NoNodeError:
-            return None
-        return stat.version
+        content = change.state.to_json()
+        with suppress(NoNodeError):
+            try:
+                stat = await outcomes.set_data(coordination, path, content, version=change.expected_version)
+            except BadVersionError:
+                # Perhaps it was us, in a session that was lost before we heard of it.
+                data, stat = await coordination.get(path)
+                if PartitionState.from_json(data) != change.state or stat.version != change.expected_version + 1:
+                    return None
+            return stat.version
+        return None
 
     # Telling the controller
 

@@ -43,6 +43,7 @@ def apply_update(broker: Broker, request: UpdateMetadata) -> None:
         if metadata.get(name) is not None:
             metadata.remove(name)
             member.configs.forget(name)
+            member.replicas.logs.forget(name)
             broker.groups.topic_deleted(name)
     member.metadata_updated([*changed, *deleted])
 

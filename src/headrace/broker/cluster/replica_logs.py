@@ -40,6 +40,8 @@ class ReplicaLogs:
         self._throttles = throttles
         self.topic_names: dict[UUID, str] = {}
         self._topics: dict[str, _TopicSettings] = {}
+        #: Topics whose settings are to be read again before there are more replicas of them.
+        self._doubted: set[str] = set()
         self._checkpointed: dict[tuple[str, int], int] = {}
 
     # -- settings
@@ -47,13 +49,18 @@ class ReplicaLogs:
     async def learn(self, topics: Iterable[str]) -> None:
         """Reads the settings of topics that are new here."""
         configs = None if self._broker.cluster is None else self._broker.cluster.configs
-        missing = [topic for topic in topics if topic not in self._topics]
+        missing = [topic for topic in topics if topic not in self._topics or topic in self._doubted]
         if configs is None or not missing:
             return
         found = await asyncio.gather(*(_read_settings(configs, topic) for topic in missing))
         for topic, overrides in zip(missing, found, strict=True):
-            if topic not in self._topics:  # else a change has come meanwhile
+            if topic not in self._topics or topic in self._doubted:  # else a change has come meanwhile
                 self._settle(topic, overrides)
+
+    def forget(self, topic: str) -> None:
+        """It is deleted."""
+        self._topics.pop(topic, None)
+        self._doubted.discard(topic)
 
     def configure(self, topic: str, overrides: Mapping[str, str]) -> None:
         self._settle(topic, overrides)
@@ -73,6 +80,7 @@ class ReplicaLogs:
             topic_log_config(overrides, config),
             LeaderSettings(min_isr, config.int("replica.lag.time.max.ms")),
         )
+        self._doubted.discard(topic)
         self._throttles.configure(topic, overrides)
 
     def _apply(self, topics: Collection[str]) -> None:
@@ -140,8 +148,8 @@ class ReplicaLogs:
             raise StorageError(f"the log of {topic}-{index} is on a log dir that is offline")
         partition = broker.partitions.get(topic, index)
         broker.partitions.remove(topic, index)
-        # Another topic of that name may have other settings.
-        self._topics.pop(topic, None)
+        # Another topic of that name may have other settings. Other replicas of this one may stay here, and need them.
+        self._doubted.add(topic)
         self._checkpointed.pop((topic, index), None)
         if isinstance(partition, ReplicatedPartition) and partition.topic_id is not None and index == 0:
             self.topic_names.pop(partition.topic_id, None)
@@ -161,12 +169,13 @@ class ReplicaLogs:
 
 
 async def _read_settings(configs: ConfigChanges, topic: str) -> Mapping[str, str]:
-    """A role must not wait for a tree that cannot be reached: when it can, all settings are read again."""
+    """A role must not wait for a tree that does not answer: when it does, all settings are read again."""
     try:
         async with asyncio.timeout(_READ_TIMEOUT_S):
             return await configs.learn(topic)
     except (CoordinationError, TimeoutError) as error:
         logger.warning("the settings of topic %s cannot be read now: %r", topic, error)
+        configs.read_again()
         return configs.of_topic(topic)
 
 
