@@ -511,6 +511,27 @@ def test_keys_that_are_no_numbers_and_texts_that_no_database_stores(database, al
     assert sorted(map(tuple, found)) == sorted([(nul, 5), ("\ufffd\ufffd", 8), ("x", 3)])
 
 
+def test_far_off_times_are_groups_of_their_own_and_shown_as_the_last_there_is(database, algebra_of):
+    query = """SELECT _timestamp AS at, year(_timestamp) AS y, count(*) AS n, max(CAST(_timestamp AS DATE)) AS day
+               FROM events GROUP BY _timestamp"""
+    algebra = algebra_of(query)
+    view = Fixture.make(database, algebra, query)
+    times = pa.array([1_700_000_000_000_000_000, 1_700_000_000_000_000_001, 0], pa.int64())
+    days = pa.array([19_675_925, 19_675_925, 0], pa.int32())
+    columns = [times.cast(algebra.schema.types[0]), pa.array([1, 1, 1], pa.int64()), days.cast(pa.date32())]
+    table = pa.table(columns, schema=algebra.schema)
+    view.store.commit_micro_batch(at(1), table, events=3, dead_letters=0)
+    with view.store.batch_under_way() as (batch, cut):
+        assert view.store.load_batch(batch, cut, [table]) == 3
+        view.store.land_batch(batch, cut)
+    view.store.commit_micro_batch(at(2), table, events=3, dead_letters=0)
+    with database.read() as connection:
+        rows = connection.exec_driver_sql(f"SELECT * FROM {quoted(view.name)}").fetchall()
+    found = [(str(row[0])[:10], row[1], row[2], str(row[3])) for row in rows]
+    far = ("9999-12-31", 55840, 2, "9999-12-31")
+    assert sorted(found) == [("1970-01-01", 1970, 2, "1970-01-01"), far, far]
+
+
 def test_partials_of_a_batch_come_back_in_pages(view, monkeypatch):
     monkeypatch.setattr("headrace.pipeline.lambda_store._ROWS_A_PAGE", 2)
     view.micro_batch([*FIRST, *SECOND, *THIRD])

@@ -113,6 +113,34 @@ def test_a_zero_byte_does_not_stop_a_view(database):
     assert text in ("a\x00b", "a\ufffdb")
 
 
+#: Beyond the years 1 to 9999: epoch milliseconds that were taken for seconds, and both ends of what Spark has.
+FAR_US = [1_700_000_000_000_000_000, -(10**17), 2**63 - 1, -(2**63)]
+FAR_DAYS = [2**31 - 1, -(2**31)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "numbers"),
+    [(pa.timestamp("us"), FAR_US), (pa.timestamp("us", "UTC"), FAR_US), (pa.date32(), FAR_DAYS)],
+    ids=str,
+)
+def test_a_far_off_time_does_not_stop_a_view(database, kind, numbers):
+    times = pa.array(numbers).cast(pa.int64() if numbers is FAR_US else pa.int32()).view(kind)
+    inside = pa.StructArray.from_arrays([times], ["at"])
+    rows = pa.table(
+        {"at": times, "inside": inside, "all": pa.array([[each] for each in inside], pa.list_(inside.type))}
+    )
+    table = data_table("things", rows.schema, ["at", "inside"])
+    with database.begin() as connection:
+        create_table(connection, table)
+        for _ in range(2):
+            database.upsert(connection, table, rows)
+        found = database.fetch(connection, table)
+    assert len(found) == len(numbers), "each is a key of its own"
+    assert {value.year for value in found.column("at").to_pylist()} == {1, 9999}
+    for row in found.to_pylist():
+        assert row["inside"] == {"at": row["at"]} and row["all"] == [row["inside"]]
+
+
 def test_not_a_number_is_null_in_sqlite_only(database):
     (found,) = stored_and_fetched(database, pa.float64(), [float("nan")])
     assert found is None if database.is_sqlite else found != found

@@ -46,7 +46,14 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
-_BITS = {pa.float64(): pa.int64(), pa.float32(): pa.int32()}
+#: What databases do not keep to the last bit (SQLite has no NaN, neither has years after 9999) is stored as its bits.
+_BITS = {
+    pa.float64(): pa.int64(),
+    pa.float32(): pa.int32(),
+    pa.timestamp("us"): pa.int64(),
+    pa.timestamp("us", "UTC"): pa.int64(),
+    pa.date32(): pa.int32(),
+}
 _RULES = {"count": Rule.SUM, "sum": Rule.SUM, "min": Rule.MIN, "max": Rule.MAX}
 
 
@@ -122,7 +129,7 @@ class Algebra:
 
     @property
     def stored_schema(self) -> pa.Schema:
-        """Of partial tables in a database: doubles are their bits, as integers, because SQLite has no NaN."""
+        """Of partial tables in a database: doubles and times are their bits, as integers."""
         return pa.schema([pa.field(field.name, _BITS.get(field.type, field.type)) for field in self.schema])
 
     def stored(self, partial: pa.Table) -> pa.Table:

@@ -18,7 +18,8 @@ duration               BIGINT, microseconds       the same
 
 Times without a fraction are written without one: such texts still sort by time, and equal the literal that a reader
 types. Text that is not UTF-8 (Spark does not check when it casts bytes) is stored with U+FFFD for what is wrong:
-a view must not stop for one record.
+a view must not stop for one record. For the same reason a time before the year 1 or after the year 9999 (milliseconds
+that were taken for seconds) is stored as the first or last one of those years: drivers have nothing for others.
 """
 
 from __future__ import annotations
@@ -116,11 +117,12 @@ def stored(column: pa.ChunkedArray | pa.Array, dialect: str) -> pa.ChunkedArray 
         return column.cast(pa.float32())
     if pa.types.is_floating(kind) or (pa.types.is_integer(kind) and not pa.types.is_uint64(kind)):
         return column
-    return as_text(column)
+    return as_text(_nearest(column) if _has_years(kind) else column)
 
 
 def as_text(column: pa.ChunkedArray | pa.Array) -> pa.StringArray:
-    """Times, dates, decimals and other numbers as the texts of this module's table."""
+    """Times, dates, decimals and other numbers as the texts of this module's table; equal only where the values are,
+    even if no database can store them."""
     kind = column.type
     if pa.types.is_timestamp(kind):
         in_utc = column.cast(pa.timestamp("us", kind.tz and "UTC"), safe=False).cast(pa.timestamp("us"))
@@ -139,13 +141,69 @@ def plain_strings(column: pa.ChunkedArray | pa.Array) -> pa.StringArray:
     return texts
 
 
+def _has_years(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind))
+
+
+def _nearest(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
+    """Times and dates, those beyond the years 1 to 9999 as the nearest within."""
+    kind = column.type
+    if not pa.types.is_timestamp(kind):
+        return _between(column, datetime.date.min, datetime.date.max)
+    in_utc = column.cast(pa.timestamp("us", kind.tz and "UTC"), safe=False)
+    within = _between(in_utc.cast(pa.timestamp("us")), datetime.datetime.min, datetime.datetime.max)
+    return within.cast(in_utc.type)
+
+
+def _between(
+    column: pa.ChunkedArray | pa.Array, first: datetime.date, last: datetime.date
+) -> pa.ChunkedArray | pa.Array:
+    low, high = pa.scalar(first, column.type), pa.scalar(last, column.type)
+    return pc.max_element_wise(pc.min_element_wise(column, high, skip_nulls=False), low, skip_nulls=False)
+
+
+def python_values(column: pa.ChunkedArray | pa.Array) -> list[Any]:
+    """As ``to_pylist``, which fails at times that Python has nothing for: here they are the nearest that it has."""
+    try:
+        return list(column.to_pylist())
+    except (ValueError, OverflowError):
+        numbers = column.cast(_with_numbers(column.type)).to_pylist()
+        return [_with_times(value, column.type) for value in numbers]
+
+
+def _with_numbers(kind: pa.DataType) -> pa.DataType:
+    """The same type with numbers for times."""
+    if pa.types.is_map(kind):
+        return pa.map_(_with_numbers(kind.key_type), _with_numbers(kind.item_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_with_numbers(field.type)) for field in kind.fields])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_with_numbers(kind.value_type)))
+    return pa.int32() if pa.types.is_date32(kind) else pa.int64() if pa.types.is_timestamp(kind) else kind
+
+
+def _with_times(value: Any, kind: pa.DataType) -> Any:
+    """Undoes :func:`_with_numbers`."""
+    if value is None:
+        return None
+    if pa.types.is_map(kind):
+        return [(_with_times(key, kind.key_type), _with_times(item, kind.item_type)) for key, item in value]
+    if pa.types.is_struct(kind):
+        return {field.name: _with_times(value[field.name], field.type) for field in kind.fields}
+    if pa.types.is_list(kind):
+        return [_with_times(item, kind.value_type) for item in value]
+    if _has_years(kind):
+        return _nearest(pa.array([value], _with_numbers(kind)).cast(kind)).to_pylist()[0]
+    return value
+
+
 def _hex_texts(column: pa.ChunkedArray | pa.Array) -> pa.StringArray:
     return pa.array([None if value is None else f"\\x{value.hex()}" for value in column.to_pylist()], pa.string())
 
 
 def _json_texts(column: pa.ChunkedArray | pa.Array) -> pa.StringArray:
     kind = column.type
-    values = column.to_pylist()
+    values = python_values(column)
     return pa.array([None if value is None else json.dumps(_typed_json(value, kind)) for value in values], pa.string())
 
 

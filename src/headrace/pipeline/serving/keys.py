@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from headrace.pipeline.serving.columns import as_text, plain_strings
+from headrace.pipeline.serving.columns import as_text, plain_strings, python_values
 from headrace.pipeline.serving.plain import jsonable
 
 MAX_KEY_BYTES = 1000
@@ -51,7 +51,7 @@ def _json_texts(column: pa.Array) -> pa.StringArray:
         return _quoted(as_text(column))
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind):
         return _quoted(plain_strings(column))
-    return pa.array([_dumps(_canonical(value)) for value in column.to_pylist()], pa.string())
+    return pa.array([_dumps(_canonical(value)) for value in python_values(column)], pa.string())
 
 
 def _quoted(texts: pa.StringArray) -> pa.StringArray:
