@@ -172,6 +172,15 @@ def test_groups_that_fit_no_more_are_hidden(small):
     assert small.rows() == small.truth(definition) == [("P2", "p2", 1)]
 
 
+def test_hidden_groups_are_not_computed(small):
+    definition = small.definition("""SELECT page, 100 DIV (n - 1) AS share FROM
+        (SELECT page, count(*) AS n FROM events GROUP BY page) WHERE n <> 1 AND 10 DIV (n - 1) > 1""")
+    small.apply(definition)
+    small.produce({"page": "a"}, {"page": "a"}, {"page": "once"}, *({"page": "often"} for _ in range(20)))
+    small.run_once()
+    assert small.rows() == small.truth(definition) == [("a", 100)]
+
+
 def test_rows_that_are_not_grouped_have_the_key_that_they_are_given(small):
     definition = small.definition("SELECT page, ms, _offset AS at FROM events WHERE ms > 2", key=("page",))
     small.apply(definition)
