@@ -138,7 +138,8 @@ def test_a_far_off_time_does_not_stop_a_view(database, kind, numbers):
     assert len(found) == len(numbers), "each is a key of its own"
     assert {value.year for value in found.column("at").to_pylist()} == {1, 9999}
     for row in found.to_pylist():
-        assert row["inside"] == {"at": row["at"]} and row["all"] == [row["inside"]]
+        assert row["inside"] == {"at": row["at"]}
+        assert row["all"] == [row["inside"]]
 
 
 def test_not_a_number_is_null_in_sqlite_only(database):

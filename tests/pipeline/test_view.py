@@ -161,6 +161,37 @@ def test_an_unknown_key_and_watermark(spark):
     assert "the key of a Lambda view is what its query groups by" in found
 
 
+@pytest.mark.parametrize(
+    ("query", "key", "problem"),
+    [
+        ("SELECT page, ms, count(*) AS n FROM events GROUP BY page, ms", ("page",), "rows that differ in ms only"),
+        ("SELECT ms, count(*) AS n FROM events GROUP BY page, ms", ("ms",), "rows that differ in events.page only"),
+        ("SELECT DISTINCT page, ms FROM events", ("page",), "rows that differ in ms only"),
+        (BY_PAGE, ("page", "n"), "n changes as its group grows"),
+        ("SELECT page, n + 1 AS m FROM (" + BY_PAGE + ")", ("page", "m"), "m changes as its group grows"),
+        ("SELECT page, page AS p, upper(page) AS u, count(*) AS n FROM events GROUP BY page", ("u", "p"), None),
+        ("SELECT window(at, '1 hour') AS w, count(*) AS n FROM events GROUP BY 1", ("w_start",), None),
+        (BY_PAGE + " ORDER BY n LIMIT 3", ("page", "n"), None),
+    ],
+)
+def test_a_key_tells_groups_apart(spark, query, key, problem):
+    found = _problems(spark, _view(query, "kappa", key=key, lines=LINES | {("key",): 4}))
+    if problem is None:
+        assert found == []
+    else:
+        assert found[0].startswith(f"views/pages.toml:4: key: {problem}"), found
+
+
+def test_a_type_that_no_table_has_is_told_with_its_column(spark):
+    query = "SELECT page, max(make_ym_interval(1, 2)) AS gap FROM events GROUP BY page"
+    for architecture in ("lambda", "kappa"):
+        (found,) = _problems(spark, _view(query, architecture))
+        assert found == (
+            "views/pages.toml:3: column 'gap' is of type interval year to month, which no table can hold: "
+            "cast it in the query"
+        )
+
+
 def test_a_schema_that_is_none(spark):
     (found,) = _problems(spark, _view(BY_PAGE, decode=Decode("json", "page STRIN G")))
     assert found.startswith("views/pages.toml:7: decode.schema cannot be read:")

@@ -41,10 +41,11 @@ from headrace.pipeline.combining import Combination, Rule, combine
 from headrace.pipeline.distinct_sketch import estimates, precision, register_column, registers_column
 from headrace.pipeline.plan import HIDDEN, POSITION, AggregatePlan, Function, NotCombinable
 from headrace.pipeline.row_functions import RowFunction
+from headrace.pipeline.serving.errors import UnsuitableSchema
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import StructField, StructType
 
 #: What databases do not keep to the last bit (SQLite has no NaN, neither has years after 9999) is stored as its bits.
 _BITS = {
@@ -329,8 +330,21 @@ def _plain_outputs(outputs: DataFrame) -> list[str | None] | None:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """Spark's columns in Arrow, times in UTC."""
-    from pyspark.sql.pandas.types import to_arrow_schema
+    """Spark's columns in Arrow, times in UTC.
 
+    :raises UnsuitableSchema: if Arrow has nothing for one.
+    """
     # Everything may be NULL: a table of the serving database does not know better.
-    return pa.schema([pa.field(field.name, field.type) for field in to_arrow_schema(schema, timezone="UTC")])
+    return pa.schema([pa.field(field.name, _arrow_type(field)) for field in schema])
+
+
+def _arrow_type(field: StructField) -> pa.DataType:
+    from pyspark.errors import PySparkTypeError
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
+
+    try:
+        return to_arrow_schema(StructType([field]), timezone="UTC").field(0).type
+    except PySparkTypeError as error:
+        what = f"column {field.name!r} is of type {field.dataType.simpleString()}, which no table can hold"
+        raise UnsuitableSchema(f"{what}: cast it in the query") from error

@@ -29,7 +29,7 @@ from headrace.pipeline.plan import NotCombinable, analyze
 from headrace.pipeline.project import Problem, Project
 from headrace.pipeline.serving.errors import UnsuitableSchema
 from headrace.pipeline.toml_files import did_you_mean
-from headrace.pipeline.view_keys import grouping_of
+from headrace.pipeline.view_keys import Grouping, grouping_of
 
 if TYPE_CHECKING:
     from pyspark.errors import PySparkException
@@ -108,9 +108,11 @@ def key_columns(definition: ViewDefinition, query: DataFrame) -> tuple[str, ...]
     if unknown:
         message = f"key: the query has no column {unknown[0]!r}{did_you_mean(unknown[0], names)}"
         raise ViewError(Problem(definition.file, definition.line("key"), message))
-    if definition.key:
-        return definition.key
     grouping = grouping_of(query)
+    if definition.key:
+        if grouping is not None:
+            _check_key(definition, grouping)
+        return definition.key
     if grouping is None:
         hint = 'name the columns that tell its rows apart, key = ["id"]'
         raise ViewError(_of_query(definition, f"the query does not group, so it has no key by itself: {hint}", "key"))
@@ -119,6 +121,19 @@ def key_columns(definition: ViewDefinition, query: DataFrame) -> tuple[str, ...]
         message = f"rows are told apart by {grouping.missing[0]}, which is not among the output columns: {hint}"
         raise ViewError(_of_query(definition, message, "query"))
     return grouping.columns
+
+
+def _check_key(definition: ViewDefinition, grouping: Grouping) -> None:
+    """That each group has a row of its own, and one only."""
+    left_out = [*grouping.missing, *grouping.left_out_by(definition.key)]
+    changing = [] if grouping.is_whole else [name for name in definition.key if name not in grouping.settled]
+    if left_out:
+        message = f"key: rows that differ in {left_out[0]} only would overwrite each other"
+    elif changing:
+        message = f"key: {changing[0]} changes as its group grows, and would leave a row for each of its values"
+    else:
+        return
+    raise ViewError(_of_query(definition, f"{message}: leave key out, it is what the query groups by", "key"))
 
 
 def _by_sql(spark: SparkSession, definition: ViewDefinition, events: DataFrame) -> DataFrame:

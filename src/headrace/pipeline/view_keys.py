@@ -5,9 +5,10 @@ Unlike ``plan`` this has to work for any query that Spark can keep as a stream.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.pipeline.catalyst import Catalyst, Java, children, expression_id, items, kind
+from headrace.pipeline.catalyst import Catalyst, Java, children, expression_id, items, kind, walk
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -17,6 +18,8 @@ class Grouping(NamedTuple):
     """
     :ivar columns: the output columns that are grouped by, or fields of it (a window's start).
     :ivar missing: what is grouped by and does not show in any output column, as SQL.
+    :ivar numbers: of each of ``columns``, which of the things that are grouped by it shows.
+    :ivar settled: the output columns that have one value for all of a group's life.
     :ivar is_whole: whether what changed does not say which rows are gone: something above the groups sorts or limits
         them, filters them by what may change, or makes several rows of one.
     """
@@ -24,6 +27,13 @@ class Grouping(NamedTuple):
     columns: tuple[str, ...]
     missing: tuple[str, ...]
     is_whole: bool
+    numbers: tuple[int, ...]
+    settled: frozenset[str]
+
+    def left_out_by(self, key: Collection[str]) -> list[str]:
+        """Columns that groups may differ in which are the same in all of these."""
+        covered = {number for name, number in zip(self.columns, self.numbers, strict=True) if name in key}
+        return [name for name, number in zip(self.columns, self.numbers, strict=True) if number not in covered]
 
 
 def grouping_of(frame: DataFrame) -> Grouping | None:
@@ -37,23 +47,43 @@ def grouping_of(frame: DataFrame) -> Grouping | None:
         above.append(node)
         node = below[0]
     grouped, carried = _of_aggregate(node)
+    settled = {expression_id(each) for each in items(node.output())} - _counted(node)
     is_whole = False
     for each in reversed(above):
         is_whole |= kind(node) == "Aggregate" and _may_take_rows_away(each, carried)
         if kind(each) == "Project":
             carried = _through(each, carried)
+            settled = {expression_id(one) for one in items(each.projectList()) if _references(one) <= settled}
     columns = [(str(each.name()), carried.get(expression_id(each))) for each in items(top.output())]
     shown = {number for _, number in columns}
     missing = [str(key.sql()) for number, key in enumerate(grouped) if number not in shown and not key.foldable()]
     is_whole |= any(kind(each) in ("Sort", "GlobalLimit") for each in above)
-    return Grouping(tuple(name for name, number in columns if number is not None), tuple(missing), is_whole)
+    return Grouping(
+        columns=tuple(name for name, number in columns if number is not None),
+        missing=tuple(missing),
+        is_whole=is_whole,
+        numbers=tuple(number for _, number in columns if number is not None),
+        settled=frozenset(str(each.name()) for each in items(top.output()) if expression_id(each) in settled),
+    )
 
 
 def _may_take_rows_away(node: Java, carried: dict[int, int]) -> bool:
     """A condition on what is grouped by always says the same of a group; one on what is counted may not."""
     if kind(node) == "Filter":
-        return not {expression_id(each) for each in items(node.condition().references().toSeq())} <= carried.keys()
+        return not _references(node.condition()) <= carried.keys()
     return kind(node) == "Generate"
+
+
+def _references(expression: Java) -> set[int]:
+    return {expression_id(each) for each in items(expression.references().toSeq())}
+
+
+def _counted(node: Java) -> set[int]:
+    """The outputs that change as a group grows."""
+    if kind(node) != "Aggregate":
+        return set()
+    outputs = items(node.aggregateExpressions())
+    return {expression_id(each) for each in outputs if any(kind(part) == "AggregateExpression" for part in walk(each))}
 
 
 def _of_aggregate(node: Java) -> tuple[list[Java], dict[int, int]]:
