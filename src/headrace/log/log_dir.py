@@ -41,6 +41,8 @@ _STRAY_SUFFIX = "-stray"
 _MAX_NAME = 255
 #: The log of Apache Kafka's own quorum. It is no topic: in a dir that was Apache's it is left as it is.
 QUORUM_TOPIC = "__cluster_metadata"
+#: Logs may be wished for that never come: then the oldest wishes are forgotten.
+MAX_WISHES = 10_000
 
 
 @dataclass(slots=True)
@@ -85,6 +87,8 @@ class LogManager:
         #: Copies of logs that were complete when a crash came, see relocation.py.
         self._moved: list[tuple[Home, str, Partition]] = []
         self._log_starts: dict[Partition, int] = {}
+        #: Where logs are to be made that are not there yet.
+        self._wishes: dict[Partition, Home] = {}
         #: High watermarks are written by the loop and by threads.
         self._high_watermarks_lock = Lock()
 
@@ -211,7 +215,8 @@ class LogManager:
     def create(
         self, topic: str, partition: int, topic_id: UUID | None, config: LogConfig | None = None
     ) -> PartitionLog:
-        """An empty log, in the working dir with the fewest.
+        """An empty log, in the dir that was wished for it or, if there is none or it does not work, in that with the
+        fewest.
 
         :param config: where it is known; to find it takes as long as to make a file.
         :raises StorageError: no dir works, or this one just failed.
@@ -220,7 +225,9 @@ class LogManager:
         homes = [home for home in self.homes if home.error is None]
         if not homes:
             raise StorageError("every log dir is offline")
-        home = homes[0] if len(homes) == 1 else min(homes, key=self._count)
+        home = self._wishes.pop((topic, partition), None)
+        if home is None or home.error is not None:
+            home = homes[0] if len(homes) == 1 else min(homes, key=self._count)
         folder = f"{home.path}/{topic}-{partition}"
         try:
             home.disk.mkdir(folder)
@@ -231,6 +238,14 @@ class LogManager:
             raise home.fail(error) from error
         self._logs[topic, partition] = log
         return log
+
+    def prefer(self, topic: str, partition: int, home: Home) -> None:
+        """Where the log is to be made, if it is not there yet. Known until it is made, or the broker stops."""
+        if (topic, partition) in self._logs:
+            return
+        self._wishes[topic, partition] = home
+        if len(self._wishes) > MAX_WISHES:
+            del self._wishes[next(iter(self._wishes))]
 
     def _count(self, home: Home) -> int:
         return sum(log.home is home for log in self._logs.values())

@@ -188,7 +188,7 @@ class Broker:
         self._loop_timer = LoopTimer(self.loop, self.clock)
         self.timer = self._loop_timer.timer
         self.metadata = MetadataCache("c")
-        self.partitions = Partitions()
+        self.partitions = Partitions(self.metadata.has_partition)
         self.metrics = Metrics(topic_exists=lambda name: True)
         self.delayed_fetch = Purgatory("Fetch", self.timer)
         self.delayed_produce = Purgatory("Produce", self.timer)

@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 from replicabed import TOPIC_ID, Bed, batch, until
 
-from headrace.broker.metadata_cache import Node
+from headrace.broker.metadata_cache import Node, PartitionInfo, TopicInfo
 from headrace.controller.elections import Leadership
 from headrace.coordination.paths import ISR_CHANGES, LOG_DIR_EVENTS, partition_state_path
 from headrace.log.partition_log import Origin
@@ -369,6 +369,21 @@ async def test_a_lost_log_dir_is_told_of(bed):
     assert (await leader.produce(b"b")).error_code is ErrorCode.kafka_storage_error
     await bed.until_children(LOG_DIR_EVENTS)
     assert set((await bed.lead(1, (1, 2), epoch=1, to=(1,))).values()) == {ErrorCode.kafka_storage_error}
+
+
+async def test_a_replica_is_made_in_the_log_dir_that_was_asked_for_before_it_came(bed):
+    """As reassign-partitions does with a plan that names log dirs: it asks first, and moves then."""
+    bed.start(1)
+    bed.start(2, folders=2)
+    await bed.lead(1, (1,))
+    broker = bed.brokers[2]
+    broker.metadata.put(TopicInfo("t", TOPIC_ID, (PartitionInfo(1, 0, (1,), (1,), ()),)))
+    wished = broker.logs.homes[1].path
+    dirs = [{"path": wished, "topics": [{"name": "t", "partitions": [0]}]}]
+    answer = await broker.ask(Api.ALTER_REPLICA_LOG_DIRS, 2, dirs=dirs)
+    assert answer.results[0].partitions[0].error_code is ErrorCode.replica_not_available
+    await bed.lead(1, (1, 2), epoch=1, isr=(1,))
+    assert broker.partition().log.home.path == wished
 
 
 async def test_a_throttled_follower_catches_up_slowly_and_then_fully(bed):

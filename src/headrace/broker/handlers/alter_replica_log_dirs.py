@@ -2,6 +2,8 @@
 
 Speaks v1 to v2. Answers at once; the move runs in the background (``relocations.py``), and DescribeLogDirs shows it.
 A path that is no log dir of ours is LOG_DIR_NOT_FOUND, whatever the partition; one that failed KAFKA_STORAGE_ERROR.
+A replica that is not here is REPLICA_NOT_AVAILABLE, of a partition that nobody has UNKNOWN_TOPIC_OR_PARTITION; but the
+path is remembered, and used should the replica come.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import TYPE_CHECKING
 from headrace.broker.dispatch import Reply
 from headrace.broker.request import Request
 from headrace.log.home import Home
-from headrace.protocol.errors import LogDirNotFound, code_for_errors
+from headrace.protocol.errors import LogDirNotFound, NotLeaderOrFollower, ReplicaNotAvailable, code_for_errors
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
@@ -30,7 +32,12 @@ async def handle(request: Request, broker: Broker) -> Reply:
 def _move(broker: Broker, topic: str, index: int, path: str) -> dict[str, object]:
     with code_for_errors(partition_index=index) as answer:
         home = _home(broker, path)
-        log = broker.partitions.replica(topic, index).log
+        if not broker.partitions.is_lost(topic, index):
+            broker.logs.prefer(topic, index, home)
+        try:
+            log = broker.partitions.replica(topic, index).log
+        except NotLeaderOrFollower as error:
+            raise ReplicaNotAvailable(str(error)) from error
         if log.home.error is not None:
             raise log.home.offline()
         broker.maintenance.relocations.move(log, home)
