@@ -5,7 +5,9 @@ import asyncio
 import pytest
 from clusterbed import ClusterBed, Member
 
+from headrace.controller import events
 from headrace.controller.decisions import Election
+from headrace.controller.events import STATE_NUMBERS, Asked, Event
 from headrace.controller.requests import LeaderAndIsr, LeadersAnswer, UpdateMetadata
 from headrace.coordination.interface import SessionState
 from headrace.coordination.paths import (
@@ -265,6 +267,52 @@ async def test_times_are_kept_by_event(bed):
     assert times["Startup"].count == 1
     assert times["TopicChange"].count == 1
     assert all(one.processed_ns > 0 and one.queued_ns >= 0 for one in times["TopicChange"].recent)
+
+
+async def test_what_the_controller_does_has_kafkas_number(bed):
+    await bed.start(1)
+    controller, seen = bed.controller, []
+    assert controller.state_number == 0
+    bed.channel.send = lambda request: seen.append((controller.state, controller.state_number))
+    await bed.create_topic("t", (1,))
+    assert set(seen) == {("TopicChange", 3)}
+
+
+def test_every_event_has_a_number():
+    kinds = {kind for kind in vars(events).values() if isinstance(kind, type) and issubclass(kind, Event)}
+    assert kinds - {Event, Asked} == set(STATE_NUMBERS)
+    assert set(STATE_NUMBERS.values()) == set(range(1, 15))
+
+
+async def test_unclean_elections_are_counted_over_all_terms(bed):
+    await bed.start(1, 2, 3)
+    for topic, unclean in (("clean", "false"), ("t", "true"), ("u", "true")):
+        await bed.create_topic(topic, (2, 3), **{"unclean.leader.election.enable": unclean})
+    await bed.change_isr("t", 0, (2,))
+    assert bed.controller.unclean_elections_count == 0
+    await bed.stop(2)
+    assert bed.controller.unclean_elections_count == 1
+    await bed.hand.delete(CONTROLLER)
+    await bed.settle()
+    assert sum(one.controller.unclean_elections_count for one in bed.members.values()) == 1
+
+
+async def test_what_is_left_of_deletions_is_counted(bed):
+    await bed.start(1, 2, 3)
+    await bed.create_topic("t", (1, 2), (2, 3))
+    await bed.create_topic("u", (1,))
+    controller = bed.controller
+    bed.silent.add(3)
+    await bed.stop(2)
+    await bed.wish_deletion("t")
+    # 1 has answered, 3 has not yet, and 2 is dead.
+    assert controller.topics_to_delete_count == 1
+    assert controller.replicas_to_delete_count == 3
+    assert (controller.topics_ineligible_to_delete_count, controller.replicas_ineligible_to_delete_count) == (1, 2)
+    await bed.controller.reassign({("u", 0): (3,)})
+    await bed.wish_deletion("u")
+    assert controller.topics_ineligible_to_delete_count == 2
+    assert controller.replicas_ineligible_to_delete_count == 2
 
 
 async def test_a_registration_that_fails_is_tried_again(bed):

@@ -51,6 +51,7 @@ def test_offline(replicas, isr, online, unclean, expected):
     assert outcome == Elected(
         Leadership(leader, 5, new_isr, EPOCH, version=9, is_recovering=is_unclean),
         tuple(replica for replica in replicas if replica in online),
+        is_unclean,
     )
 
 

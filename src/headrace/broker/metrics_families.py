@@ -280,6 +280,31 @@ _CLUSTER = (
         cluster.controller_gauge(lambda controller: controller.topics_to_delete_count),
     ),
     _gauge(
+        "kafka_controller_kafkacontroller_replicastodeletecount",
+        "Replicas of those topics that are not deleted yet.",
+        cluster.controller_gauge(lambda controller: controller.replicas_to_delete_count),
+    ),
+    _gauge(
+        "kafka_controller_kafkacontroller_topicsineligibletodeletecount",
+        "Topics whose deletion waits: a replica is dead or could not be deleted, or a partition is being reassigned.",
+        cluster.controller_gauge(lambda controller: controller.topics_ineligible_to_delete_count),
+    ),
+    _gauge(
+        "kafka_controller_kafkacontroller_replicasineligibletodeletecount",
+        "Replicas of topics to delete that are dead or could not be deleted.",
+        cluster.controller_gauge(lambda controller: controller.replicas_ineligible_to_delete_count),
+    ),
+    _counter(
+        "kafka_controller_controllerstats_uncleanleaderelections_total",
+        "Leaders elected by this broker's controller that were not in sync: what they lacked is lost.",
+        cluster.controller_gauge(lambda controller: controller.unclean_elections_count),
+    ),
+    _gauge(
+        "kafka_controller_kafkacontroller_controllerstate",
+        "What this broker's controller does, by Kafka's number. 0: nothing.",
+        cluster.controller_gauge(lambda controller: controller.state_number),
+    ),
+    _gauge(
         "kafka_controller_controllereventmanager_eventqueuesize",
         "Events that wait for this broker's controller.",
         cluster.controller_gauge(lambda controller: controller.event_queue_size),

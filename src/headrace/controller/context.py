@@ -51,6 +51,8 @@ class Context:
         #: ``unclean.leader.election.enable`` of the brokers, and of the topics that have their own.
         self.is_unclean_by_default = False
         self.unclean_topics: dict[str, bool] = {}
+        #: How many there have been.
+        self.unclean_elections = 0
         self._brokers: dict[int, LiveBroker] = {}
         self._stopping: set[int] = set()
         #: By broker, the partitions whose disk there does not work.

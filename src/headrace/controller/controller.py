@@ -17,9 +17,11 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from logging import getLogger
 from typing import TypeVar
 
-from headrace.controller import office
+from headrace.controller import deletions, office
 from headrace.controller.decisions import Election
 from headrace.controller.events import (
+    IDLE,
+    STATE_NUMBERS,
     ApiPartitionReassignment,
     Asked,
     AutoPreferredReplicaLeaderElection,
@@ -91,6 +93,7 @@ class Controller:
         self._register = register
         self._term: Term | None = None
         self._rebalance: TimerTask | None = None
+        self._past_unclean_elections = 0
         self._is_started = False
         self._is_abstaining = False
         self._session_id = coordination.session_id
@@ -331,6 +334,7 @@ class Controller:
             self._rebalance = None
         if self._term is not None:
             logger.info("broker %d resigns as controller of epoch %d", self.broker_id, self._term.epoch)
+            self._past_unclean_elections += self._term.context.unclean_elections
             self._term = None
             self._channel.close()
 
@@ -355,6 +359,17 @@ class Controller:
     def state(self) -> str:
         """The name of the event that is being handled, or ``Idle``."""
         return "Idle" if (event := self._queue.current) is None else event.name
+
+    @property
+    def state_number(self) -> int:
+        """The same as Kafka's metrics have it."""
+        return IDLE if (event := self._queue.current) is None else STATE_NUMBERS[type(event)]
+
+    @property
+    def unclean_elections_count(self) -> int:
+        """In all terms of this broker."""
+        now = 0 if (term := self._term) is None else term.context.unclean_elections
+        return self._past_unclean_elections + now
 
     @property
     def active_controller_count(self) -> int:
@@ -385,3 +400,15 @@ class Controller:
     @property
     def topics_to_delete_count(self) -> int:
         return 0 if (term := self._term) is None else len(term.context.topics_to_delete)
+
+    @property
+    def replicas_to_delete_count(self) -> int:
+        return 0 if (term := self._term) is None else len(deletions.replicas_to_delete(term.context))
+
+    @property
+    def topics_ineligible_to_delete_count(self) -> int:
+        return 0 if (term := self._term) is None else len(deletions.ineligible_topics(term.context))
+
+    @property
+    def replicas_ineligible_to_delete_count(self) -> int:
+        return 0 if (term := self._term) is None else len(deletions.ineligible_replicas(term.context))

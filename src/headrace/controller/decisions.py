@@ -214,6 +214,7 @@ def elect(context: Context, partitions: Iterable[TopicPartition], how: Election)
     batch = RequestBatch(context)
     for partition, elected in results.elected.items():
         context.move_partition(partition, PartitionLife.ONLINE)
+        context.unclean_elections += elected.is_unclean
         batch.lead(elected.recipients, partition, is_new=was_new[partition])
     yield from send(batch)
     return results

@@ -78,6 +78,28 @@ def next_deletions(context: Context) -> NextDeletions:
     )
 
 
+def replicas_to_delete(context: Context) -> list[Replica]:
+    """Those that are left, of topics that someone wants deleted."""
+    return [
+        replica
+        for topic in context.topics_to_delete
+        for replica in context.replicas_of_topic(topic)
+        if context.replica_state(replica) is not ReplicaLife.DELETION_SUCCESSFUL
+    ]
+
+
+def ineligible_replicas(context: Context) -> list[Replica]:
+    """Of those that are left, those that are dead or could not be deleted."""
+    left = replicas_to_delete(context)
+    return [one for one in left if context.replica_state(one) is ReplicaLife.DELETION_INELIGIBLE]
+
+
+def ineligible_topics(context: Context) -> set[str]:
+    """Topics whose deletion cannot end now: a replica is ineligible, or a partition is being reassigned."""
+    blocked = {topic for topic in context.topics_to_delete if standing(context, topic) is Standing.BLOCKED}
+    return blocked | {replica.topic for replica in ineligible_replicas(context)}
+
+
 def continue_deletions(context: Context) -> Steps[None]:
     """Everything about deletions that can be done now."""
     while (step := next_deletions(context)) != NextDeletions((), (), (), ()):

@@ -95,6 +95,8 @@ class Elected(NamedTuple):
     leadership: Leadership
     #: The replicas that are to hear of it.
     recipients: tuple[int, ...]
+    #: The leader was not in sync.
+    is_unclean: bool = False
 
 
 Outcome: TypeAlias = Elected | Refusal
@@ -121,7 +123,8 @@ def elect_offline(
         return Elected(following._replace(leader=leader, isr=in_sync), recipients)
     if not unclean:
         return Refusal.NO_REPLICA_IN_SYNC
-    return Elected(following._replace(leader=recipients[0], isr=recipients[:1], is_recovering=True), recipients)
+    recovering = following._replace(leader=recipients[0], isr=recipients[:1], is_recovering=True)
+    return Elected(recovering, recipients, is_unclean=True)
 
 
 def elect_preferred(

@@ -197,3 +197,33 @@ class ReplicaLeaderElection(Asked[dict[TopicPartition, KafkaError | None]]):
 class ApiPartitionReassignment(Asked[dict[TopicPartition, KafkaError | None]]):
     targets: Mapping[TopicPartition, Sequence[int] | None]
     may_change_count: bool
+
+
+#: What the controller does while it handles an event, by the numbers of Kafka's metric ``ControllerState``. What we do
+#: without an event (listing reassignments) is not here.
+IDLE = 0
+STATE_NUMBERS: Mapping[type[Event], int] = {
+    Startup: 1,
+    ControllerChange: 1,
+    Reelect: 1,
+    Expire: 1,
+    RegisterBrokerAndReelect: 1,
+    BrokerChange: 2,
+    BrokerModifications: 2,
+    TopicChange: 3,
+    PartitionModifications: 3,
+    TopicDeletion: 4,
+    TopicDeletionStopReplicaResponseReceived: 4,
+    PartitionReassignment: 5,
+    ApiPartitionReassignment: 5,
+    AutoPreferredReplicaLeaderElection: 6,
+    PreferredReplicaLeaderElection: 7,
+    ReplicaLeaderElection: 7,
+    ControlledShutdown: 8,
+    IsrChangeNotification: 9,
+    LeaderAndIsrResponseReceived: 10,
+    LogDirEventNotification: 11,
+    ShutdownEventThread: 12,
+    UncleanLeaderElectionEnable: 13,
+    TopicUncleanLeaderElectionEnable: 14,
+}
