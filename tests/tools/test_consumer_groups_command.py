@@ -8,7 +8,9 @@ from headrace.tools.group_descriptions import (
     assignment_text,
     member_state,
     members_text,
+    members_value,
     offsets_text,
+    offsets_value,
     partition_rows,
     state_text,
 )
@@ -313,6 +315,17 @@ def test_rows_are_members_partitions_then_those_of_nobody():
     _, headings, *lines = offsets_text("g", rows, verbose=True).lines()
     assert "LEADER-EPOCH" in headings
     assert lines[2].split() == ["g", "a", "0", "-", "4", "10", "6", "m1", "/h", "c"]
+
+
+def test_machines_get_all_columns():
+    old = GroupMember("m1", None, "c", "/h", (A0,), target_assignment=(A0,), member_epoch=4, is_classic=True)
+    described = group(old, old._replace(is_classic=False), old._replace(is_classic=None), assignment_epoch=5)
+    members = members_value(described)["members"]
+    assert [member["upgraded"] for member in members] == [False, True, None]
+    assert {(member["epoch"], member["targetEpoch"]) for member in members} == {(4, 5)}
+    committed = {A0: OffsetAndMetadata(4, leader_epoch=7), A1: OffsetAndMetadata(4)}
+    offsets = offsets_value(described, partition_rows(group(), committed, {}))["offsets"]
+    assert [row["leaderEpoch"] for row in offsets] == [7, None]
 
 
 def test_columns_come_as_they_are_needed():

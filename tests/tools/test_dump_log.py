@@ -173,6 +173,8 @@ def test_an_index_that_fits_its_log(dump, log):
     )  # fmt: skip
     assert dump("--files", index, "--verify-index-only") == (0, [f"Dumping {index}"], [])
     assert dump("--files", index, "--index-sanity-check")[1][1] == f"{index} passed sanity check."
+    _, (line,), _ = dump("--files", index, "--index-sanity-check", "--json")
+    assert json.loads(line) == {"file": str(index), "type": "index", "passedSanityCheck": True}
 
 
 def test_an_index_that_does_not_fit_its_log(dump, log):
@@ -187,6 +189,8 @@ def test_an_index_that_does_not_fit_its_log(dump, log):
     ]
     code, _, complaints = dump("--files", index, "--index-sanity-check")
     assert (code, len(complaints)) == (1, 1)
+    code, (line,), complaints = dump("--files", index, "--index-sanity-check", "--json")
+    assert (code, json.loads(line)["passedSanityCheck"], len(complaints)) == (1, False, 1)
 
 
 def test_a_time_index_that_fits_its_log(dump, log):

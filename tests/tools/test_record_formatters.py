@@ -86,6 +86,30 @@ def test_other_forms():
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("name", "data", "shown"),
+    [
+        ("Long", pack(">q", 5), 5),
+        ("org.apache.kafka.common.serialization.DoubleDeserializer", pack(">d", 1.5), 1.5),
+        ("Double", pack(">d", float("inf")), "inf"),
+        ("Boolean", b"\1", True),
+        ("String", b"5", "5"),
+        ("Long", None, None),
+    ],
+)
+def test_deserializers_count_for_json_too(name, data, shown):
+    show = formatter_named("json", {f"{part}.deserializer": name for part in ("key", "value", "header")})
+    found = json.loads(show(RECORD._replace(key=data, value=data, headers=(("h", data),))))
+    assert (found["key"], found["value"], found["headers"]) == (shown, shown, [["h", shown]])
+
+
+def test_what_json_cannot_be_made_of_is_an_error():
+    with pytest.raises(ValueError, match="is not 8 but 1"):
+        formatter_named("json", {"value.deserializer": "Long"})(RECORD)
+    with pytest.raises(ValueError, match="there is no deserializer mine"):
+        formatter_named("json", {"value.deserializer": "mine"})
+
+
 COMMIT = RECORD._replace(
     key=encode_key(RecordType.OFFSET_COMMIT, group="g", topic="t", partition=0),
     value=encode_value(RecordType.OFFSET_COMMIT, offset=2, leader_epoch=-1, metadata="", commit_timestamp=5),

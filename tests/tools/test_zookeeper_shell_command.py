@@ -11,13 +11,16 @@ import socket
 import subprocess
 import sys
 import time
+from typing import NamedTuple
 
 import pytest
 from kazoo.client import KazooClient
 
 from headrace.testing.broker_process import BrokerProcess
 from headrace.tools import zookeeper_shell
+from headrace.tools.common import Output
 from headrace.tools.znode_commands import COMMANDS, split_line
+from headrace.tools.zookeeper_shell import show_event
 
 HEADRACE = (sys.executable, "-c", "from headrace.tools.main import main; main()")
 PATIENCE_S = 20
@@ -226,6 +229,20 @@ def test_a_watch_is_told(shell, lines):
     _, out, _ = lines("get -w /a", "set /a x", "stat /a")
     event = "WatchedEvent state:SyncConnected type:NodeDataChanged path:/a"
     assert event in out or len(out) == 12  # it comes from another thread, perhaps after the end
+
+
+class Event(NamedTuple):
+    type: str
+    path: str
+
+
+def test_a_watch_is_told_to_machines_too(capsys):
+    for as_json in (True, False):
+        show_event(Output("zookeeper-shell", sys.stdout, sys.stderr, as_json=as_json), Event("CHILD", "/a"))
+    told, *text = capsys.readouterr().out.splitlines()
+    event = {"state": "SyncConnected", "type": "NodeChildrenChanged", "path": "/a"}
+    assert json.loads(told) == {"watchedEvent": event}
+    assert text == ["", "WATCHER::", "", "WatchedEvent state:SyncConnected type:NodeChildrenChanged path:/a"]
 
 
 # A terminal

@@ -72,9 +72,11 @@ def dump_time_index(path: Path, base_offset: int, out: DumpOutput, *, shows_entr
 
 
 def _say_sanity(path: Path, is_sane: bool, out: DumpOutput) -> None:
-    if is_sane:
+    if out.as_json:
+        out.entry(path.suffix.removeprefix("."), {"passedSanityCheck": is_sane})
+    elif is_sane:
         out.say(f"{path} passed sanity check.")
-    else:
+    if not is_sane:
         out.fault("did not pass the sanity check; a broker would rebuild it")
 
 

@@ -37,7 +37,7 @@ class DumpOutput:
     def __init__(self, lines: TextIO, complaints: TextIO, *, as_json: bool) -> None:
         self._lines = lines
         self._complaints = complaints
-        self._as_json = as_json
+        self.as_json = as_json
         self._file = ""
         self.faults = 0
 
@@ -47,11 +47,11 @@ class DumpOutput:
 
     def say(self, text: str) -> None:
         """For people only."""
-        if not self._as_json:
+        if not self.as_json:
             self._lines.write(f"{text}\n")
 
     def entry(self, kind: str, fields: Fields) -> None:
-        if self._as_json:
+        if self.as_json:
             content = {"file": self._file, "type": kind} | {name: json_value(value) for name, value in fields.items()}
             self._lines.write(f"{json.dumps(content)}\n")
         else:

@@ -36,6 +36,13 @@ class PartitionRow(NamedTuple):
             return None
         return self.log_end_offset - self.committed.offset
 
+    @property
+    def leader_epoch(self) -> int | None:
+        """That of the last record that was read, where the consumer has said so."""
+        if self.committed is None or self.committed.leader_epoch < 0:
+            return None
+        return self.committed.leader_epoch
+
 
 class Text(NamedTuple):
     """A description ready to be shown."""
@@ -100,10 +107,17 @@ def offsets_text(group_id: str, rows: Iterable[PartitionRow], *, verbose: bool) 
 
 def _offsets_cells(group_id: str, row: PartitionRow, verbose: bool) -> list[object]:
     committed, member = row.committed, row.member
-    epoch = None if committed is None or committed.leader_epoch < 0 else committed.leader_epoch
     whose = (None, None, None) if member is None else (member.member_id, member.host, member.client_id)
     offset = None if committed is None else committed.offset
-    return [group_id, *row.partition, *([epoch] if verbose else []), offset, row.log_end_offset, row.lag, *whose]
+    return [
+        group_id,
+        *row.partition,
+        *([row.leader_epoch] if verbose else []),
+        offset,
+        row.log_end_offset,
+        row.lag,
+        *whose,
+    ]
 
 
 def offsets_value(group: GroupDescription, rows: Iterable[PartitionRow]) -> dict[str, object]:
@@ -114,6 +128,7 @@ def offsets_value(group: GroupDescription, rows: Iterable[PartitionRow]) -> dict
             {
                 "topic": row.partition.topic,
                 "partition": row.partition.partition,
+                "leaderEpoch": row.leader_epoch,
                 "currentOffset": None if row.committed is None else row.committed.offset,
                 "logEndOffset": row.log_end_offset,
                 "lag": row.lag,
@@ -171,10 +186,12 @@ def members_value(group: GroupDescription) -> dict[str, object]:
                 "host": member.host,
                 "clientId": member.client_id,
                 "epoch": member.member_epoch,
+                "targetEpoch": group.assignment_epoch,
                 "assignment": [{"topic": at.topic, "partition": at.partition} for at in member.assignment],
                 "targetAssignment": None
                 if member.target_assignment is None
                 else [{"topic": at.topic, "partition": at.partition} for at in member.target_assignment],
+                "upgraded": None if member.is_classic is None else not member.is_classic,
             }
             for member in group.members
         ],

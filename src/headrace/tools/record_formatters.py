@@ -96,16 +96,40 @@ DESERIALIZERS: dict[str, Part] = {
 }
 
 
+#: Those whose text JSON has values for.
+_JSON_VALUES = frozenset({"Short", "Integer", "Long", "Float", "Double", "Boolean"})
+
+
 def deserializer_named(name: str) -> Part:
     """
     :raises ValueError: if there is none.
     """
-    short = name.rpartition(".")[2].removesuffix("Deserializer")
+    short = _short(name)
     if not name:
         return _as_is
     if short not in DESERIALIZERS:
         raise ValueError(f"there is no deserializer {name}; there are {', '.join(DESERIALIZERS)}")
     return DESERIALIZERS[short]
+
+
+def _short(name: str) -> str:
+    return name.rpartition(".")[2].removesuffix("Deserializer")
+
+
+def _json_reader(name: str) -> Callable[[bytes | None], object]:
+    """What a deserializer makes of a part: numbers and booleans as JSON has them, all else as text."""
+    read = deserializer_named(name)
+
+    def value(data: bytes | None) -> object:
+        text = None if data is None else read(data)
+        if text is None or _short(name) not in _JSON_VALUES:
+            return json_value(text)
+        try:
+            return json.loads(text)
+        except ValueError:  # nan and inf, which are no JSON
+            return json_value(text)
+
+    return value
 
 
 # ------------------------------------------------------------------------------------------------------- formatters
@@ -115,7 +139,7 @@ def default_formatter(properties: Mapping[str, str]) -> Formatter:
     """
     :raises ValueError: if a property is none.
     """
-    given = {_ALIASES.get(name, name): value for name, value in properties.items()}
+    given = _without_aliases(properties)
     unknown = sorted(
         name for name in given if name not in _DEFAULTS and not name.startswith(("key.", "value.", "headers."))
     )
@@ -129,6 +153,10 @@ def default_formatter(properties: Mapping[str, str]) -> Formatter:
         return between.join([part(record) for part in shown]) + end
 
     return show
+
+
+def _without_aliases(properties: Mapping[str, str]) -> dict[str, str]:
+    return {_ALIASES.get(name, name): value for name, value in properties.items()}
 
 
 def _parts(properties: Mapping[str, str]) -> list[tuple[str, Formatter]]:
@@ -179,7 +207,14 @@ def no_op_formatter(_: Mapping[str, str]) -> Formatter:
     return lambda _: b""
 
 
-def json_formatter(_: Mapping[str, str]) -> Formatter:
+def json_formatter(properties: Mapping[str, str]) -> Formatter:
+    """Shows everything; of the properties only deserializers count.
+
+    :raises ValueError: if there is no such deserializer.
+    """
+    given = _without_aliases(properties)
+    key, value, header = (_json_reader(given.get(f"{name}.deserializer", "")) for name in ("key", "value", "headers"))
+
     def show(record: ConsumedRecord) -> bytes:
         fields = {
             "topic": record.topic,
@@ -188,9 +223,9 @@ def json_formatter(_: Mapping[str, str]) -> Formatter:
             "timestamp": record.timestamp_ms,
             "timestampType": _TIME_NAMES[record.timestamp_type],
             "leaderEpoch": record.leader_epoch,
-            "headers": [[json_value(name), json_value(content)] for name, content in record.headers],
-            "key": json_value(record.key),
-            "value": json_value(record.value),
+            "headers": [[json_value(name), header(content)] for name, content in record.headers],
+            "key": key(record.key),
+            "value": value(record.value),
         }
         return f"{json.dumps(fields)}\n".encode()
 

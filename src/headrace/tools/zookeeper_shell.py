@@ -14,6 +14,7 @@ import sys
 from argparse import REMAINDER, ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from threading import Thread
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -95,7 +96,7 @@ def _options_first(arguments: Sequence[str]) -> list[str]:
 
 
 def _work(options: Namespace, out: Output) -> int:
-    with _connected(options.server, options.timeout) as znodes:
+    with _connected(options.server, options.timeout, out) as znodes:
         if options.command:
             try:
                 execute(znodes, options.command, out)
@@ -193,7 +194,7 @@ def _completions(znodes: KazooZnodes, text: str) -> list[str]:
 
 
 @contextmanager
-def _connected(server: str, timeout_ms: int) -> Iterator[KazooZnodes]:
+def _connected(server: str, timeout_ms: int, out: Output) -> Iterator[KazooZnodes]:
     try:
         from kazoo.client import KazooClient
     except ImportError:
@@ -210,7 +211,7 @@ def _connected(server: str, timeout_ms: int) -> Iterator[KazooZnodes]:
         # Not start(): when that gives up it waits for a server that does not answer.
         if not client.start_async().wait(timeout_s):
             raise CommandError(f"cannot connect to a ZooKeeper at {server} within {timeout_ms} ms")
-        yield KazooZnodes(client, timeout_s)
+        yield KazooZnodes(client, timeout_s, out)
     finally:
         patience_s = _END_WITHIN_S if client.connected else 0
         ending = Thread(target=_end, args=(client,), daemon=True)
@@ -225,28 +226,29 @@ def _end(client: KazooClient) -> None:
 
 
 class KazooZnodes:
-    """Implements ``znode_commands.Znodes``."""
+    """Implements ``znode_commands.Znodes``. Watches are told to ``out`` when they fire."""
 
-    def __init__(self, client: KazooClient, timeout_s: float) -> None:
+    def __init__(self, client: KazooClient, timeout_s: float, out: Output) -> None:
         self._client = client
         self._timeout_s = timeout_s
+        self._show_event = partial(show_event, out)
 
     @property
     def state(self) -> str:
         return str(self._client.client_state)
 
     def get(self, path: str, *, watch: bool = False) -> tuple[bytes | None, Stat]:
-        data, stat = self._wait(path, "get", watch=_show_event if watch else None)
+        data, stat = self._wait(path, "get", watch=self._show_event if watch else None)
         return data, Stat(*stat)
 
     def exists(self, path: str, *, watch: bool = False) -> Stat:
-        stat = self._wait(path, "exists", watch=_show_event if watch else None)
+        stat = self._wait(path, "exists", watch=self._show_event if watch else None)
         if stat is None:
             raise ZnodeError(f"{_WORDS['NoNodeError']}{path}")
         return Stat(*stat)
 
     def children(self, path: str, *, watch: bool = False) -> tuple[list[str], Stat]:
-        names, stat = self._wait(path, "get_children", watch=_show_event if watch else None, include_data=True)
+        names, stat = self._wait(path, "get_children", watch=self._show_event if watch else None, include_data=True)
         return sorted(names), Stat(*stat)
 
     def set(self, path: str, data: bytes, version: int) -> Stat:
@@ -331,9 +333,11 @@ _EVENTS = {
 }
 
 
-def _show_event(event: Any) -> None:
+def show_event(out: Output, event: Any) -> None:
     """A watch has fired, at any moment, in a thread of kazoo's."""
     kind = _EVENTS.get(event.type)
     if kind is not None:
-        sys.stdout.write(f"\nWATCHER::\n\nWatchedEvent state:SyncConnected type:{kind} path:{event.path}\n")
+        told = {"state": "SyncConnected", "type": kind, "path": event.path}
+        words = " ".join(f"{name}:{value}" for name, value in told.items())
+        out.show({"watchedEvent": told}, f"\nWATCHER::\n\nWatchedEvent {words}")
         sys.stdout.flush()
