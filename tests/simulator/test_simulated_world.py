@@ -83,8 +83,38 @@ def test_who_is_paused_is_late(loop):
         await asyncio.sleep(5)
         assert heard == []
         node.resume()
+        await asyncio.sleep(0)
         assert heard == [pytest.approx(5)]
 
+    loop.run_until_complete(run())
+
+
+def test_who_goes_on_is_still_who_it_was(loop):
+    """What is begun late dies with the node; and a task that was about to run goes on."""
+    done = []
+
+    async def work():
+        await ready
+        done.append("woke up")
+        loop.call_later(1, done.append, "rang")
+
+    async def run():
+        node = Node("n")
+        with node.running():
+            loop.create_task(work())
+            loop.call_later(1, lambda: loop.call_later(1, done.append, "rang late"))
+        await asyncio.sleep(0)
+        ready.set_result(None)
+        node.pause()
+        await asyncio.sleep(2)
+        node.resume()
+        await asyncio.sleep(0.5)
+        assert done == ["woke up"]
+        node.crash()
+        await asyncio.sleep(5)
+        assert done == ["woke up"]
+
+    ready = loop.create_future()
     loop.run_until_complete(run())
 
 

@@ -60,15 +60,31 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
 
     def call_soon(self, callback: Callable[..., object], *args: Any, context: Context | None = None) -> Handle:  # type: ignore[override]
         context = copy_context() if context is None else context
-        return super().call_soon(_guarded(callback, context), *args, context=context)
+        return super().call_soon(self._guarded(callback, context), *args, context=context)
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> TimerHandle:
         context = copy_context() if context is None else context
-        return super().call_at(when, _guarded(callback, context), *args, context=context)
+        return super().call_at(when, self._guarded(callback, context), *args, context=context)
 
     # call_later calls call_at
+
+    def _guarded(self, callback: Callable[..., object], context: Context) -> Callable[..., object]:
+        node = node_of(context)
+        if node is None:
+            return callback
+
+        def run(*args: object) -> None:
+            if node.is_dead:
+                return
+            if node.is_paused:
+                # Later it is the node's own as well, and so is all that it begins.
+                node.keep(Handle(callback, args, self, context))
+            else:
+                callback(*args)
+
+        return run
 
     def call_soon_threadsafe(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
@@ -122,17 +138,6 @@ def _simulated(sock: Any) -> SimulatedSocket:
 
     assert isinstance(sock, SimulatedSocket), f"{sock} is of the host"
     return sock
-
-
-def _guarded(callback: Callable[..., object], context: Context) -> Callable[..., object]:
-    node = node_of(context)
-    if node is None:
-        return callback
-
-    def run(*args: object) -> None:
-        node.run_or_keep(lambda: callback(*args))
-
-    return run
 
 
 def _task_of_node(

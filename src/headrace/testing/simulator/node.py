@@ -7,13 +7,11 @@ what has come meanwhile when it goes on, all late.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import Context, ContextVar
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    import asyncio
+from typing import Any
 
 _current: ContextVar[Node | None] = ContextVar("node", default=None)
 
@@ -26,7 +24,7 @@ class Node:
         self.is_dead = False
         self.is_paused = False
         #: What was to run while it was paused.
-        self._late: list[Callable[[], object]] = []
+        self._late: list[asyncio.Handle] = []
         self.tasks: set[asyncio.Task[Any]] = set()
         self._on_death: list[Callable[[], None]] = []
 
@@ -42,13 +40,10 @@ class Node:
         finally:
             _current.reset(token)
 
-    def run_or_keep(self, callback: Callable[[], object]) -> None:
-        if self.is_dead:
-            return
-        if self.is_paused:
-            self._late.append(callback)
-        else:
-            callback()
+    def keep(self, callback: asyncio.Handle) -> None:
+        """To be run when it goes on."""
+        assert self.is_paused, "it can run at once"
+        self._late.append(callback)
 
     def when_dead(self, callback: Callable[[], None]) -> None:
         self._on_death.append(callback)
@@ -68,10 +63,14 @@ class Node:
         self.is_paused = True
 
     def resume(self) -> None:
+        """It goes on in a moment: not within whatever calls this."""
+        asyncio.get_running_loop().call_soon(self._go_on)
+
+    def _go_on(self) -> None:
         self.is_paused = False
         late, self._late = self._late, []
         for callback in late:
-            self.run_or_keep(callback)
+            callback._run()
 
 
 def current_node() -> Node | None:
