@@ -82,6 +82,12 @@ def high_watermark_advances_too_early(patch: pytest.MonkeyPatch) -> None:
 
 
 @mutation
+def consumers_see_what_is_not_committed(patch: pytest.MonkeyPatch) -> None:
+    """They are sent all that is in the log."""
+    patch.setattr(Partition, "visible_end", lambda self, isolation: self.log.next_offset)
+
+
+@mutation
 def stale_controllers_are_obeyed(patch: pytest.MonkeyPatch) -> None:
     """Brokers do as they are told, whoever says it and however late."""
     patch.setattr(ClusterMember, "check_controller", lambda self, epoch: None)

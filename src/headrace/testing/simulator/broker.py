@@ -9,8 +9,11 @@ from headrace.broker.broker import Broker
 from headrace.broker.config import BrokerConfig
 from headrace.broker.connection import Connection, _FilePart, read_whole
 from headrace.broker.listener import Listener
+from headrace.broker.request import Request
 from headrace.coordination.interface import Coordination
 from headrace.coordination.local import TreeHost
+from headrace.protocol.api import Api, EncodedReply
+from headrace.protocol.encoder import Message
 from headrace.testing.simulator.coordination import SimulatedCoordination
 from headrace.testing.simulator.disk import SimulatedDisk
 from headrace.testing.simulator.loop import SimulatedLoop
@@ -39,6 +42,13 @@ class SimulatedClock:
 class SimulatedConnection(Connection):
     __slots__ = ()
 
+    def answer(self, request: Request, reply: Message | EncodedReply | None) -> None:
+        network = _network_of(self._loop)
+        if network.on_fetched is not None and request.api is Api.FETCH and not request.is_from_follower:
+            assert isinstance(reply, dict)
+            network.on_fetched(self._socket.getsockname()[0], request.body.isolation_level, reply)
+        super().answer(request, reply)
+
     def _send_part(self, part: Any, *, is_last: bool) -> None:
         if not isinstance(part, _FilePart):
             super()._send_part(part, is_last=is_last)
@@ -64,7 +74,7 @@ class SimulatedListener(Listener):
         self._serve(cast(Any, sock), f"{sock.peer}:0")
 
 
-def _network_of(loop: Any) -> Any:
+def _network_of(loop: Any) -> Network:
     network = cast(SimulatedLoop, loop).network
     assert network is not None
     return network

@@ -1,9 +1,10 @@
 """What must never happen, whatever is done to a cluster; looked for while it runs, and in what it leaves.
 
 While it runs (:class:`Watch`): two leaders of one epoch; a high watermark that goes back; a replica in the ISR that has
-not what is committed. At the end (:func:`check_end`): an acknowledged record that is lost or is at another place; one
-that is there twice; a producer's records out of order; replicas that differ; a reader that saw something else than what
-is in the log, or skipped; a reader of committed data that saw what was aborted, or missed what was committed.
+not what is committed; a consumer that is sent what is at or beyond the high watermark. At the end (:func:`check_end`):
+an acknowledged record that is lost or is at another place; one that is there twice; a producer's records out of order;
+replicas that differ; a reader that saw something else than what is in the log, or skipped; a reader of committed data
+that saw what was aborted, or missed what was committed.
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from typing import Any
 
 from headrace.coordination.interface import CoordinationError
 from headrace.coordination.paths import partition_state_path
 from headrace.coordination.znodes import PartitionState
 from headrace.log.lookups import decoded_batches
+from headrace.replication.partition import Isolation
 from headrace.replication.partition import Partition as Replica
+from headrace.replication.replicated_partition import end_of
 from headrace.testing.simulator.cluster import SimulatedCluster
 from headrace.testing.simulator.history import History, Partition, Write
 
@@ -75,6 +79,32 @@ class Watch:
                     f"{partition} is committed up to {replica.high_watermark}, and {member} of its ISR "
                     f"ends at {theirs.log.next_offset}"
                 )
+
+    def look_at_fetched(self, broker_name: str, isolation: int, answer: Mapping[str, Any]) -> None:
+        """What a consumer is sent at this moment, by a leader or by the replica that it was told to read from."""
+        broker = next((one for one in self._cluster.brokers.values() if one.node.name == broker_name), None)
+        if broker is None:
+            return  # it stops, and nobody else can say what it knew
+        for topic in answer["responses"]:
+            named = topic["topic"]
+            found = None if isinstance(named, str) else broker.metadata.get_by_id(named)
+            name = named if found is None else found.name
+            for told in topic["partitions"]:
+                partition = (name, told["partition_index"])
+                replica = broker.partitions.get(*partition)
+                end_offset = end_of(memoryview(told["records"].read())) if len(told["records"]) else None
+                if replica is None or end_offset is None:
+                    continue
+                if end_offset > replica.high_watermark:
+                    self._say(
+                        f"{broker_name} sends a consumer {partition} up to {end_offset}, and its high watermark is "
+                        f"{replica.high_watermark}"
+                    )
+                elif isolation == Isolation.READ_COMMITTED and end_offset > replica.log.last_stable_offset:
+                    self._say(
+                        f"{broker_name} sends a reader of committed data {partition} up to {end_offset}, and its last "
+                        f"stable offset is {replica.log.last_stable_offset}"
+                    )
 
     def _say(self, fault: str) -> None:
         if fault not in self._said:

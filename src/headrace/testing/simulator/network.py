@@ -37,6 +37,8 @@ class Network:
         self._fastest_s, self._slowest_s = fastest_s, slowest_s
         #: Above zero: that share of all messages is late, by up to a second.
         self.late_share = 0.0
+        #: Hears of all that a consumer is sent, when it is: by whom, in which isolation level, and the whole answer.
+        self.on_fetched: Callable[[str, int, dict[str, Any]], None] | None = None
         #: From whom to whom nothing passes.
         self._cut: set[tuple[str, str]] = set()
         self._listeners: dict[Address, tuple[Node, Context, Accept]] = {}

@@ -125,6 +125,7 @@ async def _run(cluster: SimulatedCluster, history: History, fault_count: int, ha
 async def _watch(cluster: SimulatedCluster, history: History) -> None:
     watch = Watch(cluster, history, _PARTITIONS)
     cluster.tree.on_change = watch.look
+    cluster.network.on_fetched = watch.look_at_fetched
     while True:
         watch.look()
         await asyncio.sleep(_LOOK_EVERY_S)
