@@ -8,7 +8,10 @@ from random import Random
 
 import pytest
 
+from headrace.coordination.interface import ConnectionLostError, CoordinationError, SessionState
 from headrace.testing.faulty_disk import Crash
+from headrace.testing.simulator.broker import SimulatedClock
+from headrace.testing.simulator.coordination import SimulatedCoordination, SimulatedTree
 from headrace.testing.simulator.disk import SimulatedDisk
 from headrace.testing.simulator.loop import SimulatedLoop, Stuck
 from headrace.testing.simulator.network import Network
@@ -196,6 +199,84 @@ def test_a_dead_server_is_noticed(loop):
             await loop.create_connection(_Client, "server", 9092)
 
     loop.run_until_complete(run())
+
+
+class TestTree:
+    _TIMEOUT_MS = 1_500
+
+    @pytest.fixture
+    def tree(self, loop):
+        return SimulatedTree(SimulatedClock(loop), Random(3))
+
+    @pytest.fixture
+    def run(self, loop, tree):
+        """Runs a story of a client, of which is told what it has heard of its session."""
+        network = Network(loop, Random(2))
+
+        def run(story):
+            async def told():
+                heard = []
+                client = SimulatedCoordination(tree, network, "n", Random(1), self._TIMEOUT_MS)
+                client.add_session_listener(heard.append)
+                await client.create("/a", b"1", ephemeral=True)
+                await story(client, heard)
+                await client.close()
+
+            loop.run_until_complete(told())
+
+        return run
+
+    def _expiring(self, loop, tree):
+        async def expire():
+            while True:
+                await asyncio.sleep(0.2)
+                tree.expire_sessions()
+
+        return loop.create_task(expire())
+
+    def test_without_a_quorum_sessions_go_on(self, loop, tree, run):
+        async def story(client, heard):
+            expiring, session_id = self._expiring(loop, tree), client.session_id
+            tree.has_quorum = False
+            with pytest.raises(ConnectionLostError):
+                await client.set("/a", b"2")
+            reading = loop.create_task(client.get("/a"))
+            await asyncio.sleep(10)
+            assert not reading.done()
+            tree.find_quorum()
+            assert (await reading)[0] == b"1"
+            assert client.session_id == session_id
+            assert heard == [SessionState.SUSPENDED, SessionState.CONNECTED]
+            expiring.cancel()
+
+        run(story)
+
+    def test_who_is_cut_off_from_it_loses_its_session(self, loop, tree, run):
+        async def story(client, heard):
+            expiring, session_id = self._expiring(loop, tree), client.session_id
+            tree.is_cut_off = True
+            await asyncio.sleep(3)
+            assert tree.tree.exists("/a") is None
+            tree.is_cut_off = False
+            assert await client.exists("/a") is None
+            assert client.session_id != session_id
+            assert heard == [SessionState.SUSPENDED, SessionState.LOST, SessionState.CONNECTED]
+            expiring.cancel()
+
+        run(story)
+
+    def test_what_it_refuses_is_not_done(self, tree, run):
+        async def story(client, heard):
+            tree.error_share = 1.0
+            for ask in (lambda: client.set("/a", b"2"), lambda: client.create("/b"), lambda: client.get("/a")):
+                with pytest.raises(CoordinationError, match="SYSTEMERROR"):
+                    await ask()
+            tree.error_share = 0.0
+            assert (await client.get("/a"))[0] == b"1"
+            assert await client.exists("/b") is None
+            assert heard == []
+
+        run(story)
 
 
 class TestDisk:

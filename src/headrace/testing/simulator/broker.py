@@ -11,10 +11,9 @@ from headrace.broker.connection import Connection, _FilePart, read_whole
 from headrace.broker.listener import Listener
 from headrace.broker.request import Request
 from headrace.coordination.interface import Coordination
-from headrace.coordination.local import TreeHost
 from headrace.protocol.api import Api, EncodedReply
 from headrace.protocol.encoder import Message
-from headrace.testing.simulator.coordination import SimulatedCoordination
+from headrace.testing.simulator.coordination import SimulatedCoordination, SimulatedTree
 from headrace.testing.simulator.disk import SimulatedDisk
 from headrace.testing.simulator.loop import SimulatedLoop
 from headrace.testing.simulator.network import Network, SimulatedSocket
@@ -85,7 +84,7 @@ class SimulatedBroker(Broker):
 
     listener_class = SimulatedListener
 
-    def __init__(self, node: Node, config: BrokerConfig, network: Network, tree: TreeHost, random: Random) -> None:
+    def __init__(self, node: Node, config: BrokerConfig, network: Network, tree: SimulatedTree, random: Random) -> None:
         self.node = node
         self._network = network
         self._tree_host = tree

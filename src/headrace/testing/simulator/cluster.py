@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from random import Random
 
 from headrace.broker.config import BrokerConfig
-from headrace.coordination.local import TreeHost
-from headrace.coordination.tree import Outcome, Transaction
 from headrace.testing.simulator.broker import PORT, SimulatedBroker, SimulatedClock
-from headrace.testing.simulator.coordination import TREE
+from headrace.testing.simulator.coordination import TREE, SimulatedTree
 from headrace.testing.simulator.loop import SimulatedLoop
 from headrace.testing.simulator.network import Network
 from headrace.testing.simulator.node import Node
@@ -39,25 +36,15 @@ _SETTINGS = {
 }
 
 
-class WatchedTree(TreeHost):
-    """Somebody looks at the cluster at every change, at that very moment."""
-
-    on_change: Callable[[], None] | None = None
-
-    def _commit(self, transaction: Transaction) -> Outcome:
-        outcome = super()._commit(transaction)
-        if self.on_change is not None:
-            self.on_change()
-        return outcome
-
-
 class SimulatedCluster:
     def __init__(self, seed: int, folder: Path, *, brokers: int = 3, settings: dict[str, str] | None = None) -> None:
         self.random = Random(seed)
+        #: What is wrong with the tree is drawn from this alone, so that all else is as it would be without.
+        self.random_of_tree = Random(f"the tree of {seed}")
         self.loop = SimulatedLoop(self.random)
         self.network = Network(self.loop, self.random)
         self.clock = SimulatedClock(self.loop)
-        self.tree = WatchedTree(self.clock)
+        self.tree = SimulatedTree(self.clock, self.random_of_tree)
         self.ids = list(range(brokers))
         self.brokers: dict[int, SimulatedBroker] = {}
         self._folder = folder
@@ -74,7 +61,10 @@ class SimulatedCluster:
         await asyncio.gather(*map(self.start_broker, self.ids))
 
     async def start_broker(self, broker_id: int) -> None:
-        """A new life of the broker, on whatever the last one has left."""
+        """A new life of the broker, on whatever the last one has left.
+
+        :raises StartError: as its process would end.
+        """
         name = name_of(broker_id)
         node = Node(name)
         self._nodes.append(node)

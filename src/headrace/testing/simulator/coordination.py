@@ -4,7 +4,8 @@ It keeps what ``coordination/interface.py`` promises, as the client of a real en
 order. Without a connection calls wait; a change under way then raises ConnectionLostError, done or not. A session that
 nothing was heard of for its timeout ends, and its client learns of that when it can reach the tree again.
 
-The tree itself never fails here: it stands for an ensemble.
+The tree itself loses nothing: it stands for an ensemble. That may be out of everybody's reach for a while, or refuse
+what it is asked (:class:`SimulatedTree`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from headrace.coordination.interface import (
     ANY_VERSION,
     ConnectionLostError,
+    CoordinationError,
     Operation,
     Result,
     SessionExpiredError,
@@ -27,6 +29,8 @@ from headrace.coordination.interface import (
     Watcher,
 )
 from headrace.coordination.local import LocalCoordination, TreeHost
+from headrace.coordination.tree import Outcome, Transaction
+from headrace.runtime.clock import Clock
 
 if TYPE_CHECKING:
     from headrace.testing.simulator.network import Network
@@ -38,10 +42,50 @@ TREE = "tree"
 _RETRY_S, _MOMENT_S = 0.25, 1e-6
 
 
+class SimulatedTree(TreeHost):
+    """The ensemble, and what may be wrong with all of it at once."""
+
+    def __init__(self, clock: Clock, random: Random) -> None:
+        super().__init__(clock)
+        self._random = random
+        #: Looks at the cluster at every change, at that very moment.
+        self.on_change: Callable[[], None] | None = None
+        #: No broker reaches it; it goes on, and lets sessions expire.
+        self.is_cut_off = False
+        #: Without one nothing is answered, and time stands still for its sessions.
+        self.has_quorum = True
+        #: Above zero: that share of all requests is refused, with an error that says nothing of the request.
+        self.error_share = 0.0
+
+    @property
+    def is_away(self) -> bool:
+        return self.is_cut_off or not self.has_quorum
+
+    def refuses(self) -> bool:
+        return self.error_share > 0 and self._random.random() < self.error_share
+
+    def find_quorum(self) -> None:
+        """The next leader of the ensemble gives all sessions their whole time again."""
+        self.has_quorum = True
+        for session_id in list(self.tree.sessions):
+            self.touch(session_id)
+
+    def expire_sessions(self) -> list[int]:
+        return super().expire_sessions() if self.has_quorum else []
+
+    def _commit(self, transaction: Transaction) -> Outcome:
+        outcome = super()._commit(transaction)
+        if self.on_change is not None:
+            self.on_change()
+        return outcome
+
+
 class SimulatedCoordination:
     """Implements ``interface.Coordination``. Made within its node's context."""
 
-    def __init__(self, host: TreeHost, network: Network, name: str, random: Random, session_timeout_ms: int) -> None:
+    def __init__(
+        self, host: SimulatedTree, network: Network, name: str, random: Random, session_timeout_ms: int
+    ) -> None:
         self._host = host
         self._network = network
         self._name = name
@@ -75,7 +119,8 @@ class SimulatedCoordination:
 
     @property
     def _can_reach(self) -> bool:
-        return self._network.passes(self._name, TREE) and self._network.passes(TREE, self._name)
+        passes = self._network.passes
+        return not self._host.is_away and passes(self._name, TREE) and passes(TREE, self._name)
 
     @property
     def _is_expired(self) -> bool:
@@ -102,6 +147,8 @@ class SimulatedCoordination:
                 self._check(session)
                 answer: T | Exception
                 try:
+                    if self._host.refuses():
+                        raise CoordinationError("SYSTEMERROR")
                     answer = await do(session)
                 except Exception as error:  # noqa: BLE001  it is the answer
                     answer = error

@@ -4,6 +4,9 @@ Two at a time, on different brokers: a process that is killed, paused or cut off
 may be away at once; then nothing is acknowledged, and nothing acknowledged is lost. Only one thing takes data away: a
 host without power forgets what it had not flushed. With two in sync that may happen to one at a time; so it is done
 only where all replicas are in sync and nothing else is going on, and nothing else is done until they are so again.
+
+In every other simulation something is wrong with the tree too, beside all that: nobody reaches it, or it refuses what
+it is asked now and then. Those draw from a stream of their own: without them a seed is what it was.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 
+from headrace.broker.start_error import StartError
 from headrace.coordination.interface import CoordinationError, Delete
 from headrace.coordination.paths import CONTROLLER, partition_state_path
 from headrace.coordination.znodes import ControllerRegistration, PartitionState
@@ -20,6 +24,8 @@ from headrace.testing.simulator.coordination import TREE
 from headrace.testing.simulator.history import History, Partition
 
 _LONGEST_PAUSE_S = 4.0
+#: How many faults of the tree there may be, how long it is well between them, and what it refuses at most.
+_TREE_FAULTS, _LONGEST_CALM_S, _LARGEST_ERROR_SHARE = (0, 0, 0, 1, 2, 3), 5.0, 0.3
 
 
 class Faults:
@@ -48,9 +54,18 @@ class Faults:
             self._delete_controller,
             self._late_controller,
         ]
+        self._kinds_of_tree: list[Callable[[], Awaitable[None]]] = [
+            self._cut_all_from_tree,
+            self._lose_quorum,
+            self._refuse,
+        ]
+        self._is_tree_faulty = False
 
     async def run(self, count: int) -> None:
-        await asyncio.gather(self._one_after_the_other(count - count // 2), self._one_after_the_other(count // 2))
+        strands = [self._one_after_the_other(count - count // 2), self._one_after_the_other(count // 2)]
+        if tree_faults := self._cluster.random_of_tree.choice(_TREE_FAULTS):
+            strands.append(self._tree_faults(tree_faults))
+        await asyncio.gather(*strands)
 
     async def _one_after_the_other(self, count: int) -> None:
         for _ in range(count):
@@ -87,7 +102,7 @@ class Faults:
                 await self._restart(broker_id)
 
     async def _lose_power(self) -> None:
-        if self._taken or not self.is_all_in_sync():
+        if self._taken or self._is_tree_faulty or not self.is_all_in_sync():
             return
         self._nothing_else.clear()
         with self._a_broker() as broker_id:
@@ -108,8 +123,15 @@ class Faults:
                 await self._restart(broker_id)
 
     async def _restart(self, broker_id: int) -> None:
-        self._note(f"{broker_id} is started")
-        await self._cluster.start_broker(broker_id)
+        """As whoever looks after processes does: one that ends at once is started again."""
+        while True:
+            self._note(f"{broker_id} is started")
+            try:
+                return await self._cluster.start_broker(broker_id)
+            except StartError as error:
+                self._note(f"{broker_id} does not start: {error}")
+                self._cluster.crash(broker_id)
+                await self._a_while()
 
     async def _pause(self) -> None:
         with self._a_broker() as broker_id:
@@ -204,6 +226,43 @@ class Faults:
         if tree is not None and tree.session_id in self._cluster.tree.tree.sessions:
             self._note(f"the session of {broker_id} ends")
             self._cluster.tree.close_session(tree.session_id)
+
+    # -- a tree that is away, or refuses
+
+    async def _tree_faults(self, count: int) -> None:
+        random = self._cluster.random_of_tree
+        for _ in range(count):
+            await asyncio.sleep(random.uniform(0.1, _LONGEST_CALM_S))
+            await self._nothing_else.wait()
+            self._is_tree_faulty = True
+            await random.choice(self._kinds_of_tree)()
+            self._is_tree_faulty = False
+
+    async def _a_while_of_tree(self) -> None:
+        await asyncio.sleep(self._cluster.random_of_tree.uniform(0.05, _LONGEST_PAUSE_S))
+
+    async def _cut_all_from_tree(self) -> None:
+        """After a session's timeout all are over."""
+        self._note("nobody can reach the tree")
+        self._cluster.tree.is_cut_off = True
+        await self._a_while_of_tree()
+        self._note("the tree can be reached")
+        self._cluster.tree.is_cut_off = False
+
+    async def _lose_quorum(self) -> None:
+        """All sessions go on, however long it takes."""
+        self._note("the tree has no quorum")
+        self._cluster.tree.has_quorum = False
+        await self._a_while_of_tree()
+        self._note("the tree has a quorum")
+        self._cluster.tree.find_quorum()
+
+    async def _refuse(self) -> None:
+        self._cluster.tree.error_share = self._cluster.random_of_tree.uniform(0.02, _LARGEST_ERROR_SHARE)
+        self._note(f"the tree refuses {self._cluster.tree.error_share:.0%} of what it is asked")
+        await self._a_while_of_tree()
+        self._note("the tree refuses nothing")
+        self._cluster.tree.error_share = 0.0
 
     # -- being whole
 

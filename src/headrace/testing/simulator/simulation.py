@@ -20,6 +20,8 @@ from headrace.testing.simulator.faults import Faults
 from headrace.testing.simulator.history import History, Partition
 
 TOPIC = "events"
+#: Made at the end: there is a controller, and it works.
+_LAST_TOPIC = "last"
 _PARTITIONS: list[Partition] = [(TOPIC, 0), (TOPIC, 1)]
 _LOOK_EVERY_S = 0.05
 _TO_BECOME_WHOLE_S = 120.0
@@ -76,8 +78,7 @@ def _simulate(seed: int, folder: Path, fault_count: int, has_transactions: bool)
 
 async def _run(cluster: SimulatedCluster, history: History, fault_count: int, has_transactions: bool) -> list[str]:
     await cluster.start()
-    async with AsyncAdmin(bootstrap_servers=cluster.bootstrap_servers) as admin:
-        await admin.create_topics([NewTopic(TOPIC, len(_PARTITIONS), 3)])
+    await _create(cluster, TOPIC, len(_PARTITIONS))
     clients = Clients(cluster, history, _PARTITIONS)
     faults = Faults(cluster, history, _PARTITIONS)
     await faults.until_in_sync()
@@ -99,6 +100,8 @@ async def _run(cluster: SimulatedCluster, history: History, fault_count: int, ha
             await _until_all_is_committed(cluster)
             awaited = "the reader"
             await _until_all_is_read(cluster, history, reading)
+            awaited = "a topic that is made"
+            await _create(cluster, _LAST_TOPIC)
     except TimeoutError:
         history.faults.append(f"{cluster.loop.time():.3f} s: the cluster does not become whole: it waits for {awaited}")
         return history.faults
@@ -120,6 +123,11 @@ async def _run(cluster: SimulatedCluster, history: History, fault_count: int, ha
             for partition in _PARTITIONS
         },
     )
+
+
+async def _create(cluster: SimulatedCluster, topic: str, partitions: int = 1) -> None:
+    async with AsyncAdmin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        await admin.create_topics([NewTopic(topic, partitions, 3)])
 
 
 async def _watch(cluster: SimulatedCluster, history: History) -> None:
