@@ -1,0 +1,143 @@
+"""A tree that answers with errors, or late, and is well again: whatever the cluster wanted of it comes true."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from headrace import AsyncAdmin, AsyncProducer
+from headrace.broker.cluster.config_changes import ConfigChanges
+from headrace.client.admin_types import NewTopic
+from headrace.coordination.paths import CONTROLLER, DEFAULT_ENTITY, partition_state_path
+from headrace.coordination.znodes import PartitionState
+from headrace.testing.simulator.cluster import SimulatedCluster, name_of
+from headrace.testing.simulator.simulation import chance_of
+
+
+class World:
+    def __init__(self, folder):
+        self.cluster = SimulatedCluster(1, folder)
+
+    @property
+    def tree(self):
+        return self.cluster.tree
+
+    def run(self, play):
+        self.cluster.loop.run_until_complete(play)
+
+    async def begin(self, partitions=1, **configs):
+        await self.cluster.start()
+        named = {name.replace("_", "."): value for name, value in configs.items()}
+        async with AsyncAdmin(bootstrap_servers=self.cluster.bootstrap_servers) as admin:
+            await admin.create_topics([NewTopic("events", partitions, 3, configs=named)])
+        await self.until(lambda: len(self.state().isr) == 3)
+
+    def state(self):
+        return PartitionState.from_json(self.tree.tree.get(partition_state_path("events", 0))[0])
+
+    def active(self):
+        return [broker.broker_id for broker in self.cluster.brokers.values() if broker.cluster.controller.is_active]
+
+    def partitions(self, index=0):
+        return [broker.partitions.get("events", index) for broker in self.cluster.brokers.values()]
+
+    async def until(self, is_so, within_s=30):
+        """In the time of the simulation."""
+        async with asyncio.timeout(within_s):
+            while not is_so():  # noqa: ASYNC110  of many things, which have no event
+                await asyncio.sleep(0.05)
+
+
+@pytest.fixture
+def world(tmp_path):
+    with chance_of(1):
+        made = World(tmp_path)
+        yield made
+        made.cluster.close()
+
+
+def test_a_controller_is_elected_after_all_who_stood_were_refused(world):
+    async def play():
+        await world.begin()
+        (died,) = world.active()
+        world.tree.error_share = 1.0
+        world.cluster.crash(died)
+        await world.until(lambda: not world.tree.tree.exists(CONTROLLER))
+        await asyncio.sleep(1)
+        assert world.active() == []
+        world.tree.error_share = 0.0
+        await world.until(lambda: len(world.active()) == 1)
+
+    world.run(play())
+
+
+def test_a_controller_that_could_not_write_of_a_death_does_so_later(world):
+    async def play():
+        await world.begin()
+        died = next(one for one in world.cluster.ids if one not in world.active())
+        world.tree.error_share = 1.0
+        world.cluster.crash(died)
+        await world.until(lambda: not world.tree.tree.exists(f"/brokers/ids/{died}"))
+        await asyncio.sleep(1)
+        assert died in world.state().isr
+        world.tree.error_share = 0.0
+        await world.until(lambda: died not in world.state().isr)
+        assert world.state().leader in world.state().isr
+
+    world.run(play())
+
+
+def test_an_isr_shrinks_once_the_tree_takes_it(world):
+    async def play():
+        await world.begin()
+        state = world.state()
+        leader = world.cluster.brokers[state.leader].partitions.get("events", 0).leader
+        lagging = next(one for one in state.isr if one != state.leader)
+        for one, other in ((lagging, state.leader), (state.leader, lagging)):
+            world.cluster.network.cut(name_of(one), name_of(other))
+        at = f"{name_of(state.leader)}:9092"
+        async with AsyncProducer(bootstrap_servers=at, clock=world.cluster.clock, acks=1) as producer:
+            await (await producer.send("events", b"x", partition=0, timestamp_ms=world.cluster.clock.wall_ms()))
+        await world.until(lambda: leader.pending is None)
+        world.tree.error_share = 1.0
+        await world.until(lambda: leader.pending is not None)
+        await asyncio.sleep(1)
+        assert lagging in world.state().isr
+        world.tree.error_share = 0.0
+        await world.until(lambda: lagging not in world.state().isr)
+
+    world.run(play())
+
+
+def test_settings_that_came_too_late_are_in_force_when_they_come(world, monkeypatch):
+    read, is_slow = ConfigChanges.read, True
+
+    async def read_slowly(self, kind, name):
+        if kind == "topics" and is_slow:
+            await asyncio.sleep(6)
+        return await read(self, kind, name)
+
+    monkeypatch.setattr(ConfigChanges, "read", read_slowly)
+
+    async def play():
+        nonlocal is_slow
+        await world.begin(min_insync_replicas="3", cleanup_policy="compact")
+        is_slow = False
+        await world.until(lambda: all(one.settings.min_insync_replicas == 3 for one in world.partitions()))
+        assert all(one.log.config.is_compacted for one in world.partitions())
+
+    world.run(play())
+
+
+def test_defaults_reach_what_is_left_of_a_topic(world):
+    async def play():
+        await world.begin(partitions=2)
+        (active,) = world.active()
+        await world.cluster.brokers[active].cluster.controller.reassign({("events", 0): [1, 2]})
+        broker = world.cluster.brokers[0]
+        await world.until(lambda: broker.partitions.get("events", 0) is None)
+        await broker.cluster.configs.write("brokers", DEFAULT_ENTITY, {"log.retention.ms": "12345"})
+        await world.until(lambda: all(one.log.config.retention_ms == 12345 for one in world.partitions(1)))
+
+    world.run(play())
