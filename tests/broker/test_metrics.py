@@ -108,6 +108,9 @@ def test_the_broker_describes_itself(broker):
     assert scraped("kafka_server_replicamanager_leadercount") == 3
     assert scraped("kafka_server_replicamanager_underreplicatedpartitions") == 0
     assert scraped("kafka_server_replicamanager_offlinereplicacount") == 0
+    assert scraped("kafka_cluster_partition_insyncreplicascount", topic="wide", partition="2") == 1
+    assert scraped("kafka_cluster_partition_underreplicated", topic="wide", partition="2") == 0
+    assert scraped("kafka_cluster_partition_underminisr", topic="wide", partition="2") == 0
     assert scraped("kafka_log_logmanager_offlinelogdirectorycount") == 0
     assert scraped("process_resident_memory_bytes") > 1_000_000
 

@@ -114,6 +114,16 @@ async def test_a_connection_that_breaks_again_while_watches_are_set_anew(remote)
     assert sorted(event.path for event in heard) == sorted(f"/{number}" for number in range(20))
 
 
+async def test_what_is_answered_is_timed(remote):
+    client = await remote.client()
+    before = client.request_times.count
+    await client.create("/timed")
+    with pytest.raises(NodeExistsError):
+        await client.create("/timed")
+    assert client.request_times.count == before + 2
+    assert all(took_ns > 0 for took_ns in client.request_times.recent_ns)
+
+
 async def test_calls_wait_for_a_connection(remote):
     client = await remote.client()
     states = listen(client)

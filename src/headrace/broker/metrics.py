@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable
+from math import exp
 from threading import Lock
 from time import perf_counter_ns
 
@@ -19,6 +20,9 @@ from headrace.protocol.api import Api
 
 SAMPLE = 2048
 QUANTILES = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
+
+#: Of what has grown within less nothing is to be concluded.
+_SHORTEST_LOOK_MS = 1000
 
 #: received, started, parked (or 0), answered, sending (or 0), sent.
 Moments = tuple[int, int, int, int, int, int]
@@ -112,6 +116,26 @@ class StatsByTopic(dict[str, TopicStats]):
             others = TopicStats()
             others.add(self._others)
             return list(self.items()), others
+
+
+class MinuteRate:
+    """How much a count grows in a second, over about the last minute. Brought up to date when it is asked."""
+
+    __slots__ = ("_count", "_moment_ms", "_per_second")
+
+    def __init__(self, now_ms: int) -> None:
+        self._count = 0
+        self._moment_ms = now_ms
+        self._per_second: float | None = None
+
+    def of(self, count: int, now_ms: int) -> float:
+        elapsed_ms = now_ms - self._moment_ms
+        if elapsed_ms >= _SHORTEST_LOOK_MS or self._per_second is None:
+            latest = (count - self._count) * 1000 / max(1, elapsed_ms)
+            before = latest if self._per_second is None else self._per_second
+            self._per_second = latest + (before - latest) * exp(-elapsed_ms / 60_000)
+            self._count, self._moment_ms = count, now_ms
+        return self._per_second
 
 
 class Metrics:

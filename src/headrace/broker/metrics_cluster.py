@@ -14,9 +14,12 @@ from headrace.broker.metrics_values import Value, View, in_turns, quantiles, ste
 
 if TYPE_CHECKING:
     from headrace.broker.cluster.channel import QueueMeter
+    from headrace.broker.cluster.fetchers import Fetchers
     from headrace.broker.cluster.member import ClusterMember
     from headrace.controller.controller import Controller
     from headrace.controller.queue import EventTime
+    from headrace.coordination.zookeeper_client import RequestTimes
+    from headrace.replication.partition import Partition
 
 
 def _member(view: View) -> ClusterMember | None:
@@ -52,6 +55,26 @@ def at_min_isr(view: View) -> Iterator[Value]:
     yield (), 0 if member is None else len(steady(member.replicas.at_min_isr))
 
 
+def partition_gauge(read: Callable[[Partition], int]) -> Callable[[View], Iterator[Value]]:
+    """Of each partition that this broker has; of those that it does not lead all is 0, as in Kafka."""
+
+    def values(view: View) -> Iterator[Value]:
+        for partition in in_turns(steady(lambda: list(view.broker.partitions))):
+            yield (partition.log.topic, str(partition.log.partition)), read(partition)
+
+    return values
+
+
+def fetchers_value(read: Callable[[Fetchers], float]) -> Callable[[View], Iterator[Value]]:
+    """Of all fetchers together."""
+
+    def values(view: View) -> Iterator[Value]:
+        if (member := _member(view)) is not None:
+            yield ("Replica",), steady(lambda: read(member.replicas.fetchers))
+
+    return values
+
+
 def offline_replicas(view: View) -> Iterator[Value]:
     yield (), sum(log.home.error is not None for log in in_turns(view.logs))
 
@@ -62,11 +85,6 @@ def member_value(read: Callable[[ClusterMember], int]) -> Callable[[View], Itera
         yield (), 0 if member is None else steady(lambda: read(member))
 
     return values
-
-
-def max_lag(view: View) -> Iterator[Value]:
-    if (member := _member(view)) is not None:
-        yield ("Replica",), max(steady(member.replicas.fetchers.lags).values(), default=0)
 
 
 def replica_lag(view: View) -> Iterator[Value]:
@@ -151,3 +169,31 @@ def session_counter(attribute: str) -> Callable[[View], Iterator[Value]]:
             yield (), getattr(member.session_counts, attribute)
 
     return values
+
+
+#: Our words for what becomes of a session, and what ZooKeeper's own client says then.
+_SESSION_STATES = {"connected": "CONNECTED", "suspended": "CONNECTING", "lost": "CLOSED"}
+
+
+def session_state(view: View) -> Iterator[Value]:
+    if (member := _member(view)) is not None:
+        now = member.session_state.value
+        for state, name in _SESSION_STATES.items():
+            yield (name,), state == now
+
+
+def _zookeeper_times(view: View) -> RequestTimes | None:
+    member = _member(view)
+    return None if member is None else getattr(member.coordination, "request_times", None)
+
+
+def zookeeper_requests(view: View) -> Iterator[Value]:
+    if (times := _zookeeper_times(view)) is not None:
+        yield (), times.count
+
+
+def zookeeper_quantiles(view: View) -> Iterator[Value]:
+    if (times := _zookeeper_times(view)) is not None:
+        recent_ms = [took_ns / 1e6 for took_ns in sorted(steady(lambda: tuple(times.recent_ns)))]
+        for (_, quantile), took_ms in quantiles("", recent_ms):
+            yield (quantile,), took_ms

@@ -16,8 +16,10 @@ The transport is kazoo (``kazoo_link.py``), of the extra ``headrace[zookeeper]``
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
 from logging import getLogger
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from headrace.coordination.chroot import Chroot, parse_connect
@@ -50,6 +52,22 @@ logger = getLogger(__name__)
 T = TypeVar("T")
 DEFAULT_SESSION_TIMEOUT_MS = DEFAULT_CONNECTION_TIMEOUT_MS = 18_000
 _CREATE_ATTEMPTS = 10
+#: How many requests' times are kept, for quantiles.
+_SAMPLE = 256
+
+
+class RequestTimes:
+    """How many requests were answered, and how long the last ones took."""
+
+    __slots__ = ("count", "recent_ns")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.recent_ns: deque[int] = deque(maxlen=_SAMPLE)
+
+    def add(self, took_ns: int) -> None:
+        self.count += 1
+        self.recent_ns.append(took_ns)
 
 
 class ZookeeperMissing(CoordinationError):
@@ -77,6 +95,7 @@ class ZookeeperCoordination:
         self._state = SessionState.SUSPENDED
         self._was_connected = asyncio.Event()
         self._is_closed = False
+        self.request_times = RequestTimes()
         self._book = WatchBook()
         self._listeners: list[SessionListener] = []
         #: Sent and not answered.
@@ -294,6 +313,7 @@ class ZookeeperCoordination:
 
     def _send(self, call: _Call[T]) -> None:
         self._under_way.add(call)
+        call.sent_ns = perf_counter_ns()
         self._link.send(call.request, lambda answer: self._answered(call, answer))
 
     def _send_waiting(self) -> None:
@@ -306,6 +326,7 @@ class ZookeeperCoordination:
         if call not in self._under_way:
             return  # its session was over before
         self._under_way.remove(call)
+        self.request_times.add(perf_counter_ns() - call.sent_ns)
         if isinstance(answer, ConnectionLostError) and call.is_read and not self._is_closed:
             self._waiting.append(call)
         elif isinstance(answer, CoordinationError):
@@ -322,7 +343,7 @@ class ZookeeperCoordination:
 
 
 class _Call(Generic[T]):
-    __slots__ = ("answer", "is_read", "on_answer", "request")
+    __slots__ = ("answer", "is_read", "on_answer", "request", "sent_ns")
 
     def __init__(
         self, request: Request[T], answer: asyncio.Future[T], on_answer: Callable[[T], None] | None, *, is_read: bool
@@ -332,6 +353,7 @@ class _Call(Generic[T]):
         #: Called with the answer before anything that came after it is looked at.
         self.on_answer = on_answer
         self.is_read = is_read
+        self.sent_ns = 0
 
     def succeed(self, answer: T) -> None:
         if self.answer.done():

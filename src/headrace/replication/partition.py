@@ -92,6 +92,23 @@ class Partition:
         :raises OffsetNotAvailable: if a new leader does not know yet how far its log is committed (KIP-207).
         """
 
+    # For metrics; may be asked on any thread
+
+    @property
+    def in_sync_count(self) -> int:
+        """How many are in sync, as the leader knows; 0 if that is not this broker."""
+        return 1
+
+    @property
+    def is_under_replicated(self) -> bool:
+        """Whether we lead it, and a replica is not in sync."""
+        return False
+
+    @property
+    def is_under_min_isr(self) -> bool:
+        """Whether we lead it, and fewer are in sync than ``min.insync.replicas``."""
+        return False
+
     @property
     def low_watermark(self) -> int:
         """Below this no replica has anything any more."""

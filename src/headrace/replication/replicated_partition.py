@@ -68,7 +68,10 @@ class FollowerReader(Protocol):
 
 
 class ReplicatedPartition(Partition):
-    __slots__ = ("_broker_id", "_clock", "_events", "follower", "leader", "readers", "replicas", "settings", "topic_id")
+    __slots__ = (
+        "_broker_id", "_clock", "_events", "adding", "follower", "leader", "readers", "removing", "replicas",
+        "settings", "topic_id",
+    )  # fmt: skip
 
     is_replicated = True
     #: For showing what the other way does, see ``follower.py``.
@@ -90,6 +93,9 @@ class ReplicatedPartition(Partition):
         self.is_leader = False
         self.topic_id = topic_id
         self.replicas: tuple[int, ...] = ()
+        #: Of those, the ones that are new, and the ones that go, while the partition is being reassigned.
+        self.adding: tuple[int, ...] = ()
+        self.removing: tuple[int, ...] = ()
         self.settings = settings
         self.leader: PartitionLeader | None = None
         self.follower: PartitionFollower | None = None
@@ -112,6 +118,26 @@ class ReplicatedPartition(Partition):
         if self.leader is not None:
             return self._broker_id
         return NO_LEADER if self.follower is None else self.follower.leader_id
+
+    # For metrics; may be asked on any thread
+
+    @property
+    def in_sync_count(self) -> int:
+        return 0 if (leader := self.leader) is None else len(leader.isr)
+
+    @property
+    def is_under_replicated(self) -> bool:
+        """Replicas that a reassignment adds are not missing while they copy (KIP-455)."""
+        leader = self.leader
+        return leader is not None and len(leader.isr) < len(self.replicas) - len(self.adding)
+
+    @property
+    def is_under_min_isr(self) -> bool:
+        return (leader := self.leader) is not None and leader.is_under_min_isr
+
+    @property
+    def is_reassigning(self) -> bool:
+        return self.leader is not None and bool(self.adding or self.removing)
 
     # Roles
 

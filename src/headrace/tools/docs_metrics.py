@@ -50,7 +50,8 @@ _NOT_YET = """\
 
 Groups, transactions and quotas: their metrics come with them.
 The idle percentages of Kafka's thread pools have no counterpart, as one event loop does their work: a broker that is
-busy has `rate(process_cpu_seconds_total[1m])` near 1. Rates (`OneMinuteRate` and the like) are left to Prometheus.
+busy has `rate(process_cpu_seconds_total[1m])` near 1. Rates (`OneMinuteRate` and the like) are left to Prometheus,
+all but that of fetchers, of which Kafka shows the least.
 """
 
 

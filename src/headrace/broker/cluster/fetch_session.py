@@ -20,7 +20,7 @@ _LAST_EPOCH = 2**31 - 1
 class Follow:
     """A partition that a fetcher has."""
 
-    __slots__ = ("asked", "follower", "lag", "partition", "refusals", "topic")
+    __slots__ = ("asked", "follower", "has_failed", "lag", "partition", "refusals", "topic")
 
     def __init__(self, partition: ReplicatedPartition, follower: PartitionFollower) -> None:
         self.partition = partition
@@ -30,6 +30,8 @@ class Follow:
         #: What the leader remembers that we asked; None if it does not have it in the session.
         self.asked: FollowerFetch | None = None
         self.refusals = 0
+        #: Its log would not do what it was to do, and it is not tried again.
+        self.has_failed = False
         #: Records behind the leader's high watermark.
         self.lag = 0
 

@@ -24,6 +24,7 @@ from headrace.broker.cluster.fetch_answers import TOPIC_IDS_FROM, PartitionAnswe
 from headrace.broker.cluster.fetch_requests import FetchLimits
 from headrace.broker.cluster.fetch_session import FetchSession, Follow
 from headrace.broker.cluster.links import Links
+from headrace.broker.metrics import MinuteRate
 from headrace.client.connection import Connection
 from headrace.client.errors import HeadraceError
 from headrace.log.partition_log import PartitionLog
@@ -83,6 +84,9 @@ class Fetcher:
         self._asking: dict[Follow, None] = {}
         self._session = FetchSession()
         self._failures = 0
+        #: Fetches that were answered.
+        self._fetches = 0
+        self._rate = MinuteRate(broker.clock.monotonic_ms())
         self._sleeper: asyncio.Future[None] | None = None
         self._held_at: Connection | None = None
         self._task = broker.loop.create_task(self._run(), name=purpose)
@@ -98,6 +102,7 @@ class Fetcher:
             partition.do(follow.follower.begin())
         except KafkaError as error:
             logger.error("%r cannot begin to follow: %s", partition, error)
+            follow.has_failed = True
             return
         self._place(follow)
         self._interrupt()
@@ -146,6 +151,20 @@ class Fetcher:
     def _links(self) -> Links:
         assert self._broker.cluster is not None
         return self._broker.cluster.links
+
+    # For metrics: may be asked on another thread
+
+    @property
+    def is_dead(self) -> bool:
+        return self._task.done()
+
+    @property
+    def failed_count(self) -> int:
+        """Partitions that ask nothing more until the controller has spoken of them."""
+        return sum(one.has_failed or one.follower.state is State.FENCED for one in self.follows.values())
+
+    def fetch_rate(self, now_ms: int) -> float:
+        return self._rate.of(self._fetches, now_ms)
 
     # The task
 
@@ -278,6 +297,7 @@ class Fetcher:
             frame = await connection.send(Api.FETCH, version, request, timeout_ms=self._timeout_ms, is_raw=True)
         finally:
             self._held_at = None
+        self._fetches += 1
         answer = read_answer(frame, version)
         if not self._session.answered(answer):
             return
@@ -345,7 +365,9 @@ class Fetcher:
         """Our own log would not do what it was to do."""
         logger.error("%r: what the leader sent cannot be taken: %s", follow.partition, error)
         self._take_out(follow)
-        if not isinstance(error, StorageError):
+        if isinstance(error, StorageError):
+            follow.has_failed = True
+        else:
             follow.refusals += 1
             self._rest(follow, self._rest_ms(follow.refusals))
 

@@ -71,6 +71,17 @@ class Fetchers:
         """How many records each partition is behind its leader's high watermark, as far as that is known."""
         return {key: follow.lag for fetcher in self for key, follow in fetcher.follows.items()}
 
+    def failed_count(self) -> int:
+        return sum(fetcher.failed_count for fetcher in self)
+
+    def dead_count(self) -> int:
+        return sum(fetcher.is_dead for fetcher in self)
+
+    def min_fetch_rate(self) -> float:
+        """Fetches a second of the fetcher that fetches least."""
+        now_ms = self._broker.clock.monotonic_ms()
+        return min((fetcher.fetch_rate(now_ms) for fetcher in self), default=0.0)
+
     def _spread_anew(self) -> None:
         for fetcher in list(self._fetchers.values()):
             for follow in list(fetcher.follows.values()):

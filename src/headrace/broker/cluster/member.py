@@ -74,8 +74,8 @@ class ClusterMember:
         #: The newest that any request came with.
         self.controller_epoch = 0
         self.session_counts = SessionCounts()
-        #: To ZooKeeper.
-        self.is_connected = True
+        #: With ZooKeeper.
+        self.session_state = SessionState.CONNECTED
         self._has_metadata = asyncio.Event()
 
     # -- start
@@ -159,7 +159,7 @@ class ClusterMember:
         await self.membership.register()
 
     def _session_changed(self, state: SessionState) -> None:
-        counts, self.is_connected = self.session_counts, state is SessionState.CONNECTED
+        counts, self.session_state = self.session_counts, state
         if state is SessionState.CONNECTED:
             logger.info("connected to ZooKeeper again, in session %#x", self.coordination.session_id)
             counts.connects += 1
@@ -173,6 +173,11 @@ class ClusterMember:
     def _address_of(self, broker_id: int) -> Address | None:
         node = self._broker.metadata.nodes.get(broker_id)
         return None if node is None or node.port < 0 else (node.host, node.port)
+
+    @property
+    def is_connected(self) -> bool:
+        """To ZooKeeper."""
+        return self.session_state is SessionState.CONNECTED
 
     # -- what requests of the controller are checked against, and what they bring
 

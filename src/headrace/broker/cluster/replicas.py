@@ -154,6 +154,7 @@ class ReplicaManager:
         if leadership.leader_epoch == partition.leader_epoch and (has_role or leadership.leader == NO_LEADER):
             return
         self.fetchers.remove(partition)
+        partition.adding, partition.removing = told.assignment.adding, told.assignment.removing
         if leadership.leader == self._broker.broker_id:
             partition.lead(leadership.to_state(), leadership.version, replicas, self._absent)
         else:
@@ -233,13 +234,16 @@ class ReplicaManager:
         return name
 
     def under_replicated(self) -> list[ReplicatedPartition]:
-        return [one for one in self.replicated() if one.leader and len(one.leader.isr) < len(one.replicas)]
+        return [one for one in self.replicated() if one.is_under_replicated]
 
     def under_min_isr(self) -> list[ReplicatedPartition]:
-        return [one for one in self.replicated() if one.leader and one.leader.is_under_min_isr]
+        return [one for one in self.replicated() if one.is_under_min_isr]
 
     def at_min_isr(self) -> list[ReplicatedPartition]:
         return [one for one in self.replicated() if one.leader and len(one.leader.isr) == one.leader.min_isr]
+
+    def reassigning(self) -> list[ReplicatedPartition]:
+        return [one for one in self.replicated() if one.is_reassigning]
 
     # -- what partitions say (PartitionEvents)
 

@@ -1,0 +1,136 @@
+"""What the metrics of replicas, of fetchers and of the session with ZooKeeper say of what happens to them."""
+
+from types import SimpleNamespace
+
+import pytest
+from joinedbed import Recorder
+from replicabed import TOPIC_ID, Bed, until
+
+from headrace.broker.cluster.member import ClusterMember
+from headrace.broker.metrics import MinuteRate
+from headrace.broker.metrics_families import FAMILIES
+from headrace.broker.metrics_values import View
+from headrace.controller.elections import Leadership
+from headrace.controller.reassignments import Assignment
+from headrace.controller.requests import LeaderAndIsr, LeaderAndIsrPartition
+from headrace.coordination.interface import SessionState
+from headrace.coordination.zookeeper_client import RequestTimes
+
+PARTITION = "kafka_cluster_partition_"
+FETCHERS = "kafka_server_replicafetchermanager_"
+MANAGER = "kafka_server_replicamanager_"
+LATENCY = "kafka_server_zookeeperclientmetrics_zookeeperrequestlatencyms"
+
+
+@pytest.fixture
+async def bed(tmp_path):
+    made = Bed(tmp_path)
+    await made.open()
+    yield made
+    await made.close()
+
+
+def start(bed, broker_id, **settings):
+    broker = bed.start(broker_id, **settings)
+    broker.cluster.is_open = True
+    return broker
+
+
+def values(broker, name):
+    """By labels; without labels just the value."""
+    (family,) = [family for family in FAMILIES if family.name == name]
+    found = {labels: float(value) for labels, value in family.values(View(broker))}
+    return found[()] if [*found] == [()] else found
+
+
+async def test_partitions_tell_how_they_are_replicated(bed):
+    bed.topic_configs["t"] = {"min.insync.replicas": "2"}
+    leader, follower = start(bed, 1), start(bed, 2)
+    await bed.lead(1, (1, 2, 3), isr=(1, 2))
+    await bed.lead(1, (1, 2, 3), index=1, isr=(1,), to=(1,))
+    assert values(leader, f"{PARTITION}insyncreplicascount") == {("t", "0"): 2, ("t", "1"): 1}
+    assert values(leader, f"{PARTITION}underreplicated") == {("t", "0"): 1, ("t", "1"): 1}
+    assert values(leader, f"{PARTITION}underminisr") == {("t", "0"): 0, ("t", "1"): 1}
+    for name in ("insyncreplicascount", "underreplicated", "underminisr"):
+        assert values(follower, f"{PARTITION}{name}") == {("t", "0"): 0}
+
+
+async def test_replicas_that_are_being_added_are_not_missing(bed):
+    leader = start(bed, 1)
+    await bed.lead(1, (1,))
+    assert values(leader, f"{MANAGER}reassigningpartitions") == 0
+    for epoch, assignment, reassigning in ((1, Assignment((2, 1), (2,), (1,)), 1), (2, Assignment((1, 2)), 0)):
+        told = LeaderAndIsrPartition("t", 0, Leadership(1, epoch, (1,), 1, epoch), assignment, False)
+        await leader.replicas.lead(LeaderAndIsr(1, 0, 1, 1, (told,), {"t": TOPIC_ID}, ()))
+        assert values(leader, f"{MANAGER}reassigningpartitions") == reassigning
+        assert values(leader, f"{MANAGER}underreplicatedpartitions") == 1 - reassigning
+
+
+async def test_a_partition_that_is_fenced_counts_as_failed_until_the_controller_speaks(bed):
+    start(bed, 1)
+    follower = start(bed, 2, replica_fetch_wait_max_ms=20)
+    await bed.lead(1, (1, 2))
+    failed = f"{FETCHERS}failedpartitionscount"
+    assert values(follower, failed) == {("Replica",): 0}
+    await bed.lead(1, (1, 2), epoch=1, to=(1,))
+    await until(lambda: values(follower, failed) == {("Replica",): 1}, "the refusal")
+    await bed.lead(1, (1, 2), epoch=2)
+    assert values(follower, failed) == {("Replica",): 0}
+
+
+async def test_a_partition_whose_log_fails_counts_as_failed(bed, monkeypatch):
+    start(bed, 1)
+    follower = start(bed, 2)
+    await bed.lead(1, (1, 2))
+    monkeypatch.setattr(follower, "log_dirs_failed", lambda: None)  # which takes it from its fetcher
+    follower.logs.homes[0].fail(OSError(5, "broken"))
+    await bed.brokers[1].produce(b"a", acks=1)
+    await until(lambda: values(follower, f"{FETCHERS}failedpartitionscount") == {("Replica",): 1}, "the failure")
+
+
+async def test_fetchers_tell_how_often_they_fetch_and_whether_they_live(bed):
+    start(bed, 1)
+    follower = start(bed, 2, replica_fetch_wait_max_ms=5)
+    dead, rate = f"{FETCHERS}deadthreadcount", f"{FETCHERS}minfetchrate"
+    assert (values(follower, dead), values(follower, rate)) == ({("Replica",): 0}, {("Replica",): 0})
+    await bed.lead(1, (1, 2))
+    (fetcher,) = follower.replicas.fetchers
+    await until(lambda: fetcher._fetches > 2, "the fetches")
+    assert values(follower, rate)["Replica",] > 0
+    assert values(follower, dead) == {("Replica",): 0}
+    fetcher.close()
+    await until(lambda: values(follower, dead) == {("Replica",): 1}, "the end")
+
+
+def test_a_rate_is_that_of_about_the_last_minute():
+    rate = MinuteRate(0)
+    assert rate.of(100, 10_000) == 10
+    assert rate.of(200, 10_500) == 10  # too soon to tell
+    assert rate.of(200, 20_000) == 10
+    assert 3 < rate.of(200, 80_000) < 4
+    assert rate.of(200, 800_000) < 0.001
+
+
+def test_the_session_with_zookeeper_has_a_state():
+    member = ClusterMember(SimpleNamespace())
+    member.coordination, member.configs, member.is_open = SimpleNamespace(session_id=1), Recorder(), True
+    broker = SimpleNamespace(cluster=member)
+    for state, name in (
+        (SessionState.SUSPENDED, "CONNECTING"),
+        (SessionState.LOST, "CLOSED"),
+        (SessionState.CONNECTED, "CONNECTED"),
+    ):
+        member._session_changed(state)
+        expected = {(one,): one == name for one in ("CONNECTED", "CONNECTING", "CLOSED")}
+        assert values(broker, "kafka_server_sessionexpirelistener_sessionstate") == expected
+
+
+def test_how_long_zookeeper_takes():
+    times = RequestTimes()
+    broker = SimpleNamespace(cluster=SimpleNamespace(is_open=True, coordination=SimpleNamespace(request_times=times)))
+    assert (values(broker, LATENCY), values(broker, f"{LATENCY}_count")) == ({}, 0)
+    for took_ms in range(300, 0, -1):
+        times.add(took_ms * 1_000_000)
+    assert values(broker, f"{LATENCY}_count") == 300
+    found = values(broker, LATENCY)
+    assert (found["0.50",], found["0.999",]) == (129, 256)
