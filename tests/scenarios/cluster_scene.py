@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from headrace import Admin
 from headrace import Producer as OurProducer
 from headrace.protocol.api import Api
+from headrace.protocol.records import Codec, iter_headers
 from headrace.testing.raw_client import RawClient
 
 PATIENCE_S = 40.0
@@ -143,24 +144,16 @@ class Scene:
 
     def records(self):
         """By partition, the values from its beginning to its end."""
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self.cluster.bootstrap_servers,
-                "group.id": "never-committed",
-                "enable.auto.commit": False,
-                "log_level": 0,
-            }
-        )
+        ends = {}
+        for index in range(self.partitions):
+            errors = []
+            ends[index] = until(
+                lambda index=index, errors=errors: self._end_of(index, errors),
+                f"the end of {self.topic}-{index}",
+                why=lambda index=index, errors=errors: f"{errors[-1]}; {self.told_of(index)}",
+            )[1]
+        consumer = self._new_consumer()
         try:
-            ends = {}
-            for index in range(self.partitions):
-                at = TopicPartition(self.topic, index)
-                errors = []
-                ends[index] = until(
-                    lambda at=at, errors=errors: _watermarks(consumer, at, errors),
-                    f"the end of {self.topic}-{index}",
-                    why=lambda index=index, errors=errors: f"{errors[-1]}; {self.told_of(index)}",
-                )[1]
             consumer.assign([TopicPartition(self.topic, index, 0) for index in ends])
             found = defaultdict(list)
             deadline = time.monotonic() + PATIENCE_S
@@ -172,13 +165,26 @@ class Scene:
         finally:
             consumer.close()
 
+    def _new_consumer(self):
+        return Consumer(
+            {
+                "bootstrap.servers": self.cluster.bootstrap_servers,
+                "group.id": "never-committed",
+                "enable.auto.commit": False,
+                "log_level": 0,
+            }
+        )
 
-def _watermarks(consumer, partition, errors):
-    try:
-        return consumer.get_watermark_offsets(partition, timeout=5)
-    except KafkaException as error:
-        errors.append(error)
-        return None  # just now nobody leads it
+    def _end_of(self, index, errors):
+        """By a consumer of its own: one that has once heard that nobody leads a partition says so for good."""
+        consumer = self._new_consumer()
+        try:
+            return consumer.get_watermark_offsets(TopicPartition(self.topic, index), timeout=5)
+        except KafkaException as error:
+            errors.append(error)
+            return None  # just now nobody leads it
+        finally:
+            consumer.close()
 
 
 def coordinator_of(cluster, key, *, of_transactions=False):
@@ -208,18 +214,32 @@ def check_replicas_are_alike(folder, topic):
         assert len(set(by_broker.values())) == 1, f"{partition} differs: {sizes}"
 
 
+def codecs_of(folder, topic):
+    """Of all its batches, on all brokers of a cluster in that folder."""
+    logs = list(folder.glob(f"broker-*/{topic}-*/*.log"))
+    assert logs
+    return {Codec(header.codec_number).name for log in logs for _, header in iter_headers(log.read_bytes())}
+
+
 class Load:
     """Numbers, written to all partitions in turn from a thread until it is stopped."""
 
-    def __init__(self, scene, rate=2_000, **settings):
+    def __init__(self, scene, rate=2_000, *, width=1, **settings):
+        """
+        :param width: with zeros before it, so that it is worth being compressed.
+        """
         self._scene = scene
+        self._width = width
         self._pause_s = 1 / rate
         self.producer = self._made_producer(scene.cluster.bootstrap_servers, settings)
         self.acknowledged = defaultdict(list)
         self.count = 0
         self.failures = []
         self.longest_pause_s = 0.0
+        #: By partition, from one acknowledgement to the next.
+        self._longest_pauses_s = defaultdict(float)
         self._last_ack_at = time.monotonic()
+        self._last_acks_at = {}
         self._is_stopped = threading.Event()
         self._thread = threading.Thread(target=self._run)
 
@@ -227,6 +247,7 @@ class Load:
         self._thread.start()
         until(lambda: self.count > 100, "the first acknowledgements")
         self.longest_pause_s = 0.0
+        self._longest_pauses_s.clear()
         return self
 
     def __exit__(self, *_):
@@ -239,6 +260,11 @@ class Load:
         goal = self.count + count
         until(lambda: self.count >= goal, f"{count} acknowledgements")
 
+    def take_pauses_s(self):
+        """By partition, the longest since they were last taken."""
+        taken, self._longest_pauses_s = self._longest_pauses_s, defaultdict(float)
+        return taken
+
     def _run(self):
         number = 0
         while not self._is_stopped.is_set():
@@ -247,6 +273,9 @@ class Load:
             if number % 20 == 0:
                 self._is_stopped.wait(20 * self._pause_s)
 
+    def _value(self, number):
+        return str(number).zfill(self._width).encode()
+
     def _answered(self, partition, number, error):
         if error is not None:
             self.failures.append(str(error))
@@ -254,6 +283,9 @@ class Load:
         now = time.monotonic()
         self.longest_pause_s = max(self.longest_pause_s, now - self._last_ack_at)
         self._last_ack_at = now
+        pause_s = now - self._last_acks_at.get(partition, now)
+        self._longest_pauses_s[partition] = max(self._longest_pauses_s[partition], pause_s)
+        self._last_acks_at[partition] = now
         self.count += 1
         self.acknowledged[partition].append(number)
 
@@ -281,7 +313,7 @@ class Load:
         """Whether there was room for it."""
         try:
             self.producer.produce(
-                self._scene.topic, str(number).encode(), partition=partition, on_delivery=self._delivered
+                self._scene.topic, self._value(number), partition=partition, on_delivery=self._delivered
             )
         except BufferError:
             self.producer.poll(0.05)
@@ -319,7 +351,7 @@ class OurLoad(Load):
         def delivered(_, error):
             self._answered(partition, number, error)
 
-        self.producer.send(self._scene.topic, str(number).encode(), partition=partition, on_delivery=delivered)
+        self.producer.send(self._scene.topic, self._value(number), partition=partition, on_delivery=delivered)
         return True
 
     def _end(self):

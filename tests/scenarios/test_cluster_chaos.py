@@ -30,7 +30,9 @@ class Chaos:
 
     def step(self):
         number = self.random.randrange(1, 4)
-        deed = self.random.choice([self.kill, self.bounce, self.stop, self.pause, self.long_pause, self.zookeeper])
+        deed = self.random.choice(
+            [self.kill, self.bounce, self.stop, self.pause, self.long_pause, self.zookeeper, self.zookeeper_pause]
+        )
         self.done.append((deed.__name__, number))
         deed(number)
 
@@ -62,6 +64,12 @@ class Chaos:
         self.cluster.zookeeper.kill()
         time.sleep(self.random.uniform(0, 2))
         self.cluster.restart_zookeeper()
+
+    def zookeeper_pause(self, _):
+        """For shorter or longer than sessions last."""
+        self.cluster.zookeeper.pause()
+        time.sleep(self.random.uniform(0, 4))
+        self.cluster.zookeeper.resume()
 
 
 @pytest.mark.parametrize("seed", range(max(1, SOAK)))

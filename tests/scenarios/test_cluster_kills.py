@@ -1,10 +1,12 @@
 """Three brokers in processes of their own, killed, paused and stopped under load: nothing is lost, nothing doubled."""
 
 import os
+import time
 from concurrent.futures import ThreadPoolExecutor
+from statistics import median
 
 import pytest
-from cluster_scene import Load, OurLoad, Scene, until
+from cluster_scene import Load, OurLoad, Scene, codecs_of, until
 
 from headrace.protocol.api import Api
 from headrace.protocol.errors import ErrorCode
@@ -13,10 +15,19 @@ from headrace.testing.raw_client import RawClient
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
+#: How often each broker is bounced: in script/test as often as fits into so many seconds, but once.
+ROUNDS = 5
+ROUNDS_S = None if "HEADRACE_SOAK" in os.environ else 8.0
+
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
-    with ClusterProcess(tmp_path_factory.mktemp("cluster"), session_timeout_ms=2_000) as made:
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("cluster")
+
+
+@pytest.fixture(scope="module")
+def cluster(folder):
+    with ClusterProcess(folder, session_timeout_ms=2_000) as made:
         yield made
 
 
@@ -32,6 +43,14 @@ def scene(cluster, request):
     made.wait_until_all_live()
 
 
+def rounds():
+    began = time.monotonic()
+    for number in range(ROUNDS):
+        if number and ROUNDS_S is not None and time.monotonic() - began > ROUNDS_S * number / (number + 1):
+            return  # another one would take too long
+        yield number
+
+
 def other_than(*taken):
     return next(number for number in (1, 2, 3) if number not in taken)
 
@@ -44,9 +63,12 @@ def test_three_brokers_know_each_other(scene, cluster):
     assert sorted(set(leaders)) == [1, 2, 3]
 
 
-@pytest.mark.parametrize("victim", ["leader", "controller", "follower"])
-def test_kill_9(scene, cluster, victim):
-    with Load(scene) as load:
+@pytest.mark.parametrize(
+    ("victim", "codec"),
+    [("leader", "none"), ("controller", "none"), ("follower", "none"), ("leader", "lz4"), ("controller", "zstd")],
+)
+def test_kill_9(scene, cluster, folder, victim, codec):
+    with Load(scene, width=1 if codec == "none" else 100, **{"compression.type": codec}) as load:
         load.flows()
         chosen = {
             "leader": lambda: scene.partition(0).leader,
@@ -60,18 +82,30 @@ def test_kill_9(scene, cluster, victim):
         scene.wait_until_in_sync()
         load.flows()
     load.check()
+    assert codec in codecs_of(folder, scene.topic)
 
 
-def test_a_rolling_restart_fails_no_write(scene, cluster):
-    with Load(scene) as load:
-        for number in (1, 2, 3):
-            assert cluster.stop(number) == 0
-            load.flows(200)
-            cluster.restart(number)
-            scene.wait_until_in_sync()
+@pytest.mark.parametrize(
+    ("load_of", "usual_pause_s"),
+    [pytest.param(OurLoad, 1.0, id="ours"), pytest.param(Load, 2.0, id="librdkafka")],
+)
+def test_a_rolling_restart_fails_no_write(scene, cluster, load_of, usual_pause_s):
+    """And no partition stands still for long. Measured on two busy cores: 0.2 to 0.4 s under our producer, 0.2 to 1.1 s
+    under librdkafka; the bounds leave room for a machine that is busier still."""
+    pauses_s = []
+    with load_of(scene) as load:
+        for _ in rounds():
+            for number in (1, 2, 3):
+                assert cluster.stop(number) == 0
+                load.flows(200)
+                cluster.restart(number)
+                scene.wait_until_in_sync()
+            pauses_s += load.take_pauses_s().values()
         load.flows()
     load.check()
-    assert load.longest_pause_s < 5.0
+    told = f"a partition's longest pause, of each round: {', '.join(f'{one:.2f}' for one in sorted(pauses_s))} s"
+    assert median(pauses_s) < usual_pause_s, told
+    assert max(pauses_s) < 5.0, told
 
 
 def test_a_leader_that_stood_still_does_not_acknowledge_what_others_do_not_have(scene, cluster):
@@ -126,11 +160,12 @@ def first_metadata(address, topic):
 def test_hard_bounces(scene, cluster, load_of):
     """A broker that comes back at once: its session is not waited for, and it cuts off what it alone had."""
     with load_of(scene) as load:
-        for number in (1, 2, 3):
-            cluster.kill(number)
-            cluster.restart(number)
-            scene.wait_until_in_sync()
-            load.flows(200)
+        for _ in rounds():
+            for number in (1, 2, 3):
+                cluster.kill(number)
+                cluster.restart(number)
+                scene.wait_until_in_sync()
+                load.flows(200)
     load.check()
 
 

@@ -29,6 +29,29 @@ def test_a_zookeeper_that_is_killed_and_comes_back(tmp_path):
         assert all("with ZooKeeper is lost" not in cluster.log(number) for number in (1, 2, 3)), "sessions go on"
 
 
+def test_a_zookeeper_that_stands_still(tmp_path):
+    """For a moment; and for longer than sessions last, which may be over then, or go on if clients are heard first.
+    Either way records are acknowledged meanwhile, and when it goes on all is as before."""
+    session_s = 2.0
+    with ClusterProcess(tmp_path, session_timeout_ms=int(1_000 * session_s)) as cluster:
+        scene = Scene(cluster)
+        scene.wait_until_in_sync()
+        with Load(scene) as load:
+            load.flows()
+            for pause_s in (session_s / 4, 2 * session_s):
+                cluster.zookeeper.pause()
+                until_then = time.monotonic() + pause_s
+                load.flows()
+                until(lambda end=until_then: time.monotonic() > end, "the end of the pause")
+                cluster.zookeeper.resume()
+                scene.create(f"after-{pause_s}", 3)
+                scene.wait_until_all_live()
+                scene.wait_until_in_sync()
+                load.flows()
+        load.check()
+        assert load.longest_pause_s < 3.0
+
+
 def test_a_controller_that_is_removed_by_hand(tmp_path):
     with ClusterProcess(tmp_path) as cluster:
         scene = Scene(cluster)
@@ -67,6 +90,10 @@ def test_on_a_real_zookeeper_below_a_chroot(tmp_path, mortal_zookeeper):
             load.flows()
             mortal_zookeeper.start()
             scene.create("later", 3)
+            mortal_zookeeper.pause()
+            load.flows(1_000)
+            mortal_zookeeper.resume()
+            scene.create("last", 3)
         load.check()
 
 
@@ -86,6 +113,12 @@ def test_on_an_ensemble_that_loses_a_server(tmp_path):
                 load.flows()
                 scene.create(f"after-{number}")
                 server.start()
+            for number, server in enumerate(ensemble.servers):
+                server.pause()
+                load.flows()
+                scene.create(f"beside-{number}")
+                server.resume()
+                load.flows()
         load.check()
 
 
