@@ -192,7 +192,8 @@ def test_what_the_log_forgot_before_it_was_archived_is_an_error(archive, admin, 
     produce(producer, topic, 20)
     archive.append(topic, {0: 3, 1: 3})
     admin.delete_records({TopicPartition(topic, 0): 5}).all()
-    with pytest.raises(DataLost, match=rf"offsets 3 to 4 of {topic}-0 were not archived before the log forgot them"):
+    lost = rf"offsets 3 to 4 of {topic}-0 were not archived before the log forgot them.* to begin anew, drop the views"
+    with pytest.raises(DataLost, match=lost):
         archive.append(topic, {0: 10, 1: 10})
     assert archive.append(topic, {0: 3, 1: 10}) == 7
 

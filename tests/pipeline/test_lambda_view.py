@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import sqlalchemy
-from lambda_worlds import FIRST, SECOND, World, until
+from lambda_worlds import FIRST, QUERY, SECOND, World, answer, until
 from lambda_worlds import quick as quick
 
-from headrace import Admin
+from headrace import Admin, TopicPartition
 from headrace.client.errors import UnknownTopic
 from headrace.pipeline.batch_layer import BatchLayer
 from headrace.pipeline.lambda_view import LambdaView
@@ -158,6 +160,31 @@ def test_once(world):
     LambdaView(world.around, world.around.catalog.version(*world.who)).run_once()
     assert world.check().offsets == world.ends()
     assert batches(world) == [2]
+
+
+def test_what_retention_overtook_begins_anew_as_the_errors_say(world):
+    catalog, place = world.around.catalog, TopicPartition(world.topic, 0)
+    world.send(*FIRST)
+    LambdaView(world.around, world.version).run_once()
+    world.send(*SECOND)
+    for event in (Event.STOPPED, Event.RESTARTED):
+        catalog.set_state(*world.who, event)
+    with Admin(bootstrap_servers=world.around.project.bootstrap) as admin:
+        admin.delete_records({place: 4}).all()
+    with pytest.raises(DataLost, match=rf"of {place} are gone: .* move (\S+) and (\S+) away$") as caught:
+        LambdaView(world.around, catalog.version(*world.who)).run_once()
+    assert "failOnDataLoss" not in str(caught.value)
+
+    anew = catalog.add_version(world.version.view, world.definition.as_dict(), world.definition.definition_hash)
+    with pytest.raises(DataLost, match=r"were not archived .* move (\S+) and (\S+) away$") as caught:
+        LambdaView(world.around, anew).run_once()
+    for folder in re.search(r"move (\S+) and (\S+) away$", str(caught.value)).groups():
+        Path(folder.removeprefix("file:")).rename(world.around.project.folder / Path(folder).name)
+    world.version = catalog.add_version(world.version.view, world.definition.as_dict(), "anew")
+    LambdaView(world.around, world.version).run_once()
+    world.serve()
+    left = [event for event in (*world.sent[0][4:], *world.sent[1]) if event is not None]
+    assert world.seen()[0] == answer(QUERY, left)
 
 
 @pytest.fixture

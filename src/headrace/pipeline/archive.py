@@ -127,21 +127,22 @@ class Archive:
         known, topic_id = history.topic_id, log.topic_ids.get(topic)
         if known is not None and topic_id is not None and known != str(topic_id):
             ids = f"its id is {topic_id}, not {known}"
-            raise DataLost(f"the topic {topic!r} was deleted and made anew: {ids}; {self._advice(topic)}")
+            raise DataLost(f"the topic {topic!r} was deleted and made anew: {ids}; {self.advice(topic)}")
         read = {at: max(history.ends.get(at, 0), ends.get(at, 0)) for at in sorted({*history.ends, *ends})}
         wanted = {TopicPartition(topic, at): end for at, end in read.items()}
         if gone := [place for place in wanted if place not in places]:
-            raise DataLost(f"{gone[0]} is gone, and has been read; {self._advice(topic)}")
+            raise DataLost(f"{gone[0]} is gone, and has been read; {self.advice(topic)}")
         since_s = time.monotonic()
         while short := [place for place, last in log.latest(wanted).items() if last < wanted[place]]:
             # A new leader may not know for a moment how far its log counts.
             if time.monotonic() - since_s > _IS_LOST_AFTER_S:
                 what = f"{short[0]} ends before {wanted[short[0]]}, up to which it has been read"
-                raise DataLost(f"{what}; {self._advice(topic)}")
+                raise DataLost(f"{what}; {self.advice(topic)}")
             time.sleep(_ASK_AGAIN_S)
         return places
 
-    def _advice(self, topic: str) -> str:
+    def advice(self, topic: str) -> str:
+        """To who has lost what the log had of a topic."""
         folders = " and ".join(self._files.full(name) for name in (f"{_OURS}/{topic}", f"topic={topic}"))
         return f"the archive keeps what was there; to begin anew, drop the views of {topic} and move {folders} away"
 
@@ -193,7 +194,8 @@ class Archive:
             if firsts[place] > start:
                 raise DataLost(
                     f"offsets {start} to {firsts[place] - 1} of {place} were not archived before the log forgot them: "
-                    f"it begins at {firsts[place]} now; retention must be longer than the time between batches"
+                    f"it begins at {firsts[place]} now; retention must be longer than the time between batches; "
+                    f"{self.advice(topic)}"
                 )
             missing.append(OffsetRange(*place, start, end))
         return missing, None if topic_id is None else str(topic_id)

@@ -1,4 +1,4 @@
-"""What the log has lost under a Kappa version, in words for who keeps views: a clear failure, never a silent hole."""
+"""What the log has lost under a version, in words for who keeps views: a clear failure, never a silent hole."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from headrace.pipeline.serving.catalog import Progress
 _LOST = re.compile(r"DataLost: (.+); set failOnDataLoss to false")
 
 
-def lost_data(error: BaseException, view: str) -> DataLost | None:
-    """What a source has said within one of Spark's errors, without its advice: views have no such option to set.
+def lost_data(error: BaseException, advice: str) -> DataLost | None:
+    """What a source has said, as it is or within one of Spark's errors, with other advice: views have no such option.
 
     Nothing if it has not spoken of that, or if the error says it in our words already.
     """
-    found = None if isinstance(error, DataLost) else _LOST.search(str(error))
-    return None if found is None else DataLost(f"{found[1]}; {begin_anew(view)}")
+    found = _LOST.search(f"DataLost: {error}" if isinstance(error, DataLost) else str(error))
+    return None if found is None else DataLost(f"{found[1]}; {advice}")
 
 
 def begin_anew(view: str) -> str:

@@ -31,7 +31,9 @@ from headrace.pipeline.aggregates import Algebra
 from headrace.pipeline.batch_layer import BatchLayer, BatchResult, BatchStopped
 from headrace.pipeline.dead_letters import DeadLetters
 from headrace.pipeline.failures import Verdict, summary_of, verdict_on
+from headrace.pipeline.kappa_losses import lost_data
 from headrace.pipeline.lambda_store import LambdaStore, drop_tables
+from headrace.pipeline.log_offsets import DataLost
 from headrace.pipeline.plan import analyze
 from headrace.pipeline.points import is_before
 from headrace.pipeline.running import Behind, RunningVersion, Surroundings
@@ -136,6 +138,10 @@ class LambdaView(RunningVersion):
             while (progress := layers.store.progress()) is None or not is_before(target, progress.offsets):
                 layers.speed.step()
             self._run_batch(full=False)
+        except Exception as error:
+            if (lost := self._lost(error)) is not None:
+                raise lost from error
+            raise
         finally:
             self._close()
 
@@ -187,10 +193,14 @@ class LambdaView(RunningVersion):
             if self._stopping.is_set():  # what is cut off says so in many ways
                 logger.debug("%s: ended with %r", self.who, error)
                 return
-            self._failure = error
+            self._failure = self._lost(error) or error
             self._stopping.set()
             self._news.notify_all()
         self._cancel_jobs()
+
+    def _lost(self, error: BaseException) -> DataLost | None:
+        topics = self.definition.topics or ("TOPIC",)  # of a pattern: the error names the one
+        return lost_data(error, "; ".join(map(self.around.archive.advice, topics)))
 
     def _close(self) -> None:
         if self._layers is not None:

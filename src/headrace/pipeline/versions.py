@@ -129,7 +129,7 @@ class KappaView(RunningVersion):
             return None
         error = self._sink.error if self._sink is not None else None
         error = error or query.exception() or HeadraceError(f"the stream of {self.who} was ended by somebody else")
-        return lost_data(error, self.version.view) or error
+        return lost_data(error, begin_anew(self.version.view)) or error
 
     def _start(self, trigger: dict[str, Any]) -> StreamingQuery:
         assert self._query is None, "a version is started once; a restart is a new object"
