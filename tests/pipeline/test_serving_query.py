@@ -250,3 +250,31 @@ def test_a_connection_that_breaks_is_no_mistake_of_the_query(service):
         with pytest.raises(DatabaseUnreachable, match=r"the connection to .* broke"):
             service.query(sql)
         assert service.query("SELECT clicks FROM pages WHERE page = 'a'").rows == [(1,)]
+
+
+@pytest.mark.parametrize(
+    ("database_url", "sql", "problem"),
+    [
+        ("sqlite", "SELECT instr(replace(hex(zeroblob(250000)), '0', 'a'), 'b')", "a value is longer than"),
+        ("sqlite", "SELECT instr(hex(zeroblob(250000)), hex(zeroblob(100000)) || 'b')", "a value is longer than"),
+        ("sqlite", "SELECT length(zeroblob(2000000))", "a value is longer than"),
+        ("sqlite", "SELECT hex(zeroblob(100000)) LIKE '%' || hex(zeroblob(1000)) || 'b'", "pattern too complex"),
+    ],
+    indirect=["database_url"],
+)
+def test_no_single_function_outlasts_the_clock(service, sql, problem):
+    with pytest.raises(QueryError, match=problem):
+        service.query(sql, timeout_ms=1000)
+    assert service.query("SELECT length(hex(zeroblob(500000)))").rows == [(1_000_000,)], "another one may be longer"
+
+
+def test_an_answer_has_so_many_bytes_at_most(service, monkeypatch):
+    monkeypatch.setattr("headrace.pipeline.serving.fetching.MAX_ANSWER_BYTES", 2500)
+    values = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 9) SELECT {} FROM n"
+    text = "printf('%01000d', x)" if service.name.startswith("sqlite") else "lpad(x::text, 1000, '0')"
+    answer = service.query(values.format(text))
+    assert (len(answer.rows), answer.is_truncated) == (2, True)
+    answer = service.query(values.format("x"), limit=9)
+    assert (len(answer.rows), answer.is_truncated) == (9, False)
+    monkeypatch.setattr("headrace.pipeline.serving.fetching.MAX_ANSWER_BYTES", 10)
+    assert len(service.query(values.format(text)).rows) == 1, "one is shown, however large"

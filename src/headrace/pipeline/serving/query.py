@@ -6,9 +6,9 @@ transaction is READ ONLY, and the statement is the query of a cursor, which take
 only SELECT is still the right one for a server that strangers reach: functions such as pg_terminate_backend are no
 writes.
 
-Time is limited by SQLite's progress handler and by ``statement_timeout``; rows are fetched up to the limit, and no
-more. The answer and its :class:`AsOf` come from one snapshot. Which views a statement has read is known from the
-authorizer, and in PostgreSQL from the locks that it holds.
+Time is limited by SQLite's progress handler and by ``statement_timeout``; rows are fetched up to the limit of rows or
+bytes, and no more. The answer and its :class:`AsOf` come from one snapshot. Which views a statement has read is known
+from the authorizer, and in PostgreSQL from the locks that it holds.
 """
 
 from __future__ import annotations
@@ -96,11 +96,11 @@ class QueryService:
             raise QueryError("there is no statement")
         with self._snapshot() as connection:
             try:
-                columns, rows, touched = self._ask(connection, sql, limit + 1, timeout_ms, self._clock)
+                columns, rows, is_truncated, touched = self._ask(connection, sql, limit, timeout_ms, self._clock)
             except QueryError as error:
                 raise self._with_hint(error) from None
             as_of = self._as_of(connection, touched)
-        return Answer(columns, rows[:limit], len(rows) > limit, as_of)
+        return Answer(columns, rows, is_truncated, as_of)
 
     def views(self) -> list[ViewSummary]:
         with self._snapshot() as connection:

@@ -8,10 +8,13 @@ import psycopg
 from sqlalchemy import Connection
 
 from headrace.pipeline.serving.errors import ONE_STATEMENT, ONLY_READING, NotReadOnly, QueryError, too_slow
+from headrace.pipeline.serving.fetching import fetch
 from headrace.pipeline.serving.postgresql_dialect import driver
 from headrace.pipeline.serving.query_sqlite import Asked
 from headrace.runtime.clock import Clock
 
+#: So many are here at once before their size is looked at.
+_ROWS_AT_A_TIME = 100
 _LOCKED_VIEWS = b"""SELECT relname FROM pg_locks JOIN pg_class ON pg_class.oid = relation
     WHERE pid = pg_backend_pid() AND locktype = 'relation' AND relkind = 'v'"""
 
@@ -25,12 +28,13 @@ def ask(connection: Connection, sql: str, limit: int, timeout_ms: int, _: Clock)
         raw.execute(f"SET LOCAL idle_in_transaction_session_timeout = {timeout_ms + 60_000}".encode())
         with raw.cursor(name="headrace_query") as cursor:
             cursor.execute(sql.encode())
-            rows = cursor.fetchmany(limit)
+            cursor.itersize = _ROWS_AT_A_TIME
+            rows, has_more = fetch(cursor, limit)
             columns = [description.name for description in cursor.description or ()]
         touched = {row[0] for row in raw.execute(_LOCKED_VIEWS).fetchall()}
     except psycopg.Error as error:
         raise _postgresql_error(error, timeout_ms) from None
-    return columns, rows, touched
+    return columns, rows, has_more, touched
 
 
 def _postgresql_error(error: psycopg.Error, timeout_ms: int) -> QueryError:
