@@ -65,6 +65,15 @@ def test_rows_say_their_topic_unless_there_is_one_for_all(broker):
     assert [one.value for one in records(broker, "two")] == [b"b", b"a", b"b", b"c"]
 
 
+def test_a_timestamp_of_another_type_is_a_column_like_others(broker):
+    create(broker, "own")
+    rows = pa.RecordBatch.from_pydict({"value": ["a"], "timestamp": ["yesterday"]})
+    with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        assert send_rows(producer, "own", [rows]) == 1
+    assert [one.value for one in records(broker, "own")] == [b"a"]
+    parse("value string, timestamp string")
+
+
 def test_many_small_batches_are_sent_together(broker):
     create(broker, "many")
     begun = []
@@ -92,6 +101,7 @@ def test_options_of_the_sink():
     options = parse(**{"kafka.linger.ms": "20", "checkpointlocation": "/somewhere"})
     assert options.client == {"bootstrap.servers": "127.0.0.1:9092", "linger.ms": "20"}
     assert (options.topic, options.transactional_id_prefix) == ("t", None)
+    assert parse(includeheaders="true") == parse()
     exact = parse(transactionalidprefix="x")
     assert (exact.transactional_id_prefix, exact.client["transaction.timeout.ms"]) == ("x", "900000")
 
@@ -104,6 +114,7 @@ def test_options_of_the_sink():
         ({"kafka.acks": "1", "transactionalidprefix": "x"}, "acks=all"),
         ({"kafka.transactional.id": "x"}, "say transactionalIdPrefix"),
         ({"kafka.value.serializer": "x"}, "binary or string"),
+        ({"kafka.partitioner.class": "org.example.ByUser"}, "^kafka.*partitioner.class = 'org.example.ByUser': one of"),
         ({"kafka.bootstrap.servers": " "}, "kafka.bootstrap.servers is missing"),
         ({"schema": "key string, values binary"}, "no column value"),
         ({"schema": "value int"}, "the column value is int, not binary or string"),

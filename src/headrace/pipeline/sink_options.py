@@ -13,7 +13,7 @@
     headers     array<struct<key: string, value: binary>>
     timestamp   timestamp, or bigint milliseconds: ours; the connector lets the producer's clock decide
 
-Other columns are passed over, as the connector does.
+Other columns are passed over, as the connector does; so is a timestamp of another type, which it does not look at.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 _NAMES = ("topic", "transactionalIdPrefix")
 #: Of Spark itself, handed on to sinks too.
 _OF_SPARK = ("checkpointlocation", "queryname", "path")
+#: Of the connector, whose writer does not look at it: a column headers is written in any case.
+_WITHOUT_EFFECT = ("includeheaders",)
 _REFUSED = {
     "key.serializer": "keys are binary or string columns",
     "value.serializer": "values are binary or string columns",
@@ -42,7 +44,6 @@ _TYPES = {
     "topic": ("string",),
     "partition": ("int", "bigint", "smallint", "tinyint"),
     "headers": ("array<struct<key:string,value:binary>>",),
-    "timestamp": ("timestamp", "timestamp_ntz", "bigint"),
 }
 #: What the broker lets by default. A driver that is away for longer cannot commit what its tasks have written.
 _TRANSACTION_TIMEOUT_MS = "900000"
@@ -60,7 +61,7 @@ class SinkOptions:
         """
         :raises BadOption: with the name of the option or column, and what would do.
         """
-        options = Given(given, _NAMES, ignored=_OF_SPARK)
+        options = Given(given, _NAMES, ignored=(*_OF_SPARK, *_WITHOUT_EFFECT))
         client = options.kafka()
         for name, advice in _REFUSED.items():
             if name in client:
