@@ -130,10 +130,27 @@ def test_avro_behind_confluents_header(decoded):
     assert bad == {1: "ValueError: it does not begin with Confluent's five bytes"}
 
 
+def test_avro_types_by_their_full_names_and_unions_inside_of_a_type(decoded):
+    suit = {"type": "enum", "name": "Suit", "symbols": ["X", "Y"]}
+    fields = {"a": suit, "b": "com.acme.Suit", "c": "Suit", "d": {"type": ["null", "string"]}}
+    schema = {"type": "record", "name": "E", "namespace": "com.acme"}
+    schema["fields"] = [{"name": name, "type": type_} for name, type_ in fields.items()]
+    decode = Decode("avro", json.dumps(schema))
+    good, bad = decoded(decode, b"\x00\x02\x00\x00", b"\x00\x02\x00\x02\x02z")
+    assert [(row["a"], row["b"], row["c"], row["d"]) for row in good] == [("X", "Y", "X", None), ("X", "Y", "X", "z")]
+    assert bad == {}
+    assert [field.nullable for field in columns_of(decode)] == [False, False, False, True]
+
+
 def test_avro_that_is_no_table(spark):
     schema = {"type": "record", "name": "r", "fields": [{"name": "u", "type": ["int", "string"]}]}
     with pytest.raises(UnsuitableDecode, match='a union of \\["int", "string"\\] has no column type'):
         columns_of(Decode("avro", json.dumps(schema)))
+    schema["fields"][0]["type"] = "strin"
+    with pytest.raises(UnsuitableDecode, match="'strin' is no Avro type"):
+        columns_of(Decode("avro", json.dumps(schema)))
+    with pytest.raises(UnsuitableDecode, match="it is no Avro schema: "):
+        columns_of(Decode("avro", '{"type": "record"}'))
 
 
 FUNCTION = """

@@ -2,6 +2,8 @@
 
 Types map as in Spark's own Avro reader: a union of null and one type is that type, NULL allowed; a field that is no
 such union is NOT NULL. Enums and UUIDs are texts. Other unions have no column type and are refused.
+
+Names are resolved by fastavro, so that what is told of a schema's columns is what its records are read by.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 from headrace.pipeline.definition import Decode
@@ -31,10 +33,37 @@ def avro_columns(schema: str) -> StructType:
     """
     from pyspark.sql.types import StructType
 
-    columns = _Types().of(json.loads(schema))
+    columns = _Types().of(_parsed(schema))
     if not isinstance(columns, StructType):
         raise UnsuitableAvro("the Avro schema is no record")
     return columns
+
+
+def _parsed(schema: str) -> Any:
+    """With full names everywhere."""
+    import fastavro
+    from fastavro.schema import SchemaParseException, UnknownType
+
+    try:
+        return fastavro.parse_schema(_unwrapped(json.loads(schema)))
+    except UnknownType as error:
+        raise UnsuitableAvro(f"{str(error)!r} is no Avro type") from error
+    except (SchemaParseException, KeyError, TypeError) as error:
+        raise UnsuitableAvro(f"it is no Avro schema: {type(error).__name__}: {error}") from error
+
+
+def _unwrapped(avro: Any) -> Any:
+    """The same type without ``{"type": ...}`` around what is a type by itself, of which fastavro knows nothing."""
+    if isinstance(avro, list):
+        return [_unwrapped(each) for each in avro]
+    if not isinstance(avro, dict):
+        return avro
+    if isinstance(avro.get("type"), (list, dict)):
+        return _unwrapped(avro["type"])
+    inner = {name: _unwrapped(avro[name]) for name in ("items", "values") if name in avro}
+    if "fields" in avro:
+        inner["fields"] = [{**each, "type": _unwrapped(each["type"])} for each in avro["fields"]]
+    return avro | inner
 
 
 class _Types:
@@ -118,7 +147,7 @@ def avro_reader(decode: Decode) -> Callable[[bytes], object]:
     """A function from a record's value to a dict."""
     import fastavro
 
-    schema = fastavro.parse_schema(json.loads(decode.schema))
+    schema = _parsed(decode.schema)
     skipped = _CONFLUENT_HEADER_BYTES if decode.framing == "confluent" else 0
 
     def read(value: bytes) -> object:
