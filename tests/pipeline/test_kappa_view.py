@@ -203,6 +203,15 @@ def test_without_a_watermark_nothing_is_late(small):
     assert small.progress().dropped_late == 0
 
 
+def test_sessions_that_grow_together_are_one(small):
+    by_session = "SELECT page, session_window(at, '10 minutes') AS s, count(*) AS n FROM events GROUP BY 1, 2"
+    small.apply(small.definition(by_session))
+    for minutes, counts in (((0, 15, 40), [1, 1, 1]), ((8,), [1, 3])):
+        small.produce(*({"page": "a", "at": f"2026-11-16T09:{minute:02}:00Z"} for minute in minutes))
+        small.run_once()
+        assert sorted(row[3] for row in small.rows()) == counts
+
+
 def test_with_a_watermark_late_events_are_dropped_and_counted(small):
     by_hour = "SELECT window(at, '1 hour') AS w, count(*) AS n FROM events GROUP BY 1"
     small.apply(small.definition(by_hour, watermark=Watermark("at", "10 minutes")))

@@ -26,6 +26,7 @@ from headrace.pipeline.view import (
 
 LINES = {("topics",): 1, ("architecture",): 2, ("query",): 3, ("decode",): 5, ("decode", "schema"): 7}
 AT = datetime(2026, 11, 16, 8, 30, tzinfo=UTC)
+BY_SESSION = "SELECT page, session_window(at, '5 minutes') AS s, count(*) AS n FROM events GROUP BY 1, 2"
 BY_PAGE = "SELECT page, count(*) AS n FROM events GROUP BY page"
 
 
@@ -86,6 +87,7 @@ def test_windows_become_two_columns(spark):
         (BY_PAGE + " HAVING n < 3", "complete", ("page",)),
         (BY_PAGE + " HAVING page > 'a'", "update", ("page",)),
         ("SELECT count(*) AS n FROM events", "update", ()),
+        (BY_SESSION, "complete", ("page", "s_start", "s_end")),
         ("SELECT DISTINCT page, ms FROM events", "update", ("page", "ms")),
         ("SELECT page, ms FROM events WHERE ms > 0", "append", None),
     ],

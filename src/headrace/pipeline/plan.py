@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.pipeline.catalyst import Catalyst, Java, children, data_type, expression_id, items, kind, walk
+from headrace.pipeline.view_keys import is_session_window
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -60,8 +61,6 @@ _REASONS = {
     "UpdatingSessions": "session windows grow together",
     "Pivot": "it pivots",
 }  # fmt: skip
-#: In the metadata of a session window's column.
-_SESSION_WINDOW = "spark.sessionWindow"
 
 #: Class of Catalyst -> how it is combined; see ``aggregates``.
 FUNCTIONS = {
@@ -268,7 +267,7 @@ def _key(number: int, expression: Java) -> Key:
 
     name, type_ = f"_k{number}", data_type(expression)
     what = f"it groups by {expression.sql()},"
-    if kind(expression) == "AttributeReference" and expression.metadata().contains(_SESSION_WINDOW):
+    if is_session_window(expression):
         raise NotCombinable("session windows of two parts may grow together")
     if not isinstance(type_, StructType):
         _check_type(type_, what)

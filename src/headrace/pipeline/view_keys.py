@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
+#: In the metadata of a session window's column.
+_SESSION_WINDOW = "spark.sessionWindow"
+
+
 class Grouping(NamedTuple):
     """
     :ivar columns: the output columns that are grouped by, or fields of it (a window's start).
@@ -21,7 +25,8 @@ class Grouping(NamedTuple):
     :ivar numbers: of each of ``columns``, which of the things that are grouped by it shows.
     :ivar settled: the output columns that have one value for all of a group's life.
     :ivar is_whole: whether what changed does not say which rows are gone: something above the groups sorts or limits
-        them, filters them by what may change, or makes several rows of one.
+        them, filters them by what may change, or makes several rows of one; or they are session windows, which grow
+        together.
     """
 
     columns: tuple[str, ...]
@@ -58,6 +63,7 @@ def grouping_of(frame: DataFrame) -> Grouping | None:
     shown = {number for _, number in columns}
     missing = [str(key.sql()) for number, key in enumerate(grouped) if number not in shown and not key.foldable()]
     is_whole |= any(kind(each) in ("Sort", "GlobalLimit") for each in above)
+    is_whole |= any(is_session_window(each) for each in grouped)
     return Grouping(
         columns=tuple(name for name, number in columns if number is not None),
         missing=tuple(missing),
@@ -65,6 +71,10 @@ def grouping_of(frame: DataFrame) -> Grouping | None:
         numbers=tuple(number for _, number in columns if number is not None),
         settled=frozenset(str(each.name()) for each in items(top.output()) if expression_id(each) in settled),
     )
+
+
+def is_session_window(key: Java) -> bool:
+    return kind(key) == "AttributeReference" and bool(key.metadata().contains(_SESSION_WINDOW))
 
 
 def _may_take_rows_away(node: Java, carried: dict[int, int]) -> bool:
