@@ -1,0 +1,41 @@
+"""ListConfigResources (key 74): the names of what has settings (KIP-1142).
+
+Speaks v0 to v1. v0 asks for subscriptions of client metrics, of which there are none here, as there are no settings of
+groups. Where v1 names no types, all are meant. A type that does not exist is UNSUPPORTED_VERSION, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from headrace.broker.dispatch import Reply
+from headrace.broker.handlers._config_resources import BROKER, TOPIC
+from headrace.broker.request import Request
+from headrace.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+_BROKER_LOGGER, _CLIENT_METRICS, _GROUP = 8, 16, 32
+_TYPES = frozenset({TOPIC, BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP})
+
+
+async def handle(request: Request, broker: Broker) -> Reply:
+    wanted = set(getattr(request.body, "resource_types", (_CLIENT_METRICS,))) or _TYPES
+    if not wanted <= _TYPES:
+        return {"error_code": ErrorCode.unsupported_version, "config_resources": ()}
+    return {
+        "error_code": ErrorCode.none,
+        "config_resources": [
+            {"resource_name": name, "resource_type": kind} for kind in sorted(wanted) for name in _names(broker, kind)
+        ],
+    }
+
+
+def _names(broker: Broker, kind: int) -> Iterable[str]:
+    if kind == TOPIC:
+        return [topic.name for topic in broker.metadata]
+    if kind in (BROKER, _BROKER_LOGGER):
+        return map(str, broker.metadata.nodes)
+    return ()

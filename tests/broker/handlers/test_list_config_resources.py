@@ -1,0 +1,38 @@
+"""ListConfigResources: the names of topics and brokers."""
+
+import pytest
+from brokerbed import unique
+
+from headrace.protocol.api import Api
+from headrace.protocol.errors import ErrorCode
+
+TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
+
+
+def named(client, *types):
+    answer = client.ask(Api.LIST_CONFIG_RESOURCES, 1, resource_types=types)
+    assert answer.error_code == ErrorCode.none
+    return {(one.resource_type, one.resource_name) for one in answer.config_resources}
+
+
+def test_the_first_version_asks_for_client_metrics_of_which_there_are_none(client):
+    answer = client.ask(Api.LIST_CONFIG_RESOURCES, 0)
+    assert (answer.error_code, answer.config_resources) == (ErrorCode.none, ())
+
+
+def test_the_types_that_are_asked_for(client):
+    topic = client.create_topic(unique())
+    assert (TOPIC, topic) in named(client, TOPIC)
+    assert {kind for kind, _ in named(client, TOPIC)} == {TOPIC}
+    assert named(client, BROKER, GROUP, CLIENT_METRICS) == {(BROKER, "0")}
+
+
+def test_no_type_means_all(client):
+    topic = client.create_topic(unique())
+    assert {(TOPIC, topic), (BROKER, "0"), (LOGGER, "0")} <= named(client)
+
+
+@pytest.mark.parametrize("unknown", [0, 3, 127])
+def test_a_type_that_does_not_exist(client, unknown):
+    answer = client.ask(Api.LIST_CONFIG_RESOURCES, 1, resource_types=(TOPIC, unknown))
+    assert (answer.error_code, answer.config_resources) == (ErrorCode.unsupported_version, ())
