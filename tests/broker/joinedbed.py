@@ -31,7 +31,11 @@ class Member(Recorder):
 
     def __init__(self):
         super().__init__(
-            is_open=True, replicas=Recorder(), controller=Recorder(is_active=True), topics=None, configs=Recorder()
+            is_open=True,
+            replicas=Recorder(logs=Recorder()),
+            controller=Recorder(is_active=True),
+            topics=None,
+            configs=Recorder(),
         )
 
     def metadata_updated(self, topics):
