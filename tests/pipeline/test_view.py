@@ -137,12 +137,30 @@ def test_queries_that_do_not_run(spark, query, problem):
         ("SELECT count(*) AS n FROM events GROUP BY page", "rows are told apart by"),
         ("SELECT page, count(*) FROM events GROUP BY ROLLUP (page)", "rows are told apart by spark_grouping_id"),
         ("SELECT page, count(DISTINCT ms) AS n FROM events GROUP BY page", "cannot run as a stream: Distinct aggr"),
+        (BY_SESSION.replace("page, ", "").replace("1, 2", "1"), "session windows are grouped by something else"),
     ],
 )
 def test_queries_that_do_not_run_as_streams(spark, query, problem):
     (found,) = _problems(spark, _view(query, "kappa"))
     assert found.startswith("views/pages.toml:3: "), found
     assert problem in found
+
+
+@pytest.mark.parametrize(
+    ("query", "would_run"),
+    [
+        (BY_SESSION, True),
+        ("SELECT page, percentile(ms, 0.5) AS n FROM events GROUP BY page", True),
+        ("SELECT page, ms FROM events", True),  # with a key
+        ("SELECT page, row_number() OVER (PARTITION BY page ORDER BY ms) AS r FROM events", False),
+        ("SELECT page, count(DISTINCT ms) AS n FROM events GROUP BY page", False),
+        (BY_PAGE + " LIMIT 3 OFFSET 2", False),
+    ],
+)
+def test_the_other_architecture_is_advised_where_it_would_do(spark, query, would_run):
+    (found,) = _problems(spark, _view(query))
+    assert "this query cannot run as a Lambda view" in found
+    assert ('architecture = "kappa"' in found) is would_run, found
 
 
 def test_an_unknown_topic(spark):

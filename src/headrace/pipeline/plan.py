@@ -37,7 +37,6 @@ HIDDEN = "_hidden"
 ORDER = "_order_"
 #: Where an event stands in the log; in this order they also break ties, so that every run gives the same answer.
 POSITION = ("_timestamp", "_topic", "_partition", "_offset")
-_ADVICE = 'change the query, or set architecture = "kappa"'
 
 _TRANSPARENT = {"SubqueryAlias", "View", "EventTimeWatermark", "ResolvedHint", "Repartition", "RepartitionByExpression"}
 _ROW_WISE = {"Project", "Filter", "Generate", "Expand"}
@@ -85,7 +84,7 @@ class NotCombinable(Exception):
     """The query's answer over all data cannot be put together from its answers over parts."""
 
     def __init__(self, reason: str) -> None:
-        super().__init__(f"this query cannot run as a Lambda view: {reason}; {_ADVICE}")
+        super().__init__(f"this query cannot run as a Lambda view: {reason}")
         self.reason = reason
 
 

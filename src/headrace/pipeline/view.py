@@ -294,7 +294,7 @@ def _check_query(spark: SparkSession, definition: ViewDefinition) -> None:
     query = apply_query(spark, definition, template(spark, definition))
     _check_storable(definition, query)
     if definition.architecture == "lambda":
-        _check_lambda(definition, query)
+        _check_lambda(spark, definition, query)
     else:
         _check_kappa(spark, definition)
 
@@ -331,13 +331,15 @@ def _check_storable(definition: ViewDefinition, query: DataFrame) -> None:
         raise ViewError(_of_query(definition, str(error), "query")) from error
 
 
-def _check_lambda(definition: ViewDefinition, query: DataFrame) -> None:
+def _check_lambda(spark: SparkSession, definition: ViewDefinition, query: DataFrame) -> None:
     from headrace.pipeline.aggregates import Algebra
 
     try:
         Algebra(analyze(query))
     except NotCombinable as error:
-        raise ViewError(_of_query(definition, str(error), "query")) from error
+        streams = _stream_problem(spark, apply_query(spark, definition, template(spark, definition, is_stream=True)))
+        advice = "change the query" if streams else 'change the query, or set architecture = "kappa"'
+        raise ViewError(_of_query(definition, f"{error}; {advice}", "query")) from error
     if definition.key:
         groups = grouping_of(query)
         if groups is None or set(definition.key) != set(groups.columns) or groups.missing:
@@ -346,12 +348,21 @@ def _check_lambda(definition: ViewDefinition, query: DataFrame) -> None:
 
 
 def _check_kappa(spark: SparkSession, definition: ViewDefinition) -> None:
-    from pyspark.errors import PySparkException
-
     query = apply_query(spark, definition, template(spark, definition, is_stream=True))
     key_columns(definition, query)
+    problem = _stream_problem(spark, query)
+    if problem:
+        raise ViewError(_of_query(definition, f"this query cannot run as a stream: {problem}", "query"))
+
+
+def _stream_problem(spark: SparkSession, query: DataFrame) -> str | None:
+    from pyspark.errors import PySparkException
+
+    grouping = grouping_of(query)
+    if grouping is not None and grouping.is_of_sessions_only:  # Spark says so only once it runs
+        return "session windows are grouped by something else besides: GROUP BY session_window(...), user"
     try:
         Catalyst(spark).check_stream(query, output_mode(query))
     except PySparkException as error:
-        message = f"this query cannot run as a stream: {_explained(error, ())}"
-        raise ViewError(_of_query(definition, message, "query")) from error
+        return _explained(error, ())
+    return None

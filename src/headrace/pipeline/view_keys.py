@@ -24,6 +24,7 @@ class Grouping(NamedTuple):
     :ivar missing: what is grouped by and does not show in any output column, as SQL.
     :ivar numbers: of each of ``columns``, which of the things that are grouped by it shows.
     :ivar settled: the output columns that have one value for all of a group's life.
+    :ivar is_of_sessions_only: whether session windows are all that is grouped by.
     :ivar is_whole: whether what changed does not say which rows are gone: something above the groups sorts or limits
         them, filters them by what may change, or makes several rows of one; or they are session windows, which grow
         together.
@@ -34,6 +35,7 @@ class Grouping(NamedTuple):
     is_whole: bool
     numbers: tuple[int, ...]
     settled: frozenset[str]
+    is_of_sessions_only: bool
 
     def left_out_by(self, key: Collection[str]) -> list[str]:
         """Columns that groups may differ in which are the same in all of these."""
@@ -69,6 +71,7 @@ def grouping_of(frame: DataFrame) -> Grouping | None:
         missing=tuple(missing),
         is_whole=is_whole,
         numbers=tuple(number for _, number in columns if number is not None),
+        is_of_sessions_only=len(grouped) == 1 and is_session_window(grouped[0]),
         settled=frozenset(str(each.name()) for each in items(top.output()) if expression_id(each) in settled),
     )
 
