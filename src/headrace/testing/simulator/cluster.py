@@ -63,7 +63,7 @@ class SimulatedCluster:
     async def start_broker(self, broker_id: int) -> None:
         """A new life of the broker, on whatever the last one has left.
 
-        :raises StartError: as its process would end.
+        :raises StartError: or whatever else its process would end with.
         """
         name = name_of(broker_id)
         node = Node(name)
