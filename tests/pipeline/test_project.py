@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -150,6 +152,28 @@ def test_all_mistakes_at_once(folder):
     problems = _problems(folder)
     places = [problem.split(": ")[0] for problem in problems]
     assert places == ["headrace.toml:2", "headrace.toml:3", "views/Pages-2.toml"]
+
+
+@pytest.mark.parametrize(
+    ("option", "complaint"),
+    [
+        ('"isolation.leve" = "x"', "has no option isolation.leve; did you mean isolation.level"),
+        ('"security.protocol" = "SSL"', "security.protocol = 'SSL': one of PLAINTEXT"),
+    ],
+)
+def test_options_that_no_client_takes(folder, option, complaint):
+    (folder / "headrace.toml").write_text(f"[log]\noptions = {{ {option} }}\n")
+    (problem,) = _problems(folder)
+    assert re.match(f"headrace.toml:2: options: .*({complaint})", problem), problem
+
+
+def test_what_the_example_offers_can_be_had(tmp_path):
+    """Its lines that are commented out, too."""
+    example = (files("headrace.tools") / "example_project" / "headrace.toml").read_text()
+    offered = re.sub(r"^# (\w+ =)", r"\1", example, flags=re.MULTILINE)
+    assert offered != example
+    (tmp_path / "headrace.toml").write_text(offered)
+    assert load_project(tmp_path).log_options
 
 
 def test_a_function_that_is_not_there(folder):

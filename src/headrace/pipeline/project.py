@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
+from headrace.client.config import ConsumerConfig
 from headrace.pipeline.definition import (
     ARCHITECTURES,
     FORMATS,
@@ -105,10 +106,11 @@ def _read_settings(folder: str | Path) -> tuple[Path, TomlFile, Project | None]:
 
 def _settings(folder: Path, file: TomlFile) -> Project:
     log, serving, archive, spark = (file.section(name) for name in ("log", "serving", "archive", "spark"))
+    bootstrap = log.text("bootstrap", "127.0.0.1:9092")
     project = Project(
         folder=folder,
-        bootstrap=log.text("bootstrap", "127.0.0.1:9092"),
-        log_options=log.mapping("options"),
+        bootstrap=bootstrap,
+        log_options=_log_options(log, bootstrap),
         serving_url=_serving_url(folder, serving),
         archive_path=_absolute(folder, archive.text("path", "archive")),
         spark_master=spark.text("master", "local[*]"),
@@ -119,6 +121,16 @@ def _settings(folder: Path, file: TomlFile) -> Project:
         section.finish()
     file.section().finish("log", "serving", "archive", "spark")
     return project
+
+
+def _log_options(log: Section, bootstrap: str) -> dict[str, str]:
+    """Of whoever reads the log; other clients are given those that all kinds of them have."""
+    options = log.mapping("options")
+    try:
+        ConsumerConfig.load({**options, "bootstrap.servers": bootstrap})
+    except (TypeError, ValueError) as error:
+        log.complain("options", f"options: {error}")
+    return options
 
 
 def _serving_url(folder: Path, serving: Section) -> str:

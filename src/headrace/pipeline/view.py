@@ -28,6 +28,7 @@ from headrace.pipeline.definition import ViewDefinition
 from headrace.pipeline.plan import NotCombinable, analyze
 from headrace.pipeline.project import Problem, Project
 from headrace.pipeline.serving.errors import UnsuitableSchema
+from headrace.pipeline.source_options import shared_client_options
 from headrace.pipeline.toml_files import did_you_mean
 from headrace.pipeline.view_keys import Grouping, grouping_of
 
@@ -273,7 +274,7 @@ def validate_view(spark: SparkSession, definition: ViewDefinition, topics: Colle
 def _topics_of(project: Project) -> Collection[str]:
     from headrace.client.sync_admin import Admin
 
-    with Admin(dict(project.log_options), bootstrap_servers=project.bootstrap) as admin:
+    with Admin(shared_client_options(project.log_options), bootstrap_servers=project.bootstrap) as admin:
         return list(admin.list_topics())
 
 
