@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from headrace.pipeline import versions
 from headrace.pipeline.kappa_checkpoint import WrongCheckpoint, check_belongs_to, parse_offset_file
 from headrace.pipeline.kappa_lag import Lag
 from headrace.pipeline.kappa_losses import check_same_topics, lost_data
@@ -110,6 +113,13 @@ def test_a_log_with_nothing_in_it_is_read():
     lag = Lag({"clicks": {0: 7}}, {}, {"clicks": {0: 9}}, 0)
     lag.reached_the_end()
     assert lag.behind(0).records == 0
+
+
+def test_the_guide_has_the_sizes_of_batches():
+    guide = (Path(__file__).parents[2] / "docs" / "scaling.md").read_text()
+    most, most_grouped, of_task = versions._MAX_RECORDS, versions._MAX_GROUPED_RECORDS, versions._MAX_TASK_RECORDS
+    assert f"a Kappa view gives a task {of_task:,} records at most" in guide
+    assert f"has {most_grouped:,} records at most, of a query that does not group {most:,}." in guide
 
 
 def test_a_start_in_time():
