@@ -4,6 +4,7 @@ process that several of them share."""
 import asyncio
 
 from headrace.broker.config import BrokerConfig
+from headrace.broker.group_configs import GroupConfigs
 from headrace.broker.metadata_cache import MetadataCache
 from headrace.controller.context import LiveBroker
 from headrace.controller.elections import Leadership
@@ -63,6 +64,7 @@ class Standing:
         self.endpoints = {listener.name: (listener.host, listener.port) for listener in self.config.listeners.bound}
         self.metadata = MetadataCache("c")
         self.groups = Recorder()
+        self.group_configs = GroupConfigs()
         self.cluster = Member()
 
 

@@ -5,6 +5,7 @@ from joinedbed import Standing, until
 
 from headrace.broker.cluster.config_changes import ConfigChanges
 from headrace.broker.cluster.membership import Membership
+from headrace.broker.group_configs import entity_of
 from headrace.coordination.local import TreeHost
 from headrace.coordination.paths import ConfigChange, EntityConfig
 from headrace.testing import ManualClock
@@ -60,6 +61,17 @@ async def test_settings_of_all_brokers_and_of_one(brokers):
     await here.configs.write("topics", "last", {"retention.ms": "5"})
     await until(lambda: there.configs.of_topic("last"))
     assert there.config.int("message.max.bytes") == 77
+
+
+async def test_a_groups_settings_get_round_and_are_read_at_the_start(brokers):
+    here, there = brokers
+    await started(here)
+    await here.configs.write("groups", entity_of("a/b"), {"consumer.session.timeout.ms": "50000"})
+    assert here.group_configs.of("a/b") == {"consumer.session.timeout.ms": "50000"}
+    await started(there)
+    assert there.group_configs.of("a/b") == {"consumer.session.timeout.ms": "50000"}
+    await here.configs.write("groups", entity_of("a/b"), {})
+    await until(lambda: list(there.group_configs) == [])
 
 
 async def test_all_is_read_at_the_start_and_after_a_lost_session(brokers):

@@ -88,7 +88,8 @@ class ConsumerBed:
         self.timer = Timer(self.clock)
         self.topics = topics or Topics(t=4)
         self.settings = settings or Settings(**changes)
-        self.context = GroupContext(self.clock, self.timer, self.settings, self.topics)
+        self.group_configs = {}
+        self.context = GroupContext(self.clock, self.timer, self.settings, self.topics, lambda _: self.group_configs)
         self.journal = ListJournal(batches)
         self.shard = GroupShard(self.context, self.journal)
         self.clients = {}

@@ -215,6 +215,17 @@ def test_a_crashed_member_is_noticed_after_its_session_timeout(bed):
     assert bed.noted() == ["a has t0 t1 t2 t3 at 3", "b: unknown_member_id"]
 
 
+def test_a_group_may_have_a_session_timeout_of_its_own(bed):
+    bed.group_configs = {"consumer.session.timeout.ms": str(SESSION_MS + 1)}
+    a, _ = bed.join("a", "b")
+    bed.settles()
+    bed.advance(SESSION_MS)
+    a.beats()
+    assert len(bed.group.state.members) == 2
+    bed.advance(1)
+    assert len(bed.group.state.members) == 1
+
+
 def test_a_crashed_member_is_out_even_if_that_cannot_be_written_at_once(bed):
     a, _ = bed.join("a", "b")
     bed.settles().noted()

@@ -61,6 +61,7 @@ class Alone:
         self._registration = Registration(broker, self._topics)
         await self._registration.register()
         await self._registration.load_dynamic_configs()
+        await broker.group_configs.load(broker.coordination)
         await self._registration.load_topics(self._host)
 
     async def enter(self) -> None:
@@ -76,6 +77,9 @@ class Alone:
 
     async def set_dynamic_configs(self, name: str, configs: Mapping[str, str]) -> None:
         await self._registration.store_dynamic_configs(name, configs)
+
+    async def set_group_configs(self, entity: str, configs: Mapping[str, str]) -> None:
+        await self._broker.group_configs.store(self._broker.coordination, entity, configs)
 
     async def leave(self) -> None:
         """There is nobody to tell."""

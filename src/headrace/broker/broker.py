@@ -21,6 +21,7 @@ from headrace.broker.config import TOPIC_DEFAULT_NAMES, BrokerConfig, describe_t
 from headrace.broker.connection import Connection
 from headrace.broker.dispatch import Dispatcher
 from headrace.broker.fetch_sessions import FetchSessions
+from headrace.broker.group_configs import GroupConfigs, entity_of
 from headrace.broker.group_service import GroupService
 from headrace.broker.internal_topics import GROUPS, TRANSACTIONS, InternalTopics
 from headrace.broker.listener import Connections, Listener
@@ -72,6 +73,7 @@ class Broker:
         self.clock: Clock = clock or SystemClock()
         self.metrics = Metrics(topic_exists=lambda name: self.metadata.get(name) is not None)
         self.partitions = Partitions(lambda topic, index: self.metadata.has_partition(topic, index))
+        self.group_configs = GroupConfigs()
         self.endpoints: dict[str, tuple[str, int]] = {}
         self.metrics_exporter: MetricsExporter | None = None
         #: Without a ZooKeeper the broker is alone.
@@ -273,6 +275,10 @@ class Broker:
     async def set_dynamic_configs(self, name: str, configs: Mapping[str, str]) -> None:
         """Settings that were checked already, for this broker or (an empty name) for all."""
         await self._standing.set_dynamic_configs(name, configs)
+
+    async def set_group_configs(self, group_id: str, configs: Mapping[str, str]) -> None:
+        """Settings of a group, which were checked already."""
+        await self._standing.set_group_configs(entity_of(group_id), configs)
 
     # -- stop -------------------------------------------------------------------------------------------------------
 

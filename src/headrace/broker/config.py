@@ -17,12 +17,14 @@ from typing import NamedTuple
 from headrace.broker.configs.alter import (
     Operation,
     alter_broker,
+    alter_group,
     alter_topic,
     check_dynamic,
     replace_broker,
+    replace_group,
     replace_topic,
 )
-from headrace.broker.configs.describe import Source, describe_broker, describe_topic
+from headrace.broker.configs.describe import Source, describe_broker, describe_group, describe_topic
 from headrace.broker.configs.keys import ConfigError, ConfigKey, ConfigType, Importance, Update, Value, to_text
 from headrace.broker.configs.listeners import Listener, Listeners, SecurityProtocol, parse_listeners
 from headrace.broker.configs.properties import format_properties, parse_overrides, parse_properties
@@ -55,8 +57,10 @@ __all__ = [
     "Update",
     "Value",
     "alter_broker",
+    "alter_group",
     "alter_topic",
     "describe_broker",
+    "describe_group",
     "describe_topic",
     "effective_topic_config",
     "format_properties",
@@ -64,6 +68,7 @@ __all__ = [
     "parse_properties",
     "read_properties_file",
     "replace_broker",
+    "replace_group",
     "replace_topic",
     "to_text",
     "topic_log_config",

@@ -30,7 +30,8 @@ class GroupService(CoordinatorService["GroupCoordinator"]):
         from headrace.groups.coordinator import GroupCoordinator
 
         broker = self._broker
-        context = GroupContext(broker.clock, broker.timer, broker.config, _KnownTopics(broker.metadata))
+        topics = _KnownTopics(broker.metadata)
+        context = GroupContext(broker.clock, broker.timer, broker.config, topics, broker.group_configs.of)
         return GroupCoordinator(context, self.partition_count)
 
     async def expire_offsets(self) -> None:

@@ -90,7 +90,8 @@ FEATURE = "/feature"
 
 #: As the name of a broker, user or client: all of them.
 DEFAULT_ENTITY = "<default>"
-CONFIG_TYPES = ("topics", "clients", "users", "brokers", "ips")
+CONFIG_TYPES = ("topics", "clients", "users", "brokers", "ips", "groups")
+GROUP_CONFIGS = "/config/groups"
 
 #: What exists from the start, without content, parents first.
 PERSISTENT_PATHS: tuple[str, ...] = (

@@ -78,7 +78,7 @@ class ConsumerGroup(ClassicSideOfConsumerGroup):
         return Beaten(
             member_id=updated.member_id,
             epoch=updated.epoch,
-            heartbeat_interval_ms=self._context.settings.int("group.consumer.heartbeat.interval.ms"),
+            heartbeat_interval_ms=self._context.group_int(self.group_id, "consumer.heartbeat.interval.ms"),
             assignment=updated.assigned if is_told else None,
         )
 

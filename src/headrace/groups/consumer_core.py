@@ -165,7 +165,7 @@ class ConsumerCore:
 
         Who changes its topics does not wait, nor does who is alone.
         """
-        interval_ms = self._context.settings.int("group.consumer.assignment.interval.ms")
+        interval_ms = self._context.group_int(self.group_id, "consumer.assignment.interval.ms")
         wait_ms = self.state.target_made_at_ms + interval_ms - self._context.clock.wall_ms()
         if is_urgent or len(self.state.members) == 1 or not 0 < wait_ms <= interval_ms:
             self._assign()
@@ -243,7 +243,7 @@ class ConsumerCore:
         if session is not None:
             session.cancel()
         timeout_ms = (
-            self._context.settings.int("group.consumer.session.timeout.ms")
+            self._context.group_int(self.group_id, "consumer.session.timeout.ms")
             if member.classic is None
             else member.classic.session_timeout_ms
         )

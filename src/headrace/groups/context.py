@@ -1,7 +1,7 @@
 """What groups need from the broker around them, and nothing more."""
 
 import builtins
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 from uuid import UUID
@@ -45,3 +45,10 @@ class GroupContext:
     timer: Timer
     settings: Settings
     topics: TopicLookup
+    #: By a group's id, the settings that it has of its own.
+    group_configs: Callable[[str], Mapping[str, str]] = lambda _: {}
+
+    def group_int(self, group_id: str, name: str) -> int:
+        """A group's own setting, or the broker's of that name with ``group.`` before it."""
+        own = self.group_configs(group_id).get(name)
+        return self.settings.int(f"group.{name}") if own is None else int(own)

@@ -1,7 +1,8 @@
 """Makes ``docs/configs.md`` from the registry of settings; ``script/generate-docs`` calls it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+from headrace.broker.configs.group import GROUP_KEYS
 from headrace.broker.configs.keys import ConfigKey, Synonym, to_text
 from headrace.broker.configs.registry import SUBJECTS, TOPIC_KEYS, WITHOUT_MEANING
 from headrace.tools.markdown import table
@@ -20,15 +21,20 @@ A setting of one listener is written `listener.name.NAME.SETTING`.
 _TOPIC_NOTE = (
     "Set on a topic, at any time. What a topic does not set comes from the broker setting named under *Else*.\n"
 )
+_GROUP_NOTE = """\
+Set on a group of the consumer protocol, at any time (`headrace configs --group NAME`), within the bounds that the broker
+settings `group.consumer.min.…` and `group.consumer.max.…` have. What a group does not set comes from the broker.
+"""
 _UNKNOWN_NOTE = """\
 Settings of Apache Kafka whose names begin like this are accepted and do nothing, which a broker says when it starts.
 A name that is in no table at all is reported too.
 """
-#: Subjects whose part of the broker is not built yet.
+#: Subjects of which some part of the broker is not built yet.
 _NOT_YET = {
-    "Replication and quotas": "Read, checked and shown, but not in force yet: brokers do not replicate so far.\n",
+    "Replication and quotas": "Quotas of clients are read, checked and shown, but not in force yet.\n",
     "Security": "Read, checked and shown, but not in force yet: listeners speak PLAINTEXT so far.\n",
 }
+_OWN_HEADINGS = ("Setting", "Type", "Default", "Allowed", "Else", "What it does")
 _UNITS = {60_000: " (minutes)", 3_600_000: " (hours)"}
 
 
@@ -41,7 +47,10 @@ def _lines() -> Iterator[str]:
     yield _INTRODUCTION
     yield "## Topics\n"
     yield _TOPIC_NOTE
-    yield from table(("Setting", "Type", "Default", "Allowed", "Else", "What it does"), map(_topic_row, _by_name()))
+    yield from table(_OWN_HEADINGS, map(_own_row, _by_name(TOPIC_KEYS)))
+    yield "## Groups\n"
+    yield _GROUP_NOTE
+    yield from table(_OWN_HEADINGS, map(_own_row, _by_name(GROUP_KEYS)))
     for subject, keys in SUBJECTS.items():
         yield f"## {subject}\n"
         if subject in _NOT_YET:
@@ -54,15 +63,15 @@ def _lines() -> Iterator[str]:
     yield from table(("Begins with", "Because"), reasons)
 
 
-def _by_name() -> list[ConfigKey]:
-    return sorted(TOPIC_KEYS.values(), key=lambda key: key.name)
+def _by_name(keys: Mapping[str, ConfigKey]) -> list[ConfigKey]:
+    return sorted(keys.values(), key=lambda key: key.name)
 
 
 def _broker_row(key: ConfigKey) -> tuple[str, ...]:
     return (*_facts(key), key.update.value, key.doc)
 
 
-def _topic_row(key: ConfigKey) -> tuple[str, ...]:
+def _own_row(key: ConfigKey) -> tuple[str, ...]:
     return (*_facts(key), ", ".join(map(_synonym, key.synonyms)), key.doc)
 
 

@@ -9,6 +9,9 @@ from headrace.protocol.api import Api
 from headrace.protocol.errors import ErrorCode
 from headrace.testing.raw_client import RawClient
 
+#: As a kind of resource that has settings.
+GROUP = 32
+
 
 @pytest.fixture
 def group(client):
@@ -39,6 +42,12 @@ def beat(client, group, member_id="m", epoch=0, version=1, **fields):
 
 def partitions(answer):
     return {topic.topic_id: sorted(topic.partitions) for topic in answer.assignment.topic_partitions}
+
+
+def test_the_interval_is_the_groups_own_if_it_has_one(client, group):
+    topic = client.create_topic()
+    assert client.alter(GROUP, group, ("consumer.heartbeat.interval.ms", 0, "7000")).error_code == 0
+    assert beat(client, group, subscribed_topic_names=[topic]).heartbeat_interval.total_seconds() == 7
 
 
 @pytest.mark.parametrize("version", all_versions(Api.CONSUMER_GROUP_HEARTBEAT))

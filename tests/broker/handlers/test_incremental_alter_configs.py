@@ -9,6 +9,9 @@ from headrace.protocol.errors import ErrorCode
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
 FROM_TOPIC, FROM_THIS_BROKER, FROM_ALL_BROKERS, FROM_FILE, FROM_DEFAULT = range(1, 6)
+FROM_GROUP = 8
+GROUP = 32
+SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 
 
 def value(client, kind, name, key):
@@ -172,3 +175,48 @@ def test_settings_survive_a_restart(own, tmp_path):
         assert value(client, TOPIC, topic, "retention.ms") == ("1", FROM_TOPIC)
         assert value(client, BROKER, "0", "background.threads") == ("11", FROM_ALL_BROKERS)
         assert value(client, BROKER, "0", "num.io.threads") == ("9", FROM_THIS_BROKER)
+
+
+# -- groups
+
+
+def test_a_group_has_settings_of_its_own(client, ours):
+    group = f"{unique()}/./ä"
+    assert value(client, GROUP, group, SESSION) == ("45000", FROM_DEFAULT)
+    assert client.alter(GROUP, group, (SESSION, SET, "50000")).error_code == 0
+    assert value(client, GROUP, group, SESSION) == ("50000", FROM_GROUP)
+    assert value(client, GROUP, group, HEARTBEAT) == ("5000", FROM_DEFAULT)
+    listed = client.ask(Api.LIST_CONFIG_RESOURCES, 1, resource_types=(GROUP,)).config_resources
+    assert group in {one.resource_name for one in listed}
+    assert client.alter(GROUP, group, (SESSION, DELETE, None)).error_code == 0
+    assert value(client, GROUP, group, SESSION) == ("45000", FROM_DEFAULT)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        (SESSION, "44999", "greater than or equal to group.consumer.min.session.timeout.ms"),
+        (SESSION, "60001", "less than or equal to group.consumer.max.session.timeout.ms"),
+        (HEARTBEAT, "4999", "greater than or equal to group.consumer.min.heartbeat.interval.ms"),
+        (HEARTBEAT, "soon", "must be"),
+        ("session.timeout.ms", "50000", "Unknown group config name: session.timeout.ms"),
+    ],
+)
+def test_settings_that_a_group_may_not_have(client, ours, name, text, message):
+    group = unique()
+    answer = client.alter(GROUP, group, (name, SET, text))
+    assert answer.error_code == ErrorCode.invalid_config
+    assert message in answer.error_message
+    assert value(client, GROUP, group, SESSION) == ("45000", FROM_DEFAULT)
+
+
+def test_all_groups_at_once(client):
+    assert client.alter(GROUP, "", (SESSION, SET, "50000")).error_code == ErrorCode.invalid_request
+
+
+def test_settings_of_groups_survive_a_restart(tmp_path):
+    for is_new in (True, False):
+        with Broker(data=tmp_path) as broker, Client(broker.bootstrap_servers) as client:
+            if is_new:
+                client.alter(GROUP, "g", (HEARTBEAT, SET, "7000"))
+            assert value(client, GROUP, "g", HEARTBEAT) == ("7000", FROM_GROUP)

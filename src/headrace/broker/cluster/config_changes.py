@@ -1,4 +1,4 @@
-"""Settings that are kept in the tree: those of topics, of this broker, and of all brokers; and how changes get round.
+"""Settings that are kept in the tree: of topics, groups, this broker, and all brokers; and how changes get round.
 
 Whoever changes ``/config/TYPE/NAME`` then adds a sequential znode to ``/config/changes`` that names it. Every broker
 watches those, reads what is named and applies it, in order. A notification says only that something has changed, so one
@@ -23,6 +23,7 @@ from headrace.coordination.paths import (
     CONFIG_CHANGE_PREFIX,
     CONFIG_CHANGES,
     DEFAULT_ENTITY,
+    GROUP_CONFIGS,
     ConfigChange,
     EntityConfig,
     MalformedZnodeError,
@@ -147,6 +148,8 @@ class ConfigChanges:
         for name, configs in self._topics.items():
             if before.get(name, {}) != configs:
                 self._topic_configured(name, configs)
+        for name in await self._coordination.children(GROUP_CONFIGS):
+            await self._apply("groups", name)
         await self._apply("brokers", DEFAULT_ENTITY)
 
     async def _follow(self, path: str) -> None:
@@ -174,6 +177,8 @@ class ConfigChanges:
     async def _apply(self, kind: str, name: str) -> None:
         if kind == "topics":
             self._topic_configured(name, await self.learn(name))
+        elif kind == "groups":
+            self._broker.group_configs.put(name, await self.read(kind, name))
         elif kind == "brokers" and name in (DEFAULT_ENTITY, str(self._broker.broker_id)):
             await self._broker_configured()
 

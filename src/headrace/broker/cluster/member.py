@@ -219,6 +219,9 @@ class ClusterMember:
     async def set_dynamic_configs(self, name: str, configs: Mapping[str, str]) -> None:
         await self.configs.write("brokers", name or DEFAULT_ENTITY, configs)
 
+    async def set_group_configs(self, entity: str, configs: Mapping[str, str]) -> None:
+        await self.configs.write("groups", entity, configs)
+
     # -- stop
 
     async def leave(self) -> None:

@@ -2,7 +2,7 @@
 
 A change is a triple (name, operation, value) with the operation's number in the protocol. Either all changes of a
 resource are good and the new settings are returned, or one exception says what is wrong and nothing changes. Topics
-answer InvalidConfig. Brokers answer InvalidRequest for values too, as Kafka does (KAFKA-13609).
+and groups answer InvalidConfig. Brokers answer InvalidRequest for values too, as Kafka does (KAFKA-13609).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from headrace.broker.configs.group import GROUP_KEYS, validate_group
 from headrace.broker.configs.keys import ConfigError, ConfigKey, ConfigType, Update, to_text
 from headrace.broker.configs.registry import TOPIC_KEYS, broker_key
 from headrace.broker.configs.topic import validate_topic
@@ -50,6 +51,20 @@ def alter_topic(overrides: Mapping[str, str], changes: Sequence[Change], broker:
     """IncrementalAlterConfigs of a topic."""
     changed = _changed(overrides, changes, TOPIC_KEYS.get, InvalidConfig)
     validate_topic(changed, broker)
+    return changed
+
+
+def replace_group(values: Sequence[tuple[str, str | None]], broker: BrokerConfig) -> dict[str, str]:
+    """AlterConfigs of a consumer group."""
+    replaced = _replaced(values)
+    validate_group(replaced, broker)
+    return replaced
+
+
+def alter_group(overrides: Mapping[str, str], changes: Sequence[Change], broker: BrokerConfig) -> dict[str, str]:
+    """IncrementalAlterConfigs of a consumer group."""
+    changed = _changed(overrides, changes, GROUP_KEYS.get, InvalidConfig)
+    validate_group(changed, broker)
     return changed
 
 

@@ -1,8 +1,8 @@
 """DescribeConfigs: settings with where each value comes from.
 
-A value's sources, strongest first: the topic (1), this broker's dynamic settings (2), the cluster-wide dynamic ones
-(3), the broker's file or command line (4), the default (5). The entry shows the strongest; its synonyms are the whole
-chain. Kafka leaves the chain of ``retention.ms`` and other settings with several units empty unless the finest unit
+A value's sources, strongest first: the topic (1) or group (8), this broker's dynamic settings (2), the cluster-wide
+dynamic ones (3), the broker's file or command line (4), the default (5). The entry shows the strongest; its synonyms are
+the whole chain. Kafka leaves the chain of ``retention.ms`` and other settings with several units empty unless the finest unit
 is set; here the coarser units are shown too.
 """
 
@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from headrace.broker.configs.group import GROUP_KEYS, effective_group_config
 from headrace.broker.configs.keys import ConfigKey, Update, to_text
 from headrace.broker.configs.registry import BROKER_KEYS, TOPIC_KEYS, broker_key, broker_synonyms
 from headrace.broker.configs.topic import effective_topic_config
@@ -31,6 +32,7 @@ class Source(IntEnum):
     DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    GROUP = 8
 
 
 def describe_topic(
@@ -51,6 +53,26 @@ def describe_topic(
             chain.insert(0, _synonym(name, to_text(values[name]), Source.TOPIC))
         value = to_text(values[name])
         entries.append(_entry(name, value, key, chain, False, include_synonyms, include_documentation))
+    return entries
+
+
+def describe_group(
+    overrides: Mapping[str, str],
+    broker: BrokerConfig,
+    *,
+    wanted: Sequence[str] | None = None,
+    include_synonyms: bool = False,
+    include_documentation: bool = False,
+) -> list[Entry]:
+    """A group's settings, whether there is such a group or not."""
+    entries = []
+    for name, value in effective_group_config(overrides, broker).items():
+        if wanted is None or name in wanted:
+            key = GROUP_KEYS[name]
+            chain = _chain(tuple(synonym.name for synonym in key.synonyms), broker)
+            if name in overrides:
+                chain.insert(0, _synonym(name, to_text(value), Source.GROUP))
+            entries.append(_entry(name, to_text(value), key, chain, False, include_synonyms, include_documentation))
     return entries
 
 
@@ -101,7 +123,7 @@ def _chain(names: Sequence[str], broker: BrokerConfig) -> list[Entry]:
 
 
 def _synonym(name: str, value: str | None, source: Source) -> Entry:
-    key = broker_key(name) or TOPIC_KEYS.get(name)
+    key = broker_key(name) or TOPIC_KEYS.get(name) or GROUP_KEYS.get(name)
     is_secret = key is None or key.is_sensitive
     return {"name": name, "value": None if is_secret else value, "source": int(source)}
 

@@ -1,4 +1,4 @@
-"""What the three config APIs share: a resource is a topic, a broker, or the default of all brokers (an empty name)."""
+"""What the config APIs share: a resource is a topic, a group, a broker, or the default of all brokers (no name)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ if TYPE_CHECKING:
 
 TOPIC = 2
 BROKER = 4
+GROUP = 32
 CLUSTER_DEFAULT = ""
 
 #: From a resource of the request and the settings stored for it to the settings that shall be stored.
-TopicChange = Callable[[Any, Mapping[str, str]], dict[str, str]]
+ResourceChange = Callable[[Any, Mapping[str, str]], dict[str, str]]
 #: The same, and whether it is for one broker and not for all.
 BrokerChange = Callable[[Any, Mapping[str, str], bool], dict[str, str]]
 
@@ -29,7 +30,11 @@ def check_broker_name(broker: Broker, name: str) -> None:
 
 
 async def alter_resources(
-    request: Request, broker: Broker, change_topic: TopicChange, change_broker: BrokerChange
+    request: Request,
+    broker: Broker,
+    change_topic: ResourceChange,
+    change_group: ResourceChange,
+    change_broker: BrokerChange,
 ) -> dict[str, Any]:
     """The answer to a request that changes settings; each resource succeeds or fails alone."""
     body = request.body
@@ -47,6 +52,12 @@ async def alter_resources(
                 configs = change_topic(resource, await broker.topics.stored_configs(name))
                 if not body.validate_only:
                     await broker.topics.set_configs(name, configs)
+            elif kind == GROUP:
+                if not name:
+                    raise InvalidRequest("groups have no settings that hold for all of them but the brokers' own")
+                configs = change_group(resource, broker.group_configs.of(name))
+                if not body.validate_only:
+                    await broker.set_group_configs(name, configs)
             elif kind == BROKER:
                 check_broker_name(broker, name)
                 is_default = name == CLUSTER_DEFAULT

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.config import replace_broker, replace_topic
+from headrace.broker.config import replace_broker, replace_group, replace_topic
 from headrace.broker.dispatch import Reply
 from headrace.broker.handlers._config_resources import alter_resources
 from headrace.broker.request import Request
@@ -21,10 +21,13 @@ async def handle(request: Request, broker: Broker) -> Reply:
     def change_topic(resource: Any, stored: Mapping[str, str]) -> dict[str, str]:
         return replace_topic(_values(resource), broker.config)
 
+    def change_group(resource: Any, stored: Mapping[str, str]) -> dict[str, str]:
+        return replace_group(_values(resource), broker.config)
+
     def change_broker(resource: Any, stored: Mapping[str, str], per_broker: bool) -> dict[str, str]:
         return replace_broker(_values(resource), broker.config, per_broker=per_broker)
 
-    return await alter_resources(request, broker, change_topic, change_broker)
+    return await alter_resources(request, broker, change_topic, change_group, change_broker)
 
 
 def _values(resource: Any) -> list[tuple[str, str | None]]:

@@ -1,15 +1,15 @@
-"""DescribeConfigs (key 32): settings of topics and brokers, with where each value comes from.
+"""DescribeConfigs (key 32): settings of topics, groups and brokers, with where each value comes from.
 
-Speaks v1 to v4. Loggers (resource type 8), client metrics and groups have no settings here: INVALID_REQUEST.
+Speaks v1 to v4. Loggers (resource type 8) and client metrics (16) have no settings here: INVALID_REQUEST.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.config import describe_broker, describe_topic
+from headrace.broker.config import describe_broker, describe_group, describe_topic
 from headrace.broker.dispatch import Reply
-from headrace.broker.handlers._config_resources import BROKER, CLUSTER_DEFAULT, TOPIC, check_broker_name
+from headrace.broker.handlers._config_resources import BROKER, CLUSTER_DEFAULT, GROUP, TOPIC, check_broker_name
 from headrace.broker.request import Request
 from headrace.protocol.errors import InvalidRequest, code_for_errors
 
@@ -29,6 +29,16 @@ async def _describe(broker: Broker, body: Any, resource: Any) -> dict[str, objec
             broker.topics.check_name(name)
             answer["configs"] = describe_topic(
                 await broker.topics.stored_configs(name),
+                broker.config,
+                wanted=wanted,
+                include_synonyms=synonyms,
+                include_documentation=documentation,
+            )
+        elif kind == GROUP:
+            if not name:
+                raise InvalidRequest("a group's name is missing")
+            answer["configs"] = describe_group(
+                broker.group_configs.of(name),
                 broker.config,
                 wanted=wanted,
                 include_synonyms=synonyms,

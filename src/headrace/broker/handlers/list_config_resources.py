@@ -1,7 +1,7 @@
 """ListConfigResources (key 74): the names of what has settings (KIP-1142).
 
-Speaks v0 to v1. v0 asks for subscriptions of client metrics, of which there are none here, as there are no settings of
-groups. Where v1 names no types, all are meant. A type that does not exist is UNSUPPORTED_VERSION, as in Kafka.
+Speaks v0 to v1. v0 asks for subscriptions of client metrics, of which there are none here. Where v1 names no types, all
+are meant. Groups are those that have settings. A type that does not exist is UNSUPPORTED_VERSION, as in Kafka.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from headrace.broker.dispatch import Reply
-from headrace.broker.handlers._config_resources import BROKER, TOPIC
+from headrace.broker.handlers._config_resources import BROKER, GROUP, TOPIC
 from headrace.broker.request import Request
 from headrace.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
 
-_BROKER_LOGGER, _CLIENT_METRICS, _GROUP = 8, 16, 32
-_TYPES = frozenset({TOPIC, BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP})
+_BROKER_LOGGER, _CLIENT_METRICS = 8, 16
+_TYPES = frozenset({TOPIC, BROKER, _BROKER_LOGGER, _CLIENT_METRICS, GROUP})
 
 
 async def handle(request: Request, broker: Broker) -> Reply:
@@ -38,4 +38,6 @@ def _names(broker: Broker, kind: int) -> Iterable[str]:
         return [topic.name for topic in broker.metadata]
     if kind in (BROKER, _BROKER_LOGGER):
         return map(str, broker.metadata.nodes)
+    if kind == GROUP:
+        return broker.group_configs
     return ()
