@@ -22,8 +22,8 @@ _TOPIC_NOTE = (
     "Set on a topic, at any time. What a topic does not set comes from the broker setting named under *Else*.\n"
 )
 _GROUP_NOTE = """\
-Set on a group of the consumer protocol, at any time (`headrace configs --group NAME`), within the bounds that the broker
-settings `group.consumer.min.…` and `group.consumer.max.…` have. What a group does not set comes from the broker.
+Set on a group of the consumer protocol, at any time (`headrace configs --group NAME`), within the bounds that the
+broker settings `group.consumer.min.…` and `group.consumer.max.…` have. What a group does not set comes from the broker.
 """
 _UNKNOWN_NOTE = """\
 Settings of Apache Kafka whose names begin like this are accepted and do nothing, which a broker says when it starts.

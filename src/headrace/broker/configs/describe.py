@@ -1,9 +1,9 @@
 """DescribeConfigs: settings with where each value comes from.
 
 A value's sources, strongest first: the topic (1) or group (8), this broker's dynamic settings (2), the cluster-wide
-dynamic ones (3), the broker's file or command line (4), the default (5). The entry shows the strongest; its synonyms are
-the whole chain. Kafka leaves the chain of ``retention.ms`` and other settings with several units empty unless the finest unit
-is set; here the coarser units are shown too.
+dynamic ones (3), the broker's file or command line (4), the default (5). The entry shows the strongest; its synonyms
+are the whole chain. Kafka leaves the chain of ``retention.ms`` and other settings with several units empty unless the
+finest unit is set; here the coarser units are shown too.
 """
 
 from __future__ import annotations
