@@ -8,7 +8,10 @@ import pytest
 
 from headrace import AsyncAdmin, AsyncProducer
 from headrace.broker.cluster.config_changes import ConfigChanges
+from headrace.broker.cluster.membership import Membership
+from headrace.broker.start_error import StartError
 from headrace.client.admin_types import NewTopic
+from headrace.coordination.interface import CoordinationError
 from headrace.coordination.paths import CONTROLLER, DEFAULT_ENTITY, partition_state_path
 from headrace.coordination.znodes import PartitionState
 from headrace.testing.simulator.cluster import SimulatedCluster, name_of
@@ -106,6 +109,21 @@ def test_an_isr_shrinks_once_the_tree_takes_it(world):
         assert lagging in world.state().isr
         world.tree.error_share = 0.0
         await world.until(lambda: lagging not in world.state().isr)
+
+    world.run(play())
+
+
+def test_a_broker_that_the_tree_refuses_while_it_starts_ends_with_a_reason(world, monkeypatch):
+    async def refuse(_):
+        raise CoordinationError("SYSTEMERROR")
+
+    async def play():
+        await world.begin()
+        died = next(one for one in world.cluster.ids if one not in world.active())
+        world.cluster.crash(died)
+        monkeypatch.setattr(Membership, "end_earlier_life", refuse)
+        with pytest.raises(StartError, match="SYSTEMERROR"):
+            await world.cluster.start_broker(died)
 
     world.run(play())
 

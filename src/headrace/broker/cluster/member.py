@@ -98,7 +98,10 @@ class ClusterMember:
 
     async def open(self) -> None:
         broker, config = self._broker, self._broker.config
-        await self.membership.end_earlier_life()
+        try:
+            await self.membership.end_earlier_life()
+        except CoordinationError as error:
+            raise StartError(f"what an earlier life has registered cannot be looked at: {error}") from None
         self.links = Links(
             self._address_of,
             broker.clock,

@@ -128,7 +128,7 @@ class Faults:
             self._note(f"{broker_id} is started")
             try:
                 return await self._cluster.start_broker(broker_id)
-            except (StartError, CoordinationError) as error:
+            except StartError as error:
                 self._note(f"{broker_id} does not start: {error!r}")
                 self._cluster.crash(broker_id)
                 await self._a_while()
