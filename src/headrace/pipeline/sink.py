@@ -165,6 +165,6 @@ def _by_topic(table: pa.Table, topic: str | None) -> Iterator[tuple[str, pa.Tabl
 
 
 def _is_meant(table: pa.Table, name: str) -> bool:
-    """Spark's connector has no column timestamp: one of another type is somebody's own."""
+    """A column timestamp of another type is somebody's own, and none of the record."""
     kind = table.schema.field(name).type
     return name != "timestamp" or bool(pa.types.is_timestamp(kind) or pa.types.is_int64(kind))

@@ -11,9 +11,9 @@
     topic       string
     partition   int
     headers     array<struct<key: string, value: binary>>
-    timestamp   timestamp, or bigint milliseconds: ours; the connector lets the producer's clock decide
+    timestamp   timestamp, or bigint milliseconds; the connector as of Spark 3.5 lets the producer's clock decide
 
-Other columns are passed over, as the connector does; so is a timestamp of another type, which it does not look at.
+Other columns are passed over, as the connector does; so is a timestamp of another type, somebody's own.
 """
 
 from __future__ import annotations
