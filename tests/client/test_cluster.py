@@ -161,7 +161,7 @@ async def test_a_broker_that_comes_back_is_connected_to_again(time: Time, tmp_pa
         await cluster.partitions_of("t")
         group = await cluster.coordinator("group", "g")
     with pytest.raises(BrokerUnreachable):
-        await cluster.ask_any(Api.DESCRIBE_CLUSTER, timeout_ms=500, include_cluster_authorized_operations=False)
+        await cluster.refresh(timeout_ms=500)
     assert group.is_closed
     async with Broker(data=tmp_path, listen=address):
         await cluster.refresh()
