@@ -12,6 +12,7 @@ from peerbed import LISTENER, leaders, metadata, stop
 
 from headrace.broker.cluster.wire import SharedMetadata, leaders_body, stop_body
 from headrace.broker.dispatch import handler_of, served_apis
+from headrace.broker.slices import Answers, Slices
 from headrace.controller.decisions import Election
 from headrace.controller.reassignments import Assignment
 from headrace.controller.requests import LeadersAnswer, StopAnswer
@@ -26,6 +27,7 @@ from headrace.protocol.errors import (
     StaleControllerEpoch,
 )
 from headrace.protocol.kio import entity_reader, load_request_schema, load_response_schema
+from headrace.runtime.clock import SystemClock
 
 IDS = {"t": UUID(int=1)}
 
@@ -73,7 +75,9 @@ async def ask(api, broker, body, version=None):
     out = bytearray()
     encoder_of(load_request_schema(api, version))(out, body, [])
     entity, _ = entity_reader(load_request_schema(api, version))(bytes(out), 0)
-    reply = await handler_of(api)(SimpleNamespace(body=entity, version=version), broker)
+    request = SimpleNamespace(body=entity, version=version, slices=Slices(asyncio.get_running_loop(), SystemClock()))
+    request.collect = lambda *_: Answers(None)
+    reply = await handler_of(api)(request, broker)
     out = bytearray()
     schema = load_response_schema(api, version)
     encoder_of(schema)(out, reply, [])
@@ -210,16 +214,18 @@ async def test_moves():
 
 
 async def test_moves_that_are_under_way():
-    controller = FakeController({("t", 1): Assignment((3, 1, 2), (3,), (1,))})
+    move = Assignment((3, 1, 2), (3,), (1,))
+    controller = FakeController({("t", 1): move, ("t", 2): move, ("u", 1): move})
     wanted = {"topics": [{"name": "t", "partition_indexes": [0, 1]}], "timeout": 1000}
     answer = await ask(Api.LIST_PARTITION_REASSIGNMENTS, broker_with(controller=controller), wanted)
-    assert controller.asked == [([("t", 0), ("t", 1)],)]
     (topic,) = answer.topics
     (move,) = topic.partitions
     assert (move.partition_index, move.replicas, move.adding_replicas, move.removing_replicas) == (
         1, (3, 1, 2), (3,), (1,),
     )  # fmt: skip
     everything = {"topics": None, "timeout": 1000}
+    answer = await ask(Api.LIST_PARTITION_REASSIGNMENTS, broker_with(controller=controller), everything)
+    assert {topic.name: len(topic.partitions) for topic in answer.topics} == {"t": 2, "u": 1}
     refusing = broker_with(controller=FakeController(NotController("not I")))
     answer = await ask(Api.LIST_PARTITION_REASSIGNMENTS, refusing, everything)
     assert (answer.error_code, answer.topics) == (ErrorCode.not_controller, ())

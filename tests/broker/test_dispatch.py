@@ -45,7 +45,7 @@ def request(connection, api=Api.METADATA, version=0, frame=None):
 @pytest.fixture
 def dispatcher():
     """For what is answered without a wait: it needs no loop."""
-    return Dispatcher(None, None)
+    return Dispatcher(None, None, None)
 
 
 def handled_by(monkeypatch, handler):
@@ -56,7 +56,7 @@ async def dispatched(monkeypatch, handler, connection=None):
     """The connection after a request was handled, waits included."""
     handled_by(monkeypatch, handler)
     connection = connection or FakeConnection()
-    dispatcher = Dispatcher(None, asyncio.get_running_loop())
+    dispatcher = Dispatcher(None, asyncio.get_running_loop(), None)
     dispatcher.handle(request(connection))
     await finished(dispatcher)
     return connection
@@ -81,7 +81,7 @@ async def test_a_handler_that_does_not_wait_answers_at_once(monkeypatch):
 
     handled_by(monkeypatch, handler)
     connection = FakeConnection()
-    Dispatcher(None, asyncio.get_running_loop()).handle(request(connection))
+    Dispatcher(None, asyncio.get_running_loop(), None).handle(request(connection))
     assert connection.answers == [{"n": 1}]
 
 
@@ -96,7 +96,7 @@ async def test_a_handler_that_waits_answers_later(monkeypatch):
 
     handled_by(monkeypatch, handler)
     connection = FakeConnection()
-    dispatcher = Dispatcher(None, asyncio.get_running_loop())
+    dispatcher = Dispatcher(None, asyncio.get_running_loop(), None)
     dispatcher.handle(request(connection))
     assert not connection.answers
     event.set()
@@ -114,7 +114,7 @@ async def test_a_prompt_future_is_taken_up_on_the_stack_of_who_sets_it(monkeypat
     handled_by(monkeypatch, handler)
     connection = FakeConnection()
     produce = encode_request(Api.PRODUCE, 7, 7, None, transactional_id=None, acks=-1, timeout=1, topic_data=[])
-    Dispatcher(None, loop).handle(request(connection, Api.PRODUCE, 7, produce))
+    Dispatcher(None, loop, None).handle(request(connection, Api.PRODUCE, 7, produce))
     futures[0].set_result(1)
     await asyncio.sleep(0)
     assert not connection.answers
@@ -212,7 +212,7 @@ async def test_stopping_cancels_whoever_waits(monkeypatch):
             raise
 
     handled_by(monkeypatch, handler)
-    dispatcher = Dispatcher(None, asyncio.get_running_loop())
+    dispatcher = Dispatcher(None, asyncio.get_running_loop(), None)
     dispatcher.handle(request(FakeConnection()))
     await asyncio.sleep(0)
     dispatcher.stop()

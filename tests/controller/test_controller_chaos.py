@@ -133,7 +133,7 @@ async def test_whatever_happens_all_is_well_in_the_end(seed, caplog):
     await chaos.recover()
     assert await bed.hand.children(DELETE_TOPICS) == []
     assert not await bed.exists(REASSIGN_PARTITIONS)
-    assert bed.controller.reassignments(None) == {}
+    assert bed.controller.reassignments() == {}
     assert bed.controller.offline_partitions_count == 0
     for topic in await bed.hand.children(TOPICS):
         assigned = await bed.assignment(topic)

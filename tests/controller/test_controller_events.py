@@ -365,13 +365,12 @@ async def test_a_partition_moves_when_asked(bed):
         ("no", 0): UnknownTopicOrPartition,
     }
     assert bed.channel.take_leaders()[3, "t", 0][3]
-    assert bed.controller.reassignments(None) == {("t", 0): Assignment((3, 2, 1), (3,), (1,))}
-    assert bed.controller.reassignments([("t", 1)]) == {}
+    assert bed.controller.reassignments() == {("t", 0): Assignment((3, 2, 1), (3,), (1,))}
     assert (await bed.assignment("t")).adding_replicas == {0: (3,)}
     await bed.change_isr("t", 0, (1, 2, 3))
     await bed.settle()
     assert (await bed.assignment("t")).partitions == {0: (3, 2)}
-    assert bed.controller.reassignments(None) == {}
+    assert bed.controller.reassignments() == {}
     assert (await bed.state("t"))[0] == 3
     assert (1, "t", 0) in bed.channel.take_deletes()
 
@@ -415,7 +414,7 @@ async def test_a_move_that_is_asked_for_later_supersedes_that_of_the_znode(bed):
     await bed.wish_moves({("t", 0): (2,), ("t", 1): (2,)})
     await bed.controller.reassign({("t", 0): (3,)})
     await bed.settle()
-    assert bed.controller.reassignments(None)["t", 0].target == (3,)
+    assert bed.controller.reassignments()["t", 0].target == (3,)
     left = Reassignment.from_json((await bed.hand.get(REASSIGN_PARTITIONS))[0]).replicas
     assert left == {("t", 1): (2,)}
 
@@ -428,7 +427,7 @@ async def test_a_move_that_is_asked_for_later_and_refused_leaves_that_of_the_zno
     assert {type(error) for error in answers.values()} == {InvalidReplicaAssignment}
     await bed.settle()
     assert Reassignment.from_json((await bed.hand.get(REASSIGN_PARTITIONS))[0]).replicas == wished
-    assert {one: move.target for one, move in bed.controller.reassignments(None).items()} == wished
+    assert {one: move.target for one, move in bed.controller.reassignments().items()} == wished
 
 
 async def test_a_reassignment_that_cannot_be_read_goes(bed):

@@ -237,7 +237,7 @@ async def test_questions_to_one_that_is_not_controller_are_refused(bed):
         with pytest.raises(NotController):
             await question
     with pytest.raises(NotController):
-        other.reassignments(None)
+        other.reassignments()
 
 
 async def test_what_is_counted(bed):

@@ -89,3 +89,12 @@ def _one(kind, random):
 
 def seeded(*seed):
     return Random(repr(seed))
+
+
+def run(steps):
+    """What a generator returns in the end."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            return done.value

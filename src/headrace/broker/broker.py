@@ -29,6 +29,7 @@ from headrace.broker.maintenance import Maintenance
 from headrace.broker.metadata_cache import MetadataCache, Node
 from headrace.broker.metrics import Metrics
 from headrace.broker.request_queue import RequestQueue
+from headrace.broker.slices import Slices
 from headrace.broker.start_error import StartError
 from headrace.broker.transaction_service import TransactionService
 from headrace.coordination.interface import Coordination
@@ -144,7 +145,8 @@ class Broker:
             self.metrics_exporter.start()
 
     def _make_network(self) -> None:
-        self._dispatcher = Dispatcher(self, self.loop, in_cluster=self.cluster is not None)
+        slices = Slices(self.loop, self.clock)
+        self._dispatcher = Dispatcher(self, self.loop, slices, in_cluster=self.cluster is not None)
         self.queue = RequestQueue(
             lambda: self.config.int("queued.max.requests"), self._dispatcher.handle, self.loop.call_soon
         )

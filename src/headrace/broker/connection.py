@@ -131,6 +131,7 @@ class Connection:
         try:
             frame = self._frames.next_frame()
             if frame is None:
+                self._frames.rest()
                 self.send_held()
                 self._resume()
                 return

@@ -11,6 +11,8 @@ closed, and the log says why.
 Most handlers never wait. So a handler's coroutine is first run on the spot, without a task; only one that really waits
 (for a purgatory, for fsync on a thread) becomes a task from there on. Produce and Fetch, which wait often and for bare
 futures alone, do without one even then (:class:`_Parked`).
+
+A request with many elements is read and answered in slices, so that nobody waits for its end (``slices.py``).
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ from typing import TYPE_CHECKING, Any
 from headrace.broker import handlers
 from headrace.broker.prompt_future import PromptFuture
 from headrace.broker.request import Request
+from headrace.broker.slices import Slices
 from headrace.protocol.api import Api, BadRequest, EncodedReply
+from headrace.protocol.array_guard import ManyElements
 from headrace.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -36,6 +40,8 @@ if TYPE_CHECKING:
 logger = getLogger(__name__)
 
 _WAITING_FOR_FUTURES = frozenset({Api.PRODUCE, Api.FETCH})
+#: Errors for which there is no place in an answer.
+_REFUSED = (KafkaError, BadRequest)
 
 Reply = dict[str, Any] | EncodedReply | None
 Handler = Callable[[Request, "Broker"], Coroutine[Any, Any, Reply]]
@@ -55,9 +61,12 @@ def handler_of(api: Api) -> Handler:
 
 
 class Dispatcher:
-    def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop, *, in_cluster: bool = False) -> None:
+    def __init__(
+        self, broker: Broker, loop: asyncio.AbstractEventLoop, slices: Slices, *, in_cluster: bool = False
+    ) -> None:
         self._broker = broker
         self._loop = loop
+        self._slices = slices
         self._served = frozenset(served_apis(in_cluster=in_cluster))
         self._waiting: set[asyncio.Task[None]] = set()
         self._parked: set[_Parked] = set()
@@ -67,23 +76,26 @@ class Dispatcher:
         if connection.is_closed:
             return
         request.started_at = perf_counter_ns()
+        request.slices = self._slices
         try:
             api = request.api
             if api not in self._served:
                 raise BadRequest(f"{api.label} is not served")
             if request.spoken is not None or api is not Api.API_VERSIONS:
                 request.read_body()
+            coroutine = handler_of(api)(request, self._broker)
         except BadRequest as error:
             connection.abort(str(error))
             return
-        coroutine = handler_of(api)(request, self._broker)
+        except ManyElements:
+            coroutine = self._handle_large(request)
         try:
             try:
                 awaited = coroutine.send(None)
             except StopIteration as done:
                 connection.answer(request, done.value)
                 return
-        except KafkaError as error:
+        except _REFUSED as error:
             connection.abort(f"{api.label}: {error}")
         except Exception:  # noqa: BLE001  logged there: one broken handler may not stop the others
             self._failed(request)
@@ -97,10 +109,14 @@ class Dispatcher:
             self._waiting.add(task)
             task.add_done_callback(self._waiting.discard)
 
+    async def _handle_large(self, request: Request) -> Reply:
+        await request.open_body()
+        return await handler_of(request.api)(request, self._broker)
+
     async def _finish_later(self, request: Request, started: Awaitable[Reply]) -> None:
         try:
             request.connection.answer(request, await started)
-        except KafkaError as error:
+        except _REFUSED as error:
             request.connection.abort(f"{request.api.label}: {error}")
         except Exception:  # noqa: BLE001  logged there
             self._failed(request)
@@ -149,7 +165,7 @@ class _Parked:
                 return
         except asyncio.CancelledError:
             self.end()
-        except KafkaError as error:
+        except _REFUSED as error:
             self._dispatcher._parked.discard(self)
             request.connection.abort(f"{request.api.label}: {error}")
         except Exception:  # noqa: BLE001  logged there

@@ -110,20 +110,25 @@ class FetchSessions:
     def __iter__(self) -> Iterator[FetchSession]:
         return iter(list(self._sessions.values()))
 
-    def open(self, body: Any, *, by_topic_id: bool) -> Fetch:
+    def open(self, body: Any, *, by_topic_id: bool, named: dict[Key, Wanted] | None = None) -> Fetch:
         """
+        :param named: the partitions that the body names, if the caller has read them already.
         :raises FetchSessionIdNotFound: or another code of this protocol, which answers the whole request.
         """
         session_id = getattr(body, "session_id", NO_SESSION)
         epoch = getattr(body, "session_epoch", _FINAL_EPOCH)
         if epoch in (_INITIAL_EPOCH, _FINAL_EPOCH):
             self._sessions.pop(session_id, None)
-            partitions = {key: Wanted(key[0], asked) for key, asked in _asked(body, by_topic_id)}
+            partitions = named
+            if partitions is None:
+                partitions = {key: Wanted(key[0], asked) for key, asked in asked_partitions(body, by_topic_id)}
             session = self._new_session(partitions, by_topic_id) if epoch == _INITIAL_EPOCH else None
             return Fetch(partitions, session, is_incremental=False)
-        return self._continue(session_id, epoch, body, by_topic_id)
+        return self._continue(session_id, epoch, body, by_topic_id, named)
 
-    def _continue(self, session_id: int, epoch: int, body: Any, by_topic_id: bool) -> Fetch:
+    def _continue(
+        self, session_id: int, epoch: int, body: Any, by_topic_id: bool, named: dict[Key, Wanted] | None
+    ) -> Fetch:
         session = self._sessions.get(session_id)
         if session is None:
             raise FetchSessionIdNotFound(f"there is no fetch session {session_id}")
@@ -131,7 +136,7 @@ class FetchSessions:
             raise InvalidFetchSessionEpoch(f"fetch session {session_id} expects epoch {session.epoch}, not {epoch}")
         if by_topic_id is not session.uses_topic_ids:
             raise FetchSessionTopicIdError(f"fetch session {session_id} began with topic names or ids, and now changes")
-        _update(session.partitions, body, by_topic_id)
+        _update(session.partitions, body, by_topic_id, named)
         if not session.partitions:
             del self._sessions[session_id]
             return Fetch({}, None, is_incremental=False)
@@ -167,20 +172,23 @@ class FetchSessions:
         return True
 
 
-def _asked(body: Any, by_topic_id: bool) -> Iterator[tuple[Key, Any]]:
+def asked_partitions(body: Any, by_topic_id: bool) -> Iterator[tuple[Key, Any]]:
     for topic in body.topics:
         name = topic.topic_id if by_topic_id else topic.topic
         for asked in topic.partitions:
             yield (name, asked.partition), asked
 
 
-def _update(partitions: dict[Key, Wanted], body: Any, by_topic_id: bool) -> None:
-    for key, asked in _asked(body, by_topic_id):
-        wanted = partitions.get(key)
-        if wanted is None:
-            partitions[key] = Wanted(key[0], asked)
-        else:
-            wanted.ask(asked)
+def _update(partitions: dict[Key, Wanted], body: Any, by_topic_id: bool, named: dict[Key, Wanted] | None) -> None:
+    if named is not None:
+        partitions.update(named)
+    else:
+        for key, asked in asked_partitions(body, by_topic_id):
+            wanted = partitions.get(key)
+            if wanted is None:
+                partitions[key] = Wanted(key[0], asked)
+            else:
+                wanted.ask(asked)
     for topic in body.forgotten_topics_data:
         name = topic.topic_id if by_topic_id else topic.topic
         for index in topic.partitions:

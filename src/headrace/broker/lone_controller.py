@@ -61,7 +61,7 @@ class LoneController:
                 outcomes[partition] = error
         return outcomes
 
-    def reassignments(self, wanted: Iterable[TopicPartition] | None) -> dict[TopicPartition, Assignment]:  # noqa: ARG002
+    def reassignments(self) -> dict[TopicPartition, Assignment]:
         return {}
 
     def _partition(self, partition: TopicPartition) -> PartitionInfo:

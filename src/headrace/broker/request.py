@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Sequence
+from functools import cache
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from headrace.protocol.api import Api, RequestHeader, read_request_body, spoken
+from headrace.protocol.api import Api, RequestHeader, element_budget, open_request_body, read_request_body, spoken
+from headrace.protocol.encoder import Encode, nested_encoder
+from headrace.protocol.kio import load_response_schema
 
 if TYPE_CHECKING:
     from headrace.broker.connection import Connection
+    from headrace.broker.slices import Answers, Slices
+
+T = TypeVar("T")
+
+#: So few elements are looped over in one go.
+FEW_ELEMENTS = 32
+
+
+@cache
+def _answer_encoder(api: Api, version: int, path: tuple[str, ...]) -> Encode:
+    return nested_encoder(load_response_schema(api, version), *path)
 
 
 class Request:
@@ -16,7 +31,8 @@ class Request:
 
     __slots__ = (
         "_frame", "_header", "answered_at", "api", "body", "client_id", "connection", "correlation_id",
-        "is_from_follower", "parked_at", "received_at", "sending_at", "size_bytes", "spoken", "started_at", "version",
+        "has_few_elements", "is_from_follower", "parked_at", "received_at", "sending_at", "size_bytes", "slices",
+        "spoken", "started_at", "version",
     )  # fmt: skip
 
     def __init__(self, header: RequestHeader, frame: memoryview, connection: Connection) -> None:
@@ -30,6 +46,10 @@ class Request:
         self.spoken = header.spoken
         #: A Fetch of a broker that follows.
         self.is_from_follower = False
+        #: Whether its elements may be looped over without slices.
+        self.has_few_elements = False
+        #: The dispatcher's.
+        self.slices: Slices
         self._header = header
         self._frame: memoryview | None = frame
         self.received_at = perf_counter_ns()
@@ -39,10 +59,45 @@ class Request:
         """Decodes the body; the frame is let go, so that the connection may receive into its buffer again.
 
         :raises BadRequest: if the bytes are no body of that version.
+        :raises ManyElements: if the body has to be opened instead.
         """
         assert self._frame is not None
-        self.body = read_request_body(self._header, self._frame)
+        allowed = element_budget(self.api)
+        few_left = allowed[0] - FEW_ELEMENTS
+        self.body = read_request_body(self._header, self._frame, allowed)
+        self.has_few_elements = allowed[0] >= few_left
         self._frame = None
+
+    async def open_body(self) -> None:
+        """Decodes a body with many elements, in slices. Its arrays hold the frame until the request is answered.
+
+        :raises BadRequest:
+        """
+        assert self._frame is not None
+        self.body = await self.slices.run(open_request_body(self._header, self._frame))
+        self._frame = None
+
+    async def answers(self, items: Sequence[T], answer: Callable[[T], Any], *path: str) -> Answers | list[Any]:
+        """The answers to all elements of one of the request's arrays, made in slices.
+
+        :param answer: gives a dict or encoded bytes; None leaves the element out of the response.
+        :param path: the names of the response's arrays that lead to these answers.
+        """
+        return await self.slices.answers(items, answer, self.answer_encoder(*path))
+
+    async def awaited_answers(
+        self, items: Sequence[T], answer: Callable[[T], Awaitable[Any]], *path: str
+    ) -> Answers | list[Any]:
+        """The same, by a function that may have to wait."""
+        return await self.slices.awaited_answers(items, answer, self.answer_encoder(*path))
+
+    def collect(self, items: Sequence[object], *path: str) -> Answers:
+        """A place for the answers to an array of the request, which the handler adds itself."""
+        return self.slices.collect(items, self.answer_encoder(*path))
+
+    def answer_encoder(self, *path: str) -> Encode:
+        """Encodes the elements of an array of the response."""
+        return _answer_encoder(self.api, self.version, path)
 
     def answer_in(self, version: int) -> None:
         """The answer has another version than the request: ApiVersions alone (KIP-511)."""

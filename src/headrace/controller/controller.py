@@ -176,16 +176,15 @@ class Controller:
         wanted = dict(targets)
         return await self._ask(lambda reply: ApiPartitionReassignment(reply, wanted, may_change_count))
 
-    def reassignments(self, wanted: Iterable[TopicPartition] | None) -> dict[TopicPartition, Assignment]:
-        """Those of the partitions, or of all (None), that are moving.
+    def reassignments(self) -> dict[TopicPartition, Assignment]:
+        """The partitions that are moving.
 
         :raises NotController:
         """
         if self._term is None:
             raise self._not_controller()
         context = self._term.context
-        asked = None if wanted is None else set(wanted)
-        return {one: context.assignment(one) for one in context.moving_partitions if asked is None or one in asked}
+        return {one: context.assignment(one) for one in context.moving_partitions}
 
     async def _ask(self, event: Callable[[asyncio.Future[T]], Asked[T]]) -> T:
         if self._term is None:

@@ -7,13 +7,15 @@ then the body. ApiVersions never has that tag section: its reader does not know 
 Schemas are kio's, loaded on first use, an API and version at a time: all of them together take seconds to import.
 """
 
+from collections.abc import Generator
 from enum import IntEnum
 from functools import cache
 from struct import Struct
 from struct import error as StructError  # noqa: N812
+from sys import maxsize
 from typing import Any, NamedTuple
 
-from headrace.protocol.array_guard import Guard, GuardFailed, guard_of
+from headrace.protocol.array_guard import MAX_TAGS, Budget, Guard, GuardFailed, ManyElements, budget, guard_of
 from headrace.protocol.encoder import Encode, Message, Placed, encoder_of
 from headrace.protocol.kio import (
     Reader,
@@ -24,6 +26,7 @@ from headrace.protocol.kio import (
     load_response_schema,
 )
 from headrace.protocol.kio import versions_of as kio_versions_of
+from headrace.protocol.large_messages import AT_ONCE, MAX_ELEMENTS, open_message
 from headrace.protocol.unknown_tags import without_unknown_tags
 
 
@@ -108,6 +111,24 @@ class Api(IntEnum):
 _LABELS = {api: "".join(word.capitalize() for word in api.name.split("_")) for api in Api}
 _BY_KEY = {int(api): api for api in Api}
 _CONTROL = frozenset({Api.LEADER_AND_ISR, Api.STOP_REPLICA, Api.UPDATE_METADATA, Api.CONTROLLED_SHUTDOWN})
+#: Requests that change one thing (a group, a transaction), or that have filters: a handler needs all elements together.
+#: Produce is one of them because a transaction's partitions are checked together. By default producers send 1 MiB at
+#: most, which has room for fewer batches than are allowed here.
+_WHOLE = frozenset(
+    {
+        Api.PRODUCE, Api.OFFSET_COMMIT, Api.TXN_OFFSET_COMMIT, Api.OFFSET_DELETE, Api.JOIN_GROUP, Api.SYNC_GROUP,
+        Api.LEAVE_GROUP, Api.CONSUMER_GROUP_HEARTBEAT, Api.ADD_PARTITIONS_TO_TXN, Api.WRITE_TXN_MARKERS,
+        Api.ALTER_REPLICA_LOG_DIRS, Api.LIST_GROUPS, Api.LIST_TRANSACTIONS, Api.LIST_CONFIG_RESOURCES,
+    }
+)  # fmt: skip
+#: How many elements such a request may have: as many as take no longer than a few slices (``broker/slices.py``).
+MAX_WHOLE_ELEMENTS = 20_000
+#: A fetch session remembers each partition that it was asked for. Followers of large clusters ask for very many.
+MAX_FETCH_ELEMENTS = 100_000
+
+
+#: The controller's requests name all partitions of a cluster, however many those are.
+_MAX_ELEMENTS = dict.fromkeys(_WHOLE, MAX_WHOLE_ELEMENTS) | dict.fromkeys(_CONTROL, maxsize)
 
 
 class BadRequest(Exception):
@@ -188,6 +209,8 @@ def _skip_tags(frame: memoryview, at: int) -> int:
     if frame[at] == 0:
         return at + 1
     count, at = _uvarint(frame, at)
+    if count > MAX_TAGS:
+        raise BadRequest(f"the header has {count} tagged fields; at most {MAX_TAGS} are read")
     for _ in range(count):
         _, at = _uvarint(frame, at)
         size_bytes, at = _uvarint(frame, at)
@@ -210,23 +233,56 @@ def _uvarint(frame: memoryview, at: int) -> tuple[int, int]:
             raise BadRequest("a length of the header is too long")
 
 
-def read_request_body(header: RequestHeader, frame: memoryview) -> Any:
+def element_budget(api: Api) -> Budget:
+    """How many elements a request may have to be read at once."""
+    return budget(_MAX_ELEMENTS.get(api, AT_ONCE))
+
+
+def read_request_body(header: RequestHeader, frame: memoryview, allowed: Budget | None = None) -> Any:
     """The body as kio's dataclass of that version: ``Any``, because handlers are written once for all versions.
 
-    :raises BadRequest: if the version is not spoken or the bytes are not a body of it.
+    :param allowed: an :func:`element_budget`, from which the elements that are there are taken off.
+    :raises BadRequest: if the version is not spoken, or the bytes are not a body of it, or it has too many elements.
+    :raises ManyElements: if the body must be opened instead (:func:`open_request_body`).
     """
-    how = header.spoken
-    if how is None:
-        raise BadRequest(f"{header.api.label} has no version {header.version}")
+    how, api = _how(header), header.api
     try:
-        how.guard_body(frame, header.body_at, len(frame))
+        how.guard_body(frame, header.body_at, len(frame), allowed or element_budget(api))
         try:
             return how.read_body(frame, header.body_at)[0]
         except UnknownTag:
             schema = load_request_schema(header.api, header.version)
             return how.read_body(without_unknown_tags(schema, frame[header.body_at :]), 0)[0]
+    except ManyElements:
+        if api in _MAX_ELEMENTS:
+            raise BadRequest(f"{api.label} may have {_MAX_ELEMENTS[api]} elements, and has more") from None
+        raise
     except GuardFailed + decode_failures() as error:
-        raise BadRequest(f"the body of {header.api.label} v{header.version} cannot be read: {error}") from None
+        raise _unreadable(header, error) from None
+
+
+def open_request_body(header: RequestHeader, frame: memoryview) -> Generator[None, None, Any]:
+    """The body of a request with many elements, read piece by piece: whoever runs this may pause at each step.
+
+    :raises BadRequest: as :func:`read_request_body`, or if there are more elements than we read in one request.
+    """
+    schema = load_request_schema(header.api, header.version)
+    max_elements = MAX_FETCH_ELEMENTS if header.api is Api.FETCH else MAX_ELEMENTS
+    try:
+        body, _ = yield from open_message(schema, frame, header.body_at, max_elements)
+    except GuardFailed + decode_failures() as error:
+        raise _unreadable(header, error) from None
+    return body
+
+
+def _how(header: RequestHeader) -> Spoken:
+    if header.spoken is None:
+        raise BadRequest(f"{header.api.label} has no version {header.version}")
+    return header.spoken
+
+
+def _unreadable(header: RequestHeader, error: Exception) -> BadRequest:
+    return BadRequest(f"the body of {header.api.label} v{header.version} cannot be read: {error}")
 
 
 class EncodedReply(NamedTuple):

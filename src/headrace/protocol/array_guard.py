@@ -1,13 +1,18 @@
-"""Checks the counts of a request's arrays against the bytes that are there, before kio reads it.
+"""Checks the counts of a message's arrays and tagged fields, before kio reads the message.
 
-kio makes room for as many elements as an array says that it has, before it reads the first. A count of 2**31 - 1 asks
-for 16 GiB, and where the system refuses them the process is aborted: six bytes of a stranger would end the broker. So
-each array is looked at first. No element takes less than a byte, so a count larger than what is left of the frame is a
-lie, and memory stays in proportion to what was really sent. Null where an array must be is refused too: kio lets it
-pass.
+kio reserves memory for as many elements as an array claims to have, before kio reads the first element. A count of
+2**31 - 1 asks for 16 GiB, and where the system refuses the memory the process is aborted: six bytes from a stranger
+would end the broker. So each array is checked first. No element takes less than a byte, so a count larger than the rest
+of the frame is refused, and memory stays in proportion to the bytes that were really sent. A null array where the
+schema wants an array is refused too: kio accepts it.
 
-As in ``encoder.py`` a function is generated for each schema. It skips from array to array and reads nothing else; what
-comes after the last array is not looked at. That costs about a microsecond a request, as little as kio's own work.
+A guard also counts. Its budget says how many elements of arrays a message may have in all: a message with more raises
+:class:`ManyElements`, before anything loops over the elements, and is read piece by piece (``large_messages.py``). The
+number of tagged fields has a limit as well, because a peer may send millions of them in one frame.
+
+As in ``encoder.py`` a function is generated for each schema. The function skips from array to array and reads nothing
+else; fields after the last array are not looked at, unless they are long enough to hold many tagged fields. That costs
+about a microsecond per request, as little as kio's own work.
 """
 
 from collections.abc import Callable
@@ -15,12 +20,20 @@ from dataclasses import Field, fields
 from functools import cache
 from struct import Struct
 from struct import error as StructError  # noqa: N812
+from sys import maxsize
 from typing import Any
 
 from headrace.protocol.encoder import FIXED_FORMATS, FieldKind
 
-#: Takes a frame, where a body begins in it and where the frame ends.
-Guard = Callable[[memoryview, int, int], int]
+#: How many elements of arrays and how many tagged fields there may still be.
+Budget = list[int]
+#: Takes a frame, where a message begins in it, where the frame ends, and a budget. Returns where the guard stopped.
+Guard = Callable[[memoryview, int, int, Budget], int]
+
+#: Kafka 4.4 has the same limit per request.
+MAX_TAGS = 10_000
+#: A tagged field has at least a tag and a length: a section that is shorter holds fewer than MAX_TAGS.
+_TAGS_BYTES = 2 * MAX_TAGS
 
 _INT16 = Struct(">h").unpack_from
 _INT32 = Struct(">i").unpack_from
@@ -32,11 +45,19 @@ class CountTooLarge(ValueError):
     """An array says that it has more elements than there are bytes."""
 
 
-#: What a guard raises: a count that is a lie, or an end of the frame before the last array.
+#: What a guard raises on bytes that are no message: a false count, or an end of the frame before the last array.
 GuardFailed = (CountTooLarge, IndexError, StructError)
 
 
-def no_guard(_frame: memoryview, at: int, _end: int) -> int:
+class ManyElements(Exception):
+    """The message may be right, but has more elements than its budget: it must be read piece by piece."""
+
+
+def budget(max_elements: int = maxsize) -> Budget:
+    return [max_elements, MAX_TAGS]
+
+
+def no_guard(_frame: memoryview, at: int, _end: int, _budget: Budget) -> int:
     return at
 
 
@@ -47,8 +68,21 @@ def guard_of(schema: type) -> Guard:
 
 
 @cache
-def _entity_guard(schema: type) -> Guard:
+def entity_guard(schema: type) -> Guard:
+    """The guard of an entity inside a message; returns where the entity ends."""
     return _Source(schema).compiled(is_message=False)
+
+
+@cache
+def field_guard(schema: type, field: str) -> Guard:
+    """The guard of a single field of an entity; returns where the field ends."""
+    return _Source(schema).compiled_for(field)
+
+
+@cache
+def count_reader(schema: type) -> Callable[[memoryview, int], tuple[int, int]]:
+    """Reads the count of an array of an entity: the count, -1 for null, and where the first element begins."""
+    return _Source(schema).compiled_count()
 
 
 @cache
@@ -78,10 +112,17 @@ def too_large(count: int, left_bytes: int) -> CountTooLarge:
     return CountTooLarge(f"an array of {count} elements in {left_bytes} bytes")
 
 
-def skip_tags(frame: memoryview, at: int, end: int, count: int, known: dict[int, Guard]) -> int:
-    """Past a section of tagged fields; those of them that have arrays are guarded too."""
+def many_elements() -> ManyElements:
+    return ManyElements("more elements than are read at once")
+
+
+def skip_tags(frame: memoryview, at: int, end: int, count: int, known: dict[int, Guard], budget: Budget) -> int:
+    """Skips a section of tagged fields, and guards those fields that have arrays."""
     if count > 0x7F:
         count, at = long_uvarint(frame, at)
+    budget[1] -= count
+    if budget[1] < 0:
+        raise CountTooLarge(f"more than {MAX_TAGS} tagged fields")
     for _ in range(count):
         tag, at = frame[at], at + 1
         if tag > 0x7F:
@@ -92,7 +133,7 @@ def skip_tags(frame: memoryview, at: int, end: int, count: int, known: dict[int,
         if at + size_bytes > end:
             raise CountTooLarge(f"a tagged field of {size_bytes} bytes in {end - at}")
         if tag in known:
-            known[tag](frame, at, at + size_bytes)
+            known[tag](frame, at, at + size_bytes, budget)
         at += size_bytes
     return at
 
@@ -110,11 +151,12 @@ class _Source:
             "int32": _INT32,
             "long_uvarint": long_uvarint,
             "too_large": too_large,
+            "many_elements": many_elements,
             "skip_tags": skip_tags,
         }
 
     def compiled(self, *, is_message: bool) -> Guard:
-        if is_message and not _has_arrays(self._schema):
+        if is_message and not self._flexible and not _has_arrays(self._schema):
             return no_guard
         untagged = [field for field in fields(self._schema) if "tag" not in field.metadata]
         tagged = [field for field in fields(self._schema) if "tag" in field.metadata]
@@ -127,7 +169,19 @@ class _Source:
         if self._flexible and (known or not is_message):
             self._skip_tag_section(known)
         self._flush()
+        if self._flexible and is_message and not known:
+            self._lines.append(f"if end - at > {_TAGS_BYTES}: raise many_elements()")
         return self._function()
+
+    def compiled_for(self, name: str) -> Guard:
+        (field,) = (field for field in fields(self._schema) if field.name == name)
+        return self._tag_guard(field)
+
+    def compiled_count(self) -> Callable[[memoryview, int], tuple[int, int]]:
+        body = "\n".join(f"    {line}" for line in self._read_length("count", 4))
+        exec(f"def read_count(frame, at):\n{body}\n    return count, at\n", self._namespace)
+        read_count: Callable[[memoryview, int], tuple[int, int]] = self._namespace["read_count"]
+        return read_count
 
     def _steps(self) -> list[str]:
         """Past one entity without arrays."""
@@ -138,13 +192,13 @@ class _Source:
         if self._flexible:
             self._lines += [
                 "tag_count = frame[at]; at += 1",
-                "if tag_count: at = skip_tags(frame, at, end, tag_count, {})",
+                "if tag_count: at = skip_tags(frame, at, end, tag_count, {}, budget)",
             ]
         return self._lines
 
     def _function(self) -> Guard:
         body = "\n".join(f"    {line}" for line in self._lines)
-        exec(f"def guard(frame, at, end):\n{body}\n    return at\n", self._namespace)
+        exec(f"def guard(frame, at, end, budget):\n{body}\n    return at\n", self._namespace)
         guard: Guard = self._namespace["guard"]
         return guard
 
@@ -159,7 +213,7 @@ class _Source:
         self._namespace["known"] = known
         self._lines += [
             "count = frame[at]; at += 1",
-            "if count: at = skip_tags(frame, at, end, count, known)",
+            "if count: at = skip_tags(frame, at, end, count, known, budget)",
         ]
 
     def _flush(self) -> None:
@@ -173,7 +227,7 @@ class _Source:
             self._skip_array(kind)
         elif kind.entity is not None:
             self._flush()
-            call = f"at = {self._entity_name(kind.entity)}(frame, at, end)"
+            call = f"at = {self._entity_name(kind.entity)}(frame, at, end, budget)"
             if kind.is_nullable:
                 self._lines += ["is_there = frame[at] < 0x80; at += 1", f"if is_there: {call}"]
             else:
@@ -186,7 +240,7 @@ class _Source:
 
     def _entity_name(self, entity: type) -> str:
         name = f"guard_{entity.__name__}"
-        self._namespace[name] = _entity_guard(entity)
+        self._namespace[name] = entity_guard(entity)
         return name
 
     def _skip_array(self, kind: FieldKind) -> None:
@@ -196,17 +250,23 @@ class _Source:
         width = None if kind.entity is not None else _width_of(kind)
         if width is not None:
             self._lines.append(f"if count * {width} > end - at: raise too_large(count, end - at)")
+            self._lines += self._spend_count()
             self._lines.append(f"if count > 0: at += count * {width}")
             return
         self._lines.append("if count > end - at: raise too_large(count, end - at)")
+        self._lines += self._spend_count()
         self._lines.append("for _ in range(count):")
         if kind.entity is not None and not _has_arrays(kind.entity):
             step = _Source(kind.entity)._steps()  # in place: there may be hundreds, and a call costs more than they do
         elif kind.entity is not None:
-            step = [f"at = {self._entity_name(kind.entity)}(frame, at, end)"]
+            step = [f"at = {self._entity_name(kind.entity)}(frame, at, end, budget)"]
         else:
             step = self._skip_length(_LENGTH_BYTES[kind.kafka_type])
         self._lines += [f"    {line}" for line in step]
+
+    @staticmethod
+    def _spend_count() -> list[str]:
+        return ["budget[0] -= count", "if budget[0] < 0: raise many_elements()"]
 
     def _skip_length(self, legacy_bytes: int) -> list[str]:
         return [*self._read_length("size_bytes", legacy_bytes), "if size_bytes > 0: at += size_bytes"]

@@ -5,20 +5,28 @@ says how much came (:meth:`FrameReader.received`), and takes whole frames (:meth
 the one buffer. A view is good until the next call of ``room``: a connection handles one request at a time, so it never
 receives while a view is in use.
 
-The buffer grows to the largest frame under way and shrinks again when small ones follow. A peer cannot make it grow by
-a length alone: it grows with the bytes that really come, at most doubling.
+The buffer grows to the largest frame under way and shrinks again when small ones follow, or when its owner has nothing
+to do (:meth:`FrameReader.rest`). A peer cannot make the buffer take memory by a length alone. A small buffer grows with
+the bytes that really come, at most doubling. A large buffer is mapped in its full size, so that it is never copied, and
+the system gives it memory page by page, as bytes come.
 
 Who wants to keep a frame has the buffer given away (:meth:`FrameReader.give_away`). The last few of those are used
-again once nobody holds a view of them: a new buffer is filled with zeros first, which for large answers is time.
+again once nobody holds a view of them: the pages of a new buffer are filled with zeros first, which takes time for
+large answers.
 """
 
+from mmap import mmap
 from struct import Struct
 
 _LENGTH = Struct(">i")
 _PREFIX_BYTES = _LENGTH.size
 
 INITIAL_BYTES = 16 * 1024
+#: Larger buffers are mapped. More is not kept at rest: it holds the largest batch that producers make by default.
+MAPPED_BYTES = 2 * 1024 * 1024
 _KEPT_BUFFERS = 3
+
+Buffer = bytearray | mmap
 
 
 class BadFrame(Exception):
@@ -34,7 +42,7 @@ class FrameReader:
         self._start = 0  # of the first byte not taken yet
         self._end = 0  # of what was received
         self._last_frame_bytes = 0
-        self._given: list[bytearray] = []
+        self._given: list[Buffer] = []
 
     def room(self) -> memoryview:
         """Where to receive; never empty."""
@@ -48,9 +56,18 @@ class FrameReader:
             if self._start:
                 self._view[:pending_bytes] = self._view[self._start : self._end]
                 self._start, self._end = 0, pending_bytes
-            if pending_bytes == capacity_bytes:
-                self._replace_buffer(bytearray(min(self._wanted_bytes(), capacity_bytes * 2)))
+            wanted_bytes = self._wanted_bytes()
+            if wanted_bytes > MAPPED_BYTES:
+                if wanted_bytes > capacity_bytes:
+                    self._replace_buffer(_new_buffer(wanted_bytes))
+            elif pending_bytes == capacity_bytes:
+                self._replace_buffer(bytearray(min(wanted_bytes, capacity_bytes * 2)))
         return self._view[self._end :]
+
+    def rest(self) -> None:
+        """Lets go of a large buffer. All frames were taken, and nobody looks at them any more."""
+        if len(self._buffer) > MAPPED_BYTES and self._start == self._end:
+            self._replace_buffer(bytearray(INITIAL_BYTES))
 
     def received(self, size_bytes: int) -> None:
         self._end += size_bytes
@@ -88,7 +105,7 @@ class FrameReader:
         free = next((one for one in self._given if len(one) == capacity_bytes and _is_free(one)), None)
         if free is not None:
             self._given = [one for one in self._given if one is not free]
-        self._replace_buffer(bytearray(capacity_bytes) if free is None else free)
+        self._replace_buffer(_new_buffer(capacity_bytes) if free is None else free)
         self._given = [*self._given[1 - _KEPT_BUFFERS :], given]
 
     @property
@@ -102,23 +119,30 @@ class FrameReader:
         (size_bytes,) = _LENGTH.unpack_from(self._buffer, self._start)
         return int(size_bytes) + _PREFIX_BYTES
 
-    def _replace_buffer(self, buffer: bytearray) -> None:
+    def _replace_buffer(self, buffer: Buffer) -> None:
         """Another buffer with what is pending at its start."""
         pending = self._view[self._start : self._end]
         buffer[: len(pending)] = pending
         self._use(buffer)
         self._start, self._end = 0, len(pending)
 
-    def _use(self, buffer: bytearray) -> None:
+    def _use(self, buffer: Buffer) -> None:
         self._buffer = buffer
         self._view = memoryview(buffer)
         self._readonly = self._view.toreadonly()  # kio reads from nothing else
 
 
-def _is_free(buffer: bytearray) -> bool:
+def _new_buffer(size_bytes: int) -> Buffer:
+    return bytearray(size_bytes) if size_bytes <= MAPPED_BYTES else mmap(-1, size_bytes)
+
+
+def _is_free(buffer: Buffer) -> bool:
     """Whether nobody has a view of it: only then can its size be changed."""
     try:
-        buffer.append(buffer.pop())
+        if isinstance(buffer, mmap):
+            buffer.resize(len(buffer))
+        else:
+            buffer.append(buffer.pop())
     except BufferError:
         return False
     return True

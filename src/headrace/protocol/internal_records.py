@@ -12,7 +12,7 @@ from functools import cache
 from struct import Struct
 from typing import Any, NamedTuple
 
-from headrace.protocol.array_guard import Guard, GuardFailed, guard_of
+from headrace.protocol.array_guard import Guard, GuardFailed, budget, guard_of
 from headrace.protocol.encoder import Encode, encoder_of
 from headrace.protocol.errors import CorruptMessage
 from headrace.protocol.internal_layouts import LAYOUTS, InternalTopic, RecordType
@@ -113,7 +113,7 @@ def _encode(codec: _Codec, fields: dict[str, object]) -> bytes:
 
 
 def _read(codec: _Codec, value: bytes) -> Any:
-    codec.guard(memoryview(value), _PREFIX_BYTES, len(value))
+    codec.guard(memoryview(value), _PREFIX_BYTES, len(value), budget())
     try:
         return codec.read(value, _PREFIX_BYTES)[0]
     except UnknownTag:

@@ -15,6 +15,7 @@ from headrace.broker.fetch_sessions import FetchSessions
 from headrace.broker.metadata_cache import MetadataCache, Node
 from headrace.broker.metrics import Metrics
 from headrace.broker.request import Request
+from headrace.broker.slices import Slices
 from headrace.client.codec import decode_response, encode_request
 from headrace.client.errors import BrokerUnreachable
 from headrace.controller.elections import Leadership
@@ -110,6 +111,7 @@ class ClientSide:
 async def call(broker, api, version, frame, connection):
     """The answer's frame, from the correlation id on."""
     request = Request(read_request_header(memoryview(frame)), memoryview(frame), connection)
+    request.slices = Slices(asyncio.get_running_loop(), SystemClock())
     request.read_body()
     reply = await handler_of(api)(request, broker)
     if reply is None:

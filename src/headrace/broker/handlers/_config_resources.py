@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.request import Request
 from headrace.protocol.errors import InvalidRequest, code_for_errors
+from headrace.protocol.large_messages import ElementArray
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
@@ -38,13 +38,15 @@ async def alter_resources(
 ) -> dict[str, Any]:
     """The answer to a request that changes settings; each resource succeeds or fails alone."""
     body = request.body
-    times_named = Counter((resource.resource_type, resource.resource_name) for resource in body.resources)
-    responses = []
-    for resource in body.resources:
+    repeated = await request.slices.repeated(body.resources, lambda each: (each.resource_type, each.resource_name))
+
+    async def alter(resource: Any) -> dict[str, Any]:
         kind, name = resource.resource_type, resource.resource_name
         with code_for_errors(resource_type=kind, resource_name=name) as answer:
-            if times_named[kind, name] > 1:
+            if (kind, name) in repeated:
                 raise InvalidRequest("the resource is named twice in the request")
+            if isinstance(resource.configs, ElementArray):
+                raise InvalidRequest(f"{len(resource.configs)} settings for one resource; nothing has so many")
             if kind == TOPIC:
                 if not name:
                     raise InvalidRequest("topics have no settings that hold for all of them")
@@ -67,5 +69,6 @@ async def alter_resources(
                     await broker.set_dynamic_configs(name, configs)
             else:
                 raise InvalidRequest(f"resources of type {kind} have no settings here")
-        responses.append(answer)
-    return {"responses": responses}
+        return answer
+
+    return {"responses": await request.awaited_answers(body.resources, alter, "responses")}

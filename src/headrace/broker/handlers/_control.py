@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import sys
 from asyncio import Task, ensure_future, wait
 from collections import defaultdict
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace.broker.lone_controller import LoneController
+from headrace.broker.slices import in_groups
 from headrace.coordination.znodes import TopicPartition
 from headrace.protocol.errors import ErrorCode, KafkaError, RequestTimedOut
+from headrace.protocol.large_messages import ElementArray
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
     from headrace.controller.controller import Controller
 
 T = TypeVar("T")
+
+_PIECE = 500
 
 
 def controller_of(broker: Broker) -> Controller | LoneController:
@@ -58,5 +63,9 @@ def code_and_message(error: KafkaError | None) -> dict[str, object]:
     return {"error_code": error.code, "error_message": str(error) or None}
 
 
-def partitions_of(topics: Iterable[tuple[str, Iterable[int]]]) -> list[TopicPartition]:
-    return [(topic, index) for topic, indexes in topics for index in indexes]
+def pieces(topics: Sequence[Any], items: Iterable[T]) -> Iterator[list[T]]:
+    """The items of a request's topics, to be given to the controller; those of a large request a few at a time."""
+    is_large = isinstance(topics, ElementArray)
+    groups = in_groups(items, _PIECE if is_large else sys.maxsize)
+    yield next(groups, [])  # whoever is not the controller says so to an empty request, too
+    yield from groups

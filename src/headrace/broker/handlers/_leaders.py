@@ -25,8 +25,10 @@ def name_leaders(
     """Adds the leader to every partition of an answer that another broker leads, and where such leaders are."""
     leaders: set[int] = set()
     for topic in reply["responses"]:
+        if isinstance(topic, bytes):  # it has no errors
+            continue
         for answer in topic[partitions_field]:
-            if answer.get("error_code") in _ELSEWHERE:
+            if not isinstance(answer, bytes) and answer.get("error_code") in _ELSEWHERE:
                 _name_leader(broker, topic, answer, leaders)
     if leaders and with_endpoints:
         reply["node_endpoints"] = [

@@ -7,10 +7,11 @@ takes itself as a target and nothing else (INVALID_REPLICA_ASSIGNMENT).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from headrace.broker.dispatch import Reply
-from headrace.broker.handlers._control import by_topic, code_and_message, controller_of, within
+from headrace.broker.handlers._control import by_topic, code_and_message, controller_of, pieces, within
 from headrace.broker.handlers._waiting import milliseconds
 from headrace.broker.request import Request
 from headrace.coordination.znodes import TopicPartition
@@ -22,25 +23,22 @@ if TYPE_CHECKING:
 
 async def handle(request: Request, broker: Broker) -> Reply:
     body = request.body
-    targets: dict[TopicPartition, tuple[int, ...] | None] = {
-        (topic.name, partition.partition_index): None if partition.replicas is None else tuple(partition.replicas)
-        for topic in body.topics
-        for partition in topic.partitions
-    }
     may_change_count = getattr(body, "allow_replication_factor_change", True)
-    try:
-        outcomes = await within(
-            milliseconds(body.timeout), controller_of(broker).reassign(targets, may_change_count=may_change_count)
-        )
-    except KafkaError as error:
-        return {**code_and_message(error), "responses": ()}
-    return {
-        "allow_replication_factor_change": may_change_count,
-        "responses": [
-            {
-                "name": topic,
-                "partitions": [{"partition_index": index, **code_and_message(error)} for index, error in partitions],
-            }
-            for topic, partitions in by_topic(outcomes).items()
-        ],
-    }
+    responses = request.collect(body.topics, "responses")
+    async for targets in request.slices.over(pieces(body.topics, _targets(body.topics))):
+        moving = controller_of(broker).reassign(dict(targets), may_change_count=may_change_count)
+        try:
+            outcomes = await within(milliseconds(body.timeout), moving)
+        except KafkaError as error:
+            return {**code_and_message(error), "responses": ()}
+        for topic, partitions in by_topic(outcomes).items():
+            answers = [{"partition_index": index, **code_and_message(error)} for index, error in partitions]
+            responses.add({"name": topic, "partitions": answers})
+    return {"allow_replication_factor_change": may_change_count, "responses": responses}
+
+
+def _targets(topics: Iterable[Any]) -> Iterator[tuple[TopicPartition, tuple[int, ...] | None]]:
+    for topic in topics:
+        for partition in topic.partitions:
+            replicas = None if partition.replicas is None else tuple(partition.replicas)
+            yield (topic.name, partition.partition_index), replicas

@@ -26,7 +26,11 @@ _CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
 async def handle(request: Request, broker: Broker) -> Reply:
     body = request.body
     operations = GROUP_OPERATIONS if body.include_authorized_operations else _NOT_ASKED
-    return {"groups": [{**_describe(broker, each), "authorized_operations": operations} for each in body.group_ids]}
+
+    def describe(group_id: str) -> dict[str, object]:
+        return {**_describe(broker, group_id), "authorized_operations": operations}
+
+    return {"groups": await request.answers(body.group_ids, describe, "groups")}
 
 
 def _describe(broker: Broker, group_id: str) -> dict[str, object]:

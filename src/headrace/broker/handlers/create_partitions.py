@@ -5,7 +5,6 @@ Speaks v0 to v3. In a cluster any broker may be asked, as for CreateTopics.
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.dispatch import Reply
@@ -19,20 +18,29 @@ if TYPE_CHECKING:
 
 
 async def handle(request: Request, broker: Broker) -> Reply:
-    times_named = Counter(topic.name for topic in request.body.topics)
-    once = {topic.name: topic for topic in request.body.topics}
-    validate_only = request.body.validate_only
-    answers = [await _grow(broker, topic, validate_only, times_named[name]) for name, topic in once.items()]
-    if not validate_only:
-        counts = {answer["name"]: once[answer["name"]].count for answer in answers if "error_code" not in answer}
-        await settle(broker, answers, made=counts, timeout_ms=milliseconds(request.body.timeout))
+    body = request.body
+    repeated = await request.slices.repeated(body.topics, lambda topic: topic.name)
+    answers = request.collect(body.topics, "results")
+    grown: list[dict[str, Any]] = []
+    counts: dict[str, int] = {}
+    async for topic in request.slices.over(body.topics):
+        if repeated.was_met_before(topic.name):
+            continue
+        answer = await _grow(broker, topic, body.validate_only, is_twice=topic.name in repeated)
+        is_grown = "error_code" not in answer
+        answers.add(answer, may_change=is_grown)
+        if is_grown:
+            grown.append(answer)
+            counts[topic.name] = topic.count
+    if not body.validate_only:
+        await settle(broker, grown, made=counts, timeout_ms=milliseconds(body.timeout))
     return {"results": answers}
 
 
-async def _grow(broker: Broker, topic: Any, validate_only: bool, times_named: int) -> dict[str, Any]:
+async def _grow(broker: Broker, topic: Any, validate_only: bool, *, is_twice: bool) -> dict[str, Any]:
     with code_for_errors(name=topic.name) as answer:
-        if times_named > 1:
-            raise InvalidRequest(f"topic {topic.name!r} is named {times_named} times in the request")
+        if is_twice:
+            raise InvalidRequest(f"topic {topic.name!r} is named more than once in the request")
         broker.metadata.named(topic.name)
         given = None if topic.assignments is None else [tuple(each.broker_ids) for each in topic.assignments]
         await broker.topics.add_partitions(topic.name, topic.count, given, validate_only=validate_only)

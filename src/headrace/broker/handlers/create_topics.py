@@ -8,14 +8,14 @@ REQUEST_TIMED_OUT.
 
 from __future__ import annotations
 
-import asyncio
-from collections import Counter
+from asyncio import gather
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.dispatch import Reply
 from headrace.broker.handlers._topic_changes import settle
 from headrace.broker.handlers._waiting import milliseconds
 from headrace.broker.request import Request
+from headrace.broker.slices import in_groups
 from headrace.controller.topics import NewTopic
 from headrace.protocol.errors import InvalidConfig, InvalidReplicaAssignment, InvalidRequest, code_for_errors
 
@@ -23,25 +23,37 @@ if TYPE_CHECKING:
     from headrace.broker.broker import Broker
 
 _DEFAULT = -1
+_SIDE_BY_SIDE = 500
 
 
 async def handle(request: Request, broker: Broker) -> Reply:
-    times_named = Counter(topic.name for topic in request.body.topics)
-    once = {topic.name: topic for topic in request.body.topics}
-    validate_only = request.body.validate_only
-    creations = (_create(broker, topic, validate_only, times_named[name]) for name, topic in once.items())
-    # In a cluster they are written side by side, so that the controller hears of many at once.
-    answers = [await one for one in creations] if broker.cluster is None else await asyncio.gather(*creations)
-    if not validate_only:
-        counts = {answer["name"]: answer["num_partitions"] for answer in answers if "num_partitions" in answer}
-        await settle(broker, answers, made=counts, timeout_ms=milliseconds(request.body.timeout))
+    body = request.body
+    repeated = await request.slices.repeated(body.topics, lambda topic: topic.name)
+    answers = request.collect(body.topics, "topics")
+    made: list[dict[str, Any]] = []
+    # In a cluster topics are written side by side, so that the controller is told of many at once.
+    at_a_time = 1 if broker.cluster is None else _SIDE_BY_SIDE
+    async for topics in request.slices.over(in_groups(body.topics, at_a_time)):
+        creations = (
+            _create(broker, topic, body.validate_only, is_twice=topic.name in repeated)
+            for topic in topics
+            if not repeated.was_met_before(topic.name)
+        )
+        for answer in await gather(*creations) if at_a_time > 1 else [await creation for creation in creations]:
+            is_made = "num_partitions" in answer
+            answers.add(answer, may_change=is_made)
+            if is_made:
+                made.append(answer)
+    if not body.validate_only:
+        counts = {answer["name"]: answer["num_partitions"] for answer in made}
+        await settle(broker, made, made=counts, timeout_ms=milliseconds(body.timeout))
     return {"topics": answers}
 
 
-async def _create(broker: Broker, topic: Any, validate_only: bool, times_named: int) -> dict[str, Any]:
+async def _create(broker: Broker, topic: Any, validate_only: bool, *, is_twice: bool) -> dict[str, Any]:
     with code_for_errors(name=topic.name) as answer:
-        if times_named > 1:
-            raise InvalidRequest(f"topic {topic.name!r} is named {times_named} times in the request")
+        if is_twice:
+            raise InvalidRequest(f"topic {topic.name!r} is named more than once in the request")
         broker.topics.check_name(topic.name)
         created = await broker.topics.create(_read(topic), validate_only=validate_only)
         answer.update(

@@ -17,7 +17,13 @@ if TYPE_CHECKING:
 
 
 async def handle(request: Request, broker: Broker) -> Reply:
-    return {"results": [await _delete(broker, group_id) for group_id in dict.fromkeys(request.body.groups_names)]}
+    names = request.body.groups_names
+    repeated = await request.slices.repeated(names, lambda name: name)
+
+    async def delete(group_id: str) -> dict[str, object] | None:
+        return None if repeated.was_met_before(group_id) else await _delete(broker, group_id)
+
+    return {"results": await request.awaited_answers(names, delete, "results")}
 
 
 async def _delete(broker: Broker, group_id: str) -> dict[str, object]:

@@ -33,22 +33,25 @@ _NO_LOW_WATERMARK = -1
 
 async def handle(request: Request, broker: Broker) -> Reply:
     waits: list[_Wait] = []
-    reply = {
-        "topics": [
-            {
-                "name": topic.name,
-                "partitions": [_delete(broker, topic.name, wanted, waits) for wanted in topic.partitions],
-            }
-            for topic in request.body.topics
-        ]
-    }
+
+    async def delete(topic: Any) -> dict[str, object]:
+        answers = request.collect(topic.partitions, "topics", "partitions")
+        async for wanted in request.slices.over(topic.partitions):
+            waits_before = len(waits)
+            answers.add(_delete(broker, topic.name, wanted, waits), may_change=len(waits) > waits_before)
+        return {"name": topic.name, "partitions": answers}
+
+    topics = request.collect(request.body.topics, "topics")
+    async for topic in request.slices.over(request.body.topics):
+        waits_before = len(waits)
+        topics.add(await delete(topic), may_change=len(waits) > waits_before)
     if waits:
         waiting = _DelayedDelete(waits, broker.loop.create_future())
         keys = [(wait.partition.log.topic, wait.partition.log.partition) for wait in waits]
         timeout_ms = milliseconds(request.body.timeout)
         if not broker.delayed_delete_records.try_complete_else_watch(waiting, keys, timeout_ms):
             await waiting.done
-    return reply
+    return {"topics": topics}
 
 
 class _Wait(NamedTuple):

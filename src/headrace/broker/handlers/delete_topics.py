@@ -6,7 +6,6 @@ as for CreateTopics; a deletion that has begun goes on until all replicas are go
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -19,28 +18,44 @@ from headrace.protocol.errors import InvalidRequest, KafkaError, TopicDeletionDi
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
 
+#: A topic's name, or its id.
+_Named = tuple[str | None, UUID | None]
+
 _HAS_ITS_OWN_CODE = 3  # before, a client would not know TOPIC_DELETION_DISABLED
 _BY_NAME_OR_ID = 6
 
 
 async def handle(request: Request, broker: Broker) -> Reply:
     body = request.body
-    if request.version >= _BY_NAME_OR_ID:
-        wanted = [(topic.name, topic.topic_id) for topic in body.topics]
-    else:
-        wanted = [(name, None) for name in body.topic_names]
+    by_id = request.version >= _BY_NAME_OR_ID
+    wanted = body.topics if by_id else body.topic_names
     disabled = None
     if not broker.config.bool("delete.topic.enable"):
         refusal = TopicDeletionDisabled if request.version >= _HAS_ITS_OWN_CODE else InvalidRequest
         disabled = refusal("delete.topic.enable is false")
-    times_meant = Counter(_meant(broker, *each) for each in wanted)
-    answers = [
-        await _delete(broker, *each, disabled, is_twice=times_meant[_meant(broker, *each)] > 1)
-        for each in dict.fromkeys(wanted)
-    ]
-    gone = [answer["name"] for answer in answers if "error_code" not in answer]
+
+    def named(asked: Any) -> _Named:
+        return (asked.name, asked.topic_id) if by_id else (asked, None)
+
+    repeated = await request.slices.repeated(wanted, lambda asked: _meant(broker, *named(asked)))
+    answered: set[_Named] = set()
+    answers = request.collect(wanted, "responses")
+    deleted: list[dict[str, Any]] = []
+    async for asked in request.slices.over(wanted):
+        name_and_id = named(asked)
+        is_twice = bool(repeated) and _meant(broker, *name_and_id) in repeated
+        if is_twice:
+            if name_and_id in answered:
+                continue
+            answered.add(name_and_id)
+        answer = await _delete(broker, *name_and_id, disabled, is_twice=is_twice)
+        is_deleted = "error_code" not in answer
+        answers.add(answer, may_change=is_deleted)
+        if is_deleted:
+            deleted.append(answer)
+    gone = [answer["name"] for answer in deleted]
     timeout_ms = milliseconds(body.timeout)
-    await settle(broker, answers, gone=gone, timeout_ms=timeout_ms)
+    await settle(broker, deleted, gone=gone, timeout_ms=timeout_ms)
     if broker.cluster is not None:
         await broker.cluster.topics.wait_until_removed(gone, timeout_ms)
     return {"responses": answers}

@@ -12,18 +12,24 @@ from headrace.broker.dispatch import Reply
 from headrace.broker.handlers._config_resources import BROKER, CLUSTER_DEFAULT, GROUP, TOPIC, check_broker_name
 from headrace.broker.request import Request
 from headrace.protocol.errors import InvalidRequest, code_for_errors
+from headrace.protocol.large_messages import ElementArray
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
 
 
 async def handle(request: Request, broker: Broker) -> Reply:
-    return {"results": [await _describe(broker, request.body, resource) for resource in request.body.resources]}
+    async def describe(resource: Any) -> dict[str, object]:
+        return await _describe(broker, request.body, resource)
+
+    return {"results": await request.awaited_answers(request.body.resources, describe, "results")}
 
 
 async def _describe(broker: Broker, body: Any, resource: Any) -> dict[str, object]:
     kind, name, wanted = resource.resource_type, resource.resource_name, resource.configuration_keys
     with code_for_errors(resource_type=kind, resource_name=name, configs=()) as answer:
+        if isinstance(wanted, ElementArray):
+            raise InvalidRequest(f"{len(wanted)} settings of one resource; nothing has so many")
         synonyms, documentation = body.include_synonyms, getattr(body, "include_documentation", False)
         if kind == TOPIC:
             broker.topics.check_name(name)

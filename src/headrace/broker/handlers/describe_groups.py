@@ -26,12 +26,11 @@ _NOT_ASKED = -(2**31)
 async def handle(request: Request, broker: Broker) -> Reply:
     body = request.body
     operations = GROUP_OPERATIONS if getattr(body, "include_authorized_operations", False) else _NOT_ASKED
-    return {
-        "groups": [
-            {**_describe(broker, group_id, request.version), "authorized_operations": operations}
-            for group_id in body.groups
-        ]
-    }
+
+    def describe(group_id: str) -> dict[str, object]:
+        return {**_describe(broker, group_id, request.version), "authorized_operations": operations}
+
+    return {"groups": await request.answers(body.groups, describe, "groups")}
 
 
 def _describe(broker: Broker, group_id: str, version: int) -> dict[str, object]:

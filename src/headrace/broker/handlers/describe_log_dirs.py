@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.dispatch import Reply
@@ -25,8 +26,11 @@ Answer = dict[str, Any]
 
 async def handle(request: Request, broker: Broker) -> Reply:
     wanted = request.body.topics
+    names: set[tuple[str, int]] = set()
     if wanted is not None:
-        names = {(topic.topic, index) for topic in wanted for index in topic.partitions}
+        async for topic, index in request.slices.over(_named(wanted)):
+            if broker.logs.get(topic, index) is not None:
+                names.add((topic, index))
     answers: dict[str, dict[str, list[Answer]]] = defaultdict(lambda: defaultdict(list))
     for log in broker.logs.all():
         if wanted is None or (log.topic, log.partition) in names:
@@ -35,6 +39,10 @@ async def handle(request: Request, broker: Broker) -> Reply:
         if wanted is None or (move.log.topic, move.log.partition) in names:
             answers[move.home.path][move.log.topic].append(_future(move))
     return {"results": [_describe(home, answers[home.path]) for home in broker.logs.homes]}
+
+
+def _named(topics: Iterable[Any]) -> Iterator[tuple[str, int]]:
+    return ((topic.topic, index) for topic in topics for index in topic.partitions)
 
 
 def _current(log: PartitionLog) -> Answer:

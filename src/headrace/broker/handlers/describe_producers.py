@@ -5,7 +5,8 @@ Speaks v0 (KIP-664). Any replica answers.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from headrace.broker.dispatch import Reply
 from headrace.broker.request import Request
@@ -16,15 +17,12 @@ if TYPE_CHECKING:
 
 
 async def handle(request: Request, broker: Broker) -> Reply:
-    return {
-        "topics": [
-            {
-                "name": topic.name,
-                "partitions": [_answer(broker, topic.name, index) for index in topic.partition_indexes],
-            }
-            for topic in request.body.topics
-        ]
-    }
+    async def describe(topic: Any) -> dict[str, object]:
+        answer = partial(_answer, broker, topic.name)
+        partitions = await request.answers(topic.partition_indexes, answer, "topics", "partitions")
+        return {"name": topic.name, "partitions": partitions}
+
+    return {"topics": await request.awaited_answers(request.body.topics, describe, "topics")}
 
 
 def _answer(broker: Broker, topic: str, index: int) -> dict[str, object]:

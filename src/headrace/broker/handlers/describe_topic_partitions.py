@@ -6,17 +6,22 @@ where the next page begins. There are no eligible leader replicas besides the IS
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from heapq import merge
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.authorized import TOPIC_OPERATIONS
 from headrace.broker.dispatch import Reply
 from headrace.broker.handlers._partitions import shown_partition
 from headrace.broker.request import Request
+from headrace.broker.slices import in_groups
 from headrace.protocol.errors import ErrorCode, InvalidTopic
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
 
+_SORTED_AT_A_TIME = 1_000
 _NO_ELR = {"eligible_leader_replicas": (), "last_known_elr": ()}
 
 
@@ -24,20 +29,20 @@ async def handle(request: Request, broker: Broker) -> Reply:
     body, metadata, listener = request.body, broker.metadata, request.connection.listener_name
     room = max(1, min(body.response_partition_limit, broker.config.int("max.request.partition.size.limit")))
     first_name, first_index = (body.cursor.topic_name, body.cursor.partition_index) if body.cursor else ("", 0)
-    names = sorted({topic.name for topic in body.topics}) or [topic.name for topic in metadata]
-    topics: list[dict[str, Any]] = []
-    for name in names:
+    names = await _sorted(request, body.topics) if body.topics else [topic.name for topic in metadata]
+    topics = request.collect(body.topics, "topics")
+    async for name in request.slices.over(names):
         if name < first_name:
             continue
         topic = metadata.get(name)
         if topic is None:
-            topics.append({"error_code": _why_missing(broker, name), "name": name, "partitions": ()})
+            topics.add({"error_code": _why_missing(broker, name), "name": name, "partitions": ()})
             continue
         if room <= 0:
             return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": 0}}
         start = max(0, first_index) if name == first_name else 0
         stop = min(len(topic.partitions), start + room)
-        topics.append(
+        topics.add(
             {
                 "name": name,
                 "topic_id": topic.topic_id,
@@ -53,6 +58,13 @@ async def handle(request: Request, broker: Broker) -> Reply:
         if stop < len(topic.partitions):
             return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": stop}}
     return {"topics": topics}
+
+
+async def _sorted(request: Request, topics: Iterable[Any]) -> Iterable[str]:
+    """The names without repetition, in order. Few are sorted at a time, so that other requests need not wait."""
+    groups = in_groups((topic.name for topic in topics), _SORTED_AT_A_TIME)
+    runs = [sorted(group) async for group in request.slices.over(groups)]
+    return (name for name, _ in groupby(merge(*runs)))
 
 
 def _why_missing(broker: Broker, name: str) -> ErrorCode:

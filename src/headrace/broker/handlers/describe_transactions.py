@@ -6,6 +6,7 @@ Speaks v0 (KIP-664).
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.broker.dispatch import Reply
@@ -26,7 +27,8 @@ _UNKNOWN = {
 
 
 async def handle(request: Request, broker: Broker) -> Reply:
-    return {"transaction_states": [_answer(broker, name) for name in request.body.transactional_ids]}
+    ids = request.body.transactional_ids
+    return {"transaction_states": await request.answers(ids, partial(_answer, broker), "transaction_states")}
 
 
 def _answer(broker: Broker, transactional_id: str) -> dict[str, object]:

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.dispatch import Reply
-from headrace.broker.handlers._control import by_topic, code_and_message, controller_of, partitions_of, within
+from headrace.broker.handlers._control import by_topic, code_and_message, controller_of, pieces, within
 from headrace.broker.handlers._waiting import milliseconds
 from headrace.broker.request import Request
 from headrace.controller.decisions import Election
 from headrace.coordination.znodes import TopicPartition
-from headrace.protocol.errors import InvalidRequest, KafkaError
+from headrace.protocol.errors import ErrorCode, InvalidRequest, KafkaError
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
@@ -25,18 +25,20 @@ _ELECTIONS = {0: Election.PREFERRED, 1: Election.UNCLEAN}
 
 
 async def handle(request: Request, broker: Broker) -> Reply:
-    body = request.body
-    wanted = None
-    if body.topic_partitions is not None:
-        wanted = partitions_of((topic.topic, topic.partitions) for topic in body.topic_partitions)
-    try:
-        outcomes = await within(
-            milliseconds(body.timeout), controller_of(broker).elect_leaders(wanted, _election(body))
-        )
-    except KafkaError as error:
-        # v0 has no place for an error of the whole request.
-        return {"error_code": error.code, "replica_election_results": _results(dict.fromkeys(wanted or (), error))}
-    return {"replica_election_results": _results(outcomes)}
+    body, code = request.body, ErrorCode.none
+    timeout_ms, topics = milliseconds(body.timeout), body.topic_partitions
+    results = request.collect(topics or (), "replica_election_results")
+    named = ((topic.topic, index) for topic in topics or () for index in topic.partitions)
+    async for wanted in request.slices.over([None] if topics is None else pieces(topics, named)):
+        outcomes: Mapping[TopicPartition, KafkaError | None]
+        try:
+            outcomes = await within(timeout_ms, controller_of(broker).elect_leaders(wanted, _election(body)))
+        except KafkaError as error:
+            # v0 has no place for an error of the whole request.
+            outcomes, code = dict.fromkeys(wanted or (), error), error.code
+        for result in _results(outcomes):
+            results.add(result)
+    return {"error_code": code, "replica_election_results": results}
 
 
 def _election(body: Any) -> Election:

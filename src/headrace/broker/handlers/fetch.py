@@ -11,17 +11,19 @@ from v11 on, up to the high watermark that it knows, and the leader may send the
 
 from __future__ import annotations
 
-from asyncio import Future
+from asyncio import Future, sleep
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from headrace.broker.dispatch import Reply
-from headrace.broker.fetch_sessions import NO_SESSION, Fetch, Key, Wanted
+from headrace.broker.fetch_sessions import NO_SESSION, Fetch, Key, Wanted, asked_partitions
 from headrace.broker.handlers._leaders import ENDPOINTS_FROM, LEADERS_FROM, name_leaders
 from headrace.broker.handlers._nearest import nearest_replica
 from headrace.broker.request import Request
+from headrace.broker.slices import Answers
 from headrace.protocol.api import Api
 from headrace.protocol.errors import KafkaError, OffsetOutOfRange, UnknownTopicId, error_code_of
+from headrace.protocol.large_messages import ElementArray
 from headrace.replication.partition import Isolation, Partition
 from headrace.runtime.purgatory import DelayedOperation
 
@@ -33,6 +35,12 @@ _REPLICA_STATE_FROM = 15
 #: From here on consumers know that there are other replicas than the leader.
 _ANY_REPLICA_FROM = 11
 _UNKNOWN = -1
+#: A Fetch of more partitions is not woken by an append; it looks so often by itself.
+_WATCHED_PARTITIONS = 1_000
+_LOOK_EVERY_MS = 50
+
+#: What was read of a partition: its key, what was asked, the topic's name if it is known, and the answer.
+Entry = tuple[Key, Wanted, str | None, dict[str, Any]]
 #: Fields that are in an answer only if there is something to tell.
 _NEWS = frozenset({"error_code", "diverging_epoch", "preferred_read_replica"})
 
@@ -44,24 +52,65 @@ async def handle(request: Request, broker: Broker) -> Reply:
         if replica_id >= 0:
             request.is_from_follower = True
             return await broker.cluster.replicas.sessions.fetch(request, replica_id)
+    by_topic_id = request.version >= _BY_TOPIC_ID
+    named = await _named(request, by_topic_id) if isinstance(body.topics, ElementArray) else None
     try:
-        fetch = broker.fetch_sessions.open(body, by_topic_id=request.version >= _BY_TOPIC_ID)
+        fetch = broker.fetch_sessions.open(body, by_topic_id=by_topic_id, named=named)
     except KafkaError as error:
         return {"error_code": error.code, "session_id": NO_SESSION, "responses": ()}
     reading = _Reading(broker, fetch, body, request.version)
-    reading.read_all()
     max_wait_ms = round(body.max_wait.total_seconds() * 1000)
-    if not reading.is_enough and max_wait_ms > 0 and fetch.partitions:
-        waiting = _DelayedFetch(reading, broker.loop.create_future())
-        keys = [(name, wanted.index) for wanted in fetch.partitions.values() if (name := reading.name_of(wanted))]
-        if keys and not broker.delayed_fetch.try_complete_else_watch(waiting, keys, max_wait_ms):
-            await waiting.done
+    if len(fetch.partitions) > _WATCHED_PARTITIONS:
+        reply = await _read_many(request, broker, reading, max_wait_ms)
+    else:
         reading.read_all()
-    reply = reading.reply()
+        if not reading.is_enough and max_wait_ms > 0 and fetch.partitions:
+            waiting = _DelayedFetch(reading, broker.loop.create_future())
+            keys = [(name, wanted.index) for wanted in fetch.partitions.values() if (name := reading.name_of(wanted))]
+            if keys and not broker.delayed_fetch.try_complete_else_watch(waiting, keys, max_wait_ms):
+                await waiting.done
+            reading.read_all()
+        reply = reading.reply()
     if broker.cluster is not None and request.version >= LEADERS_FROM[Api.FETCH]:
         with_endpoints = request.version >= ENDPOINTS_FROM[Api.FETCH]
         name_leaders(broker, request.connection, reply, "partitions", with_endpoints=with_endpoints)
     return reply
+
+
+async def _named(request: Request, by_topic_id: bool) -> dict[Key, Wanted]:
+    """The partitions of a large request."""
+    named: dict[Key, Wanted] = {}
+    async for key, asked in request.slices.over(asked_partitions(request.body, by_topic_id)):
+        named[key] = Wanted(key[0], asked)
+    return named
+
+
+async def _read_many(request: Request, broker: Broker, reading: _Reading, max_wait_ms: int) -> dict[str, Any]:
+    """Reads many partitions, in slices. To wait for more records, this looks from time to time: a look at all of the
+    partitions with each append to one of them would cost those who append.
+    """
+    ends_ms = broker.clock.monotonic_ms() + max_wait_ms
+    while True:
+        reading.begin()
+        async for key, wanted in request.slices.over(list(reading.partitions.items())):
+            reading.read_one(key, wanted)
+        left_ms = ends_ms - broker.clock.monotonic_ms()
+        if reading.is_enough or left_ms <= 0:
+            break
+        await sleep(min(left_ms, _LOOK_EVERY_MS) / 1000)
+    topics: dict[str | UUID | None, Answers] = {}
+    served: list[Key] = []
+    encode = request.answer_encoder("responses", "partitions")
+    async for entry in request.slices.over(reading.answers):
+        if reading.tell(entry, served):
+            _, wanted, _, answer = entry
+            # Records stay in their file, and to an error the leader may be added.
+            is_open = len(answer["records"]) > 0 or "error_code" in answer
+            topics.setdefault(wanted.topic, Answers(encode)).add(answer, may_change=is_open)
+    responses = Answers(request.answer_encoder("responses"))
+    async for topic, told in request.slices.over(topics.items()):
+        responses.add(_topic(topic, told), may_change=told.may_change)
+    return reading.response(responses, served)
 
 
 class _Reading:
@@ -81,7 +130,7 @@ class _Reading:
         self._isolation = Isolation(body.isolation_level)
         self._max_bytes = min(body.max_bytes, broker.config.int("fetch.max.bytes"))
         self.min_bytes: int = body.min_bytes
-        self._answers: list[tuple[Key, Wanted, str | None, dict[str, Any]]] = []
+        self.answers: list[Entry] = []
         self._size_bytes = 0
         self._has_errors = False
 
@@ -95,17 +144,27 @@ class _Reading:
         topic = None if wanted.topic is None else self._broker.metadata.get_by_id(wanted.topic)
         return None if topic is None else topic.name
 
+    @property
+    def partitions(self) -> dict[Key, Wanted]:
+        return self._fetch.partitions
+
     def read_all(self) -> None:
-        self._answers = []
-        self._size_bytes = 0
+        self.begin()
         for key, wanted in self._fetch.partitions.items():
-            name = self.name_of(wanted)
-            try:
-                answer = self._read(name, wanted)
-            except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
-                self._has_errors = True
-                answer = _failure(wanted.index, error)
-            self._answers.append((key, wanted, name, answer))
+            self.read_one(key, wanted)
+
+    def begin(self) -> None:
+        self.answers = []
+        self._size_bytes = 0
+
+    def read_one(self, key: Key, wanted: Wanted) -> None:
+        name = self.name_of(wanted)
+        try:
+            answer = self._read(name, wanted)
+        except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
+            self._has_errors = True
+            answer = _failure(wanted.index, error)
+        self.answers.append((key, wanted, name, answer))
 
     def _read(self, name: str | None, wanted: Wanted) -> dict[str, Any]:
         if name is None:
@@ -178,27 +237,35 @@ class _Reading:
         """The answer, by topic; in an incremental one only the partitions that have something to say."""
         topics: dict[str | UUID | None, list[dict[str, Any]]] = {}
         served: list[Key] = []
-        fetch, by_topic = self._fetch, self._broker.metrics.by_topic
-        for key, wanted, name, answer in self._answers:
-            size_bytes = len(answer["records"])
-            has_news = size_bytes > 0 or not _NEWS.isdisjoint(answer)
-            if size_bytes:
-                served.append(key)
-            if name is not None:
-                stats = by_topic[name]
-                stats.fetch_requests += 1
-                stats.bytes_out += size_bytes
-                stats.failed_fetch_requests += "error_code" in answer
-            if fetch.must_tell(wanted, answer["high_watermark"], answer["log_start_offset"], has_news):
+        for entry in self.answers:
+            if self.tell(entry, served):
+                _, wanted, _, answer = entry
                 topics.setdefault(wanted.topic, []).append(answer)
+        return self.response([_topic(topic, partitions) for topic, partitions in topics.items()], served)
+
+    def tell(self, entry: Entry, served: list[Key]) -> bool:
+        """Counts what was read of a partition; whether the answer has to have that."""
+        key, wanted, name, answer = entry
+        size_bytes = len(answer["records"])
+        has_news = size_bytes > 0 or not _NEWS.isdisjoint(answer)
+        if size_bytes:
+            served.append(key)
+        if name is not None:
+            stats = self._broker.metrics.by_topic[name]
+            stats.fetch_requests += 1
+            stats.bytes_out += size_bytes
+            stats.failed_fetch_requests += "error_code" in answer
+        return self._fetch.must_tell(wanted, answer["high_watermark"], answer["log_start_offset"], has_news)
+
+    def response(self, topics: Answers | list[dict[str, Any]], served: list[Key]) -> dict[str, Any]:
+        fetch = self._fetch
         if fetch.is_incremental:
             fetch.send_to_the_end(served)
-        return {
-            "session_id": fetch.session_id,
-            "responses": [
-                {"topic": topic, "topic_id": topic, "partitions": partitions} for topic, partitions in topics.items()
-            ],
-        }
+        return {"session_id": fetch.session_id, "responses": topics}
+
+
+def _topic(topic: str | UUID | None, partitions: Answers | list[dict[str, Any]]) -> dict[str, Any]:
+    return {"topic": topic, "topic_id": topic, "partitions": partitions}
 
 
 class _DelayedFetch(DelayedOperation):

@@ -7,10 +7,13 @@ are no share groups: their keys (2) are refused with INVALID_REQUEST.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.broker.dispatch import Reply
 from headrace.broker.internal_topics import GROUPS, TRANSACTIONS
+from headrace.broker.metadata_cache import Node
 from headrace.broker.request import Request
 from headrace.protocol.errors import CoordinatorNotAvailable, InvalidRequest, KafkaError, code_for_errors
 from headrace.protocol.internal_records import partition_for
@@ -28,8 +31,11 @@ async def handle(request: Request, broker: Broker) -> Reply:
     key_type = getattr(body, "key_type", _GROUP)
     keys = body.coordinator_keys if request.version >= _MANY_KEYS else (body.key,)
     refusal = await _made_ready(broker, key_type)
-    answers = [_answer(request, broker, key_type, key, refusal) for key in keys]
-    return {"coordinators": answers} if request.version >= _MANY_KEYS else answers[0]
+    nodes = {node.node_id: node for node in broker.nodes_seen_by(request.connection)}
+    answer = partial(_answer, broker, key_type, refusal, nodes)
+    if request.version < _MANY_KEYS:
+        return answer(keys[0])
+    return {"coordinators": await request.answers(keys, answer, "coordinators")}
 
 
 async def _made_ready(broker: Broker, key_type: int) -> KafkaError | None:
@@ -46,7 +52,9 @@ async def _made_ready(broker: Broker, key_type: int) -> KafkaError | None:
     return None
 
 
-def _answer(request: Request, broker: Broker, key_type: int, key: str, refusal: KafkaError | None) -> dict[str, object]:
+def _answer(
+    broker: Broker, key_type: int, refusal: KafkaError | None, nodes: Mapping[int, Node], key: str
+) -> dict[str, object]:
     with code_for_errors(key=key, **_NOBODY) as answer:
         if refusal is not None:
             raise refusal
@@ -54,7 +62,6 @@ def _answer(request: Request, broker: Broker, key_type: int, key: str, refusal: 
         if topic is None:
             raise CoordinatorNotAvailable("the topic is being made")
         leader_id = topic.partitions[partition_for(key, len(topic.partitions))].leader_id
-        nodes = {node.node_id: node for node in broker.nodes_seen_by(request.connection)}
         node = nodes.get(leader_id)
         if node is None:
             raise CoordinatorNotAvailable("the partition of the key has no leader")

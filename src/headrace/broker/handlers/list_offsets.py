@@ -11,11 +11,11 @@ is committed says so (KIP-207). To a follower the end is that of the log.
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.broker.dispatch import Reply
 from headrace.broker.request import Request
+from headrace.broker.slices import Answers
 from headrace.log.partition_log import Found
 from headrace.protocol.errors import (
     InvalidRequest,
@@ -49,9 +49,11 @@ async def handle(request: Request, broker: Broker) -> Reply:
     asking = _Asking(
         request.version, Isolation(getattr(request.body, "isolation_level", 0)), int(request.body.replica_id)
     )
-    return {
-        "topics": [{"name": topic.name, "partitions": _answers(broker, topic, asking)} for topic in request.body.topics]
-    }
+
+    async def describe(topic: Any) -> dict[str, object]:
+        return {"name": topic.name, "partitions": await _answers(request, broker, topic, asking)}
+
+    return {"topics": await request.awaited_answers(request.body.topics, describe, "topics")}
 
 
 class _Asking(NamedTuple):
@@ -61,12 +63,16 @@ class _Asking(NamedTuple):
     replica_id: int
 
 
-def _answers(broker: Broker, topic: Any, asking: _Asking) -> list[dict[str, object]]:
-    times_named = Counter(wanted.partition_index for wanted in topic.partitions)
-    once = {wanted.partition_index: wanted for wanted in topic.partitions}
-    return [
-        _answer(broker, topic.name, wanted, asking, is_twice=times_named[index] > 1) for index, wanted in once.items()
-    ]
+async def _answers(request: Request, broker: Broker, topic: Any, asking: _Asking) -> Answers | list[Any]:
+    repeated = await request.slices.repeated(topic.partitions, lambda wanted: wanted.partition_index)
+
+    def answer(wanted: Any) -> dict[str, object] | None:
+        index = wanted.partition_index
+        if repeated.was_met_before(index):
+            return None
+        return _answer(broker, topic.name, wanted, asking, is_twice=index in repeated)
+
+    return await request.answers(topic.partitions, answer, "topics", "partitions")
 
 
 def _answer(broker: Broker, topic: str, wanted: Any, asking: _Asking, *, is_twice: bool) -> dict[str, object]:

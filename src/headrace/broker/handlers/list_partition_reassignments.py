@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.broker.dispatch import Reply
-from headrace.broker.handlers._control import by_topic, code_and_message, controller_of, partitions_of
+from headrace.broker.handlers._control import by_topic, code_and_message, controller_of
 from headrace.broker.request import Request
 from headrace.protocol.errors import KafkaError
 
@@ -19,11 +19,13 @@ if TYPE_CHECKING:
 
 async def handle(request: Request, broker: Broker) -> Reply:
     topics = request.body.topics
-    wanted = None if topics is None else partitions_of((topic.name, topic.partition_indexes) for topic in topics)
     try:
-        moves = controller_of(broker).reassignments(wanted)
+        moves = controller_of(broker).reassignments()
     except KafkaError as error:
         return {**code_and_message(error), "topics": ()}
+    if topics is not None:
+        named = ((topic.name, index) for topic in topics for index in topic.partition_indexes)
+        moves = {one: moves[one] async for one in request.slices.over(named) if one in moves}
     return {
         "topics": [
             {

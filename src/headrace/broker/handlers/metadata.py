@@ -16,6 +16,7 @@ from headrace.broker.dispatch import Reply
 from headrace.broker.handlers._partitions import shown_partition
 from headrace.broker.metadata_cache import MetadataCache, TopicInfo
 from headrace.broker.request import Request
+from headrace.broker.slices import Answers
 from headrace.protocol.api import Api
 from headrace.protocol.encoder import nested_encoder
 from headrace.protocol.errors import (
@@ -35,12 +36,16 @@ async def handle(request: Request, broker: Broker) -> Reply:
     body, version, metadata = request.body, request.version, broker.metadata
     with_operations = getattr(body, "include_topic_authorized_operations", False)
     form = _Form(version, with_operations, request.connection.listener_name)
-    topics: list[bytes | dict[str, Any]]
+    topics: Answers | list[Any]
     if body.topics is None or (version == 0 and not body.topics):
-        topics = [_encoded(metadata, topic, form) for topic in metadata]
+        topics = await request.answers(list(metadata), lambda topic: _encoded(metadata, topic, form), "topics")
     else:
         may_create = getattr(body, "allow_auto_topic_creation", True)
-        topics = [await _wanted(broker, wanted, may_create, form) for wanted in body.topics]
+
+        async def describe(wanted: Any) -> bytes | dict[str, Any]:
+            return await _wanted(broker, wanted, may_create, form)
+
+        topics = await request.awaited_answers(body.topics, describe, "topics")
     return {
         "brokers": [
             {"node_id": node.node_id, "host": node.host, "port": node.port, "rack": node.rack}

@@ -8,16 +8,18 @@ error stands where the version has a place for it: at each partition (v1), at th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from headrace.broker.dispatch import Reply
 from headrace.broker.request import Request
+from headrace.broker.slices import Answers
 from headrace.groups.committing import told_code
 from headrace.groups.offsets import Committed
 from headrace.groups.shard import GroupShard
 from headrace.protocol.errors import ErrorCode
+from headrace.protocol.large_messages import ElementArray
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
@@ -34,9 +36,11 @@ async def handle(request: Request, broker: Broker) -> Reply:
     body = request.body
     require_stable = getattr(body, "require_stable", False)
     if request.version >= _MANY_GROUPS:
-        return {
-            "groups": [await _answer(request, broker, group, require_stable=require_stable) for group in body.groups]
-        }
+
+        async def answer(group: Any) -> Answer:
+            return await _answer(request, broker, group, require_stable=require_stable)
+
+        return {"groups": await request.awaited_answers(body.groups, answer, "groups")}
     return await _answer(request, broker, body, require_stable=require_stable)
 
 
@@ -46,23 +50,32 @@ async def _answer(request: Request, broker: Broker, asked: Any, *, require_stabl
         group = shard.group(asked.group_id)
         if group is not None:
             group.check_fetch(getattr(asked, "member_id", None), getattr(asked, "member_epoch", _NO_MEMBER_EPOCH))
-        reader = _Reader(broker, shard, asked.group_id, require_stable=require_stable)
-        by_id = request.version >= _TOPIC_IDS
-        topics = reader.all(by_id=by_id) if asked.topics is None else reader.some(asked.topics, by_id=by_id)
+        reader = _Reader(request, broker, shard, asked.group_id, require_stable=require_stable)
+        topics = await (reader.all() if asked.topics is None else reader.some(asked.topics))
         await broker.groups.replicated(asked.group_id)
     except Exception as error:  # noqa: BLE001  whatever it is becomes a code, and is logged if it is ours
-        return _refusal(asked, told_code(error), request.version)
+        return await _refusal(request, asked, told_code(error))
     return {"group_id": asked.group_id, "topics": topics}
 
 
-def _refusal(asked: Any, code: ErrorCode, version: int) -> Answer:
-    topics = []
-    if version < _TOP_LEVEL_ERROR:
-        topics = [
-            {"name": topic.name, "partitions": [_nothing(index, code) for index in topic.partition_indexes]}
-            for topic in asked.topics
-        ]
+async def _refusal(request: Request, asked: Any, code: ErrorCode) -> Answer:
+    topics: Answers | list[Answer] = []
+    if request.version < _TOP_LEVEL_ERROR:
+
+        async def refuse(topic: Any) -> Answer:
+            return {"name": topic.name, "partitions": await _all_alike(request, topic.partition_indexes, code)}
+
+        topics = await request.awaited_answers(asked.topics, refuse, "topics")
     return {"group_id": asked.group_id, "error_code": code, "topics": topics}
+
+
+async def _all_alike(request: Request, indexes: Sequence[int], code: ErrorCode) -> Answers | list[Answer]:
+    return await request.answers(indexes, lambda index: _nothing(index, code), *_path(request), "partitions")
+
+
+def _path(request: Request) -> tuple[str, ...]:
+    """Where the topics of a group are in an answer."""
+    return ("groups", "topics") if request.version >= _MANY_GROUPS else ("topics",)
 
 
 def _nothing(index: int, code: ErrorCode = ErrorCode.none) -> Answer:
@@ -83,41 +96,53 @@ def _differ(committed_for: UUID | None, asked_for: UUID | None) -> bool:
 class _Reader:
     """Reads the offsets of one group."""
 
-    def __init__(self, broker: Broker, shard: GroupShard, group_id: str, *, require_stable: bool) -> None:
+    def __init__(
+        self, request: Request, broker: Broker, shard: GroupShard, group_id: str, *, require_stable: bool
+    ) -> None:
+        self._request = request
+        self._by_id = request.version >= _TOPIC_IDS
         self._metadata = broker.metadata
         self._offsets = shard.offsets
         self._group_id = group_id
         self._require_stable = require_stable and shard.offsets.has_pending(group_id)
 
-    def some(self, topics: Iterable[Any], *, by_id: bool) -> list[Answer]:
-        if not by_id:
-            return [self._topic(topic.name, None, topic.partition_indexes) for topic in topics]
-        answers = []
-        for topic in topics:
-            known = None if topic.topic_id is None else self._metadata.get_by_id(topic.topic_id)
-            if known is None:
-                unknown = [_nothing(index, ErrorCode.unknown_topic_id) for index in topic.partition_indexes]
-                answers.append({"topic_id": topic.topic_id, "partitions": unknown})
-            else:
-                answers.append(self._topic(known.name, known.topic_id, topic.partition_indexes))
-        return answers
+    async def some(self, topics: Sequence[Any]) -> Answers | list[Answer]:
+        return await self._request.awaited_answers(topics, self._asked, *_path(self._request))
 
-    def all(self, *, by_id: bool) -> list[Answer]:
+    async def _asked(self, topic: Any) -> Answer:
+        indexes = topic.partition_indexes
+        if not self._by_id:
+            return await self._topic(topic.name, None, indexes)
+        known = None if topic.topic_id is None else self._metadata.get_by_id(topic.topic_id)
+        if known is None:
+            unknown = await _all_alike(self._request, indexes, ErrorCode.unknown_topic_id)
+            return {"topic_id": topic.topic_id, "partitions": unknown}
+        return await self._topic(known.name, known.topic_id, indexes)
+
+    async def all(self) -> Answers | list[Answer]:
         indexes: dict[str, list[int]] = {}
         for topic, index in self._offsets.of_group(self._group_id):
             indexes.setdefault(topic, []).append(index)
-        if not by_id:
-            return [self._topic(name, None, indexes[name]) for name in indexes]
+        if not self._by_id:
+            return [await self._topic(name, None, indexes[name]) for name in indexes]
         known = [info for name in indexes if (info := self._metadata.get(name)) is not None]
-        return [self._topic(info.name, info.topic_id, indexes[info.name]) for info in known]
+        return [await self._topic(info.name, info.topic_id, indexes[info.name]) for info in known]
 
-    def _topic(self, name: str, topic_id: UUID | None, indexes: Sequence[int]) -> Answer:
-        found = zip(indexes, self._offsets.of_topic(self._group_id, name, indexes), strict=True)
-        return {
-            "name": name,
-            "topic_id": topic_id,
-            "partitions": [self._partition(name, topic_id, index, committed) for index, committed in found],
-        }
+    async def _topic(self, name: str, topic_id: UUID | None, indexes: Sequence[int]) -> Answer:
+        partitions: Answers | list[Answer]
+        if isinstance(indexes, ElementArray):
+            partitions = await self._request.answers(
+                indexes,
+                lambda index: self._partition(
+                    name, topic_id, index, self._offsets.committed(self._group_id, name, index)
+                ),
+                *_path(self._request),
+                "partitions",
+            )
+        else:
+            found = zip(indexes, self._offsets.of_topic(self._group_id, name, indexes), strict=True)
+            partitions = [self._partition(name, topic_id, index, committed) for index, committed in found]
+        return {"name": name, "topic_id": topic_id, "partitions": partitions}
 
     def _partition(self, topic: str, topic_id: UUID | None, index: int, committed: Committed | None) -> Answer:
         if self._require_stable and self._offsets.has_pending(self._group_id, topic, index):

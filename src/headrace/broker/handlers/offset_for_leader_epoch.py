@@ -6,6 +6,7 @@ KIP-320).
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.dispatch import Reply
@@ -18,12 +19,12 @@ if TYPE_CHECKING:
 
 
 async def handle(request: Request, broker: Broker) -> Reply:
-    return {
-        "topics": [
-            {"topic": topic.topic, "partitions": [_answer(broker, topic.topic, wanted) for wanted in topic.partitions]}
-            for topic in request.body.topics
-        ]
-    }
+    async def describe(topic: Any) -> dict[str, object]:
+        answer = partial(_answer, broker, topic.topic)
+        partitions = await request.answers(topic.partitions, answer, "topics", "partitions")
+        return {"topic": topic.topic, "partitions": partitions}
+
+    return {"topics": await request.awaited_answers(request.body.topics, describe, "topics")}
 
 
 def _answer(broker: Broker, topic: str, wanted: Any) -> dict[str, object]:

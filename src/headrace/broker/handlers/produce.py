@@ -11,6 +11,7 @@ itself adds its partition to the transaction (KIP-890).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.broker.committed import commits
@@ -64,17 +65,14 @@ async def handle(request: Request, broker: Broker) -> Reply:
             if broker.cluster is None
             else await refused_partitions_in_cluster(broker, body, version)
         )
-    responses = []
-    for topic in body.topic_data:
-        if version >= _BY_TOPIC_ID:
-            known = broker.metadata.get_by_id(topic.topic_id) if topic.topic_id else None
-            name, answer = (known.name if known else None), {"topic_id": topic.topic_id}
-        else:
-            name, answer = topic.name, {"name": topic.name}
-        answer["partition_responses"] = [
-            _append(broker, name, data, version, acks, unflushed, uncommitted, refused) for data in topic.partition_data
-        ]
-        responses.append(answer)
+    responses: list[dict[str, Any]] = []
+    batches = _batches(broker, body, version, responses)
+    if request.has_few_elements:
+        for answers, name, data in batches:
+            answers.append(_append(broker, name, data, version, acks, unflushed, uncommitted, refused))
+    else:
+        async for answers, name, data in request.slices.over(batches):
+            answers.append(_append(broker, name, data, version, acks, unflushed, uncommitted, refused))
     for log in unflushed:
         await broker.run_blocking(log.flush)
     if uncommitted:
@@ -90,6 +88,23 @@ async def handle(request: Request, broker: Broker) -> Reply:
     if broker.cluster is not None and version >= LEADERS_FROM[Api.PRODUCE]:
         name_leaders(broker, request.connection, reply, "partition_responses")
     return reply
+
+
+def _batches(
+    broker: Broker, body: Any, version: int, responses: list[dict[str, Any]]
+) -> Iterator[tuple[list[dict[str, Any]], str | None, Any]]:
+    """Each batch with its topic's name, and the list that its answer belongs into. Fills the responses by topic."""
+    for topic in body.topic_data:
+        answers: list[dict[str, Any]] = []
+        if version >= _BY_TOPIC_ID:
+            known = broker.metadata.get_by_id(topic.topic_id) if topic.topic_id else None
+            name = known.name if known else None
+            responses.append({"topic_id": topic.topic_id, "partition_responses": answers})
+        else:
+            name = topic.name
+            responses.append({"name": name, "partition_responses": answers})
+        for data in topic.partition_data:
+            yield answers, name, data
 
 
 class _Uncommitted(NamedTuple):

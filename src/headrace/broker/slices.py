@@ -1,0 +1,223 @@
+"""Shares the event loop between requests with many elements and all other requests.
+
+A request may name a million topics, and the loop has one thread. So a handler loops over the elements of a request in
+slices: after ``SLICE_MS`` the handler waits for its next turn, and the loop serves everybody else first. All requests
+that wait for a turn share one queue, and one of them gets one slice in each iteration of the loop. However many large
+requests there are, another client waits for a few slices at most.
+
+Memory is bounded in the same way. The elements of a large request are read one at a time (``large_messages.py``), and
+the answers to them are encoded as they are made: a million dicts would take hundreds of megabytes, and the garbage
+collector and the allocator would each stop the loop for longer than a slice.
+
+Time comes from the broker's clock. In a simulation that clock stands still while code runs, so a simulated broker never
+pauses by chance, and a seed gives the same run each time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Hashable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, Self, TypeVar
+
+from headrace.protocol.encoder import Encode, Message
+from headrace.protocol.large_messages import ElementArray
+from headrace.runtime.clock import Clock
+
+T = TypeVar("T")
+
+SLICE_MS = 5
+#: So few elements are looped over without a look at the clock.
+_FEW = 32
+#: Answers that are encoded together.
+_CHUNK = 200
+
+
+class Answers:
+    """The answers to the elements of an array, in the order in which they were added.
+
+    Of a large request they are encoded at once, but for those that may still change. The encoder of the response takes
+    the length and the items of this, and copies bytes as they are.
+    """
+
+    __slots__ = ("_count", "_encode", "_items", "_pending", "may_change")
+
+    def __init__(self, encode: Encode | None) -> None:
+        #: None leaves all answers as they are.
+        self._encode = encode
+        self._items: list[Message | bytes] = []
+        self._pending: list[Message | bytes] = []
+        self._count = 0
+        #: Whether one of them is not encoded yet for that reason.
+        self.may_change = False
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Any]:
+        self._encode_pending()
+        return iter(self._items)
+
+    def add(self, answer: Message | bytes | None, *, may_change: bool = False) -> None:
+        """Adds an answer; None adds nothing.
+
+        :param may_change: whether the answer is encoded only with the response, because somebody still changes it.
+        """
+        if answer is None:
+            return
+        self._count += 1
+        if self._encode is None:
+            self._items.append(answer)
+        elif may_change:
+            self._encode_pending()
+            self._items.append(answer)
+            self.may_change = True
+        else:
+            self._pending.append(answer)
+            if len(self._pending) == _CHUNK:
+                self._encode_pending()
+
+    def _encode_pending(self) -> None:
+        if not self._pending:
+            return
+        assert self._encode is not None
+        out = bytearray()
+        for answer in self._pending:
+            if isinstance(answer, bytes):
+                out += answer
+            else:
+                self._encode(out, answer, [])
+        self._items.append(bytes(out))
+        self._pending.clear()
+
+
+class Repeated(set[Hashable]):
+    """The keys that a request names more than once, and that are answered only once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._met: set[Hashable] = set()
+
+    def was_met_before(self, key: Hashable) -> bool:
+        """Whether this was asked about the key already; never so for a key that is named once."""
+        if key not in self:
+            return False
+        if key in self._met:
+            return True
+        self._met.add(key)
+        return False
+
+
+class Slices:
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
+        self._loop = loop
+        self._now_ms = clock.monotonic_ms
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._is_scheduled = False
+
+    async def turn(self) -> int:
+        """Waits for the next slice; returns the time at which that slice ends."""
+        waiting: asyncio.Future[None] = self._loop.create_future()
+        self._waiting.append(waiting)
+        self._schedule()
+        await waiting
+        return self._now_ms() + SLICE_MS
+
+    def _schedule(self) -> None:
+        if self._waiting and not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._give)
+
+    def _give(self) -> None:
+        self._is_scheduled = False
+        waiting = self._waiting.popleft()
+        if not waiting.done():  # else the broker stops
+            waiting.set_result(None)
+        self._schedule()
+
+    async def run(self, steps: Generator[None, None, T]) -> T:
+        """Runs a generator to its end, and returns its value."""
+        ends_ms = await self.turn()
+        while True:
+            try:
+                next(steps)
+            except StopIteration as done:
+                value: T = done.value
+                return value
+            if self._now_ms() >= ends_ms:
+                ends_ms = await self.turn()
+
+    def over(self, items: Iterable[T]) -> AsyncIterator[T]:
+        """The items one by one, with a pause whenever a slice has ended."""
+        return _Paced(self, iter(items))
+
+    async def answers(self, items: Sequence[T], answer: Callable[[T], Any], encode: Encode) -> Answers | list[Any]:
+        """The answers to the items, in their order; an item whose answer is None is left out."""
+        if len(items) <= _FEW:
+            return [made for item in items if (made := answer(item)) is not None]
+        answers = self.collect(items, encode)
+        async for item in self.over(items):
+            answers.add(answer(item))
+        return answers
+
+    async def awaited_answers(
+        self, items: Sequence[T], answer: Callable[[T], Awaitable[Any]], encode: Encode
+    ) -> Answers | list[Any]:
+        """The same, by a function that may have to wait."""
+        if len(items) <= _FEW:
+            return [made for item in items if (made := await answer(item)) is not None]
+        answers = self.collect(items, encode)
+        async for item in self.over(items):
+            answers.add(await answer(item))
+        return answers
+
+    def collect(self, items: Sequence[object], encode: Encode) -> Answers:
+        """A place for the answers to the items."""
+        return Answers(encode if isinstance(items, ElementArray) else None)
+
+    async def repeated(self, items: Iterable[T], key: Callable[[T], Hashable]) -> Repeated:
+        """The keys that more than one item has."""
+        seen: set[Hashable] = set()
+        repeated = Repeated()
+        async for item in self.over(items):
+            found = key(item)
+            (repeated if found in seen else seen).add(found)
+        async for _ in self.over(_emptied(seen)):
+            pass
+        return repeated
+
+
+class _Paced(AsyncIterator[T]):
+    """Not an async generator: the loop notes each of those, and starts a task for one that is not run to its end."""
+
+    __slots__ = ("_ends_ms", "_items", "_now_ms", "_slices")
+
+    def __init__(self, slices: Slices, items: Iterator[T]) -> None:
+        self._slices = slices
+        self._items = items
+        self._now_ms = slices._now_ms
+        self._ends_ms = self._now_ms() + SLICE_MS
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> T:
+        if self._now_ms() >= self._ends_ms:
+            self._ends_ms = await self._slices.turn()
+        for item in self._items:
+            return item
+        raise StopAsyncIteration
+
+
+def _emptied(items: set[T]) -> Iterator[T]:
+    """Takes one item after the other away: to free a million objects in one go takes several slices."""
+    while items:
+        yield items.pop()
+
+
+def in_groups(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """The items in their order, so many at a time."""
+    left = iter(items)
+    while group := list(islice(left, size)):
+        yield group

@@ -1,0 +1,294 @@
+"""Reads messages that have too many elements to be read at once.
+
+kio reads a whole message in one call, and nothing else runs meanwhile. A request may name a million partitions, and is
+legal: read like any other request, it would stop every other client for seconds, and its elements would fill hundreds
+of megabytes. Such a message is opened instead. :func:`open_message` walks over all bytes of the message, element by
+element, and gives way to the caller after every few hundred elements. The walk reads each element with kio and drops
+the result, so that a message that is wrong anywhere is refused before a handler sees it. The opened message is kio's
+own dataclass, with an :class:`ElementArray` in place of each tuple: the array reads its elements again, one at a time,
+when somebody iterates over it.
+
+A message has a bounded number of elements. Arrays inside tagged fields, and inside an entity that is not an element of
+an array, are read at once, and are refused where they are too long for that: no request of Kafka's has long ones there.
+
+Tagged fields that the schema does not have are left out, as ``unknown_tags.py`` does for messages of ordinary size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from dataclasses import fields
+from functools import cache
+from struct import Struct
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from headrace.protocol.array_guard import (
+    Budget,
+    CountTooLarge,
+    Guard,
+    ManyElements,
+    budget,
+    count_reader,
+    entity_guard,
+    field_guard,
+    long_uvarint,
+)
+from headrace.protocol.encoder import FIXED_FORMATS, FieldKind, put_uvarint
+from headrace.protocol.kio import Reader, UnknownTag, entity_reader
+from headrace.protocol.unknown_tags import without_unknown_tags
+
+#: A message with more elements is opened, not read. So is an element of an array.
+AT_ONCE = 1_000
+MAX_ELEMENTS = 2_000_000
+#: The walk gives way after so many elements.
+_STEP = 200
+
+_INT16 = Struct(">h")
+_UUID_BYTES = 16
+_ZERO_UUID = bytes(_UUID_BYTES)
+
+#: What a walk returns in the end, after it has given way many times.
+Walk = Generator[None, None, tuple[Any, int]]
+
+
+def open_message(schema: type, frame: memoryview, at: int, max_elements: int = MAX_ELEMENTS) -> Walk:
+    """The message at a place of a frame, and where the message ends. The arrays hold on to the frame.
+
+    :raises CountTooLarge: if the message has too many elements or tagged fields, or a count is false.
+    """
+    return (yield from _Opening(frame, max_elements).entity(schema, at))
+
+
+class ElementArray:
+    """The elements of an array that are read only when they are asked for, each time anew."""
+
+    __slots__ = ("_at", "_count", "_frame", "_opened", "_read")
+
+    def __init__(
+        self, frame: memoryview, at: int, count: int, read: Reader, opened: dict[int, tuple[Any, int]]
+    ) -> None:
+        self._frame = frame
+        self._at = at
+        self._count = count
+        self._read = read
+        #: Elements that have too many elements themselves, and where each of them ends.
+        self._opened = opened
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Any]:
+        frame, read, opened, at = self._frame, self._read, self._opened, self._at
+        if not opened:
+            for _ in range(self._count):
+                element, size_bytes = read(frame, at)
+                at += size_bytes
+                yield element
+            return
+        for index in range(self._count):
+            if index in opened:
+                element, at = opened[index]
+            else:
+                element, size_bytes = read(frame, at)
+                at += size_bytes
+            yield element
+
+
+class _Elements(NamedTuple):
+    """How to skip and how to read an element of an array. What has no guard is never too large to be read."""
+
+    guard: Guard | None
+    read: Reader
+    schema: type | None
+
+
+class _Opening:
+    """One walk over a message."""
+
+    def __init__(self, frame: memoryview, max_elements: int) -> None:
+        self._frame = frame
+        self._max_elements = max_elements
+        self._left: Budget = budget(max_elements)
+
+    def entity(self, schema: type, at: int) -> Walk:
+        """Copies all fields but the arrays, has kio read the copy, and puts the arrays into the result."""
+        frame, is_flexible = self._frame, bool(schema.__flexible__)  # type: ignore[attr-defined]
+        copy, arrays = bytearray(), dict[str, ElementArray]()
+        for field in fields(schema):
+            kind = FieldKind(field)
+            if kind.tag is not None:
+                continue
+            if kind.is_array:
+                count, at = count_reader(schema)(frame, at)
+                _put_empty(copy, is_flexible, is_null=count < 0)
+                if count >= 0:
+                    arrays[field.name], at = yield from self._array(_elements(schema, field.name), count, at)
+                elif count < -1 or not kind.is_nullable:
+                    raise CountTooLarge(f"{field.name} has {count} elements")
+            else:
+                stop = self._end_of_whole(field_guard(schema, field.name), at)
+                copy += frame[at:stop]
+                at = stop
+        if is_flexible:
+            at = self._copy_tags(schema, copy, at)
+        read: Reader = entity_reader(schema)
+        entity, _ = read(memoryview(bytes(copy)), 0)
+        for name, array in arrays.items():
+            object.__setattr__(entity, name, array)  # it is frozen
+        return entity, at
+
+    def _array(self, elements: _Elements, count: int, at: int) -> Walk:
+        """An array, whose first element is at ``at``."""
+        frame, start = self._frame, at
+        self._left[0] -= count
+        if self._left[0] < 0:
+            raise CountTooLarge(f"more than {self._max_elements} elements")
+        if count > len(frame) - at:
+            raise CountTooLarge(f"an array of {count} elements in {len(frame) - at} bytes")
+        opened: dict[int, tuple[Any, int]] = {}
+        for index in range(count):
+            if index % _STEP == _STEP - 1:
+                yield
+            if elements.guard is not None:
+                tags_left = self._left[1]
+                try:
+                    stop = self._end_of(elements.guard, at)
+                except ManyElements:
+                    assert elements.schema is not None
+                    self._left[1] = tags_left  # they are counted again
+                    opened[index] = yield from self.entity(elements.schema, at)
+                    at = opened[index][1]
+                    continue
+                elements.read(frame, at)
+                at = stop
+            else:
+                at += elements.read(frame, at)[1]
+        return ElementArray(frame, start, count, elements.read, opened), at
+
+    def _end_of(self, guard: Guard, at: int) -> int:
+        """Where a field or an element ends, that is read at once.
+
+        :raises ManyElements: if it cannot be.
+        """
+        small = [min(AT_ONCE, self._left[0]), self._left[1]]
+        spendable = small[0]
+        stop = guard(self._frame, at, len(self._frame), small)
+        if stop > len(self._frame):
+            raise CountTooLarge(f"a field of {stop - at} bytes in {len(self._frame) - at}")
+        self._left[0] -= spendable - small[0]
+        self._left[1] = small[1]
+        return stop
+
+    def _end_of_whole(self, guard: Guard, at: int) -> int:
+        """Where a field ends that cannot be read piece by piece."""
+        try:
+            return self._end_of(guard, at)
+        except ManyElements:
+            raise CountTooLarge(f"more than {AT_ONCE} elements where few are expected") from None
+
+    def _copy_tags(self, schema: type, copy: bytearray, at: int) -> int:
+        known = _known_tags(schema)
+        count, at = self._uvarint(at)
+        self._left[1] -= count
+        if self._left[1] < 0:
+            raise CountTooLarge("too many tagged fields")
+        kept = bytearray()
+        kept_count = 0
+        for _ in range(count):
+            tag, at = self._uvarint(at)
+            size_bytes, at = self._uvarint(at)
+            stop = at + size_bytes
+            if stop > len(self._frame):
+                raise CountTooLarge(f"a tagged field of {size_bytes} bytes in {len(self._frame) - at}")
+            if tag in known:
+                self._end_of_whole(known[tag], at)
+                put_uvarint(kept, tag)
+                put_uvarint(kept, size_bytes)
+                kept += self._frame[at:stop]
+                kept_count += 1
+            at = stop
+        put_uvarint(copy, kept_count)
+        copy += kept
+        return at
+
+    def _uvarint(self, at: int) -> tuple[int, int]:
+        byte = self._frame[at]
+        return (byte, at + 1) if byte < 0x80 else long_uvarint(self._frame, at + 1)
+
+
+def _put_empty(out: bytearray, is_flexible: bool, *, is_null: bool) -> None:
+    if is_flexible:
+        out.append(0 if is_null else 1)
+    else:
+        out += b"\xff\xff\xff\xff" if is_null else bytes(4)
+
+
+@cache
+def _known_tags(schema: type) -> dict[int, Guard]:
+    kinds = {field.name: FieldKind(field) for field in fields(schema)}
+    return {kind.tag: field_guard(schema, name) for name, kind in kinds.items() if kind.tag is not None}
+
+
+@cache
+def _elements(schema: type, field: str) -> _Elements:
+    (kind,) = (FieldKind(each) for each in fields(schema) if each.name == field)
+    if kind.entity is not None:
+        return _Elements(entity_guard(kind.entity), _tolerant_reader(kind.entity), kind.entity)
+    return _Elements(None, _primitive_reader(kind.kafka_type, bool(schema.__flexible__)), None)  # type: ignore[attr-defined]
+
+
+def _tolerant_reader(schema: type) -> Reader:
+    """Reads an entity, without the tagged fields that its schema does not have."""
+    read: Reader = entity_reader(schema)
+    guard = entity_guard(schema)
+
+    def tolerant(frame: memoryview | bytes, at: int) -> tuple[Any, int]:
+        try:
+            return read(frame, at)
+        except UnknownTag:
+            stop = guard(memoryview(frame), at, len(frame), budget())
+            return read(without_unknown_tags(schema, memoryview(frame)[at:stop]), 0)[0], stop - at
+
+    return tolerant
+
+
+def _primitive_reader(kafka_type: str, is_flexible: bool) -> Reader:
+    if kafka_type == "uuid":
+        return _read_uuid
+    if kafka_type == "string":
+        return _read_compact_string if is_flexible else _read_string
+    return _fixed_reader(Struct(">" + FIXED_FORMATS[kafka_type]))
+
+
+def _fixed_reader(layout: Struct) -> Reader:
+    unpack, width = layout.unpack_from, layout.size
+
+    def read(frame: memoryview | bytes, at: int) -> tuple[Any, int]:
+        return unpack(frame, at)[0], width
+
+    return read
+
+
+def _read_uuid(frame: memoryview | bytes, at: int) -> tuple[UUID | None, int]:
+    data = bytes(frame[at : at + _UUID_BYTES])
+    return (None if data == _ZERO_UUID else UUID(bytes=data)), _UUID_BYTES
+
+
+def _read_compact_string(frame: memoryview | bytes, at: int) -> tuple[str, int]:
+    size_bytes, start = frame[at], at + 1
+    if size_bytes > 0x7F:
+        size_bytes, start = long_uvarint(memoryview(frame), start)
+    return _text(frame, start, size_bytes - 1), start + size_bytes - 1 - at
+
+
+def _read_string(frame: memoryview | bytes, at: int) -> tuple[str, int]:
+    (size_bytes,) = _INT16.unpack_from(frame, at)
+    return _text(frame, at + _INT16.size, size_bytes), _INT16.size + size_bytes
+
+
+def _text(frame: memoryview | bytes, start: int, size_bytes: int) -> str:
+    stop = start + size_bytes
+    if size_bytes < 0 or stop > len(frame):
+        raise CountTooLarge(f"a string of {size_bytes} bytes in {len(frame) - start}")
+    return str(frame[start:stop], "utf-8")
