@@ -46,13 +46,13 @@ class Beat:
         :raises InvalidRequest, UnsupportedAssignor: if this is no heartbeat.
         """
         if not self.member_id and (makes_its_id or self.epoch != JOINS):
-            raise InvalidRequest("MemberId can't be empty")
+            raise InvalidRequest("MemberId is empty")
         if self.epoch < LEAVES_FOR_A_WHILE:
-            raise InvalidRequest("MemberEpoch is below -2")
+            raise InvalidRequest(f"MemberEpoch is {self.epoch}, below -2")
         if self.instance_id == "" or self.rack_id == "":
-            raise InvalidRequest("an instance id or a rack that is there can't be empty")
+            raise InvalidRequest("InstanceId or RackId is empty; leave it null instead")
         if self.epoch == LEAVES_FOR_A_WHILE and self.instance_id is None:
-            raise InvalidRequest("only a member with an instance id may leave for a while")
+            raise InvalidRequest("InstanceId is null, but only a static member may leave for a while (MemberEpoch -2)")
         if self.epoch == JOINS:
             self._check_joining()
         if self.server_assignor is not None and self.server_assignor not in assignors:
@@ -60,11 +60,11 @@ class Beat:
 
     def _check_joining(self) -> None:
         if self.rebalance_timeout_ms == NO_REBALANCE_TIMEOUT:
-            raise InvalidRequest("who joins must say its rebalance timeout")
+            raise InvalidRequest("RebalanceTimeoutMs is missing, but a member that joins (MemberEpoch 0) must give it")
         if self.owned is None or self.owned:
-            raise InvalidRequest("who joins must say that it owns nothing")
+            raise InvalidRequest("TopicPartitions is not empty, but a member that joins (MemberEpoch 0) owns none")
         if self.topic_names is None and self.topic_regex is None:
-            raise InvalidRequest("who joins must subscribe to topics, by names or by an expression")
+            raise InvalidRequest("SubscribedTopicNames and SubscribedTopicRegex are null; a joining member needs one")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

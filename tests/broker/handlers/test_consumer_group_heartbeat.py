@@ -96,6 +96,26 @@ def test_who_is_refused(client, group, topic, fields, error):
     assert answer.assignment is None
 
 
+def test_a_member_that_left_joins_again_with_a_full_heartbeat_only(client, group, topic):
+    """librdkafka 2.15 sends the partial one if it is unsubscribed while it applies an assignment (its test 0045)."""
+    assert beat(client, group, subscribed_topic_names=[topic]).error_code == 0
+    assert beat(client, group, epoch=-1).error_code == 0
+    partial = {"rebalance_timeout": -1, "topic_partitions": None, "subscribed_topic_names": [topic]}
+    assert beat(client, group, **partial).error_code == ErrorCode.invalid_request
+    assert beat(client, group, subscribed_topic_names=[topic]).error_code == 0
+
+
+@pytest.mark.usefixtures("ours")
+def test_a_refusal_as_invalid_request_is_logged_with_rule_group_and_member(client, group, topic, caplog):
+    with caplog.at_level("DEBUG", "headrace.broker.handlers._group_answer"):
+        assert beat(client, group, "member-7", rebalance_timeout=-1).error_code == ErrorCode.invalid_request
+        assert beat(client, group, "member-8", epoch=5).error_code == ErrorCode.group_id_not_found
+    (record,) = caplog.records
+    assert record.levelname == "DEBUG"
+    for part in ("ConsumerGroupHeartbeat v1", group, "member-7", "RebalanceTimeoutMs is missing"):
+        assert part in record.getMessage()
+
+
 def test_a_group_needs_a_name(client, topic):
     assert beat(client, "", subscribed_topic_names=[topic]).error_code == ErrorCode.invalid_request
 

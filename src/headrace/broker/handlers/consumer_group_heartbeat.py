@@ -11,12 +11,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.broker.dispatch import Reply
+from headrace.broker.handlers._group_answer import group_answer
 from headrace.broker.handlers._waiting import host_of, milliseconds
 from headrace.broker.request import Request
 from headrace.groups.assignment import of_wire, to_wire
 from headrace.groups.assignors import assignors_of
 from headrace.groups.consumer_heartbeat import Beat
-from headrace.protocol.errors import InvalidRequest, UnsupportedVersion, code_for_errors
+from headrace.protocol.errors import InvalidRequest, UnsupportedVersion
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
@@ -27,11 +28,11 @@ _PROTOCOL = "consumer"
 
 async def handle(request: Request, broker: Broker) -> Reply:
     group_id = request.body.group_id
-    with code_for_errors(member_epoch=0) as answer:
+    with group_answer(request, member_epoch=0) as answer:
         if _PROTOCOL not in broker.config.list("group.coordinator.rebalance.protocols"):
             raise UnsupportedVersion("the consumer protocol is switched off: group.coordinator.rebalance.protocols")
         if not group_id:
-            raise InvalidRequest("GroupId can't be empty")
+            raise InvalidRequest("GroupId is empty")
         beat = _beat(request)
         beat.check(assignors_of(broker.config), makes_its_id=request.version >= _MAKES_ITS_ID)
         beaten = broker.groups.coordinator.shard_for(group_id).consumer_heartbeat(group_id, beat)

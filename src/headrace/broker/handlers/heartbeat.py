@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.broker.dispatch import Reply
+from headrace.broker.handlers._group_answer import group_answer
 from headrace.broker.request import Request
-from headrace.protocol.errors import code_for_errors
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 async def handle(request: Request, broker: Broker) -> Reply:
     body = request.body
-    with code_for_errors() as answer:
+    with group_answer(request) as answer:
         group = broker.groups.coordinator.shard_for(body.group_id).member_group(body.group_id)
         group.heartbeat(body.member_id, body.generation_id, getattr(body, "group_instance_id", None))
     return answer

@@ -12,10 +12,11 @@ from logging import getLogger
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.dispatch import Reply
+from headrace.broker.handlers._group_answer import group_error_code
 from headrace.broker.handlers._waiting import answer_of, host_of, milliseconds
 from headrace.broker.request import Request
 from headrace.groups.group import Joined, Joining
-from headrace.protocol.errors import ErrorCode, error_code_of
+from headrace.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
@@ -38,7 +39,7 @@ async def handle(request: Request, broker: Broker) -> Reply:
         if joined.error is ErrorCode.none:
             await broker.groups.replicated(body.group_id)
     except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
-        joined = Joined(member_id=body.member_id, error=error_code_of(error))
+        joined = Joined(member_id=body.member_id, error=group_error_code(request, error))
     return _reply(joined, request.version)
 
 

@@ -10,9 +10,10 @@ from logging import getLogger
 from typing import TYPE_CHECKING
 
 from headrace.broker.dispatch import Reply
+from headrace.broker.handlers._group_answer import group_answer
 from headrace.broker.request import Request
 from headrace.groups.group import Leaving
-from headrace.protocol.errors import ErrorCode, UnknownMemberId, code_for_errors
+from headrace.protocol.errors import ErrorCode, UnknownMemberId
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
@@ -31,7 +32,7 @@ async def handle(request: Request, broker: Broker) -> Reply:
             Leaving(member_id=each.member_id, instance_id=each.group_instance_id, reason=getattr(each, "reason", None))
             for each in body.members
         ]
-    with code_for_errors(members=()) as answer:
+    with group_answer(request, members=()) as answer:
         codes = _leave(broker, body.group_id, leaving)
         await broker.groups.replicated(body.group_id)
         if request.version < _MANY_MEMBERS:

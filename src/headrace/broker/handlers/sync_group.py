@@ -10,10 +10,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.broker.dispatch import Reply
+from headrace.broker.handlers._group_answer import group_error_code
 from headrace.broker.handlers._waiting import answer_of
 from headrace.broker.request import Request
 from headrace.groups.group import Synced, Syncing
-from headrace.protocol.errors import ErrorCode, InconsistentGroupProtocol, error_code_of
+from headrace.protocol.errors import ErrorCode, InconsistentGroupProtocol
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
@@ -39,7 +40,7 @@ async def handle(request: Request, broker: Broker) -> Reply:
         if synced.error is ErrorCode.none:
             await broker.groups.replicated(body.group_id)
     except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
-        synced = Synced(error=error_code_of(error))
+        synced = Synced(error=group_error_code(request, error))
     return {
         "error_code": synced.error,
         "protocol_type": synced.protocol_type,

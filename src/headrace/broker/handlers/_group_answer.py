@@ -1,0 +1,54 @@
+"""Turns a refused group request into its answer, and logs at debug level which check refused the request.
+
+INVALID_REQUEST tells a client only that its request breaks a rule, and most clients stop for good on that code. The log
+line names the rule, the group and the member, so that an operator can tell a client's mistake from ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from logging import getLogger
+from typing import TYPE_CHECKING
+
+from headrace.protocol.errors import ErrorCode, KafkaError, code_for_errors, error_code_of
+
+if TYPE_CHECKING:
+    from headrace.broker.request import Request
+
+logger = getLogger(__name__)
+
+
+@contextmanager
+def group_answer(request: Request, **fields: object) -> Iterator[dict[str, object]]:
+    """Is :func:`code_for_errors` for a group request."""
+    with code_for_errors(**fields) as answer:
+        try:
+            yield answer
+        except KafkaError as error:
+            _log_refusal(request, error)
+            raise
+
+
+def group_error_code(request: Request, error: Exception) -> ErrorCode:
+    """Is :func:`error_code_of` for a group request."""
+    if isinstance(error, KafkaError):
+        _log_refusal(request, error)
+    return error_code_of(error)
+
+
+def _log_refusal(request: Request, error: KafkaError) -> None:
+    if error.code is not ErrorCode.invalid_request:
+        return
+    body = request.body
+    logger.debug(
+        "%s v%d of %s (client id %r) is refused as INVALID_REQUEST: group %r, member %r, epoch or generation %s: %s",
+        request.api.label,
+        request.version,
+        request.connection.peer,
+        request.client_id,
+        body.group_id,
+        getattr(body, "member_id", None),
+        getattr(body, "member_epoch", getattr(body, "generation_id", None)),
+        error,
+    )
