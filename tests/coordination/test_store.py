@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headrace.coordination.interface import Create, Delete, Operation, SetData
-from headrace.coordination.store import CorruptTreeError, TreeStore, encode_record
+from headrace.coordination.store import CorruptTreeError, TreeStore, decode_data, encode_data, encode_record
 from headrace.coordination.tree import Transaction, ZnodeTree
 
 
@@ -39,6 +39,7 @@ def fill(store: TreeStore) -> list[Transaction]:
     do(Create("/a", "é主".encode()), Create("/a/n_", b"\xff\x00", sequence=True))
     do(Create("/mine", ephemeral=True))
     do(SetData("/a", b'{"version":1}'))
+    do(Create("/null", None), Create("/nulled", b"x"), SetData("/nulled", None), Create("/empty", b""))
     do(Create("/gone"))
     do(Delete("/gone"))
     other = open_session(store)
@@ -57,7 +58,15 @@ def test_what_was_committed_is_there_again(tmp_path):
     assert again.tree.get("/a")[0] == b'{"version":1}'
     assert again.tree.get("/a/n_0000000000")[0] == b"\xff\x00"
     assert again.tree.ephemerals(1) == ["/mine"]
+    assert [again.tree.nodes[path].data for path in ("/null", "/nulled", "/empty")] == [None, None, b""]
     again.close()
+
+
+def test_a_headrace_that_does_not_know_null_reads_it_as_empty():
+    # Until null was kept, such a value was read by its base64 alone.
+    assert encode_data(None)["base64"] == ""
+    assert decode_data(encode_data(None)) is None
+    assert decode_data("") == decode_data({"base64": ""}) == b""
 
 
 def test_a_change_has_reached_the_file_before_the_call_returns(tmp_path):

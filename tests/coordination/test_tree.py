@@ -270,10 +270,11 @@ def test_the_end_of_a_session_fires_the_watches_of_others_and_drops_its_own(tree
 
 
 PATHS = st.sampled_from(["/a", "/b", "/a/x", "/a/y", "/a/x/1", "/b/x"])
+DATA = st.none() | st.binary(max_size=3)
 OPERATIONS = st.one_of(
-    st.builds(Create, PATHS, st.binary(max_size=3), st.booleans(), st.booleans()),
+    st.builds(Create, PATHS, DATA, st.booleans(), st.booleans()),
     st.builds(Delete, PATHS, st.integers(-1, 2)),
-    st.builds(SetData, PATHS, st.binary(max_size=3), st.integers(-1, 2)),
+    st.builds(SetData, PATHS, DATA, st.integers(-1, 2)),
     st.builds(Check, PATHS, st.integers(-1, 2)),
 )
 
@@ -305,5 +306,6 @@ def test_the_same_transactions_make_the_same_tree_and_its_numbers_hold(steps):
         inside = [other for other in tree.tree.nodes if other != "/" and other.rpartition("/")[0] == path.rstrip("/")]
         assert sorted(node.children) == sorted(other.rpartition("/")[2] for other in inside)
         assert node.created_count >= len(node.children)
+        assert node.stat().data_length == len(node.data or b"")
         if node.ephemeral_owner:
             assert path in tree.tree.ephemerals(node.ephemeral_owner)

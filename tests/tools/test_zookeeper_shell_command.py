@@ -216,7 +216,7 @@ def test_lines_that_fail_do_not_stop_the_others(shell, lines):
     assert (code, out) == (1, ["Created /a", "1"])
     assert err[0] == "Node does not exist: /nope"
     assert len(err) == 3
-    assert lines("ls /", "create -e /e", "get /e")[:2] == (0, ["[a]", "Created /e", ""])
+    assert lines("ls /", "create -e /e", "get /e")[:2] == (0, ["[a]", "Created /e", "null"])
     assert lines("help")[1] == [f"\t{name} {usage}".rstrip() for name, usage in _usages()]
 
 

@@ -54,7 +54,7 @@ def exists(dialog: Dialog, session_id: int, request: Reader) -> bytes:
 def get_data(dialog: Dialog, session_id: int, request: Reader) -> bytes:
     path, wants_watch = path_of(request), request.boolean()
     tree = dialog.service.host.tree
-    data, stat = tree.get(path)
+    data, stat = tree.get_or_null(path)
     if wants_watch:
         tree.watches.add_data(session_id, path, dialog.notify)
     return jute.buffer(data) + encode_stat(stat)
@@ -98,7 +98,7 @@ def multi_read(dialog: Dialog, _: int, request: Reader) -> bytes:
     for op, path in decode_multi_read(request):
         try:
             if op is Op.GET_DATA:
-                data, stat = tree.get(path)
+                data, stat = tree.get_or_null(path)
                 results.append((op, jute.buffer(data) + encode_stat(stat)))
             else:
                 results.append((op, jute.vector(map(jute.string, tree.children(path)))))

@@ -8,8 +8,7 @@ Bytes that cannot be understood raise :class:`Malformed`; the owner then closes 
 until it times out. What the tree refuses is answered with ZooKeeper's code. When the disk refuses, the client gets
 SYSTEMERROR and nothing has changed.
 
-Not known here: access control (only the open list is taken), containers and times to live, reconfiguration, SASL. Data
-that is null is kept as empty.
+Not known here: access control (only the open list is taken), containers and times to live, reconfiguration, SASL.
 """
 
 from __future__ import annotations

@@ -5,6 +5,9 @@ which happens wholly or not at all. Versions make changes conditional (-1 fits a
 the session that made them. A watch fires once, after the change, and changes are seen in the order in which they
 happened. Errors carry ZooKeeper's names. Access control lists are not part of this interface.
 
+ZooKeeper keeps null data apart from empty data. The operations can write both; ``get`` reads both as empty, because no
+broker gives null a meaning.
+
 A session is told of in three words (:class:`SessionState`). Suspended: no server can be reached; calls wait, and the
 session may be over without our knowing. Connected again: if ``session_id`` is what it was, ephemeral znodes and watches
 are still there, and watches have been told what they missed. Lost: the session is over, ephemeral znodes and watches
@@ -99,7 +102,7 @@ class Create(NamedTuple):
     """With ``sequence`` the name is completed by a number of ten digits that the parent has never given before."""
 
     path: str
-    data: bytes = b""
+    data: bytes | None = b""
     ephemeral: bool = False
     sequence: bool = False
 
@@ -111,7 +114,7 @@ class Delete(NamedTuple):
 
 class SetData(NamedTuple):
     path: str
-    data: bytes
+    data: bytes | None
     version: int = ANY_VERSION
 
 
@@ -125,6 +128,11 @@ class Check(NamedTuple):
 Operation: TypeAlias = Create | Delete | SetData | Check
 #: Of a Create its path, of a SetData the new Stat, of the others None.
 Result: TypeAlias = str | Stat | None
+
+
+def frozen(data: bytes | None) -> bytes | None:
+    """Copies data of any kind of buffer, so that its giver cannot change the copy. Null stays null."""
+    return None if data is None else bytes(data)
 
 
 class Coordination(Protocol):

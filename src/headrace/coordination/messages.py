@@ -202,7 +202,7 @@ class Change(NamedTuple):
 
 
 def _create(reader: Reader) -> Operation:
-    path, data, refusal = path_of(reader), reader.buffer() or b"", None
+    path, data, refusal = path_of(reader), reader.buffer(), None
     try:
         check_acl(reader)
     except InvalidAclError as error:
@@ -222,7 +222,7 @@ def _delete(reader: Reader) -> Operation:
 
 
 def _set_data(reader: Reader) -> Operation:
-    return SetData(path_of(reader), reader.buffer() or b"", reader.int32())
+    return SetData(path_of(reader), reader.buffer(), reader.int32())
 
 
 def _check(reader: Reader) -> Operation:

@@ -12,7 +12,8 @@ this layout and a change one of::
     ["create", path, data, is_ephemeral]   ["delete", path]    ["set", path, data]    ["check", path]
     ["open", timeout_ms]                   ["close"]
 
-Data is a string where it is UTF-8 (Kafka's znodes are JSON), else ``{"base64": ...}``. ``tree.snapshot`` begins with
+Data is a string where it is UTF-8 (Kafka's znodes are JSON), else ``{"base64": ...}``. Null is ``{"base64": "", "null":
+true}``, which a Headrace that did not know null reads as empty data. ``tree.snapshot`` begins with
 ``[1, last_zxid, {session_id: timeout_ms}, znode_count]``, then has one record a znode, parents first: ``[path, data,
 czxid, mzxid, pzxid, ctime_ms, mtime_ms, version, ephemeral_owner, created_count]``.
 
@@ -32,7 +33,7 @@ import struct
 from collections.abc import Iterator
 from logging import getLogger
 from pathlib import Path
-from typing import TypeAlias, cast
+from typing import Final, TypeAlias, cast
 
 from headrace.coordination.interface import Check, CoordinationError, Create, Delete, SetData
 from headrace.coordination.tree import Change, CloseSession, OpenSession, Outcome, Transaction, Znode, ZnodeTree
@@ -46,6 +47,7 @@ HEAD = struct.Struct(">II")
 SNAPSHOT_AT_BYTES = 4 * 1024 * 1024
 
 Json: TypeAlias = "bool | int | str | list[Json] | dict[str, Json] | None"
+_NULL: Final[dict[str, Json]] = {"base64": "", "null": True}
 
 
 _to_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -76,16 +78,18 @@ def read_records(buffer: bytes) -> Iterator[tuple[int, Json]]:
         position = end
 
 
-def encode_data(data: bytes) -> Json:
+def encode_data(data: bytes | None) -> Json:
+    if data is None:
+        return dict(_NULL)
     try:
         return data.decode()
     except UnicodeDecodeError:
         return {"base64": base64.b64encode(data).decode()}
 
 
-def decode_data(value: Json) -> bytes:
+def decode_data(value: Json) -> bytes | None:
     if isinstance(value, dict):
-        return base64.b64decode(cast(str, value["base64"]))
+        return None if value.get("null") else base64.b64decode(cast(str, value["base64"]))
     return cast(str, value).encode()
 
 

@@ -36,6 +36,7 @@ from headrace.coordination.interface import (
     SessionExpiredError,
     SetData,
     Stat,
+    frozen,
 )
 from headrace.coordination.watches import Delivery, Watches
 
@@ -65,7 +66,8 @@ class Transaction:
 
 @dataclass(slots=True)
 class Znode:
-    data: bytes
+    #: None where a client wrote null, which ZooKeeper keeps apart from empty data.
+    data: bytes | None
     czxid: int
     mzxid: int
     pzxid: int
@@ -76,6 +78,10 @@ class Znode:
     #: How many children it has ever got.
     created_count: int = 0
     children: set[str] = field(default_factory=set)
+
+    @property
+    def data_length(self) -> int:
+        return 0 if self.data is None else len(self.data)
 
     def stat(self) -> Stat:
         return Stat(
@@ -88,7 +94,7 @@ class Znode:
             cversion=2 * self.created_count - len(self.children),
             aversion=0,
             ephemeral_owner=self.ephemeral_owner,
-            data_length=len(self.data),
+            data_length=self.data_length,
             num_children=len(self.children),
             pzxid=self.pzxid,
         )
@@ -145,6 +151,12 @@ class ZnodeTree:
     # Reading
 
     def get(self, path: str) -> tuple[bytes, Stat]:
+        """Data and Stat; null data is read as empty."""
+        data, stat = self.get_or_null(path)
+        return data or b"", stat
+
+    def get_or_null(self, path: str) -> tuple[bytes | None, Stat]:
+        """Data and Stat; null data is None, as clients of ZooKeeper see it."""
         node = self._node(path)
         return node.data, node.stat()
 
@@ -245,7 +257,7 @@ class ZnodeTree:
                 pass
         return None
 
-    def _create(self, path: str, data: bytes, owner: int, transaction: Transaction) -> None:
+    def _create(self, path: str, data: bytes | None, owner: int, transaction: Transaction) -> None:
         zxid, time_ms = transaction.zxid, transaction.time_ms
         self.nodes[path] = Znode(data, zxid, zxid, zxid, time_ms, time_ms, ephemeral_owner=owner)
         parent = self.nodes[parent_of(path)]
@@ -317,7 +329,7 @@ class _Draft:
                 return Delete(path)
             case SetData(path, data, version):
                 self._existing(path, version).version += 1
-                return SetData(path, bytes(data))
+                return SetData(path, frozen(data))
             case Check(path, version):
                 self._existing(path, version)
                 return Check(path)
@@ -340,7 +352,7 @@ class _Draft:
         parent.created_count += 1
         parent.child_count += 1
         self._sketches[path] = _Sketch(0, 0, 0, operation.ephemeral)
-        return Create(path, bytes(operation.data), operation.ephemeral)
+        return Create(path, frozen(operation.data), operation.ephemeral)
 
     def _settle_delete(self, path: str, version: int) -> None:
         if path == ROOT:

@@ -85,7 +85,7 @@ def _mntr(service: TreeService) -> str:
         "znode_count": len(tree.nodes),
         "watch_count": len(tree.watches),
         "ephemerals_count": sum(node.ephemeral_owner != 0 for node in tree.nodes.values()),
-        "approximate_data_size": sum(len(path) + len(node.data) for path, node in tree.nodes.items()),
+        "approximate_data_size": sum(len(path) + node.data_length for path, node in tree.nodes.items()),
         "global_sessions": len(service.sessions),
         "stale_sessions_expired": service.sessions.expired_count,
         "last_processed_zxid": tree.last_zxid,
