@@ -1,5 +1,7 @@
 """A broker's settings: loading, listeners, layers, changes at run time."""
 
+from collections.abc import Mapping
+
 import pytest
 
 from headrace.broker.config import (
@@ -13,6 +15,9 @@ from headrace.broker.config import (
     replace_broker,
 )
 from headrace.protocol.errors import InvalidRequest
+
+#: The default of every setting of how long a log is kept.
+_WEEK = ("log.retention.hours", "168", 5)
 
 
 @pytest.fixture
@@ -243,6 +248,73 @@ def test_describe_broker_shows_layers_in_order(config: BrokerConfig) -> None:
         ("8", 5),
     ]
     assert str(entry["documentation"]).startswith("Threads for work")
+
+
+@pytest.mark.parametrize(
+    ("name", "synonyms"),
+    [
+        ("log.retention.ms", []),
+        ("log.retention.minutes", [("log.retention.minutes", "2", 4), ("log.retention.hours", "1", 4), _WEEK]),
+        ("log.retention.hours", [("log.retention.hours", "1", 4), _WEEK]),
+        ("log.roll.ms", []),
+        ("log.flush.interval.ms", []),
+        ("broker.id", [("broker.id", "1", 4), ("broker.id", "-1", 5)]),
+        ("my.own.setting", [("my.own.setting", None, 4)]),
+        ("process.roles", [("process.roles", None, 4)]),
+    ],
+)
+def test_synonyms_of_a_brokers_settings_are_those_that_apache_kafka_4_3_gives(
+    name: str, synonyms: list[tuple[str, str | None, int]]
+) -> None:
+    config = BrokerConfig.load(
+        {
+            "node.id": "1",
+            "log.retention.hours": "1",
+            "log.retention.minutes": "2",
+            "log.roll.hours": "7",
+            "log.flush.scheduler.interval.ms": "60000",
+            "my.own.setting": "secret",
+            "process.roles": "broker",
+        }
+    )
+    (entry,) = describe_broker(config, wanted=[name], include_synonyms=True)
+    assert _synonyms(entry) == synonyms
+    assert entry["config_source"] == (synonyms[0][2] if synonyms else 5)
+    assert "secret" not in str(entry)
+
+
+@pytest.mark.parametrize("name", ["broker.id", "node.id"])
+def test_a_brokers_id_has_two_names_and_both_are_as_given(name: str) -> None:
+    config = BrokerConfig.load({name: "7"})
+    entries = describe_broker(config, wanted=["broker.id", "node.id"])
+    assert [(entry["value"], entry["config_source"]) for entry in entries] == [("7", 4)] * 2
+    settled = BrokerConfig.load({})
+    settled.settle_broker_id(7)
+    assert describe_broker(settled, wanted=["broker.id", "node.id"]) == entries
+
+
+def test_a_dynamic_setting_in_a_finer_unit_is_no_synonym_of_a_coarser_one(config: BrokerConfig) -> None:
+    config.apply_dynamic({"log.retention.ms": "9"}, {})
+    fine, coarse = describe_broker(config, wanted=["log.retention.ms", "log.retention.hours"], include_synonyms=True)
+    assert _synonyms(fine) == [("log.retention.ms", "9", 2), _WEEK]
+    assert (_synonyms(coarse), coarse["config_source"]) == ([_WEEK], 5)
+
+
+def test_what_is_set_for_one_listener_is_read_only_and_not_documented() -> None:
+    name = "listener.name.plaintext.max.connections"
+    config = BrokerConfig.load({name: "100"})
+    (entry,) = describe_broker(config, wanted=[name], include_synonyms=True, include_documentation=True)
+    assert (entry["value"], entry["read_only"], entry["documentation"], entry["config_source"]) == (
+        "100",
+        True,
+        None,
+        4,
+    )
+    assert _synonyms(entry) == [(name, "100", 4), ("max.connections", "2147483647", 5)]
+
+
+def _synonyms(entry: Mapping[str, object]) -> list[tuple[str, str | None, int]]:
+    return [(each["name"], each["value"], each["source"]) for each in entry["synonyms"]]  # type: ignore[attr-defined]
 
 
 def test_describe_all_of_a_broker(config: BrokerConfig) -> None:

@@ -84,7 +84,9 @@ def test_describe_shows_the_chain_of_sources() -> None:
     ("static", "broker", "default", "source", "value"),
     [
         ({}, {}, {}, 5, "604800000"),
-        ({"log.retention.hours": "1"}, {}, {}, 4, "3600000"),
+        # Kafka says so: the value comes from a coarser unit, and log.retention.ms itself is not set.
+        ({"log.retention.hours": "1"}, {}, {}, 5, "3600000"),
+        ({"log.retention.ms": "7"}, {}, {}, 4, "7"),
         ({"log.retention.hours": "1"}, {}, {"log.retention.ms": "5"}, 3, "5"),
         ({"log.retention.hours": "1"}, {"log.retention.ms": "6"}, {"log.retention.ms": "5"}, 2, "6"),
     ],
@@ -98,6 +100,34 @@ def test_the_source_is_where_the_value_comes_from(
     assert (entry["config_source"], entry["value"], entry["synonyms"]) == (source, value, [])
 
 
+@pytest.mark.parametrize(
+    ("name", "synonyms"),
+    [
+        ("segment.ms", []),
+        ("segment.jitter.ms", []),
+        ("flush.ms", []),
+        ("retention.ms", [("retention.ms", "1000", 1)]),
+        ("local.retention.ms", [("log.local.retention.ms", "-2", 5)]),
+        ("cleanup.policy", [("log.cleanup.policy", "compact", 4), ("log.cleanup.policy", "delete", 5)]),
+    ],
+)
+def test_synonyms_of_a_topics_settings_are_those_that_apache_kafka_4_3_gives(
+    name: str, synonyms: list[tuple[str, str, int]]
+) -> None:
+    config = BrokerConfig.load(
+        {
+            "log.roll.hours": "7",
+            "log.roll.jitter.hours": "1",
+            "log.flush.scheduler.interval.ms": "60000",
+            "log.retention.minutes": "2",
+            "log.cleanup.policy": "compact",
+        }
+    )
+    (entry,) = describe_topic({"retention.ms": "1000"}, config, wanted=[name], include_synonyms=True)
+    found = [(each["name"], each["value"], each["source"]) for each in entry["synonyms"]]  # type: ignore[attr-defined]
+    assert (found, entry["config_source"]) == (synonyms, synonyms[0][2] if synonyms else 5)
+
+
 def test_describe_all_and_some() -> None:
     assert [entry["name"] for entry in describe_topic({}, DEFAULT)] == sorted(TOPIC_KEYS)
     assert describe_topic({}, DEFAULT, wanted=[]) == []
@@ -107,7 +137,7 @@ def test_describe_all_and_some() -> None:
 
 
 def test_describe_entries_fit_the_protocol() -> None:
-    (entry,) = describe_topic({}, DEFAULT, wanted=["flush.ms"], include_synonyms=True)
+    (entry,) = describe_topic({}, DEFAULT, wanted=["segment.bytes"], include_synonyms=True)
     assert set(entry) == {field.name for field in fields(DescribeConfigsResourceResult)}
     (synonym, *_) = entry["synonyms"]  # type: ignore[misc]
     assert set(synonym) == {field.name for field in fields(DescribeConfigsSynonym)}

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -116,7 +117,7 @@ class BrokerConfig:
         strange = {name: text for name, text in stripped.items() if name not in static}
         ignored = {name: reason for name in strange if (reason := without_meaning(name)) is not None}
         unknown = {name: text for name, text in strange.items() if name not in ignored}
-        state = _resolve(static, {}, {})
+        state = _resolve(_with_both_ids(static), {}, {})
         problem = given_id_problem(state.values)
         if problem is not None:
             raise ConfigError(problem)
@@ -137,9 +138,10 @@ class BrokerConfig:
         return self._state.dynamic_default
 
     def all_names(self) -> builtins.list[builtins.str]:
-        """Every setting of the registry, and whatever else was set at run time or under a listener's prefix."""
+        """Every setting of the registry, and whatever else was set: at start, at run time, or for one listener."""
         state = self._state
-        return [*dict.fromkeys([*BROKER_KEYS, *state.static, *state.dynamic_default, *state.dynamic_broker])]
+        others = (state.static, self.unknown, self.ignored, state.dynamic_default, state.dynamic_broker)
+        return [*dict.fromkeys([*BROKER_KEYS, *chain.from_iterable(others)])]
 
     # What follows from several settings.
 
@@ -170,7 +172,7 @@ class BrokerConfig:
     def settle_broker_id(self, broker_id: builtins.int) -> None:
         """Nobody has set one: the broker says which it takes."""
         assert self.broker_id is None
-        static = {**self._state.static, "broker.id": builtins.str(broker_id)}
+        static = {**self._state.static, **dict.fromkeys(_ID_NAMES, builtins.str(broker_id))}
         self._state = _resolve(static, self._state.dynamic_broker, self._state.dynamic_default)
 
     # Changing it.
@@ -276,9 +278,6 @@ def _resolve(
         except ConfigError as error:
             problems += error.problems
     problems += broker_problems(values)
-    # Two names of one thing: Kafka shows both.
-    broker_id = max(value for name in ("node.id", "broker.id") if isinstance(value := values[name], int))
-    values["node.id"] = values["broker.id"] = broker_id
     try:
         listeners = parse_listeners(values, frozenset(given))
     except ConfigError as error:
@@ -288,4 +287,11 @@ def _resolve(
     return _State(static, dynamic_broker, dynamic_default, values, listeners)
 
 
+def _with_both_ids(static: Mapping[str, str]) -> dict[str, str]:
+    """The settings with the broker's id under both of its names, as Kafka fills in the one that is missing."""
+    given = [static[name] for name in _ID_NAMES if name in static]
+    return dict.fromkeys(_ID_NAMES, given[0]) | dict(static) if given else dict(static)
+
+
+_ID_NAMES = ("broker.id", "node.id")
 _DEFAULTS: Mapping[str, Value] = {name: key.default for name, key in BROKER_KEYS.items()}

@@ -25,7 +25,8 @@ def short(client):
 @pytest.mark.parametrize("version", all_versions(Api.DESCRIBE_CONFIGS))
 def test_every_version(client, short, version):
     result = describe(client, TOPIC, short, version=version)
-    assert (result.error_code, result.resource_type, result.resource_name) == (0, TOPIC, short)
+    assert (result.error_code, result.error_message) == (0, "")
+    assert (result.resource_type, result.resource_name) == (TOPIC, short)
     configs = {config.name: config for config in result.configs}
     retention = configs["retention.ms"]
     assert (retention.value, retention.config_source, retention.read_only) == ("5000", FROM_TOPIC, False)

@@ -2,14 +2,18 @@
 
 A value's sources, strongest first: the topic (1) or group (8), this broker's dynamic settings (2), the cluster-wide
 dynamic ones (3), the broker's file or command line (4), the default (5). The entry shows the strongest; its synonyms
-are the whole chain. Kafka leaves the chain of ``retention.ms`` and other settings with several units empty unless the
-finest unit is set; here the coarser units are shown too.
+are the whole chain, which begins where the described name itself is set, as in Kafka. So ``log.roll.ms`` that is not
+set has no synonyms and the source DEFAULT, though its value comes from ``log.roll.hours``.
+
+Settings that the registry does not know are shown too if the broker was started with them. Nobody knows whether they
+are secrets, so their values are hidden.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
+from itertools import dropwhile
 from typing import TYPE_CHECKING
 
 from headrace.broker.configs.group import GROUP_KEYS, effective_group_config
@@ -22,7 +26,7 @@ if TYPE_CHECKING:
 
 Entry = dict[str, object]
 
-#: The type of a setting that is not in the registry. Nobody knows whether it is a secret, so it is treated as one.
+#: The type of a setting that is not in the registry.
 _UNKNOWN_TYPE = 0
 
 
@@ -48,7 +52,7 @@ def describe_topic(
     entries = []
     for name in _chosen(TOPIC_KEYS, wanted):
         key = TOPIC_KEYS[name]
-        chain = _chain(tuple(synonym.name for synonym in key.synonyms), broker)
+        chain = _default_chain(key, broker)
         if name in overrides:
             chain.insert(0, _synonym(name, to_text(values[name]), Source.TOPIC))
         value = to_text(values[name])
@@ -69,7 +73,7 @@ def describe_group(
     for name, value in effective_group_config(overrides, broker).items():
         if wanted is None or name in wanted:
             key = GROUP_KEYS[name]
-            chain = _chain(tuple(synonym.name for synonym in key.synonyms), broker)
+            chain = _default_chain(key, broker)
             if name in overrides:
                 chain.insert(0, _synonym(name, to_text(value), Source.GROUP))
             entries.append(_entry(name, to_text(value), key, chain, False, include_synonyms, include_documentation))
@@ -89,14 +93,17 @@ def describe_broker(
     entries = []
     for name in _chosen(names, wanted):
         key = broker_key(name)
-        chain = _chain(broker_synonyms(name), broker)
+        chain = _chain(name, broker)
         if cluster_default:
             chain = [synonym for synonym in chain if synonym["source"] == Source.DYNAMIC_DEFAULT_BROKER]
             value: str | None = broker.dynamic_default[name]
         else:
             value = to_text(broker[name]) if key is not None else None
-        read_only = key is not None and key.update is Update.READ_ONLY
-        entries.append(_entry(name, value, key, chain, read_only, include_synonyms, include_documentation))
+        # Kafka looks for the whole name: what is set for one listener is read-only and has no documentation.
+        known = BROKER_KEYS.get(name)
+        read_only = known is None or known.update is Update.READ_ONLY
+        documented = include_documentation and known is not None
+        entries.append(_entry(name, value, key, chain, read_only, include_synonyms, documented))
     return entries
 
 
@@ -107,19 +114,30 @@ def _chosen(names: Iterable[str], wanted: Sequence[str] | None) -> list[str]:
     return [name for name in dict.fromkeys(wanted) if name in known]
 
 
-def _chain(names: Sequence[str], broker: BrokerConfig) -> list[Entry]:
-    """Every value that the names have in some layer, the strongest layer first."""
+def _default_chain(key: ConfigKey, broker: BrokerConfig) -> list[Entry]:
+    """The chain of the broker's setting that is the default of a topic's or a group's setting, if there is one."""
+    return _chain(key.synonyms[0].name, broker) if key.synonyms else []
+
+
+def _chain(described: str, broker: BrokerConfig) -> list[Entry]:
+    """Every value that a broker's setting and its synonyms have in some layer, the strongest layer first.
+
+    The chain begins with the first value of the described name itself. Kafka leaves out what comes before.
+    """
+    names = broker_synonyms(described)
     layers = (
         (broker.dynamic_broker, Source.DYNAMIC_BROKER),
         (broker.dynamic_default, Source.DYNAMIC_DEFAULT_BROKER),
         (broker.static, Source.STATIC_BROKER),
+        (broker.unknown, Source.STATIC_BROKER),
+        (broker.ignored, Source.STATIC_BROKER),
     )
     chain = [_synonym(name, layer[name], source) for layer, source in layers for name in names if name in layer]
     for name in names:
         key = BROKER_KEYS.get(name)
         if key is not None and key.default is not None:
             chain.append(_synonym(name, to_text(key.default), Source.DEFAULT))
-    return chain
+    return list(dropwhile(lambda synonym: synonym["name"] != described, chain))
 
 
 def _synonym(name: str, value: str | None, source: Source) -> Entry:

@@ -54,7 +54,6 @@ WITHOUT_MEANING: Mapping[str, str] = {
     "group.streams.": "there are no streams groups",
     "initial.broker.registration.timeout.ms": "there is no KRaft quorum",
     "kafka.metrics.": "metrics are served at headrace.metrics.listener",
-    "log.local.retention.": "there is no tiered storage",
     "log.message.timestamp.difference.max.ms": "use log.message.timestamp.before.max.ms and .after.max.ms",
     "metadata.": "there is no KRaft quorum",
     "metrics.recording.level": "all metrics are always recorded",

@@ -27,7 +27,8 @@ async def handle(request: Request, broker: Broker) -> Reply:
 
 async def _describe(broker: Broker, body: Any, resource: Any) -> dict[str, object]:
     kind, name, wanted = resource.resource_type, resource.resource_name, resource.configuration_keys
-    with code_for_errors(resource_type=kind, resource_name=name, configs=()) as answer:
+    # Kafka says "" and not null where there is no error.
+    with code_for_errors(resource_type=kind, resource_name=name, configs=(), error_message="") as answer:
         if isinstance(wanted, ElementArray):
             raise InvalidRequest(f"{len(wanted)} settings of one resource; nothing has so many")
         synonyms, documentation = body.include_synonyms, getattr(body, "include_documentation", False)
