@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -33,7 +33,7 @@ from headrace.testing.raw_client import ClosedByPeer, RawClient
 
 #: Settings under which no request of the table makes topics or waits for members.
 SETTINGS = ("-o", "auto.create.topics.enable=false", "-o", "group.initial.rebalance.delay.ms=0")
-ANSWER_TIMEOUT_S = 300.0
+ANSWER_TIMEOUT_S = 120.0
 LARGEST_FRAME_BYTES = 100 * 1024 * 1024
 _BETWEEN_S = 0.001
 
@@ -51,8 +51,10 @@ class Bystander:
     def _ask(self) -> None:
         while not self._is_over.is_set():
             began = time.perf_counter()
-            self._client.send(Api.API_VERSIONS, 0)
-            self._client.receive()
+            try:
+                self._client.ask(Api.API_VERSIONS, 0)
+            except TimeoutError:
+                self._is_over.set()  # nobody waits for longer than that
             self._longest_s = max(self._longest_s, time.perf_counter() - began)
             self._has_asked.set()
             time.sleep(_BETWEEN_S)
@@ -81,8 +83,8 @@ class Bystander:
 class Measured:
     longest_wait_ms: float
     answer_ms: float
-    #: -1 if the broker closed the connection instead of answering.
-    answer_bytes: int
+    #: None if the broker did not answer in time, or closed the connection.
+    answer_bytes: int | None
 
 
 def measure(address: str, frame: bytes) -> Measured:
@@ -91,10 +93,9 @@ def measure(address: str, frame: bytes) -> Measured:
     with RawClient(address, timeout_s=ANSWER_TIMEOUT_S) as client, bystander.watching():
         began = time.perf_counter()
         client.send_frame(frame)
-        try:
+        answer_bytes = None
+        with suppress(ClosedByPeer, TimeoutError):
             answer_bytes = len(client.read_frame())
-        except ClosedByPeer:
-            answer_bytes = -1
         answer_ms = (time.perf_counter() - began) * 1_000
     return Measured(bystander.longest_wait_ms, answer_ms, answer_bytes)
 
@@ -162,7 +163,7 @@ def _say(line: str) -> None:
 
 def _line(row: tuple[float, str, float, Measured, float]) -> str:
     wait_ms, name, frame_mb, measured, grown_mb = row
-    answer = "closed" if measured.answer_bytes < 0 else f"{measured.answer_bytes / 1e6:.1f}"
+    answer = "none" if measured.answer_bytes is None else f"{measured.answer_bytes / 1e6:.1f}"
     return f"| {name} | {frame_mb:.0f} | {wait_ms:,.0f} | {measured.answer_ms:,.0f} | {answer} | {grown_mb:,.0f} |"
 
 
