@@ -30,6 +30,14 @@ def test_who_comes_back_has_what_it_had_and_nobody_is_troubled(bed):
         a.beat()
 
 
+def test_a_join_whose_answer_was_lost_may_be_repeated(bed):
+    """Apache Kafka refuses the second one with UNRELEASED_INSTANCE_ID."""
+    a = bed.join("a", instance_id="i")
+    had, epochs = a.shown, bed.epochs
+    a.joins()
+    assert (a.shown, bed.epochs) == (had, epochs)
+
+
 def test_the_same_id_may_come_back(bed):
     a = bed.join("a", instance_id="i")
     a.beat(epoch=-2)
