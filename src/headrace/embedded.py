@@ -78,8 +78,8 @@ class Broker:
     async def __aenter__(self) -> Broker:
         if self._data is None:
             self._temporary = Path(mkdtemp(prefix="headrace-"))
-        broker = _Broker(self._config(), clock=self._clock, disk=self._disk)
         try:
+            broker = _Broker(self._config(), clock=self._clock, disk=self._disk)
             await broker.start()
         except BaseException:
             self._remove_temporary()

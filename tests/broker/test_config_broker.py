@@ -120,17 +120,20 @@ def test_listeners() -> None:
         {
             "listeners": "inside://[::1]:9092,OUTSIDE://:0",
             "advertised.listeners": "OUTSIDE://example.org:443,INSIDE://[::1]:9092",
-            "listener.security.protocol.map": "INSIDE:PLAINTEXT, outside:SASL_SSL",
+            "listener.security.protocol.map": "INSIDE:PLAINTEXT, outside:plaintext",
             "inter.broker.listener.name": "INSIDE",
         }
     ).listeners
     assert [(one.name, one.host, one.port, one.protocol) for one in listeners.bound] == [
         ("INSIDE", "::1", 9092, "PLAINTEXT"),
-        ("OUTSIDE", "", 0, "SASL_SSL"),
+        ("OUTSIDE", "", 0, "PLAINTEXT"),
     ]
     assert str(listeners.advertised[1]) == "INSIDE://[::1]:9092"
     assert listeners.inter_broker == "INSIDE"
     assert listeners.named("OUTSIDE").port == 0
+
+
+IN_IS_PLAINTEXT = {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,IN:PLAINTEXT"}
 
 
 @pytest.mark.parametrize(
@@ -139,8 +142,8 @@ def test_listeners() -> None:
         ({"listeners": "PLAINTEXT://a:99999"}, "must be NAME://HOST:PORT"),
         ({"listeners": "MINE://a:1"}, "has no protocol for MINE"),
         ({"listeners": "PLAINTEXT://a:1,PLAINTEXT://a:2"}, "the name PLAINTEXT is there twice"),
-        ({"listeners": "PLAINTEXT://a:1,SSL://a:1"}, "each must have its own port"),
-        ({"listeners": "SSL://a:1"}, "must be the name of a listener"),
+        ({"listeners": "PLAINTEXT://a:1,IN://a:1", **IN_IS_PLAINTEXT}, "each must have its own port"),
+        ({"listeners": "IN://a:1", **IN_IS_PLAINTEXT}, "must be the name of a listener"),
         ({"inter.broker.listener.name": "SSL"}, "must be the name of a listener"),
         ({"listener.security.protocol.map": "PLAINTEXT:TELNET"}, "must be NAME:PROTOCOL"),
         ({"advertised.listeners": "SSL://a:1"}, "listeners has no SSL"),
@@ -159,15 +162,15 @@ def test_bad_listeners(properties: dict[str, str], problem: str) -> None:
 def test_a_listener_may_have_its_own_value() -> None:
     config = BrokerConfig.load(
         {
-            "ssl.client.auth": "requested",
-            "listener.name.outside.ssl.client.auth": "required",
-            "listener.name.outside.plain.sasl.jaas.config": "users",
+            "num.network.threads": "4",
+            "listener.name.outside.num.network.threads": "5",
+            "listener.name.outside.plain.num.network.threads": "6",
         }
     )
-    assert config.for_listener("OUTSIDE", "ssl.client.auth") == "required"
-    assert config.for_listener("INSIDE", "ssl.client.auth") == "requested"
-    assert config.for_listener("OUTSIDE", "sasl.jaas.config", "PLAIN") == "users"
-    assert config.for_listener("OUTSIDE", "sasl.jaas.config", "SCRAM-SHA-256") is None
+    assert config.for_listener("OUTSIDE", "num.network.threads") == 5
+    assert config.for_listener("INSIDE", "num.network.threads") == 4
+    assert config.for_listener("OUTSIDE", "num.network.threads", "PLAIN") == 6
+    assert config.for_listener("OUTSIDE", "num.network.threads", "SCRAM-SHA-256") == 5
 
 
 def test_dynamic_layers_and_who_is_told(config: BrokerConfig) -> None:
@@ -197,7 +200,7 @@ def test_a_bad_dynamic_change_changes_nothing(config: BrokerConfig) -> None:
         with pytest.raises(InvalidRequest, match=why):
             config.apply_dynamic({name: value}, {})
     with pytest.raises(InvalidRequest, match="for the whole cluster"):
-        config.apply_dynamic({}, {"ssl.keystore.location": "/a"})
+        config.apply_dynamic({}, {"listeners": "PLAINTEXT://127.0.0.1:9095"})
     assert config.int("num.io.threads") == 5
 
 
@@ -225,8 +228,8 @@ def test_alter_broker(config: BrokerConfig) -> None:
         ("num.io.threads", 2, "1", True, "not LIST"),
         ("num.io.threads", 7, "1", True, "Unknown operation 7"),
         ("broker.id", 0, "1", True, "Cannot update these configs dynamically: broker.id"),
-        ("ssl.keystore.location", 0, "a", False, "for the whole cluster"),
-        ("listener.name.a.ssl.keystore.location", 0, "a", False, "for the whole cluster"),
+        ("listeners", 0, "PLAINTEXT://a:1", False, "for the whole cluster"),
+        ("listener.name.a.listeners", 0, "PLAINTEXT://a:1", False, "for the whole cluster"),
         ("log.cleaner.threads", 0, "-1", True, "at least 0"),
     ],
 )

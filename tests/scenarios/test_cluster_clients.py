@@ -16,7 +16,7 @@ from headrace import Admin, Producer, TopicPartition
 from headrace.client.admin_types import TopicPartitionReplica
 from headrace.protocol.api import Api
 from headrace.protocol.errors import ErrorCode
-from headrace.testing.broker_process import BrokerProcess, StartFailed
+from headrace.testing.broker_process import BrokerProcess
 from headrace.testing.cluster_process import ClusterProcess
 from headrace.testing.raw_client import RawClient
 
@@ -79,12 +79,6 @@ def test_any_replica_moves_to_another_log_dir(tmp_path):
         until(lambda: homes() == [other], "it has moved")
         with Producer(bootstrap_servers=leader.address, acks="all") as producer:
             producer.send("moved", b"v").result(10)
-
-
-@pytest.mark.parametrize("name", ["zookeeper.ssl.client.enable", "zookeeper.set.acl"])
-def test_safety_that_is_not_there_is_not_pretended(tmp_path, name):
-    with pytest.raises(StartFailed, match=f"headrace: {name} is not there yet"):
-        BrokerProcess(tmp_path, "--zookeeper", "127.0.0.1:1", "-o", f"{name}=true")
 
 
 def test_what_one_broker_has_done_the_others_know(cluster):

@@ -12,6 +12,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable, Mapping
 from itertools import chain
+from logging import getLogger
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,9 +30,9 @@ from headrace.broker.configs.describe import Source, describe_broker, describe_g
 from headrace.broker.configs.keys import ConfigError, ConfigKey, ConfigType, Importance, Update, Value, to_text
 from headrace.broker.configs.listeners import Listener, Listeners, SecurityProtocol, parse_listeners
 from headrace.broker.configs.properties import format_properties, parse_overrides, parse_properties
+from headrace.broker.configs.refusals import LISTENER_PREFIX, refusal_line, refused_settings
 from headrace.broker.configs.registry import (
     BROKER_KEYS,
-    LISTENER_PREFIX,
     TOPIC_DEFAULT_NAMES,
     TOPIC_KEYS,
     broker_key,
@@ -76,6 +77,8 @@ __all__ = [
     "validate_topic",
 ]
 
+logger = getLogger(__name__)
+
 
 def read_properties_file(path: Path) -> dict[str, str]:
     """The settings of a ``server.properties``; ConfigError with one line if it cannot be read."""
@@ -95,6 +98,8 @@ class _State(NamedTuple):
     dynamic_default: Mapping[str, str]
     values: dict[str, Value]
     listeners: Listeners
+    #: Dynamic settings that would be refused, with their texts. They are stored, perhaps by Apache Kafka.
+    not_in_force: Mapping[str, str]
 
 
 class BrokerConfig:
@@ -113,6 +118,9 @@ class BrokerConfig:
     def load(cls, properties: Mapping[builtins.str, builtins.str]) -> BrokerConfig:
         """Checks everything; raises ConfigError with one line for each mistake."""
         stripped = {name: text.strip() for name, text in properties.items()}
+        refused = refused_settings(stripped)
+        if refused:
+            raise ConfigError(refusal_line(refused))
         static = {name: text for name, text in stripped.items() if broker_key(name) is not None}
         strange = {name: text for name, text in stripped.items() if name not in static}
         ignored = {name: reason for name in strange if (reason := without_meaning(name)) is not None}
@@ -136,6 +144,11 @@ class BrokerConfig:
     @property
     def dynamic_default(self) -> Mapping[builtins.str, builtins.str]:
         return self._state.dynamic_default
+
+    @property
+    def not_in_force(self) -> Mapping[builtins.str, builtins.str]:
+        """Stored dynamic settings that the broker does not use, because they promise what it does not do."""
+        return self._state.not_in_force
 
     def all_names(self) -> builtins.list[builtins.str]:
         """Every setting of the registry, and whatever else was set: at start, at run time, or for one listener."""
@@ -198,11 +211,18 @@ class BrokerConfig:
             state = self.with_dynamic(broker_overrides, default_overrides)
         except ConfigError as error:
             raise InvalidRequest(builtins.str(error)) from None
-        before, self._state = self._state.values, state
-        names = {*before, *state.values}
-        changed = {name for name in names if before.get(name) != state.values.get(name)}
+        before, self._state = self._state, state
+        self._warn_of_refused(before.not_in_force)
+        names = {*before.values, *state.values}
+        changed = {name for name in names if before.values.get(name) != state.values.get(name)}
         self._tell(changed)
         return changed
+
+    def _warn_of_refused(self, before: Mapping[builtins.str, builtins.str]) -> None:
+        stored = self._state.not_in_force
+        if stored and stored != before:
+            given = {**self._state.static, **stored}
+            logger.error("stored settings are not in force: %s", refusal_line(refused_settings(given)))
 
     def with_dynamic(
         self,
@@ -266,7 +286,10 @@ def _resolve(
     static: Mapping[str, str], dynamic_broker: Mapping[str, str], dynamic_default: Mapping[str, str]
 ) -> _State:
     """The values that three layers give; ConfigError with every mistake in them."""
-    given = {**static, **dynamic_default, **dynamic_broker}
+    dynamic = {**dynamic_default, **dynamic_broker}
+    refused = refused_settings({**static, **dynamic})
+    not_in_force = {name: text for name, text in dynamic.items() if name in refused}
+    given = {**static, **{name: text for name, text in dynamic.items() if name not in refused}}
     values: dict[str, Value] = dict(_DEFAULTS)
     problems: list[str] = []
     for name, text in given.items():
@@ -284,7 +307,7 @@ def _resolve(
         problems += error.problems
     if problems:
         raise ConfigError(problems)
-    return _State(static, dynamic_broker, dynamic_default, values, listeners)
+    return _State(static, dynamic_broker, dynamic_default, values, listeners, not_in_force)
 
 
 def _with_both_ids(static: Mapping[str, str]) -> dict[str, str]:

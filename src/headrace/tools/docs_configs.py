@@ -4,7 +4,9 @@ from collections.abc import Iterator, Mapping
 
 from headrace.broker.configs.group import GROUP_KEYS
 from headrace.broker.configs.keys import ConfigKey, Synonym, to_text
+from headrace.broker.configs.refusals import refused_row
 from headrace.broker.configs.registry import SUBJECTS, TOPIC_KEYS, WITHOUT_MEANING
+from headrace.broker.configs.table_refused import MISSING_PROTOCOLS, ROWS, Refused
 from headrace.tools.markdown import table
 
 _INTRODUCTION = """\
@@ -12,10 +14,11 @@ _INTRODUCTION = """\
 
 <!-- Made by script/generate-docs from src/headrace/broker/configs. Do not edit. -->
 
-Names, types and defaults are those of Apache Kafka, so a `server.properties` works as it is. A broker reads them from
-`--config FILE` and `-o key=value`; `headrace configs` shows and changes them while it runs. *Change* says how: a
-`read-only` one needs a restart, a `per-broker` one is set on one broker, a `cluster-wide` one on a broker or on all.
-A setting of one listener is written `listener.name.NAME.SETTING`.
+Names, types and defaults are those of Apache Kafka, so a `server.properties` works as it is, unless it asks for
+security ([refused](#refused)). A broker reads settings from `--config FILE` and `-o key=value`; `headrace configs`
+shows and changes them while it runs. *Change* says how: a `read-only` one needs a restart, a `per-broker` one is set on
+one broker, a `cluster-wide` one on a broker or on all. A setting of one listener is written
+`listener.name.NAME.SETTING`.
 """
 
 _TOPIC_NOTE = (
@@ -29,11 +32,23 @@ _UNKNOWN_NOTE = """\
 Settings of Apache Kafka whose names begin like this are accepted and do nothing, which a broker says when it starts.
 A name that is in no table at all is reported too.
 """
-#: Subjects of which some part of the broker is not built yet.
-_NOT_YET = {
-    "Replication and quotas": "Quotas of clients are read, checked and shown, but not in force yet.\n",
-    "Security": "Read, checked and shown, but not in force yet: listeners speak PLAINTEXT so far.\n",
-}
+_REFUSED_NOTE = """\
+Headrace has no security and no client quotas yet. A setting of Apache Kafka that promises either would leave open what
+it should protect. So a broker refuses such a setting: the broker does not start (exit code 2, one line that names the
+setting), and AlterConfigs answers INVALID_CONFIG. An empty value promises nothing, so a broker accepts it, as well as
+the values under *Accepted*. A name that ends with a dot is the beginning of names. The same holds for settings of one
+listener.
+
+A broker refuses a listener whose protocol is {protocols}. The protocol comes from
+`listener.security.protocol.map`. Listeners of KRaft controllers count too.
+
+ZooKeeper may have such settings of brokers already, from Apache Kafka or from an older Headrace. They are not in force.
+A broker logs an error that names them, starts, and shows them, so that
+`headrace configs --alter --broker ID --delete-config NAME` can remove them.
+
+A broker that joins a ZooKeeper with ACLs or with client quotas logs a warning for each: Headrace enforces neither.
+Apache Kafka's brokers do not enforce ACLs either, unless `authorizer.class.name` is set on them.
+"""
 _OWN_HEADINGS = ("Setting", "Type", "Default", "Allowed", "Else", "What it does")
 _UNITS = {60_000: " (minutes)", 3_600_000: " (hours)"}
 
@@ -53,10 +68,11 @@ def _lines() -> Iterator[str]:
     yield from table(_OWN_HEADINGS, map(_own_row, _by_name(GROUP_KEYS)))
     for subject, keys in SUBJECTS.items():
         yield f"## {subject}\n"
-        if subject in _NOT_YET:
-            yield _NOT_YET[subject]
         rows = map(_broker_row, sorted(keys, key=lambda key: key.name))
         yield from table(("Setting", "Type", "Default", "Allowed", "Change", "What it does"), rows)
+    yield "## Refused\n"
+    yield _REFUSED_NOTE.format(protocols=" or ".join(MISSING_PROTOCOLS))
+    yield from table(("Setting", "Accepted", "Missing"), map(_refused_row, sorted(ROWS, key=lambda row: row.name)))
     yield "## Without meaning here\n"
     yield _UNKNOWN_NOTE
     reasons = ((f"`{name}`", reason) for name, reason in WITHOUT_MEANING.items())
@@ -78,8 +94,21 @@ def _own_row(key: ConfigKey) -> tuple[str, ...]:
 def _facts(key: ConfigKey) -> tuple[str, str, str, str]:
     default = to_text(key.default)
     shown = "not set" if default is None else f"`{default}`" if default else "empty"
-    allowed = "" if key.check is None else key.check.allowed
+    row = refused_row(key.name)
+    if row is not None:
+        allowed = f"only {_accepted(row)} ([refused](#refused))"
+    else:
+        allowed = "" if key.check is None else key.check.allowed
     return f"`{key.name}`", key.type.name.lower(), shown, allowed
+
+
+def _refused_row(row: Refused) -> tuple[str, str, str]:
+    name = f"listener.name.NAME.{row.name}" if row.only_on_listener else row.name
+    return f"`{name}`", _accepted(row), row.missing
+
+
+def _accepted(row: Refused) -> str:
+    return " or ".join(f"`{value}`" for value in row.accepted) or "empty"
 
 
 def _synonym(synonym: Synonym) -> str:

@@ -17,6 +17,7 @@ from contextlib import suppress
 from logging import getLogger
 from typing import TYPE_CHECKING
 
+from headrace.broker.cluster.unenforced_rules import QUOTA_ENTITIES, has_quota, warn_of_quota
 from headrace.coordination import outcomes
 from headrace.coordination.interface import CoordinationError, NodeExistsError, NoNodeError, WatchEvent
 from headrace.coordination.paths import (
@@ -181,6 +182,8 @@ class ConfigChanges:
             self._broker.group_configs.put(name, await self.read(kind, name))
         elif kind == "brokers" and name in (DEFAULT_ENTITY, str(self._broker.broker_id)):
             await self._broker_configured()
+        elif kind in QUOTA_ENTITIES and has_quota(await self.read(kind, name)):
+            warn_of_quota(config_path(kind, name))
 
     def _topic_configured(self, name: str, configs: Mapping[str, str]) -> None:
         member = self._broker.cluster

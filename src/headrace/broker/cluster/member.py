@@ -27,6 +27,7 @@ from headrace.broker.cluster.links import Address, Links
 from headrace.broker.cluster.membership import Membership
 from headrace.broker.cluster.replicas import ReplicaManager
 from headrace.broker.cluster.topics import ClusterTopics
+from headrace.broker.cluster.unenforced_rules import warn_of_unenforced_rules
 from headrace.broker.producer_ids import ProducerIds
 from headrace.broker.start_error import StartError
 from headrace.controller.controller import Controller, ControllerSettings
@@ -44,8 +45,6 @@ ANY_BROKER_EPOCH = -1
 _NO_SESSION = -1
 #: How long a broker that is registered waits to hear of the others before it says that it is ready.
 _FIRST_METADATA_WAIT_S = 15.0
-#: Settings whose silence somebody could take for safety.
-_NOT_YET = ("zookeeper.ssl.client.enable", "zookeeper.set.acl")
 
 
 @dataclass(slots=True)
@@ -82,15 +81,13 @@ class ClusterMember:
 
     async def join(self) -> None:
         broker = self._broker
-        for name in _NOT_YET:
-            if broker.config.bool(name):
-                raise StartError(f"{name} is not there yet: connections to ZooKeeper are plain and without a user")
         try:
             self.coordination = broker.coordination = await broker.connect_to_tree()
             self.membership = Membership(broker, self.coordination)
             await self.membership.settle()
             self.configs = ConfigChanges(broker)
             await self.configs.load()
+            await warn_of_unenforced_rules(self.coordination)
         except (CoordinationError, MalformedZnodeError) as error:
             raise StartError(str(error)) from None
         broker.producer_ids = ProducerIds(self.coordination, broker.broker_id)

@@ -2,7 +2,8 @@
 
 A change is a triple (name, operation, value) with the operation's number in the protocol. Either all changes of a
 resource are good and the new settings are returned, or one exception says what is wrong and nothing changes. Topics
-and groups answer InvalidConfig. Brokers answer InvalidRequest for values too, as Kafka does (KAFKA-13609).
+and groups answer InvalidConfig. Brokers answer InvalidRequest for values too, as Kafka does (KAFKA-13609), and
+InvalidConfig for settings that promise what Headrace does not do (``table_refused.py``).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.configs.group import GROUP_KEYS, validate_group
 from headrace.broker.configs.keys import ConfigError, ConfigKey, ConfigType, Update, to_text
+from headrace.broker.configs.refusals import refusal_line, refused_settings
 from headrace.broker.configs.registry import TOPIC_KEYS, broker_key
 from headrace.broker.configs.topic import validate_topic
 from headrace.protocol.errors import InvalidConfig, InvalidRequest, KafkaError
@@ -142,7 +144,13 @@ def _items(text: str | None) -> list[str]:
     return [item.strip() for item in text.split(",")] if text else []
 
 
-def _check_broker(overrides: Mapping[str, str], touched: Iterable[str], broker: BrokerConfig, per_broker: bool) -> None:
+def _check_broker(overrides: Mapping[str, str], touched: Sequence[str], broker: BrokerConfig, per_broker: bool) -> None:
+    layers = (broker.dynamic_default, overrides) if per_broker else (overrides, broker.dynamic_broker)
+    found = refused_settings({**broker.static, **layers[0], **layers[1]})
+    # Only what this request sets: what somebody stored before is not in force, and must not stand in the way.
+    refused = {name: refusal for name, refusal in found.items() if name in touched and name in overrides}
+    if refused:
+        raise InvalidConfig(refusal_line(refused))
     check_dynamic(overrides, per_broker=per_broker)
     try:
         if per_broker:

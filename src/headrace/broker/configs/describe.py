@@ -97,6 +97,8 @@ def describe_broker(
         if cluster_default:
             chain = [synonym for synonym in chain if synonym["source"] == Source.DYNAMIC_DEFAULT_BROKER]
             value: str | None = broker.dynamic_default[name]
+        elif name in broker.not_in_force:
+            value = broker.not_in_force[name]
         else:
             value = to_text(broker[name]) if key is not None else None
         # Kafka looks for the whole name: what is set for one listener is read-only and has no documentation.

@@ -1,8 +1,9 @@
 """All settings by name, and what is said of names that are not among them.
 
-Three kinds of name are known: those of the tables; the same with a listener's prefix
-(``listener.name.internal.ssl.keystore.location``, or with a mechanism after the listener); and those that mean
-something in Apache Kafka but nothing here, which are accepted so that a ``server.properties`` works as it is.
+Four kinds of name are known: those of the tables; the same with a listener's prefix
+(``listener.name.internal.ssl.keystore.location``, or with a mechanism after the listener); those that mean something
+in Apache Kafka but nothing here, which are accepted so that a ``server.properties`` works as it is; and those that are
+refused, because ignoring them would leave something open (``table_refused.py``).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from headrace.broker.configs import (
     table_topic,
 )
 from headrace.broker.configs.keys import ConfigKey
+from headrace.broker.configs.refusals import LISTENER_PREFIX, refused_row
 
 #: The subjects of a broker's settings, in the order of the docs.
 SUBJECTS: Mapping[str, tuple[ConfigKey, ...]] = {
@@ -38,47 +40,39 @@ TOPIC_DEFAULT_NAMES = frozenset(synonym.name for key in TOPIC_KEYS.values() for 
 
 #: Beginnings of names that Apache Kafka knows and that have no meaning here, with the reason.
 WITHOUT_MEANING: Mapping[str, str] = {
-    "alter.config.policy.": "there are no Java plugins",
+    "auto.include.jmx.reporter": "there is no JMX",
     "broker.heartbeat.interval.ms": "there is no KRaft quorum",
     "broker.session.timeout.ms": "there is no KRaft quorum",
-    "client.quota.callback.class": "there are no Java plugins",
     "config.providers": "there are no Java plugins",
+    "controller.performance.": "there is no KRaft quorum",
     "controller.quorum.": "there is no KRaft quorum",
     "cordoned.log.dirs": "data folders cannot be cordoned",
-    "create.topic.policy.": "there are no Java plugins",
     "early.start.listeners": "there is no KRaft quorum",
+    "eligible.leader.replicas.enable": "there is no KRaft quorum",
     "follower.fetch.last.tiered.offset.enable": "there is no tiered storage",
+    "group.consumer.regex.refresh.interval.ms": "patterns have no interval of their own",
     "group.coordinator.background.threads": "coordinators run on the event loop",
     "group.coordinator.cached.buffer.max.bytes": "coordinators do not cache buffers",
+    "group.coordinator.new.enable": "there is one coordinator",
     "group.share.": "there are no share groups",
     "group.streams.": "there are no streams groups",
     "initial.broker.registration.timeout.ms": "there is no KRaft quorum",
+    "internal.metadata.": "there is no KRaft quorum",
     "kafka.metrics.": "metrics are served at headrace.metrics.listener",
+    "log.initial.task.delay.ms": "chores begin with the broker",
     "log.message.timestamp.difference.max.ms": "use log.message.timestamp.before.max.ms and .after.max.ms",
     "metadata.": "there is no KRaft quorum",
     "metrics.recording.level": "all metrics are always recorded",
-    "principal.builder.class": "there are no Java plugins",
+    "offsets.commit.required.acks": "a commit waits for all replicas in sync",
     "process.roles": "every node is a broker, and any of them may be the controller",
+    "producer.id.expiration.check.interval.ms": "expired producers are looked for with other chores",
     "remote.": "there is no tiered storage",
-    "sasl.client.callback.": "there are no Java plugins",
-    "sasl.kerberos.": "there is no Kerberos",
-    "sasl.login.": "there is no Kerberos and no OAuth",
-    "sasl.mechanism.controller.protocol": "there is no KRaft quorum",
-    "sasl.oauthbearer.": "there is no OAuth",
-    "sasl.server.callback.": "there are no Java plugins",
-    "security.providers": "there are no Java plugins",
+    "server.max.startup.time.ms": "a start has no time limit",
     "share.": "there are no share groups",
-    "ssl.allow.": "key stores are not compared when they change",
-    "ssl.engine.factory.class": "TLS is OpenSSL's",
-    "ssl.keymanager.algorithm": "TLS is OpenSSL's",
-    "ssl.provider": "TLS is OpenSSL's",
-    "ssl.secure.random.implementation": "TLS is OpenSSL's",
-    "ssl.trustmanager.algorithm": "TLS is OpenSSL's",
-    "zookeeper.clientCnxnSocket": "the ZooKeeper client is kazoo",
-    "zookeeper.ssl.": "the ZooKeeper client's TLS is OpenSSL's",
+    "unclean.leader.election.interval.ms": "there is no KRaft quorum",
+    "unstable.": "there are no unstable versions",
+    "zookeeper.metadata.migration.": "there is no KRaft quorum",
 }
-
-LISTENER_PREFIX = "listener.name."
 
 
 def broker_key(name: str) -> ConfigKey | None:
@@ -91,7 +85,13 @@ def broker_key(name: str) -> ConfigKey | None:
 
 
 def without_meaning(name: str) -> str | None:
-    """Why a setting of Apache Kafka does nothing here; None for a name that is not such a one."""
+    """Why a setting of Apache Kafka does nothing here; None for a name that is not such a one.
+
+    A setting that would be refused with another value does nothing either, with the value that it has.
+    """
+    row = refused_row(name)
+    if row is not None:
+        return f"there is no feature of this kind yet ({row.missing}), and the value asks for none"
     return next((reason for start, reason in WITHOUT_MEANING.items() if name.startswith(start)), None)
 
 

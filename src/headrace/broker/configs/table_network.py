@@ -33,7 +33,8 @@ KEYS: tuple[ConfigKey, ...] = (
         "The listener that brokers use among themselves. Unset: the one whose protocol is "
         "security.inter.broker.protocol."),
     ConfigKey("control.plane.listener.name", STRING, None, None, HIGH, READ_ONLY,
-        "The listener that the controller uses for its requests to brokers. Unset: the one between brokers."),
+        "Accepted and ignored: the controller uses the listener between brokers, and a broker handles the "
+        "controller's requests before those of clients."),
     ConfigKey("controller.listener.names", LIST, (), items(), HIGH, READ_ONLY,
         "Listeners of KRaft controllers. There are none here, so listeners of these names are not opened; a "
         "server.properties written for KRaft works."),

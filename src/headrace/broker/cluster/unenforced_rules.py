@@ -1,0 +1,118 @@
+"""Warns of rules in the znode tree that Headrace does not enforce: ACLs and client quotas that Apache Kafka stored.
+
+A broker of Kafka enforces ACLs only if its own ``authorizer.class.name`` is set, and Headrace refuses that setting. So
+a broker of ours is as open as its own settings say, but an administrator of the tree may believe otherwise. Quotas are
+in force on every broker of Kafka, and on none of ours. A broker that joins a tree with either logs one warning. Quotas
+that are set later get a warning each (``config_changes.py``).
+
+===============================================  ===================================================================
+/kafka-acl/TYPE/NAME                             ACLs of one resource
+/kafka-acl-extended/PATTERN/TYPE/NAME            ACLs of all resources whose names fit a pattern
+/config/users/U, /config/clients/C,              quotas, among other settings such as SCRAM credentials
+/config/ips/I, /config/users/U/clients/C
+===============================================  ===================================================================
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from logging import getLogger
+
+from headrace.coordination.interface import Coordination, CoordinationError, NoNodeError
+from headrace.coordination.paths import EntityConfig, MalformedZnodeError
+
+logger = getLogger(__name__)
+
+#: The types of entities that may have quotas.
+QUOTA_ENTITIES = ("users", "clients", "ips")
+_QUOTAS = (
+    "producer_byte_rate",
+    "consumer_byte_rate",
+    "request_percentage",
+    "controller_mutation_rate",
+    "connection_creation_rate",
+)
+#: Where rules are, with how many levels below.
+_ACLS = (("/kafka-acl", 2), ("/kafka-acl-extended", 3))
+_CONFIGS = (*((f"/config/{kind}", 1) for kind in QUOTA_ENTITIES), ("/config/users", 3))
+#: How many reads are under way at once: there may be thousands of users.
+_AT_ONCE = 100
+
+
+async def warn_of_unenforced_rules(coordination: Coordination) -> None:
+    """Logs a warning for ACLs and one for quotas, if the tree has any."""
+    try:
+        acls = await _first_acl(coordination)
+        quota = await _first_quota(coordination)
+    except CoordinationError as error:
+        logger.warning(
+            "ACLs and quotas in ZooKeeper cannot be read, and Headrace enforces none: every client of this broker "
+            "may do everything (%r)",
+            error,
+        )
+        return
+    if acls is not None:
+        logger.warning(
+            "ZooKeeper has ACLs (%s), and Headrace enforces none: every client of this broker may do everything. "
+            "Let only trusted networks reach this broker",
+            acls,
+        )
+    if quota is not None:
+        warn_of_quota(quota)
+
+
+def warn_of_quota(path: str) -> None:
+    logger.warning("ZooKeeper has client quotas (%s), and Headrace enforces none: no client is slowed down", path)
+
+
+def has_quota(configs: Mapping[str, str]) -> bool:
+    return any(name in configs for name in _QUOTAS)
+
+
+async def _first_acl(coordination: Coordination) -> str | None:
+    for root, levels in _ACLS:
+        found = await _below(coordination, root, levels)
+        if found:
+            return found[0]
+    return None
+
+
+async def _first_quota(coordination: Coordination) -> str | None:
+    for root, levels in _CONFIGS:
+        paths = await _below(coordination, root, levels)
+        for start in range(0, len(paths), _AT_ONCE):
+            some = paths[start : start + _AT_ONCE]
+            configs = await asyncio.gather(*(_configs(coordination, path) for path in some))
+            for path, found in zip(some, configs, strict=True):
+                if has_quota(found):
+                    return path
+    return None
+
+
+async def _below(coordination: Coordination, root: str, levels: int) -> list[str]:
+    """The paths so many levels below a root, in order."""
+    paths = [root]
+    for _ in range(levels):
+        below: list[str] = []
+        for start in range(0, len(paths), _AT_ONCE):
+            some = paths[start : start + _AT_ONCE]
+            names = await asyncio.gather(*(_children(coordination, path) for path in some))
+            below += [f"{path}/{name}" for path, found in zip(some, names, strict=True) for name in sorted(found)]
+        paths = below
+    return paths
+
+
+async def _children(coordination: Coordination, path: str) -> list[str]:
+    try:
+        return list(await coordination.children(path))
+    except NoNodeError:
+        return []
+
+
+async def _configs(coordination: Coordination, path: str) -> Mapping[str, str]:
+    try:
+        data, _ = await coordination.get(path)
+        return EntityConfig.from_json(data).config
+    except (NoNodeError, MalformedZnodeError):
+        return {}

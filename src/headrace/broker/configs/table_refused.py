@@ -1,0 +1,82 @@
+"""Lists the settings of Apache Kafka that stop a broker's start, because Headrace does not do what they promise.
+
+A broker that accepted ``ssl.keystore.location`` or ``authorizer.class.name`` without effect would look protected and
+would be open. So a broker refuses such a setting (``refusals.py``), unless its value promises nothing.
+
+A row is a setting, or the beginning of settings if its name ends with a dot. The row with the longest name decides.
+The values that promise nothing are in the row; an empty value never promises anything. A row also holds for its
+settings with a listener's prefix (``listener.name.internal.ssl.keystore.location``).
+
+What is not in this table although its name suggests it:
+
+* ``max.connections``, ``max.connections.per.ip`` and its overrides, ``*.replication.throttled.rate`` and
+  ``replication.quota.window.*`` are in force.
+* ``alter.log.dirs.replication.quota.window.*`` only says how a limit is measured that is in force.
+* ``early.start.listeners`` relaxes an authorizer; it protects nothing.
+* ``control.plane.listener.name`` separates kinds of requests, not people.
+* ``config.providers`` protects secrets, and every setting that holds a secret is in this table.
+
+Whoever builds a feature deletes its rows and its protocols here. No other code decides what is refused.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from headrace.broker.configs.keys import MAX_INT, MAX_LONG
+
+#: The security protocols that no listener may have yet, with what is missing for each.
+MISSING_PROTOCOLS = {"SSL": ("TLS",), "SASL_PLAINTEXT": ("SASL",), "SASL_SSL": ("TLS", "SASL")}
+
+
+class Refused(NamedTuple):
+    """One row. ``missing`` names the feature; ``accepted`` are the values that promise nothing, in any case."""
+
+    name: str
+    missing: str
+    accepted: tuple[str, ...] = ()
+    #: Whether only the setting with a listener's prefix is refused, because without the prefix the setting works.
+    only_on_listener: bool = False
+
+
+_PRINCIPAL_BUILDER = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
+
+ROWS: tuple[Refused, ...] = (
+    # Listeners are refused by their protocols (refusals.py); these are the settings around them.
+    Refused("security.", "security protocols and providers", ("PLAINTEXT",)),
+    Refused("ssl.", "TLS"),
+    Refused("ssl.client.auth", "TLS", ("none",)),
+    Refused("sasl.", "SASL"),
+    Refused("connections.max.reauth.ms", "SASL", ("0",)),
+    Refused("connection.failed.authentication.delay.ms", "SASL", ("100",)),
+    Refused("delegation.token.", "delegation tokens"),
+    Refused("delegation.token.max.lifetime.ms", "delegation tokens", ("604800000",)),
+    Refused("delegation.token.expiry.time.ms", "delegation tokens", ("86400000",)),
+    Refused("delegation.token.expiry.check.interval.ms", "delegation tokens", ("3600000",)),
+    Refused("authorizer.", "ACLs"),
+    Refused("super.users", "ACLs"),
+    Refused("allow.everyone.if.no.acl.found", "ACLs", ("true",)),
+    Refused("principal.builder.class", "principals", (_PRINCIPAL_BUILDER,)),
+    Refused("create.topic.policy.", "policies for topics"),
+    Refused("alter.config.policy.", "policies for settings"),
+    Refused("quota.", "client quotas", (str(MAX_LONG),)),
+    Refused("quota.window.num", "client quotas", ("11",)),
+    Refused("quota.window.size.seconds", "client quotas", ("1",)),
+    Refused("controller.quota.window.num", "client quotas", ("11",)),
+    Refused("controller.quota.window.size.seconds", "client quotas", ("1",)),
+    Refused("client.quota.callback.", "client quotas"),
+    Refused("max.connection.creation.rate", "limits on new connections", (str(MAX_INT),)),
+    Refused("max.connections", "limits of a single listener", only_on_listener=True),
+    Refused("password.encoder.", "encrypted settings"),
+    Refused("password.encoder.iterations", "encrypted settings", ("4096",)),
+    Refused("password.encoder.key.length", "encrypted settings", ("128",)),
+    Refused("password.encoder.cipher.algorithm", "encrypted settings", ("AES/CBC/PKCS5Padding",)),
+    Refused("zookeeper.set.acl", "ACLs on znodes", ("false",)),
+    Refused("zookeeper.sasl.", "SASL to ZooKeeper", ("false",)),
+    Refused("zookeeper.ssl.", "TLS to ZooKeeper"),
+    Refused("zookeeper.ssl.client.enable", "TLS to ZooKeeper", ("false",)),
+    Refused("zookeeper.ssl.crl.enable", "TLS to ZooKeeper", ("false",)),
+    Refused("zookeeper.ssl.ocsp.enable", "TLS to ZooKeeper", ("false",)),
+    Refused("zookeeper.client.", "TLS to ZooKeeper", ("false",)),
+    Refused("zookeeper.clientCnxnSocket", "TLS to ZooKeeper", ("org.apache.zookeeper.ClientCnxnSocketNIO",)),
+)

@@ -1,0 +1,361 @@
+"""Settings that promise safety which Headrace does not give: refused wherever they come from."""
+
+from pathlib import Path
+
+import pytest
+from brokerbed import BROKER, Client
+from joinedbed import Standing
+
+from headrace import Broker
+from headrace.broker.cluster.config_changes import ConfigChanges
+from headrace.broker.cluster.membership import Membership
+from headrace.broker.cluster.unenforced_rules import warn_of_unenforced_rules
+from headrace.broker.config import BROKER_KEYS, BrokerConfig, ConfigError, alter_broker, describe_broker, replace_broker
+from headrace.broker.configs.refusals import refused_row, refused_settings
+from headrace.broker.configs.registry import without_meaning
+from headrace.coordination.local import LocalCoordination, TreeHost
+from headrace.coordination.paths import EntityConfig
+from headrace.protocol.errors import ErrorCode, InvalidConfig
+from headrace.testing import ManualClock
+from headrace.testing.broker_process import BrokerProcess, StartFailed
+from headrace.tools import start as start_command
+
+SET, DELETE, APPEND = 0, 1, 2
+ALL_OF_KAFKA = (Path(__file__).parent / "kafka_setting_names.txt").read_text().split()
+SECRET = "hunter2"
+
+REFUSED = [
+    "listeners=SSL://127.0.0.1:0",
+    "listeners=PLAINTEXT://127.0.0.1:0,SASL_SSL://127.0.0.1:1",
+    "listeners=SASL_PLAINTEXT://127.0.0.1:0",
+    "listeners=ssl://127.0.0.1:0",
+    "listener.security.protocol.map=PLAINTEXT:SASL_SSL",
+    "listener.security.protocol.map=plaintext: ssl",
+    "controller.listener.names=SSL",
+    "security.inter.broker.protocol=SSL",
+    "security.providers=com.example.Provider",
+    "security.protocol=SSL",
+    "authorizer.class.name=kafka.security.authorizer.AclAuthorizer",
+    "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users=User:admin",
+    "allow.everyone.if.no.acl.found=false",
+    "principal.builder.class=com.example.Builder",
+    "ssl.keystore.location=/etc/kafka/broker.jks",
+    f"ssl.keystore.password={SECRET}",
+    "ssl.client.auth=required",
+    "ssl.client.auth=requested",
+    "ssl.engine.factory.class=com.example.Factory",
+    "ssl.keystore.locaton=/a/typing/error",
+    "sasl.enabled.mechanisms=PLAIN",
+    f"sasl.jaas.config={SECRET}",
+    "sasl.oauthbearer.jwks.endpoint.url=https://example.org",
+    "sasl.server.callback.handler.class=com.example.Handler",
+    "listener.name.internal.ssl.client.auth=required",
+    f"listener.name.internal.scram-sha-256.sasl.jaas.config={SECRET}",
+    f"listener.name.inter.nal.plain.sasl.jaas.config={SECRET}",
+    "listener.name.internal.principal.builder.class=com.example.Builder",
+    "listener.name.internal.max.connections=10",
+    "listener.name.internal.max.connection.creation.rate=10",
+    "connections.max.reauth.ms=3600000",
+    "connection.failed.authentication.delay.ms=5000",
+    f"delegation.token.secret.key={SECRET}",
+    f"delegation.token.master.key={SECRET}",
+    "delegation.token.expiry.time.ms=1000",
+    f"password.encoder.secret={SECRET}",
+    "password.encoder.iterations=10000",
+    "create.topic.policy.class.name=com.example.Policy",
+    "alter.config.policy.class.name=com.example.Policy",
+    "client.quota.callback.class=com.example.Callback",
+    "quota.producer.default=1048576",
+    "quota.consumer.default=1048576",
+    "quota.window.num=3",
+    "controller.quota.window.size.seconds=5",
+    "max.connection.creation.rate=100",
+    "zookeeper.set.acl=true",
+    "zookeeper.ssl.client.enable=true",
+    "zookeeper.ssl.truststore.location=/etc/kafka/zk.jks",
+    "zookeeper.ssl.crl.enable=true",
+    "zookeeper.clientCnxnSocket=org.apache.zookeeper.ClientCnxnSocketNetty",
+]
+#: What says in so many words that there shall be no security, or says nothing.
+ACCEPTED = [
+    "listeners=INSIDE://127.0.0.1:0\nlistener.security.protocol.map=INSIDE:PLAINTEXT,OUTSIDE:SASL_SSL\n"
+    "inter.broker.listener.name=INSIDE",
+    "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL",
+    "security.inter.broker.protocol=PLAINTEXT",
+    "authorizer.class.name=",
+    "super.users=",
+    "allow.everyone.if.no.acl.found=TRUE",
+    "principal.builder.class=org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
+    "ssl.client.auth=none",
+    "ssl.endpoint.identification.algorithm=",
+    "sasl.enabled.mechanisms=",
+    "connections.max.reauth.ms=0",
+    "quota.producer.default=9223372036854775807",
+    "quota.window.num=11",
+    "max.connection.creation.rate=2147483647",
+    "max.connections=100",
+    "max.connections.per.ip=10",
+    "replication.quota.window.num=5",
+    "delegation.token.max.lifetime.ms=604800000",
+    "zookeeper.set.acl=false",
+    "zookeeper.ssl.client.enable=false",
+    "early.start.listeners=CONTROLLER",
+    "control.plane.listener.name=PLAINTEXT",
+]
+
+
+def properties(text):
+    return dict(line.split("=", 1) for line in text.splitlines())
+
+
+def name_of(setting):
+    return setting.partition("=")[0]
+
+
+@pytest.mark.parametrize("setting", REFUSED)
+def test_refused(setting):
+    with pytest.raises(ConfigError) as error:
+        BrokerConfig.load({"listeners": "PLAINTEXT://127.0.0.1:0", **properties(setting)})
+    (line,) = error.value.problems
+    assert name_of(setting) in line
+    assert "Headrace has no security yet" in line
+    assert "Remove" in line
+    assert "PLAINTEXT" in line
+    assert SECRET not in line
+
+
+@pytest.mark.parametrize("setting", ACCEPTED)
+def test_accepted(setting):
+    config = BrokerConfig.load({"listeners": "PLAINTEXT://127.0.0.1:0", **properties(setting)})
+    assert not config.unknown
+
+
+def test_a_listener_of_controllers_counts_too():
+    given = {
+        "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
+        "controller.listener.names": "CONTROLLER",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SASL_SSL",
+    }
+    assert list(refused_settings(given)) == list(given)
+    assert not refused_settings({**given, "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT"})
+
+
+def test_all_refused_settings_are_one_line():
+    with pytest.raises(ConfigError) as error:
+        BrokerConfig.load(
+            {
+                "listeners": "SSL://127.0.0.1:1,IN://127.0.0.1:2",
+                "listener.security.protocol.map": "SSL:SSL,IN:SASL_SSL",
+                "authorizer.class.name": "a.B",
+                "super.users": "User:a",
+                "num.partitions": "x",
+            }
+        )
+    assert error.value.problems == [
+        "Cannot accept listeners (SSL, IN is SASL_SSL), listener.security.protocol.map, authorizer.class.name, "
+        "super.users: Headrace has no security yet (missing: TLS, SASL, ACLs), and nothing would be protected. "
+        "Remove these settings, and use only listeners whose protocol is PLAINTEXT"
+    ]
+
+
+def test_every_setting_of_apache_kafka_is_decided_on():
+    """Names that 3.9.1 and 4.3.0 define: each has a row, or is without meaning for a reason, or is refused."""
+    assert len(ALL_OF_KAFKA) > 400
+    undecided = [name for name in ALL_OF_KAFKA if name not in BROKER_KEYS and without_meaning(name) is None]
+    assert undecided == []
+
+
+def test_what_sounds_like_safety_is_refused_or_known_to_be_in_force():
+    words = (
+        "ssl",
+        "sasl",
+        "acl",
+        "auth",
+        "token",
+        "quota",
+        "security",
+        "principal",
+        "users",
+        "policy",
+        "encoder",
+        "rate",
+    )
+    not_refused = {
+        name for name in ALL_OF_KAFKA if any(word in name.split(".") for word in words) and refused_row(name) is None
+    }
+    assert not_refused == {
+        "alter.log.dirs.replication.quota.window.num",
+        "alter.log.dirs.replication.quota.window.size.seconds",
+        "follower.replication.throttled.rate",
+        "group.consumer.migration.policy",
+        "leader.replication.throttled.rate",
+        "listener.security.protocol.map",
+        "log.cleanup.policy",
+        "remote.log.manager.copy.quota.window.num",
+        "remote.log.manager.copy.quota.window.size.seconds",
+        "remote.log.manager.fetch.quota.window.num",
+        "remote.log.manager.fetch.quota.window.size.seconds",
+        "replication.quota.window.num",
+        "replication.quota.window.size.seconds",
+    } & set(ALL_OF_KAFKA)
+
+
+# -- where settings come from
+
+
+@pytest.mark.parametrize("more", [[], ["--brokers", "3"], ["--zookeeper", "127.0.0.1:1"]], ids=["alone", "3", "joins"])
+@pytest.mark.parametrize("is_file", [True, False], ids=["file", "option"])
+def test_start_ends_with_one_line(tmp_path, capsys, more, is_file):
+    arguments = ["--data", str(tmp_path / "data"), *more]
+    if is_file:
+        file = tmp_path / "server.properties"
+        file.write_text("listeners=SSL://127.0.0.1:0\nsuper.users=User:a\n")
+        arguments += ["--config", str(file)]
+    else:
+        arguments += ["-o", "listeners=SSL://127.0.0.1:0", "-o", "super.users=User:a"]
+    assert start_command.main(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    (line,) = captured.err.splitlines()
+    assert line.startswith("headrace: Cannot accept listeners (SSL), super.users: Headrace has no security yet")
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_process_ends_too(tmp_path):
+    with pytest.raises(StartFailed, match=r"^headrace: Cannot accept zookeeper.set.acl: .*\n$"):
+        BrokerProcess(tmp_path, "--zookeeper", "127.0.0.1:1", "-o", "zookeeper.set.acl=true")
+
+
+def test_an_embedded_broker_raises_and_leaves_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with pytest.raises(ConfigError, match=r"authorizer\.class\.name"):
+        Broker(config={"authorizer.class.name": "a.B"}).start()
+    assert list(tmp_path.iterdir()) == []
+
+
+# -- at run time
+
+
+@pytest.fixture
+def config():
+    return BrokerConfig.load({"listeners": "PLAINTEXT://127.0.0.1:9092"})
+
+
+@pytest.mark.parametrize("per_broker", [True, False])
+@pytest.mark.parametrize("setting", REFUSED)
+def test_a_refused_setting_cannot_be_stored(config, setting, per_broker):
+    name, _, value = setting.partition("=")
+    with pytest.raises(InvalidConfig, match="no security yet"):
+        alter_broker({}, [(name, SET, value)], config, per_broker=per_broker)
+    with pytest.raises(InvalidConfig, match="no security yet"):
+        replace_broker([(name, value)], config, per_broker=per_broker)
+
+
+def test_a_listener_cannot_be_appended_nor_mapped_to_tls(config):
+    with pytest.raises(InvalidConfig, match="listeners"):
+        alter_broker({}, [("listeners", APPEND, "SSL://127.0.0.1:1")], config, per_broker=True)
+    with pytest.raises(InvalidConfig, match=r"listener\.security\.protocol\.map"):
+        alter_broker({}, [("listener.security.protocol.map", SET, "PLAINTEXT:SSL")], config, per_broker=True)
+
+
+def test_the_answer_is_invalid_config_with_the_reason():
+    with Broker() as broker, Client(broker.bootstrap_servers) as client:
+        for resource in ("", str(broker.core.broker_id)):
+            answer = client.alter(BROKER, resource, ("max.connection.creation.rate", SET, "5"))
+            assert answer.error_code == ErrorCode.invalid_config
+            assert "max.connection.creation.rate" in answer.error_message
+            assert "no security yet" in answer.error_message
+        value = client.configs(BROKER, "0", "max.connection.creation.rate")["max.connection.creation.rate"].value
+        assert value == "2147483647"
+
+
+def test_what_is_stored_already_is_not_in_force_but_shown_and_can_be_removed(config, caplog):
+    """Apache Kafka stored it, or an older Headrace: the other settings are not to be lost by it."""
+    stored = {
+        "listeners": "SSL://127.0.0.1:1",
+        "listener.name.x.ssl.keystore.location": "/a",
+        "ssl.keystore.password": SECRET,
+        "max.connections": "7",
+    }
+    config.apply_dynamic(stored, {"max.connection.creation.rate": "9"})
+    assert config.int("max.connections") == 7
+    assert [str(listener) for listener in config.listeners.bound] == ["PLAINTEXT://127.0.0.1:9092"]
+    assert set(config.not_in_force) == {*stored, "max.connection.creation.rate"} - {"max.connections"}
+    (line,) = caplog.messages
+    assert all(name in line for name in config.not_in_force)
+    assert "not in force" in line
+    assert SECRET not in line
+
+    entries = {str(entry["name"]): entry for entry in describe_broker(config, include_synonyms=True)}
+    assert (entries["listeners"]["value"], entries["listeners"]["config_source"]) == ("SSL://127.0.0.1:1", 2)
+    assert entries["listener.name.x.ssl.keystore.location"]["value"] == "/a"
+    assert SECRET not in str(entries)
+
+    config.apply_dynamic(stored, {"max.connection.creation.rate": "9"})
+    assert len(caplog.messages) == 1, "it is said once"
+    changed = alter_broker(stored, [("max.connections", SET, "8")], config, per_broker=True)
+    assert changed == {**stored, "max.connections": "8"}
+    assert "listeners" not in alter_broker(stored, [("listeners", DELETE, None)], config, per_broker=True)
+
+
+# -- what somebody else has put into the tree
+
+
+@pytest.fixture
+def tree():
+    return TreeHost(ManualClock())
+
+
+async def put(coordination, path, configs=None):
+    data = b"" if configs is None else EntityConfig(configs).to_json()
+    await coordination.create(path, data, make_parents=True)
+
+
+RATE = {"producer_byte_rate": "1024"}
+
+
+@pytest.mark.parametrize(
+    ("path", "configs", "warning"),
+    [
+        ("/kafka-acl/Topic/orders", None, "ZooKeeper has ACLs (/kafka-acl/Topic/orders)"),
+        ("/kafka-acl-extended/prefixed/Group/a", None, "ZooKeeper has ACLs (/kafka-acl-extended/prefixed/Group/a)"),
+        ("/config/users/alice", RATE, "client quotas (/config/users/alice)"),
+        ("/config/users/<default>", RATE, "client quotas (/config/users/<default>)"),
+        ("/config/clients/app", {"request_percentage": "20"}, "client quotas (/config/clients/app)"),
+        ("/config/users/alice/clients/app", RATE, "client quotas (/config/users/alice/clients/app)"),
+        ("/config/ips/10.0.0.1", {"connection_creation_rate": "1"}, "client quotas (/config/ips/10.0.0.1)"),
+        ("/kafka-acl/Topic", None, None),
+        ("/config/users/bob", {"SCRAM-SHA-256": "salt=..."}, None),
+        ("/config/clients/app", {}, None),
+    ],
+)
+async def test_rules_in_the_tree_that_nobody_enforces(tree, caplog, path, configs, warning):
+    coordination = LocalCoordination(tree)
+    await put(coordination, path, configs)
+    await warn_of_unenforced_rules(coordination)
+    if warning is None:
+        assert caplog.messages == []
+    else:
+        (line,) = caplog.messages
+        assert warning in line
+        assert "Headrace enforces none" in line
+
+
+async def test_one_warning_however_many_users_there_are(tree, caplog):
+    coordination = LocalCoordination(tree)
+    for number in range(250):
+        await put(coordination, f"/config/users/u{number}", RATE if number > 120 else {})
+    await warn_of_unenforced_rules(coordination)
+    assert len(caplog.messages) == 1
+
+
+async def test_a_quota_that_is_set_while_the_broker_runs(tree, caplog, tmp_path):
+    broker = Standing(tree, ManualClock(), tmp_path, broker_id=1)
+    await Membership(broker, broker.coordination).settle()
+    configs = ConfigChanges(broker)
+    await configs.load()
+    await configs.write("users", "bob", {"SCRAM-SHA-256": "salt=..."})
+    assert caplog.messages == []
+    await configs.write("users", "alice", RATE)
+    assert ["/config/users/alice)" in line for line in caplog.messages] == [True]
