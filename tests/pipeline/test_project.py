@@ -159,6 +159,7 @@ def test_all_mistakes_at_once(folder):
     [
         ('"isolation.leve" = "x"', "has no option isolation.leve; did you mean isolation.level"),
         ('"security.protocol" = "SSL"', "security.protocol = 'SSL': one of PLAINTEXT"),
+        ('"ssl.truststore.location" = "/a"', "ssl.truststore.location: the clients have no TLS"),
     ],
 )
 def test_options_that_no_client_takes(folder, option, complaint):

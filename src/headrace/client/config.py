@@ -6,8 +6,8 @@ arguments, as a dict of Kafka's names with numbers or texts, or as both, keyword
     ProducerConfig.load({"linger.ms": "5"}, bootstrap_servers="127.0.0.1:9092", acks="all")
 
 A name that does not exist is a TypeError that offers the nearest one; a value that cannot be is a ValueError. Options
-of Java's clients that mean nothing here (JVM classes, metrics reporters, ...) are taken and logged as having no effect;
-so are those of TLS and SASL, but not ``security.protocol``: what is not PLAINTEXT is refused.
+of Java's clients that mean nothing here (JVM classes, metrics reporters, ...) are accepted and logged as having no
+effect. Options that ask for TLS or SASL are refused (``security_options.py``).
 """
 
 # ruff: noqa: RUF009  option() makes a dataclass field
@@ -17,15 +17,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from difflib import get_close_matches
 from logging import getLogger
-from typing import Any, NamedTuple, Self, get_type_hints
+from typing import Any, NamedTuple, Self, TypeVar, get_type_hints
 
 from headrace.client.offset_reset import parse_offset_reset
 from headrace.client.partitioner_choice import known_partitioner
+from headrace.client.security_options import (
+    asks_for_security,
+    check_listener_name,
+    refuse_security_options,
+    served_protocol,
+)
 
 logger = getLogger(__name__)
+_V = TypeVar("_V")
 
 _WITHOUT_EFFECT = (
-    "ssl.", "sasl.", "security.providers", "metrics.", "metric.reporters", "auto.include.jmx.reporter",
+    "metrics.", "metric.reporters", "auto.include.jmx.reporter",
     "enable.metrics.push", "interceptor.classes", "config.providers", "client.dns.lookup", "share.",
     "metadata.recovery.", "metadata.max.idle.ms", "socket.connection.setup.timeout.max.ms",
     "transaction.two.phase.commit.enable", "bootstrap.controllers",
@@ -65,7 +72,9 @@ class ClientConfig:
     request_timeout_ms: int = option(30_000, "how long a request may stay unanswered")
     retry_backoff_ms: int = option(100, "wait before a failed request is sent again; doubles")
     retry_backoff_max_ms: int = option(1_000, "the longest such wait")
-    security_protocol: str = option("PLAINTEXT", "only PLAINTEXT so far", one_of=("PLAINTEXT",))
+    security_protocol: str = option(
+        "PLAINTEXT", "only PLAINTEXT so far; options that begin with ssl. or sasl. are refused"
+    )
     socket_connection_setup_timeout_ms: int = option(10_000, "how long connecting may take")
 
     @property
@@ -82,8 +91,9 @@ class ClientConfig:
     def load(cls, config: Mapping[str, object] | None = None, /, **options: object) -> Self:
         """
         :raises TypeError: if an option does not exist.
-        :raises ValueError: if a value cannot be, alone or with the others.
+        :raises ValueError: if a value cannot be, alone or with the others, or asks for security.
         """
+        refuse_security_options({**(config or {}), **{_dotted(name): value for name, value in options.items()}})
         given: dict[str, object] = {}
         for name, value in (config or {}).items():
             if cls._is_known(name):
@@ -97,11 +107,20 @@ class ClientConfig:
         return cls(**values)
 
     @classmethod
+    def of_shared(cls, properties: Mapping[str, _V]) -> dict[str, _V]:
+        """The options for this client among properties that other clients share, to give to :meth:`load`.
+
+        Options that ask for security stay among them, so that :meth:`load` refuses them.
+        """
+        known = {_dotted(f.name) for f in fields(cls)}
+        return {name: value for name, value in properties.items() if name in known or asks_for_security(name)}
+
+    @classmethod
     def _is_known(cls, name: str) -> bool:
         known = [_dotted(f.name) for f in fields(cls)]
         if name in known:
             return True
-        if name.startswith(_WITHOUT_EFFECT):
+        if name.startswith(_WITHOUT_EFFECT) or asks_for_security(name):
             logger.info("the option %s has no effect here", name)
             return False
         near = get_close_matches(name, known, n=1)
@@ -129,6 +148,7 @@ class ClientConfig:
     def _agree(cls, values: dict[str, Any]) -> None:
         """Checks options against each other, and sets those that follow from others."""
         values["bootstrap_servers"] = tuple(_server(text) for text in values["bootstrap_servers"])
+        values["security_protocol"] = served_protocol(values.get("security_protocol", cls.security_protocol))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -350,7 +370,11 @@ def _server(text: str) -> str:
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Host and port of ``host:port``, ``host`` (port 9092), ``[::1]:9092``; a listener's name before it is left out."""
+    """Host and port of ``host:port``, ``host`` (port 9092), ``[::1]:9092``; a listener's name before it is left out.
+
+    :raises ValueError: if the text is none of these, or names a listener with TLS or SASL.
+    """
+    check_listener_name(text)
     address = text.rpartition("://")[2]
     host, colon, port = address.rpartition(":")
     if not colon or address.endswith("]"):

@@ -222,8 +222,7 @@ class Given:
 
 def shared_client_options(client: Mapping[str, str]) -> dict[str, str]:
     """Those that every kind of client has."""
-    known = {option.name for option in ClientConfig.options()}
-    return {name: value for name, value in client.items() if name in known}
+    return ClientConfig.of_shared(client)
 
 
 def _which(options: Given) -> tuple[tuple[str, ...], str | None, tuple[TopicPartition, ...]]:

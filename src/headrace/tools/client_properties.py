@@ -93,10 +93,9 @@ def client_config(
     :param fixed: values of None are left out.
     :param in_file: :func:`file_properties`, of a tool that has looked at them: a file may be a pipe, and is read once.
     """
-    known = {option.name for option in kind.options()}
     if in_file is None:
         in_file = file_properties(options)
-    given: dict[str, object] = {**defaults, **{name: value for name, value in in_file.items() if name in known}}
+    given: dict[str, object] = {**defaults, **kind.of_shared(in_file)}
     given |= dict(options.properties)
     for name in _CLASSES:
         given.pop(name, None)

@@ -161,7 +161,8 @@ def client_options(
     ``bootstrap.servers`` of a file or of ``more`` counts where ``--bootstrap-server`` is not given. So the default of
     that option is put in here, and not by argparse: it may be given as what is its default.
 
-    A file is often shared by several tools: names that this client does not have are left out.
+    A file is often shared by several tools: names that this client does not have are left out, except those that ask
+    for security, which are refused.
 
     :param file: instead of ``--command-config``.
     """
@@ -169,7 +170,7 @@ def client_options(
     known = {option.name for option in kind.options()}
     found: dict[str, object] = {}
     if path is not None:
-        found |= {name: value for name, value in read_properties(path).items() if name in known}
+        found |= kind.of_shared(read_properties(path))
     found |= more or {}
     for servers in (getattr(options, "old_bootstrap_server", None), options.bootstrap_server):
         if servers is not None:

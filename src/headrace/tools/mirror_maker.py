@@ -226,9 +226,8 @@ def _properties(path: Path | None) -> dict[str, str]:
 def _config(
     options: Namespace, kind: type[ClientConfig], servers: str, more: Mapping[str, object]
 ) -> dict[str, object]:
-    known = {option.name for option in kind.options()}
     side = Namespace(bootstrap_server=servers, timeout=options.timeout)
-    return client_options(side, kind, {name: value for name, value in more.items() if name in known})
+    return client_options(side, kind, kind.of_shared(more))
 
 
 # ----------------------------------------------------------------------------------------------------------- output

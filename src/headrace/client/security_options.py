@@ -1,0 +1,62 @@
+"""Refuses the options that ask a client for security, because the clients have no TLS and no SASL yet.
+
+A client that ignored ``ssl.truststore.location`` would connect in plain text, and its user would believe otherwise. An
+option without a value (None, or an empty text) asks for nothing and is accepted. Whoever builds TLS or SASL removes its
+options here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+#: Beginnings of options, in Java's spelling.
+REFUSED_STARTS = ("ssl.", "sasl.", "security.providers")
+SERVED_PROTOCOLS = ("PLAINTEXT",)
+_KNOWN_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_WHY = "the clients have no TLS and no SASL yet"
+
+
+def asks_for_security(name: str) -> bool:
+    """Whether an option would be refused with a value."""
+    return name.startswith(REFUSED_STARTS)
+
+
+def refuse_security_options(options: Mapping[str, object]) -> None:
+    """
+    :param options: by Kafka's names.
+    :raises ValueError: if one of them asks for security. The message has no values, because some are secrets.
+    """
+    refused = [name for name, value in options.items() if asks_for_security(name) and not _is_empty(value)]
+    if refused:
+        raise ValueError(
+            f"{', '.join(refused)}: {_WHY}, and the connection would be plain text; remove "
+            f"{'these options' if len(refused) > 1 else 'this option'} and connect to a PLAINTEXT listener"
+        )
+
+
+def served_protocol(value: str) -> str:
+    """``security.protocol``, which Java reads in any case.
+
+    :raises ValueError: if the clients do not speak it.
+    """
+    protocol = value.strip().upper()
+    if protocol not in SERVED_PROTOCOLS:
+        raise ValueError(f"security.protocol = {value!r}: one of {', '.join(SERVED_PROTOCOLS)}; {_WHY}")
+    return protocol
+
+
+def check_listener_name(server: str) -> None:
+    """A server may be written with its listener's name, ``PLAINTEXT://host:9092``.
+
+    :raises ValueError: if the name is that of a protocol which the clients do not speak.
+    """
+    name, found, _ = server.rpartition("://")
+    if found and name.strip().upper() in _KNOWN_PROTOCOLS:
+        try:
+            served_protocol(name)
+        except ValueError:
+            raise ValueError(f"bootstrap.servers: {server!r} is a {name} listener, and {_WHY}") from None
+
+
+def _is_empty(value: object) -> bool:
+    return value is None or (isinstance(value, str) and not value.strip())
