@@ -1,11 +1,16 @@
 """``import headrace`` is cheap, and everything that it offers is there."""
 
+import re
 import subprocess
 import sys
+from importlib import import_module
+from pathlib import Path
 
 import pytest
 
 import headrace
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("name", headrace.__all__)
@@ -33,3 +38,35 @@ print([name for name in unwanted if name in sys.modules])
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "[]\n"
+
+
+def documented_modules() -> list[str]:
+    """The modules that the guides name; names of settings and files look alike, and are no modules."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    names = {name for page in pages for name in re.findall(r"headrace(?:\.[a-z_]+)+", page.read_text(encoding="utf-8"))}
+    return sorted(name for name in names if (ROOT / "src" / name.replace(".", "/")).with_suffix(".py").exists())
+
+
+def test_the_guides_name_modules() -> None:
+    assert "headrace.client.errors" in documented_modules()
+
+
+@pytest.mark.parametrize("name", documented_modules())
+def test_a_star_import_brings_all_that_a_documented_module_defines(name: str) -> None:
+    module = import_module(name)
+    defined = {
+        key
+        for key, value in vars(module).items()
+        if not key.startswith("_") and getattr(value, "__module__", "") == name
+    }
+    imported: dict[str, object] = {}
+    exec(f"from {name} import *", imported)
+    assert defined
+    assert defined - imported.keys() == set()
+
+
+def test_every_error_comes_with_a_star_import() -> None:
+    imported: dict[str, object] = {}
+    exec("from headrace.client.errors import *", imported)
+    assert imported["HeadraceError"] is headrace.HeadraceError
+    assert "ErrorCode" in imported

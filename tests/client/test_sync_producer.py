@@ -5,6 +5,7 @@ import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import pyarrow
 import pytest
 from producer_reading import read, read_values
 
@@ -102,6 +103,18 @@ def test_a_batch_size_above_the_buffer_is_the_buffer(broker):
         for number in range(1000):
             producer.send("t", b"%d" % number * 10, partition=0)
     assert values_of(broker) == [b"%d" % number * 10 for number in range(1000)]
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+def test_a_tiny_record_is_not_too_large_whatever_the_batch_size(broker, codec):
+    """Of several partitions, each of whose batches would take the whole buffer; and by an Arrow table."""
+    options = {"buffer_memory": 1_000, "batch_size": 2**31 - 1, "compression_type": codec}
+    with producer_at(broker, **options) as producer:
+        sent = [producer.send("t", b"%d" % number, partition=number % 3) for number in range(30)]
+        sent[-1].result(10)
+        producer.send_arrow("t", pyarrow.table({"value": [b"row"] * 30}), partition=0)
+    counts = [len(values_of(broker, partition)) for partition in range(3)]
+    assert counts == [40, 10, 10]
 
 
 def test_flush_and_result_give_up_after_their_time(tmp_path):

@@ -5,9 +5,7 @@ with a subclass where a program would act on it; :func:`error_for` picks the cla
 was tried and, where there is something, what to do.
 """
 
-from headrace.protocol.kio import ErrorCode
-
-__all__ = ["ErrorCode"]
+from headrace.protocol.kio import ErrorCode as ErrorCode  # the alias exports it; all other names are exported anyway
 
 
 class HeadraceError(Exception):
