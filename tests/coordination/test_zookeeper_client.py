@@ -3,13 +3,11 @@
 import asyncio
 import socket
 import struct
-import sys
 import threading
 
 import pytest
 from places import until
 
-from headrace.coordination import zookeeper_client
 from headrace.coordination.chroot import parse_connect
 from headrace.coordination.interface import (
     BadArgumentsError,
@@ -21,7 +19,7 @@ from headrace.coordination.interface import (
     SessionState,
     WatchEvent,
 )
-from headrace.coordination.zookeeper_client import ZookeeperCoordination, ZookeeperMissing
+from headrace.coordination.zookeeper_client import ZookeeperCoordination
 
 pytestmark = pytest.mark.xdist_group("zookeeper")
 
@@ -321,10 +319,3 @@ def test_connect_strings(text, hosts, chroot):
 def test_bad_connect_strings(text):
     with pytest.raises(BadArgumentsError):
         parse_connect(text)
-
-
-async def test_without_kazoo(monkeypatch):
-    monkeypatch.setitem(sys.modules, "headrace.coordination.kazoo_link", None)
-    monkeypatch.delattr("headrace.coordination.kazoo_link", raising=False)
-    with pytest.raises(ZookeeperMissing, match="pip install"):
-        zookeeper_client.ZookeeperCoordination("127.0.0.1:1")

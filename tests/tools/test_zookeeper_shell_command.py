@@ -338,12 +338,6 @@ def test_a_server_that_does_not_answer_is_one_line_in_time(capsys):
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_without_kazoo_it_says_what_to_install(monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "kazoo.client", None)
-    assert zookeeper_shell.main(["127.0.0.1:1", "ls", "/"]) == 1
-    assert capsys.readouterr().err == "headrace zookeeper-shell: this needs kazoo: pip install 'headrace[zookeeper]'\n"
-
-
 def test_wrong_addresses(capsys):
     assert zookeeper_shell.main([]) == 2
     assert zookeeper_shell.main(["host:nonsense", "ls", "/"]) == 2

@@ -10,7 +10,7 @@ that was waiting raises :class:`SessionExpiredError`, and calls made from then o
 
 A chroot is put in front of every path, and made if it is not there.
 
-The transport is kazoo (``kazoo_link.py``), of the extra ``headrace[zookeeper]``; it is imported when first needed.
+The transport is kazoo (``kazoo_link.py``). It is imported when first needed: a broker alone does not need it.
 """
 
 from __future__ import annotations
@@ -70,10 +70,6 @@ class RequestTimes:
         self.recent_ns.append(took_ns)
 
 
-class ZookeeperMissing(CoordinationError):
-    """kazoo is not installed."""
-
-
 class ZookeeperCoordination:
     """Implements ``interface.Coordination``. Belongs to the loop that runs when it is made."""
 
@@ -81,10 +77,8 @@ class ZookeeperCoordination:
         """:param connect: ``host:port,host:port/chroot``. Nothing is connected before :meth:`start`."""
         hosts, chroot = parse_connect(connect)
         self._chroot = Chroot(chroot)
-        try:
-            from headrace.coordination import kazoo_link
-        except ModuleNotFoundError as error:
-            raise ZookeeperMissing("a ZooKeeper needs kazoo: pip install 'headrace[zookeeper]'") from error
+        from headrace.coordination import kazoo_link
+
         self.session_id = 0
         self._hosts = hosts
         self._loop = asyncio.get_running_loop()

@@ -2,8 +2,6 @@
 
 Prints one line, ``ready HOST:PORT``, on standard output when it serves; everything else goes to standard error. SIGTERM
 and Ctrl-C are a controlled shutdown and exit 0; a second one ends it at once.
-
-argparse and not typer: this is the one command whose start counts in milliseconds.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ With a command it does that one. Without, it reads commands from standard input:
 editing (nothing is remembered between or within sessions), else line by line; a line that fails does not stop those
 after it, and makes the exit code 1. What a ZooKeeper refuses is said in the words of its own shell.
 
-The client is kazoo, from the extra ``headrace[zookeeper]``. Every call of it is given ``--timeout``.
+The client is kazoo. Every call of it is given ``--timeout``.
 """
 
 from __future__ import annotations
@@ -195,10 +195,8 @@ def _completions(znodes: KazooZnodes, text: str) -> list[str]:
 
 @contextmanager
 def _connected(server: str, timeout_ms: int, out: Output) -> Iterator[KazooZnodes]:
-    try:
-        from kazoo.client import KazooClient
-    except ImportError:
-        raise CommandError("this needs kazoo: pip install 'headrace[zookeeper]'") from None
+    from kazoo.client import KazooClient
+
     # It tells of every try to connect; here only the outcome counts, and that is told by us.
     logging.getLogger("kazoo").addHandler(logging.NullHandler())
     logging.getLogger("kazoo").propagate = False
