@@ -304,7 +304,7 @@ def test_a_dynamic_setting_in_a_finer_unit_is_no_synonym_of_a_coarser_one(config
 
 
 def test_what_is_set_for_one_listener_is_read_only_and_not_documented() -> None:
-    name = "listener.name.plaintext.max.connections"
+    name = "listener.name.plaintext.connections.max.idle.ms"
     config = BrokerConfig.load({name: "100"})
     (entry,) = describe_broker(config, wanted=[name], include_synonyms=True, include_documentation=True)
     assert (entry["value"], entry["read_only"], entry["documentation"], entry["config_source"]) == (
@@ -313,7 +313,7 @@ def test_what_is_set_for_one_listener_is_read_only_and_not_documented() -> None:
         None,
         4,
     )
-    assert _synonyms(entry) == [(name, "100", 4), ("max.connections", "2147483647", 5)]
+    assert _synonyms(entry) == [(name, "100", 4), ("connections.max.idle.ms", "600000", 5)]
 
 
 def _synonyms(entry: Mapping[str, object]) -> list[tuple[str, str | None, int]]:
