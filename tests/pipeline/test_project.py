@@ -62,12 +62,21 @@ def test_settings(folder):
     (folder / "headrace.toml").write_text(
         '[log]\noptions = {"request.timeout.ms" = 5000}\n[serving]\nurl = "postgresql://ann:secret@db/views"\n'
         '[archive]\npath = "s3a://bucket/archive"\n[spark]\nmaster = "spark://m:7077"\nconf = {"spark.x" = true}\n'
+        'memory = "4g"\n'
     )
     project = load_project(folder)
+    assert project.spark_memory == "4g"
     assert project.log_options == {"request.timeout.ms": "5000"}
     assert project.serving_url == "postgresql+psycopg://ann:secret@db/views"
     assert project.archive_path == "s3a://bucket/archive"
     assert (project.spark_master, project.spark_conf) == ("spark://m:7077", {"spark.x": "true"})
+
+
+@pytest.mark.parametrize("memory", ["4", "much", "4 g", "0g", "-1g"])
+def test_a_heap_that_java_does_not_understand(folder, memory):
+    (folder / "headrace.toml").write_text(f'[spark]\nmemory = "{memory}"\n')
+    expected = f'headrace.toml:2: spark.memory is a size such as "4g" or "1500m", not {memory!r}'
+    assert _problems(folder) == [expected]
 
 
 def test_a_kappa_view_with_everything(folder):

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,30 @@ def test_the_project_wins_except_for_the_time_zone(tmp_path):
     given = {"spark.ui.enabled": "true", "spark.sql.session.timeZone": "Europe/Berlin", "spark.x": "y"}
     conf = session_conf(project(tmp_path, **given), "local[1]")
     assert (conf["spark.ui.enabled"], conf["spark.x"], conf["spark.sql.session.timeZone"]) == ("true", "y", "UTC")
+
+
+def with_memory(folder: Path, memory: str, **conf: str) -> Project:
+    return replace(project(folder, **conf), spark_memory=memory)
+
+
+def test_the_heap_is_the_projects_or_fits_the_machine(tmp_path, monkeypatch):
+    monkeypatch.delenv("SPARK_DRIVER_MEMORY", raising=False)
+    monkeypatch.setattr("headrace.pipeline.session.chosen_heap", lambda: "6144m")
+    name = "spark.driver.memory"
+    assert session_conf(project(tmp_path), "local[1]")[name] == "6144m"
+    assert session_conf(with_memory(tmp_path, "4g"), "local[1]")[name] == "4g"
+    assert session_conf(with_memory(tmp_path, "4g", **{name: "3g"}), "local[1]")[name] == "3g"
+    assert session_conf(with_memory(tmp_path, "4g"), "local[1]", is_short=True)[name] == "4g"
+    assert name not in session_conf(project(tmp_path), "local[1]", is_short=True)
+    monkeypatch.setenv("SPARK_DRIVER_MEMORY", "2g")
+    assert name not in session_conf(project(tmp_path), "local[1]")
+
+
+def test_java_ends_without_memory_unless_the_project_says_otherwise(tmp_path):
+    name = "spark.driver.extraJavaOptions"
+    assert session_conf(project(tmp_path), "local[1]")[name] == "-XX:+ExitOnOutOfMemoryError"
+    given = "-Dx=y -XX:-ExitOnOutOfMemoryError"
+    assert session_conf(project(tmp_path, **{name: given}), "local[1]")[name].endswith(f" {given}")
 
 
 @pytest.mark.parametrize(

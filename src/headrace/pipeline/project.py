@@ -1,7 +1,7 @@
 """A project: a folder with ``headrace.toml`` and one file a view in ``views/``.
 
     headrace.toml        [log] bootstrap, options          [serving] url
-                         [archive] path                    [spark] master, conf, checkpoints
+                         [archive] path                    [spark] master, memory, conf, checkpoints
     views/NAME.toml      topics or pattern, architecture, query, key, dead_letters,
                          [decode] format, schema, options, function, framing      [watermark] column, delay
                          [kappa] start, switch, caught_up_within                  [lambda] batch_every, trigger_ms
@@ -35,6 +35,7 @@ from headrace.pipeline.definition import (
     Watermark,
     duration_ms,
 )  # fmt: skip
+from headrace.pipeline.heap import HEAP_SIZE
 from headrace.pipeline.serving.errors import ServingError
 from headrace.pipeline.serving.location import DEFAULT_SERVING_URL, PROJECT_FILE, parse_url
 from headrace.pipeline.serving.sql_views import check_view_name
@@ -52,6 +53,7 @@ class Project:
     """
     :param serving_url: with relative files made absolute, and the password, if there is one.
     :param archive_path: absolute, or a URL of a file system that Spark knows; so is ``checkpoints``.
+    :param spark_memory: the heap of Spark's Java process, ``4g``; empty for one that fits this machine.
     :param log_options: of our clients, by Kafka's names.
     """
 
@@ -64,6 +66,7 @@ class Project:
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     log_options: Mapping[str, str] = field(default_factory=dict)
     views: Mapping[str, ViewDefinition] = field(default_factory=dict)
+    spark_memory: str = ""
 
 
 def load_project(folder: str | Path) -> Project:
@@ -116,11 +119,19 @@ def _settings(folder: Path, file: TomlFile) -> Project:
         spark_master=spark.text("master", "local[*]"),
         checkpoints=_absolute(folder, spark.text("checkpoints", ".headrace/checkpoints")),
         spark_conf=spark.mapping("conf"),
+        spark_memory=_spark_memory(spark),
     )
     for section in (log, serving, archive, spark):
         section.finish()
     file.section().finish("log", "serving", "archive", "spark")
     return project
+
+
+def _spark_memory(spark: Section) -> str:
+    memory = spark.text("memory")
+    if memory and not HEAP_SIZE.fullmatch(memory):
+        spark.complain("memory", f'spark.memory is a size such as "4g" or "1500m", not {memory!r}')
+    return memory
 
 
 def _log_options(log: Section, bootstrap: str) -> dict[str, str]:

@@ -7,6 +7,12 @@ What a project sets in ``[spark] conf`` wins over what is set here, except for t
 version of it, ours is sent there; not always, as compiled kernels are cached beside an installed package only. The
 functions of views travel as text within their definitions.
 
+**Its heap.** ``spark.driver.memory`` in ``[spark] conf`` or ``SPARK_DRIVER_MEMORY`` wins over ``[spark] memory``, and
+both over a heap that fits this machine (``heap``). On ``local[...]`` all tasks run in that heap; on a cluster only the
+driver does, and ``spark.executor.memory`` is Spark's own. A Java process in which something did not get memory is not
+to be trusted any more: threads that Spark needs may be gone. So it ends at once (``-XX:+ExitOnOutOfMemoryError``, which
+``spark.driver.extraJavaOptions`` may take back), and the runner starts another one.
+
 **Its log.** What the JVM and the workers of this machine write to standard error goes to a file of the project: it is
 long, and not in our words. What matters of it comes back as exceptions.
 """
@@ -26,6 +32,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from headrace.client.errors import HeadraceError
+from headrace.pipeline.heap import chosen_heap
 from headrace.pipeline.project import Project
 
 if TYPE_CHECKING:
@@ -45,6 +52,8 @@ _CONF = {
     "spark.sql.streaming.stopTimeout": "20s",
 }
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_END_WITHOUT_MEMORY = "-XX:+ExitOnOutOfMemoryError"
+_JAVA_OPTIONS, _HEAP = "spark.driver.extraJavaOptions", "spark.driver.memory"
 _ALWAYS = {"spark.sql.session.timeZone": "UTC"}
 
 #: Runs where this package may not be, so it is no function of this module: those are sent by name.
@@ -80,8 +89,7 @@ def open_session(
     except ImportError as error:
         raise SparkMissing(f"views need more packages: pip install 'headrace[spark]' ({error})") from None
     builder = SparkSession.builder.master(master).appName(f"headrace {project.folder.name}")
-    conf = ({"spark.driver.extraJavaOptions": _SHORT_LIVED} if is_short else {}) | session_conf(project, master)
-    for name, value in conf.items():
+    for name, value in session_conf(project, master, is_short=is_short).items():
         builder = builder.config(name, value)
     log = project.folder / STATE_FOLDER / log_name
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):  # every refused query as a page of JSON
@@ -122,14 +130,25 @@ def _errors_to(log: Path) -> Iterator[None]:
         os.close(ours)
 
 
-def session_conf(project: Project, master: str) -> dict[str, str]:
+def session_conf(project: Project, master: str, *, is_short: bool = False) -> dict[str, str]:
     conf = dict(_CONF)
+    if heap := _heap(project, is_short):
+        conf[_HEAP] = heap
     conf["spark.sql.warehouse.dir"] = str(project.folder / STATE_FOLDER / "warehouse")
     if is_local(master):
         # Nobody else is to reach the driver, and its shuffles are not worth more tasks than there are cores.
         conf |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
         conf["spark.sql.shuffle.partitions"] = str(_cores(master))
-    return conf | dict(project.spark_conf) | _ALWAYS
+    # Of an option that is there twice Java takes the last, so the project's own words win.
+    options = [_END_WITHOUT_MEMORY, project.spark_conf.get(_JAVA_OPTIONS, _SHORT_LIVED if is_short else "")]
+    return conf | dict(project.spark_conf) | {_JAVA_OPTIONS: " ".join(options).strip()} | _ALWAYS
+
+
+def _heap(project: Project, is_short: bool) -> str:
+    """Empty for what Spark takes by itself: a session that lives shortly works on a few rows."""
+    if project.spark_memory:
+        return project.spark_memory
+    return "" if is_short or "SPARK_DRIVER_MEMORY" in os.environ else chosen_heap()
 
 
 def is_local(master: str) -> bool:

@@ -62,7 +62,8 @@ def _session(stack: ExitStack, here: Opened, master: str | None) -> SparkSession
     began = time.monotonic()
     spark = open_session(here.project, master)
     stack.callback(_stop_spark, spark)
-    logger.info("Spark %s is there, after %.1f s", spark.version, time.monotonic() - began)
+    heap = spark.sparkContext.getConf().get("spark.driver.memory") or "Spark's own choice"
+    logger.info("Spark %s is there, after %.1f s; its Java heap: %s", spark.version, time.monotonic() - began, heap)
     return spark
 
 
