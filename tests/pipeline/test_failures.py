@@ -19,6 +19,7 @@ from headrace.pipeline.source_options import BadOption
 from headrace.testing import ManualClock
 
 T, P, U = Verdict.TRANSIENT, Verdict.PERMANENT, Verdict.UNKNOWN
+ONCE, MEMORY = Verdict.UNLIKELY, Verdict.EXHAUSTED
 
 
 def raised_from(error, cause):
@@ -45,6 +46,29 @@ ZeroDivisionError: division by zero
 """
 
 
+IN_STREAM = """[PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent call last):
+  File "queries.py", line 9, in number
+    return int(text)
+           ^^^^^^^^^
+ValueError: invalid literal
+ SQLSTATE: 38000
+=== Streaming Query ===
+Identifier: [id = 1, runId = 2]
+"""
+FROM_JAVA = """An error occurred while calling o749.getResult.
+: org.apache.spark.SparkException: Exception thrown in awaitResult:
+\tat org.apache.spark.util.SparkThreadUtils$.awaitResult(SparkThreadUtils.scala:70)
+Caused by: org.apache.spark.SparkRuntimeException: [SCALAR_SUBQUERY_TOO_MANY_ROWS] More than one row. SQLSTATE: 21000
+\tat org.apache.spark.sql.Subquery.updateResult(subquery.scala:10)
+"""
+
+
+def of_database(state):
+    """As SQLAlchemy wraps what a driver of PostgreSQL raises."""
+    driver = type("DriverError", (Exception,), {"sqlstate": state})("no")
+    return type("Wrapped", (Exception,), {"orig": driver})("no")
+
+
 @pytest.mark.parametrize(
     ("error", "verdict"),
     [
@@ -61,13 +85,42 @@ ZeroDivisionError: division by zero
         (UnsuitableSchema("no"), P),
         (BadOption("no"), P),
         (ConnectionResetError("reset"), T),
-        (ValueError("of user code, perhaps"), U),
-        (AssertionError("our own mistake"), U),
+        (ValueError("math domain error"), ONCE),
+        (AssertionError("our own mistake"), ONCE),
+        (OSError("who knows"), U),
+        (RuntimeError("who knows"), U),
+        (MemoryError(), MEMORY),
+        (raised_from(ValueError("wrapped"), BrokerUnreachable("away")), T),
         (raised_from(RuntimeError("wrapped"), BrokerUnreachable("away")), T),
         (raised_from(BrokerUnreachable("closing"), DataLost("gone")), P),
         (RuntimeError(FROM_PLANNER), P),
         (RuntimeError(UNREACHABLE), T),
-        (RuntimeError(USER_CODE), U),
+        (RuntimeError(USER_CODE), P),
+        *(
+            (RuntimeError(USER_CODE.replace("ZeroDivisionError: division by zero", line)), found)
+            for line, found in (
+                ("KeyError", P),
+                ("RuntimeError: no", P),
+                ("pyarrow.lib.ArrowInvalid: Could not convert 'x'", P),
+                ("OSError: [Errno 5] Input/output error", U),
+                ("ConnectionRefusedError: [Errno 111] no", T),
+                ("MemoryError", MEMORY),
+                ("decode.<locals>.Mine: of the user", ONCE),
+                ("shop.errors.Strange", ONCE),
+                ("headrace.client.errors.SomethingElse: ours", U),
+                ("ValueError: first\nKeyError: no class, but text", P),
+            )
+        ),
+        (RuntimeError(IN_STREAM), P),
+        (RuntimeError(": org.apache.spark.SparkException: More than one row SQLSTATE: 21000"), P),
+        (RuntimeError("[INTERNAL_ERROR] The Spark SQL phase failed SQLSTATE: XX000"), U),
+        (RuntimeError("Lost task 1.0: java.lang.OutOfMemoryError: Java heap space"), MEMORY),
+        (RuntimeError("[UNABLE_TO_ACQUIRE_MEMORY] Unable to acquire 65536 bytes. SQLSTATE: 53200"), MEMORY),
+        (RuntimeError("ExecutorLostFailure (executor 1 exited) Reason: Command exited with code 52"), MEMORY),
+        (RuntimeError("ExecutorLostFailure (executor 1 exited) Reason: Command exited with code 137"), T),
+        (of_database("22003"), P),
+        (of_database("40001"), T),
+        (of_database("57P01"), T),
         (RuntimeError("headrace.client.errors.BrokerError: asked for offsets (coordinator_not_available)"), T),
         (RuntimeError("headrace.client.errors.BrokerError: asked for offsets (invalid_request)"), P),
         (RuntimeError("ExecutorLostFailure (executor 1 exited caused by one of the running tasks)"), T),
@@ -88,6 +141,36 @@ def test_analysis_errors_of_spark_do_not_pass():
     assert verdict_on(AnalysisException("there is no such column")) is P
 
 
+def _raises(_value):
+    raise ValueError("no number")
+
+
+def _gives_a_mapping(_value):
+    return {"a": 1}
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda spark, udf: spark.range(2).select(udf(_raises, "long")("id")),
+        lambda spark, udf: spark.range(2).select(udf(_gives_a_mapping, "int")("id")),
+        lambda spark, _: spark.sql("SELECT 1 / (id - 1) FROM range(2)"),
+        lambda spark, _: spark.sql("SELECT CAST(concat('x', id) AS INT) FROM range(2)"),
+        lambda spark, _: spark.sql("SELECT sum(9223372036854775807 + 0 * id) FROM range(3)"),
+        lambda spark, _: spark.sql("SELECT array(1)[id] FROM range(2)"),
+        lambda spark, _: spark.sql("SELECT (SELECT id FROM range(3))"),
+        lambda spark, _: spark.sql("SELECT no_such_function(id) FROM range(2)"),
+    ],
+)
+def test_what_spark_raises_for_the_same_data_again_does_not_pass(spark, make):
+    from pyspark.sql.functions import udf
+
+    with pytest.raises(Exception) as caught:
+        make(spark, udf).toArrow()
+    assert verdict_on(caught.value) is P
+    assert "\n" not in summary_of(caught.value)
+
+
 @pytest.mark.parametrize(
     ("text", "summary"),
     [
@@ -95,6 +178,10 @@ def test_analysis_errors_of_spark_do_not_pass():
         (FROM_PLANNER, "DataLost: the topic 'clicks' was deleted and made anew; set failOnDataLoss to false"),
         (UNREACHABLE, "BrokerUnreachable: no broker at 127.0.0.1:9092 answers"),
         (USER_CODE, "ZeroDivisionError: division by zero"),
+        (USER_CODE.replace("ZeroDivisionError: division by zero", "KeyError"), "KeyError"),
+        (USER_CODE.replace("ZeroDivisionError:", "decode.<locals>.Mine:"), "Mine: division by zero"),
+        (IN_STREAM, "ValueError: invalid literal"),
+        (FROM_JAVA, "More than one row. SQLSTATE: 21000"),
         ("[SOME.CONDITION] what it is\nwith a plan below", "what it is"),
         ("x" * 600, "x" * 500 + " ..."),
         ("", "RuntimeError"),
@@ -135,6 +222,12 @@ def test_what_nobody_knows_is_tried_a_few_times():
     retries = Retries(ManualClock())
     waits = [retries.failed(KEY, U) for _ in range(UNKNOWN_TRIES + 1)]
     assert [wait is None for wait in waits] == [False] * UNKNOWN_TRIES + [True]
+
+
+def test_what_will_hardly_pass_is_tried_once_more():
+    for verdict in (ONCE, MEMORY):
+        retries = Retries(ManualClock())
+        assert [retries.failed(KEY, verdict, ran_ms=10 * STEADY_MS) for _ in range(2)] == [FIRST_BACKOFF_MS, None]
 
 
 def test_it_is_due_when_its_time_has_come():

@@ -2,7 +2,7 @@
 
 After 0.5 s, then twice as long each time, up to 30 s. One that has committed something since it started begins with the
 shortest wait again, and so does one that ran for five seconds before something was away. A failure that nobody knows is
-tried five times in a row, one that will not pass not at all.
+tried five times in a row, one that will hardly pass once, one that will not pass not at all.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ FIRST_BACKOFF_MS = 500
 LAST_BACKOFF_MS = 30_000
 STEADY_MS = 5_000
 UNKNOWN_TRIES = 5
+#: How often in a row a failure is tried again; what is not here is tried for as long as it takes.
+MOST_TRIES = {Verdict.PERMANENT: 0, Verdict.UNLIKELY: 1, Verdict.EXHAUSTED: 1, Verdict.UNKNOWN: UNKNOWN_TRIES}
 
 Key = tuple[str, int]
 
@@ -43,7 +45,7 @@ class Retries:
         # What nobody knows may take its time to fail, and fail for ever.
         is_steady = has_moved or (verdict is Verdict.TRANSIENT and ran_ms >= STEADY_MS)
         tries = 1 if before is None or is_steady else before.tries + 1
-        may_pass = verdict is Verdict.TRANSIENT or (verdict is Verdict.UNKNOWN and tries <= UNKNOWN_TRIES)
+        may_pass = verdict not in MOST_TRIES or tries <= MOST_TRIES[verdict]
         wait_ms = min(LAST_BACKOFF_MS, FIRST_BACKOFF_MS << min(tries - 1, 10)) if may_pass else None
         self._troubles[key] = _Trouble(tries, None if wait_ms is None else self._clock.monotonic_ms() + wait_ms)
         return wait_ms
