@@ -30,6 +30,7 @@ from headrace.pipeline.project import Project
 from headrace.pipeline.running import Surroundings
 from headrace.pipeline.serving.catalog import Catalog, Event, Offsets, Progress, Version
 from headrace.pipeline.serving.database import Database
+from headrace.pipeline.serving.dead_letter_notes import DeadLetterNotes
 from headrace.pipeline.view import apply_query, template
 from headrace.runtime.clock import Clock, SystemClock
 
@@ -174,7 +175,8 @@ class World:
 
     def batch_layer(self, store: LambdaStore) -> BatchLayer:
         archive = Archive(self.around.spark, self.around.project.archive_path, self.around.log_options)
-        dead_letters = DeadLetters(self.around.project, self.definition)
+        notes = DeadLetterNotes(self.around.database, *self.who)
+        dead_letters = DeadLetters(self.around.project, self.definition, notes)
         return BatchLayer(self.around, self.definition, store, store.algebra, archive, dead_letters)
 
 

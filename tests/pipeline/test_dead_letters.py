@@ -13,6 +13,8 @@ from headrace import Admin, Consumer, TopicPartition
 from headrace.pipeline.dead_letters import DeadLetters
 from headrace.pipeline.definition import Decode, Source, ViewDefinition
 from headrace.pipeline.project import Project
+from headrace.pipeline.serving.catalog import Catalog
+from headrace.pipeline.serving.dead_letter_notes import DeadLetterNotes
 
 AT = datetime(2026, 11, 16, 8, tzinfo=UTC)
 AT_MS = int(AT.timestamp() * 1000)
@@ -98,3 +100,36 @@ def test_without_a_topic_bad_records_are_only_counted(project):
     with DeadLetters(replace(project, bootstrap="127.0.0.1:1"), view("")) as dead_letters:
         assert dead_letters.send(table((b"k", b"{", "clicks", 1, 7, AT, "no JSON"))) == 1
         assert dead_letters.send(table((b"k", b"{", "clicks", 1, 7, AT, "no JSON")).slice(0, 0)) == 0
+
+
+def test_what_was_sent_is_not_sent_again_by_whoever_comes_next(project, database):
+    Catalog(database)
+    bad = [(b"k", b"{", "clicks", at, offset, AT, "no JSON") for at in (0, 1) for offset in (3, 7)]
+    bad.append((b"k", b"{", "other", 0, 3, AT, "no JSON"))
+
+    def sends(version: int, *rows: tuple[object, ...], up_to: dict[str, dict[int, int]]) -> None:
+        notes = DeadLetterNotes(database, "pages", version)
+        with DeadLetters(project, view(topic), notes) as dead_letters:
+            assert dead_letters.send(table(*rows)) == len(rows)
+            dead_letters.sent_up_to(up_to)
+
+    def places() -> list[str]:
+        headers = [dict(letter.headers) for letter in letters(project, topic)]
+        return [f"{each['headrace.topic']}-{each['headrace.partition']}@{each['headrace.offset']}"
+                for each in ({name: value.decode() for name, value in found.items()} for found in headers)]  # fmt: skip
+
+    topic = f"noted-{database.is_sqlite}"
+    sends(1, *bad[:3], up_to={"clicks": {0: 8, 1: 4}})
+    sends(1, *bad, up_to={"clicks": {1: 8}, "other": {0: 4}})
+    assert places() == ["clicks-0@3", "clicks-0@7", "clicks-1@3", "clicks-1@7", "other-0@3"]
+    assert DeadLetterNotes(database, "pages", 1).read() == {"clicks": {0: 8, 1: 8}, "other": {0: 4}}
+    sends(2, bad[0], up_to={"clicks": {0: 8}})
+    assert places()[5:] == ["clicks-0@3"], "another version sends its own"
+
+
+def test_nothing_is_noted_where_nothing_was_sent(project, database):
+    Catalog(database)
+    notes = DeadLetterNotes(database, "pages", 1)
+    with DeadLetters(project, view("none.dead"), notes) as dead_letters:
+        dead_letters.sent_up_to({"clicks": {0: 8}})
+    assert notes.read() == {}

@@ -16,6 +16,7 @@ from headrace.pipeline.definition import Source
 from headrace.pipeline.lambda_store import LambdaStore
 from headrace.pipeline.log_offsets import DataLost
 from headrace.pipeline.serving.database import Database
+from headrace.pipeline.serving.dead_letter_notes import DeadLetterNotes
 from headrace.pipeline.serving.errors import DatabaseUnreachable
 from headrace.pipeline.speed_layer import SpeedLayer
 from headrace.testing import ManualClock
@@ -51,7 +52,8 @@ def make(spark, kafka, sqlite_url, tmp_path):
 
 
 def speed(world: World, store: LambdaStore) -> SpeedLayer:
-    dead_letters = DeadLetters(world.around.project, world.definition)
+    notes = DeadLetterNotes(world.around.database, *world.who)
+    dead_letters = DeadLetters(world.around.project, world.definition, notes)
     return SpeedLayer(world.around, world.definition, store, store.algebra, dead_letters)
 
 
@@ -64,6 +66,30 @@ def dead_letters_of(world: World) -> list[tuple[bytes | None, dict[str, bytes]]]
         found = []
         until(lambda: len(found.__iadd__(consumer.poll(100))) >= wanted, "all dead letters")
     return [(record.value, dict(record.headers)) for record in found]
+
+
+@pytest.mark.parametrize("query", [QUERY, BY_JOB], ids=["here", "by_job"])
+def test_a_step_that_fails_and_is_done_again_sends_its_dead_letters_once(make, monkeypatch, query):
+    world, store, layer = make(query)
+    world.send(*FIRST)
+
+    def fails(*_, **__):
+        raise DatabaseUnreachable("away")
+
+    for tries in (layer, speed(world, store)):  # the second as after a crash
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "commit_micro_batch", fails)
+            with pytest.raises(DatabaseUnreachable):
+                tries.step()
+    world.send(*SECOND)
+    after = speed(world, store)
+    assert after.step()
+    assert world.check().dead_letters == 2
+    letters = dead_letters_of(world)
+    assert len({(headers["headrace.partition"], headers["headrace.offset"]) for _, headers in letters}) == 2
+    assert len(letters) == 2
+    for each in (tries, after):
+        each.close()
 
 
 @pytest.mark.parametrize("query", [QUERY, TOTAL, BY_JOB], ids=["by page", "total", "by jobs"])

@@ -111,6 +111,7 @@ class BatchLayer:
             is_first = progress is None
             with self._partials(cut, since, counts if is_first else None) as tables:
                 rows = self._store.load_batch(number, cut, _until(is_stopped, tables))
+            self._bury(cut, counts.dead_letters)
             self._store.land_batch(number, cut, events=counts.events, dead_letters=counts.dead_letters)
         seconds = (clock.monotonic_ms() - began_ms) / 1000
         self._around.metrics.batch(self._store.view, self._store.version, seconds=seconds)
@@ -164,7 +165,6 @@ class BatchLayer:
         with packed(partials, self._algebra.schema) as tables:
             if counts is not None and seen is not None:
                 counts.events, counts.dead_letters = _observed(seen)
-                self._bury(raw, counts.dead_letters)
             yield tables if since is None else self._merged(since, tables)
 
     def _raw(self, cut: Offsets, since: Offsets | None) -> DataFrame:
@@ -178,12 +178,14 @@ class BatchLayer:
             return self._around.spark.createDataFrame([], spark_schema(include_headers=True))
         return reduce(lambda one, other: one.unionByName(other), frames)
 
-    def _bury(self, raw: DataFrame, count: int) -> None:
+    def _bury(self, cut: Offsets, count: int) -> None:
+        """When all else is done: a batch that fails on the way has sent nothing."""
         if count and self._dead_letters.topic:
             logger.info("%s: sending %d records to %s", self._definition.name, count, self._dead_letters.topic)
-            with packed(bad_rows(decode_frame(self._definition.decode, raw))) as tables:
+            with packed(bad_rows(decode_frame(self._definition.decode, self._raw(cut, None)))) as tables:
                 for rows in tables:
                     self._dead_letters.send(rows)
+            self._dead_letters.sent_up_to(cut)
 
     def _merged(self, last: Batch, newer: Iterator[pa.Table]) -> Iterator[pa.Table]:
         """The last batch's rows, those that are newer merged into them; then those that are only newer.

@@ -11,9 +11,13 @@ where it stood is in headers more::
 
 Its own timestamp is the time of sending: with the record's, retention could take it away at once.
 
-``send`` returns when the brokers have them. Whoever calls it does so before the transaction that commits the batch, so
-a dead letter is there at least once: a batch that is done again sends its dead letters again. Readers tell copies by
-topic, partition and offset. The topic is made if it is not there, as the cluster's defaults have it.
+**How often.** ``send`` returns when the brokers have acknowledged the dead letters, then ``sent_up_to`` notes in the
+serving database how far they were sent (``serving.dead_letter_notes``), and then the batch is committed. A batch done
+again sends only what lies beyond the note. So each dead letter is there at least once; and once only, unless the
+process dies or the database goes away after the acknowledgement and before the note, or the topic refuses a record as
+too large, in which case up to 10,000 others may be sent again. Readers tell copies by topic, partition and offset.
+
+The topic is made if it is not there, as the cluster's defaults have it.
 
 A view that names no topic only counts its bad records.
 """
@@ -32,7 +36,10 @@ from headrace.client.sync_admin import Admin
 from headrace.client.sync_producer import Producer
 from headrace.pipeline.decoding import ERROR, HEADERS, PLACE, VALUE
 from headrace.pipeline.definition import ViewDefinition
+from headrace.pipeline.points import by_partition, joined
 from headrace.pipeline.project import Project
+from headrace.pipeline.serving.catalog_tables import Offsets
+from headrace.pipeline.serving.dead_letter_notes import DeadLetterNotes
 from headrace.pipeline.source_options import shared_client_options
 
 #: From the columns of ``decoding.bad_rows`` to those of ``send``.
@@ -47,13 +54,19 @@ _LONG_KEY_BYTES = 10_000
 
 
 class DeadLetters:
-    """Of one version of a view. Its producer is opened for the first bad record, and kept."""
+    """Of one version of a view. Its producer is opened for the first bad record, and kept.
 
-    def __init__(self, project: Project, definition: ViewDefinition) -> None:
+    :param notes: where to remember what was sent; None if every call is to send everything.
+    """
+
+    def __init__(self, project: Project, definition: ViewDefinition, notes: DeadLetterNotes | None = None) -> None:
         self.topic = definition.dead_letters
         self._view = definition.name
         self._client = shared_client_options(project.log_options) | {"bootstrap.servers": project.bootstrap}
         self._producer: Producer | None = None
+        self._notes = notes
+        self._sent: Offsets | None = None
+        self._has_news = False
 
     def __enter__(self) -> Self:
         return self
@@ -67,7 +80,7 @@ class DeadLetters:
             producer.close()
 
     def send(self, rows: pa.Table) -> int:
-        """Waits until they are acknowledged.
+        """Waits until they are acknowledged; those that were sent before are left out.
 
         :param rows: key, value, topic, partition, offset, timestamp, reason, perhaps headers; or the same as
             ``decoding.bad_rows`` names them.
@@ -75,11 +88,29 @@ class DeadLetters:
         :raises HeadraceError: if the brokers do not take them.
         """
         if self.topic and rows.num_rows:
-            producer = self._open()
-            named = rows.rename_columns([COLUMNS.get(name, name) for name in rows.column_names])
+            named = self._not_sent(rows.rename_columns([COLUMNS.get(name, name) for name in rows.column_names]))
             for start in range(0, named.num_rows, _ROWS_A_STEP):
-                self._send_step(producer, self._letters(named.slice(start, _ROWS_A_STEP)))
+                self._has_news = True
+                self._send_step(self._open(), self._letters(named.slice(start, _ROWS_A_STEP)))
         return int(rows.num_rows)
+
+    def sent_up_to(self, point: Offsets) -> None:
+        """Notes that all dead letters before this point were sent; to be called before the batch is committed."""
+        if self._notes is not None and self._has_news:
+            self._sent = joined(self._before(), point)
+            self._notes.write(self._sent)
+        self._has_news = False
+
+    def _before(self) -> Offsets:
+        if self._sent is None:
+            self._sent = self._notes.read() if self._notes is not None else {}
+        return self._sent
+
+    def _not_sent(self, rows: pa.Table) -> pa.Table:
+        for place, end in by_partition(self._before()).items():
+            is_there = pc.and_(pc.equal(rows["topic"], place.topic), pc.equal(rows["partition"], place.partition))
+            rows = rows.filter(pc.invert(pc.and_(is_there, pc.less(rows["offset"], end))))
+        return rows
 
     def _open(self) -> Producer:
         if self._producer is None:

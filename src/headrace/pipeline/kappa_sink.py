@@ -13,7 +13,7 @@ without a gap, which is checked: a gap would be a hole in the data.
 A batch that is passed over is computed nevertheless: Spark wants to see its state written.
 
 Records that do not decode and rows behind the watermark are counted while the batch runs. Only if there are some is a
-second look taken (``second_look``), before the commit; so dead letters are sent at least once.
+second look taken (``second_look``), before the commit; how often dead letters are sent is said in ``dead_letters``.
 """
 
 from __future__ import annotations

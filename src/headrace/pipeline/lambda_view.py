@@ -29,7 +29,6 @@ from typing import TYPE_CHECKING
 
 from headrace.pipeline.aggregates import Algebra
 from headrace.pipeline.batch_layer import BatchLayer, BatchResult, BatchStopped
-from headrace.pipeline.dead_letters import DeadLetters
 from headrace.pipeline.failures import Verdict, summary_of, verdict_on
 from headrace.pipeline.kappa_losses import lost_data
 from headrace.pipeline.lambda_store import LambdaStore, drop_tables
@@ -64,7 +63,7 @@ class _Layers:
         query = apply_query(around.spark, definition, template(around.spark, definition))
         algebra = Algebra(analyze(query))
         self.store = LambdaStore(around.database, around.catalog, version.view, version.version, algebra)
-        self.dead_letters = DeadLetters(around.project, definition)
+        self.dead_letters = running.dead_letters()
         self.speed = SpeedLayer(around, definition, self.store, algebra, self.dead_letters)
         self.batch = BatchLayer(around, definition, self.store, algebra, around.archive, self.dead_letters)
 

@@ -23,11 +23,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from headrace.pipeline.dead_letters import DeadLetters
 from headrace.pipeline.definition import ViewDefinition
 from headrace.pipeline.pipeline_metrics import PipelineMetrics
 from headrace.pipeline.project import Project
 from headrace.pipeline.serving.catalog import Catalog, Request, Version
 from headrace.pipeline.serving.database import Database
+from headrace.pipeline.serving.dead_letter_notes import DeadLetterNotes
 from headrace.pipeline.serving.errors import ServingError
 from headrace.runtime.clock import Clock
 
@@ -99,6 +101,11 @@ class RunningVersion(ABC):
     def who(self) -> str:
         """``pages v2``."""
         return self.version.who
+
+    def dead_letters(self) -> DeadLetters:
+        """A sender of this version's, which remembers what was sent; the caller closes it."""
+        notes = DeadLetterNotes(self.around.database, self.version.view, self.version.version)
+        return DeadLetters(self.around.project, self.definition, notes)
 
     @abstractmethod
     def start(self) -> None:

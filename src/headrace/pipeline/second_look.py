@@ -36,9 +36,11 @@ _DELAY_KEY = "spark.watermarkDelayMs"
 class SecondLook:
     """:param query: the view's query as the stream runs it."""
 
-    def __init__(self, around: Surroundings, definition: ViewDefinition, query: DataFrame) -> None:
+    def __init__(
+        self, around: Surroundings, definition: ViewDefinition, query: DataFrame, dead_letters: DeadLetters
+    ) -> None:
         self._around, self._definition, self._query = around, definition, query
-        self._dead_letters = DeadLetters(around.project, definition)
+        self._dead_letters = dead_letters
 
     def close(self) -> None:
         self._dead_letters.close()
@@ -53,9 +55,10 @@ class SecondLook:
         for piece in split(ranges_between(starts, ends), max_records=_BAD_AT_A_TIME):
             raw = self._read([piece], includeHeaders="true")
             sent += self._dead_letters.send(bad_rows(decode_frame(self._definition.decode, raw)).toArrow())
+        self._dead_letters.sent_up_to(ends)
         if sent != bad:
             logger.warning(
-                "%s: of %d records that did not decode %d went to %s: the log has the others no more",
+                "%s: of %d records that did not decode %d were found again for %s: the log has the others no more",
                 self._definition.name, bad, sent, self._dead_letters.topic,
             )  # fmt: skip
 

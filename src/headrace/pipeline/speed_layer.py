@@ -3,7 +3,7 @@
 A step reads everything from the progress to the log's end, computes partial results over exactly that, and commits them
 with the new progress in one transaction (``lambda_store``). Offsets live in the serving database only: a step that was
 not committed never was, and whoever comes next does it again. Bad records are sent to the dead-letter topic before the
-commit.
+commit, and not again by a step that is done again (``dead_letters``).
 
 How the partial results are computed depends on how much there is:
 
@@ -125,6 +125,7 @@ class SpeedLayer:
             return False
         computed = self._computed(ranges)
         after = joined(read, by_topic({one.place: one.end for one in ranges}))
+        self._dead_letters.sent_up_to(after)
         self._store.commit_micro_batch(
             after, computed.partials, events=computed.records, dead_letters=computed.bad, first_offsets=read
         )

@@ -142,7 +142,7 @@ class KappaView(RunningVersion):
         target = Target.of(self.definition, self.version.table_name, frame)
         self._sink = KappaSink(
             self.around, self.version, self.definition, target, checkpoint,
-            SecondLook(self.around, self.definition, frame),
+            SecondLook(self.around, self.definition, frame, self.dead_letters()),
             starts=starts, topic_ids=self._ask_topic_ids, on_commit=self._committed,
         )  # fmt: skip
         self._create(target)

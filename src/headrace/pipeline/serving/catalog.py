@@ -20,6 +20,7 @@ from sqlalchemy import Connection, Row, Table
 from headrace.pipeline.serving.catalog_tables import (
     BATCHES,
     METADATA,
+    OF_VERSIONS,
     PROGRESS,
     REQUESTS,
     SPANS,
@@ -193,7 +194,7 @@ class Catalog:
         found = self._version(connection, view, version)
         if found.state is not State.DROPPING:
             raise IllegalTransition(f"{found.who} is {found.state}: only what is dropping can be removed")
-        for table in (VERSIONS, PROGRESS, BATCHES, SPANS):
+        for table in OF_VERSIONS:
             connection.execute(table.delete().where(table.c.view == view, table.c.version == version))
         forgotten = VIEWS.update().where(VIEWS.c.name == view, VIEWS.c.previous_version == version)
         connection.execute(forgotten.values(previous_version=None))
@@ -201,7 +202,7 @@ class Catalog:
     def remove_view(self, connection: Connection, view: str) -> None:
         """Forgets a view and its versions, whatever their states; tables and the SQL view are the caller's."""
         self.lock_view(connection, view)
-        for table in (VERSIONS, PROGRESS, BATCHES, SPANS, REQUESTS):
+        for table in (*OF_VERSIONS, REQUESTS):
             connection.execute(table.delete().where(table.c.view == view))
         connection.execute(VIEWS.delete().where(VIEWS.c.name == view))
 

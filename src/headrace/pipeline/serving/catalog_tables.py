@@ -8,6 +8,7 @@
     headrace_progress  view, version | the last batch, the offsets up to which the data counts, counters
     headrace_batches   view, version, batch | Lambda: each batch result, the cut up to which it counts, its table
     headrace_spans     view, version, span | Lambda: the ranges of offsets that the rows of the speed table cover
+    headrace_dead_letters  view, version | the offsets up to which dead letters were sent
     headrace_requests  id | what a command asked the runner to do, and how that ended
 
 Times are milliseconds since 1970. Definitions and offsets are JSON texts; offsets are the next ones to read:
@@ -96,6 +97,17 @@ SPANS = Table(
     Column("next_offsets", Text, nullable=False),
     Column("rows", BigInteger, nullable=False),
 )
+
+DEAD_LETTERS = Table(
+    "headrace_dead_letters",
+    METADATA,
+    Column("view", Text, primary_key=True),
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    Column("next_offsets", Text, nullable=False),
+)
+
+#: Those whose rows belong to one version, and go with it.
+OF_VERSIONS = (VERSIONS, PROGRESS, BATCHES, SPANS, DEAD_LETTERS)
 
 REQUESTS = Table(
     "headrace_requests",
