@@ -16,6 +16,8 @@ from headrace.pipeline.running import Behind, Refused, RunningVersion, Surroundi
 from headrace.pipeline.serving.catalog import Catalog, Event, State, Wanted
 from headrace.pipeline.serving.database import Database
 from headrace.pipeline.serving.errors import DatabaseBusy, DatabaseUnreachable
+from headrace.pipeline.session import SparkMissing
+from headrace.pipeline.work_in_flight import Work
 from headrace.testing import ManualClock
 
 SELECT = "SELECT {} AS version"
@@ -66,6 +68,10 @@ class FakeVersion(RunningVersion):
 
     def run_once(self):
         self._begin()
+        if self.who in self.bed.greedy:
+            with self.work.of(Work.BATCH):
+                self.bed.java.is_dead = True
+                raise ConnectionRefusedError(111, "Connection refused")
         error = self.bed.start_errors.pop(self.who, None)
         if error is not None:
             raise error
@@ -76,8 +82,32 @@ class FakeVersion(RunningVersion):
             raise self.bed.drop_errors.pop()
 
 
+class FakeJava:
+    """Dies when the test says so."""
+
+    def __init__(self):
+        self.is_dead, self.starts, self.start_errors = False, 0, []
+
+    def has_ended(self):
+        return self.is_dead
+
+    def is_gone(self):
+        return self.is_dead
+
+    def last_words(self):
+        return "out of heap memory, exit code 3"
+
+    def restart(self):
+        self.starts += 1
+        if self.start_errors:
+            raise self.start_errors.pop()
+        self.is_dead = False
+        return f"session {self.starts}"
+
+
 class Bed:
     def __init__(self, url, folder):
+        self.java = FakeJava()
         self.clock = ManualClock()
         self.database = Database(url)
         self.catalog = Catalog(self.database, self.clock)
@@ -88,6 +118,7 @@ class Bed:
             checkpoints=project.checkpoints, metrics=self.metrics,
         )  # fmt: skip
         self.made, self.log, self.start_errors, self.drop_errors, self.stop_errors = {}, [], {}, [], []
+        self.greedy = set()
         self.runner = self.new_runner()
 
     def new_runner(self):
@@ -95,7 +126,7 @@ class Bed:
             self.made[version.who] = FakeVersion(self, around, version)
             return self.made[version.who]
 
-        return Runner(self.around, make)
+        return Runner(self.around, make, self.java)
 
     def apply(self, name="pages", switch="auto", **changes):
         definition = replace(DEFINITION, name=name, kappa=KappaSettings(switch=switch), **changes)
@@ -331,6 +362,131 @@ def test_a_user_may_have_switched_to_another_version_when_one_that_failed_is_bac
     bed.tick(after_ms=500)
     bed.catch_up("pages v2")
     assert (bed.serving(), bed.state(1), bed.state(2)) == (1, State.SERVING, State.CAUGHT_UP)
+
+
+# ---------------------------------------------------------------------------------------------------- the Java process
+
+
+def at_work_on(bed, who, work=Work.STREAM):
+    """From now on, until the test leaves the block."""
+    return bed.made[who].work.of(work)
+
+
+def the_greedy_one_kills_java(bed, who="greedy v1"):
+    """As it does whenever it has begun."""
+    bed.java.is_dead = True
+    with pytest.raises(ConnectionRefusedError), at_work_on(bed, who):
+        raise ConnectionRefusedError(111, "Connection refused")
+
+
+def test_when_java_dies_another_one_is_started_and_all_go_on(bed):
+    serving_with_a_second(bed)
+    before = dict(bed.made)
+    bed.java.is_dead = True
+    bed.tick()
+    assert (bed.state(1), bed.state(2), bed.seen()) == (State.STOPPED, State.STOPPED, 2)
+    assert not any(made.is_running for made in before.values())
+    bed.tick(after_ms=500)
+    assert (bed.java.starts, bed.state(1), bed.state(2)) == (1, State.REPLAYING, State.REPLAYING)
+    assert all(bed.made[who] is not before[who] for who in before)
+    assert {made.around.spark for made in bed.made.values()} == {"session 1"}
+    bed.catch_up("pages v2")
+    assert (bed.state(2), bed.seen()) == (State.SERVING, 2)
+
+
+def test_a_version_that_was_at_work_at_two_deaths_is_set_aside_and_the_others_go_on(bed, caplog):
+    bed.apply("greedy")
+    bed.apply()
+    bed.tick()
+    with at_work_on(bed, "pages v1"):
+        the_greedy_one_kills_java(bed)
+        bed.tick()
+    bed.tick(after_ms=500)
+    assert (bed.state(1, "greedy"), bed.state()) == (State.REPLAYING, State.STOPPED), "one suspect at a time"
+    the_greedy_one_kills_java(bed)
+    bed.tick()
+    bed.tick(after_ms=1_000)
+    found = bed.catalog.version("greedy", 1)
+    assert (found.state, found.due_ms) == (State.FAILED, None)
+    assert "out of heap memory, exit code 3" in found.error
+    assert "[spark] memory" in found.error
+    assert "headrace views switch greedy --restart" in found.error
+    bed.tick()
+    with at_work_on(bed, "pages v1"):
+        pass
+    bed.catch_up()
+    assert (bed.state(), bed.java.starts) == (State.SERVING, 2)
+    lines = [record.getMessage() for record in caplog.records if record.levelname != "DEBUG"]
+    assert len(lines) == 3, lines
+    assert not any(record.exc_info for record in caplog.records if record.levelname != "DEBUG")
+
+    bed.runner.close()
+    bed.runner = bed.new_runner()  # the next start does not do the same again
+    bed.tick()
+    assert (bed.state(1, "greedy"), bed.state()) == (State.FAILED, State.REPLAYING)
+    bed.catalog.ask("greedy", "restart")
+    bed.tick()
+    bed.tick()
+    assert bed.state(1, "greedy") is State.REPLAYING
+
+
+def test_a_death_during_a_start_is_seen_as_one(bed):
+    bed.apply()
+    bed.java.is_dead = True
+    bed.start_errors["pages v1"] = ConnectionRefusedError(111, "Connection refused")
+    bed.java.has_ended = lambda: False  # not yet reaped when it is asked first
+    bed.tick()
+    assert (bed.state(), bed.catalog.version("pages", 1).error) == (State.STOPPED, None)
+    bed.tick(after_ms=500)
+    assert (bed.java.starts, bed.state()) == (1, State.REPLAYING)
+
+
+def test_a_version_that_did_not_get_memory_is_tried_once_more_and_set_aside(bed):
+    bed.apply()
+    bed.tick()
+    for state in (State.REPLAYING, State.FAILED):
+        with pytest.raises(MemoryError), at_work_on(bed, "pages v1"):
+            raise MemoryError
+        bed.made["pages v1"].broken = RuntimeError("Lost task 0.0: java.lang.OutOfMemoryError: Direct buffer memory")
+        bed.tick()
+        bed.tick(after_ms=10_000)
+        assert bed.state() is state
+    assert "set aside" in bed.catalog.version("pages", 1).error
+    assert bed.java.starts == 0
+    bed.runner = bed.new_runner()
+    bed.tick()
+    assert bed.state() is State.FAILED
+
+
+def test_a_java_that_does_not_start_is_tried_a_few_times(bed):
+    bed.apply()
+    bed.tick()
+    bed.java.is_dead, bed.java.start_errors = True, [SparkMissing("no Java")] * 5
+    for _ in range(5):  # the first one notices the death
+        bed.tick(after_ms=30_000)
+    with pytest.raises(SparkMissing):
+        bed.tick(after_ms=30_000)
+    assert bed.java.starts == 5
+
+
+def test_running_once_that_is_interrupted_says_what_is_not_there(bed):
+    bed.apply()
+    stop = threading.Event()
+    stop.set()
+    assert bed.runner.run_once(stop) == ["pages v1"]
+
+
+def test_running_once_survives_the_death_of_java_and_tells_who_is_not_there(bed):
+    bed.apply("greedy")
+    bed.apply()
+    bed.greedy = {"greedy v1"}
+    assert bed.runner.run_once() == ["greedy v1"]
+    assert (bed.java.starts, bed.state(1, "greedy"), bed.serving()) == (2, State.FAILED, 1)
+    assert bed.new_runner().run_once() == ["greedy v1"], "it is not tried again, and still not there"
+    assert bed.java.starts == 2
+    bed.greedy = set()
+    bed.catalog.ask("greedy", "restart")
+    assert bed.new_runner().run_once() == []
 
 
 # --------------------------------------------------------------------------------------------------- stopping, dropping

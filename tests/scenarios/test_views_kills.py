@@ -6,7 +6,6 @@ a reader got was right for the offsets that it named.
 ``script/test`` kills each of them once, in one life; ``script/soak`` each of them many times, in a life of its own.
 """
 
-import signal
 from collections.abc import Iterator
 
 import psutil
@@ -46,7 +45,6 @@ def test_each_of_them_is_killed(postgresql_scene, mortal_postgresql):
     mortal_postgresql.start()
     scene.comes_to_a_random_point()
     kill_the_driver(scene)
-    scene.project.start()
     scene.ends_well()
 
 
@@ -63,26 +61,29 @@ def test_the_driver_is_killed(scene):
             scene.project.apply()
             scene.hesitates(5)  # into the replay, or past it
         kill_the_driver(scene)
-        scene.project.start()
     scene.project.waits_until(lambda: scene.project.serving(KAPPA) == 2, "the changed query does not serve")
     scene.ends_well()
 
 
 def kill_the_driver(scene: Scene) -> None:
-    """Its Python, its JVM or both."""
+    """Its Python, its JVM or both; and starts it again, where it does not do so by itself."""
     project = scene.project
     jvm = project.jvm
     how = scene.pick.choice(["python", "jvm", "both"])
+    if how == "jvm" and jvm is not None:
+        jvm.kill()
+        project.waits_until(lambda: project.jvm not in (None, jvm), "no other JVM is started")
+        # A version that is at work at two deaths, and gets nowhere in between, is set aside.
+        scene.comes_to_a_random_point()
+        return
     if how == "both" or jvm is None:
         project.kill()
-    elif how == "python":
+    else:
         project.process.kill()
         project.ends()
         # The next one may start while this is still about to end.
         assert not psutil.wait_procs([jvm], PATIENCE_S)[1], "the JVM outlives its Python"
-    else:
-        jvm.kill()
-        assert project.ends() not in (0, -signal.SIGKILL), "without a JVM there is nothing to run, and that is an error"
+    project.start()
 
 
 @only_in_soaks

@@ -36,6 +36,7 @@ url = "{url}"
 [spark]
 master = "{master}"
 conf = {{ {conf} }}
+memory = "{memory}"
 """
 _VIEW = """\
 topics = ["{topic}"]
@@ -87,6 +88,7 @@ class ViewsProject:
         batch_every: str = "5 seconds",
         conf: dict[str, str] | None = None,
         log_options: dict[str, str] | None = None,
+        memory: str = "1g",
     ) -> None:
         self.folder = folder
         (folder / "views").mkdir(parents=True)
@@ -96,6 +98,7 @@ class ViewsProject:
             url=url,
             master=master,
             conf=_as_toml({**_CONF, **(conf or {})}),
+            memory=memory,
         )
         (folder / "headrace.toml").write_text(text)
         for name, architecture in ((LAMBDA, "lambda"), (KAPPA, "kappa")):

@@ -52,3 +52,14 @@ def may_switch(view: View, version: Version) -> bool:
     assert isinstance(kappa, dict)
     is_new = version.served_ms is None and version.version > view.serving_version
     return is_new and kappa["switch"] == "auto"
+
+
+def runs_otherwise(wanted: Version, running: Version) -> bool:
+    """Whether it has to start again to do what its definition says; when to switch is looked up when it matters."""
+    return _but_switch(wanted.definition) != _but_switch(running.definition)
+
+
+def _but_switch(definition: dict[str, object]) -> dict[str, object]:
+    kappa = definition["kappa"]
+    assert isinstance(kappa, dict)
+    return definition | {"kappa": kappa | {"switch": ""}}

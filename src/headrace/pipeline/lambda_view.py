@@ -40,6 +40,7 @@ from headrace.pipeline.serving.catalog import Event, Request, Version
 from headrace.pipeline.session import is_alive
 from headrace.pipeline.speed_layer import SpeedLayer
 from headrace.pipeline.view import apply_query, template
+from headrace.pipeline.work_in_flight import Work
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -64,7 +65,7 @@ class _Layers:
         algebra = Algebra(analyze(query))
         self.store = LambdaStore(around.database, around.catalog, version.view, version.version, algebra)
         self.dead_letters = running.dead_letters()
-        self.speed = SpeedLayer(around, definition, self.store, algebra, self.dead_letters)
+        self.speed = SpeedLayer(around, definition, self.store, algebra, self.dead_letters, running.work)
         self.batch = BatchLayer(around, definition, self.store, algebra, around.archive, self.dead_letters)
 
     def close(self) -> None:
@@ -198,6 +199,8 @@ class LambdaView(RunningVersion):
         self._cancel_jobs()
 
     def _lost(self, error: BaseException) -> DataLost | None:
+        if lost_data(error, "") is None:  # first: the advice needs a Java process that is there
+            return None
         topics = self.definition.topics or ("TOPIC",)  # of a pattern: the error names the one
         return lost_data(error, "; ".join(map(self.around.archive.advice, topics)))
 
@@ -259,21 +262,23 @@ class LambdaView(RunningVersion):
     def _archive(self) -> None:
         assert self._layers is not None
         try:
-            self._layers.batch.archive()
+            with self.work.of(Work.BATCH):
+                self._layers.batch.archive()
             self._archive_due_ms = self.around.clock.wall_ms() + _ARCHIVE_EVERY_MS
         except Exception as error:  # noqa: BLE001  raised again unless it passes
             self._archive_due_ms = self._try_again_ms(error)
 
     def _try_again_ms(self, error: Exception) -> int:
         """When; raises the error if it does not pass by itself."""
-        if self._stopping.is_set() or verdict_on(error) is not Verdict.TRANSIENT:
+        if self._stopping.is_set() or verdict_on(error) is not Verdict.TRANSIENT or not is_alive(self.around.spark):
             raise error
         logger.warning("%s: a batch failed, the view goes on without it: %s", self.who, summary_of(error))
         return self.around.clock.wall_ms() + _TRY_AGAIN_MS
 
     def _run_batch(self, *, full: bool) -> BatchResult:
         assert self._layers is not None
-        done = self._layers.batch.run(full, self._stopping.is_set)
+        with self.work.of(Work.BATCH):
+            done = self._layers.batch.run(full, self._stopping.is_set)
         if done.is_new:
             kind = "full" if done.is_full else "incremental"
             logger.info(

@@ -9,16 +9,18 @@ comes next.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from headrace.pipeline.retries import Key, Retries
+from headrace.pipeline.retries import Key
 from headrace.pipeline.running import Refused, RunningVersion
 from headrace.pipeline.serving.catalog import Catalog, Request, State, Version
 
 
 class RequestDesk:
-    def __init__(self, catalog: Catalog, retries: Retries) -> None:
-        self._catalog, self._retries = catalog, retries
+    """:param try_again: forgets that a version has failed."""
+
+    def __init__(self, catalog: Catalog, try_again: Callable[[Key], None]) -> None:
+        self._catalog, self._try_again = catalog, try_again
         self._given: dict[int, Key] = {}
 
     def pass_on(self, versions: Mapping[str, Sequence[Version]], at_work: Mapping[Key, RunningVersion]) -> None:
@@ -33,6 +35,17 @@ class RequestDesk:
             except Refused as error:
                 self._catalog.answer(request.id, error=str(error))
 
+    def restart(self, versions: Iterable[Version]) -> None:
+        """Answers those that ask to try again what failed; the others are left to a runner that goes on."""
+        for request in self._catalog.open_requests():
+            if request.kind == "restart":
+                self._restart(request, [version for version in versions if version.view == request.view])
+
+    def _restart(self, request: Request, versions: Iterable[Version]) -> None:
+        for version in versions:
+            self._try_again((version.view, version.version))
+        self._catalog.answer(request.id)
+
     def let_go(self, key: Key) -> None:
         """This version is not at work any more."""
         self._given = {request: of for request, of in self._given.items() if of != key}
@@ -41,9 +54,7 @@ class RequestDesk:
         if not versions:
             raise Refused(f"there is no view {request.view!r} any more")
         if request.kind == "restart":
-            for version in versions:
-                self._retries.forget((version.view, version.version))
-            self._catalog.answer(request.id)
+            self._restart(request, versions)
             return
         version = self._addressee(request, versions)
         key = version.view, version.version

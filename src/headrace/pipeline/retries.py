@@ -7,6 +7,7 @@ tried five times in a row, one that will hardly pass once, one that will not pas
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from headrace.pipeline.failures import Verdict
@@ -58,5 +59,5 @@ class Retries:
     def forget(self, key: Key) -> None:
         self._troubles.pop(key, None)
 
-    def forget_but(self, known: set[Key]) -> None:
+    def forget_but(self, known: Collection[Key]) -> None:
         self._troubles = {key: trouble for key, trouble in self._troubles.items() if key in known}

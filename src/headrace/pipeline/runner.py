@@ -8,25 +8,38 @@ catalog and goes on.
 otherwise it stays failed until a command asks (request ``restart``) or a new runner begins. Its state says so
 meanwhile, with the error. No other version is touched by it: one that failed while it served goes on being read as it
 is.
+
+**The Java process** is shared by all versions. If it dies, all of them are stopped, another process is started, and the
+versions start again from what is committed. ``suspects`` finds the version that is to blame, and keeps it from running.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import replace
 from logging import getLogger
+from typing import TYPE_CHECKING
 
 from headrace.client.errors import HeadraceError
-from headrace.pipeline.decisions import Decision, decide, may_switch
+from headrace.pipeline.at_work import AtWork, Make, in_flight, running_version, stop_all, stop_quietly
+from headrace.pipeline.decisions import Decision, decide, may_switch, runs_otherwise
+from headrace.pipeline.failure_lines import FailureLines, set_aside_text
 from headrace.pipeline.failures import Verdict, summary_of, verdict_on
+from headrace.pipeline.java_keeper import JavaKeeper
+from headrace.pipeline.java_process import Java, JavaGone, LastingJava
 from headrace.pipeline.progress_lines import ProgressLines
 from headrace.pipeline.request_desk import RequestDesk
 from headrace.pipeline.retries import Key, Retries
 from headrace.pipeline.running import RunningVersion, Surroundings
 from headrace.pipeline.serving.catalog import Event, State, Version, View, Wanted
-from headrace.pipeline.serving.errors import DatabaseBusy, DatabaseUnreachable, IllegalTransition, ServingError
+from headrace.pipeline.serving.errors import DatabaseBusy, DatabaseUnreachable, IllegalTransition
+from headrace.pipeline.serving.java_deaths import JavaDeaths
+from headrace.pipeline.suspects import Suspects
+from headrace.pipeline.work_in_flight import Work
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 logger = getLogger("headrace.views")
 
@@ -34,42 +47,22 @@ TICK_S = 0.2
 #: A switch that could not be done is not tried at every tick: in PostgreSQL it waits for readers.
 _SWITCH_AGAIN_MS = 5_000
 
-Make = Callable[[Surroundings, Version], RunningVersion]
-
-
-def running_version(around: Surroundings, version: Version) -> RunningVersion:
-    """Of the architecture that its definition names."""
-    if version.definition["architecture"] == "lambda":
-        from headrace.pipeline.lambda_view import LambdaView
-
-        return LambdaView(around, version)
-    from headrace.pipeline.versions import KappaView
-
-    return KappaView(around, version)
-
-
-@dataclass(frozen=True)
-class _AtWork:
-    """:param commits: how many there were when it started."""
-
-    running: RunningVersion
-    since_ms: int
-    commits: int
-
 
 class Runner:
     """One thread calls it; ``run`` is that thread's loop, ``tick`` is one round of it."""
 
-    def __init__(self, around: Surroundings, make: Make = running_version) -> None:
+    def __init__(self, around: Surroundings, make: Make = running_version, java: Java | None = None) -> None:
         self._around, self._make = around, make
         self._catalog, self._clock = around.catalog, around.clock
-        self._at_work: dict[Key, _AtWork] = {}
+        self._suspects = Suspects(JavaDeaths(around.database), around.clock)
+        self._java = JavaKeeper(java or LastingJava(), self._suspects, around.clock)
+        self._at_work: dict[Key, AtWork] = {}
         self._retries = Retries(around.clock)
         self._switch_due_ms: dict[Key, int] = {}
-        self._desk = RequestDesk(around.catalog, self._retries)
+        self._desk = RequestDesk(around.catalog, self._try_again)
         self._progress = ProgressLines(self._clock)
         self._is_cut_off = False
-        self._complaints: dict[str, str] = {}
+        self._lines = FailureLines()
         self._stop_asked = threading.Event()
 
     # ------------------------------------------------------------------------------------------------------- loops
@@ -103,6 +96,15 @@ class Runner:
             self._is_cut_off = False
 
     def tick(self) -> None:
+        if not self._has_java():
+            return
+        try:
+            self._see_to_all()
+        except JavaGone as error:
+            logger.debug("the Java process is gone", exc_info=error)
+            self._java_died()
+
+    def _see_to_all(self) -> None:
         with self._around.database.read() as connection:
             views = {view.name: view for view in self._catalog.views(connection)}
             versions = self._catalog.versions(None, connection)
@@ -111,59 +113,71 @@ class Runner:
                 return
             try:
                 self._see_to(views[version.view], version)
-            except (DatabaseUnreachable, DatabaseBusy):
+            except (DatabaseUnreachable, DatabaseBusy, JavaGone):
                 raise
             except IllegalTransition as error:  # a command was faster; the next round sees what it did
                 logger.debug("%s", error)
             except Exception as error:  # noqa: BLE001  the others go on, and the next round tries it again
-                self._complain(version, error)
+                self._java.check(error)
+                self._lines.complain(version, error)
             else:
-                self._complaints.pop(version.who, None)
-        self._forget_but({_key(version) for version in versions})
+                self._lines.no_complaint(version)
+        known = {_key(version): version for version in versions}
+        self._forget_but(known.keys())
+        self._suspects.go_on(lambda key: self._is_trial_over(known.get(key)))
         self._desk.pass_on(
             {view: [version for version in versions if version.view == view] for view in views},
             {key: at_work.running for key, at_work in self._at_work.items()},
         )
 
     def run_once(self, stop: threading.Event | None = None) -> list[str]:
-        """Brings every version that is wanted up to what the log has now, one after the other; what failed."""
+        """Brings every version that is wanted up to what the log has now, one after the other; which are not there."""
         failed: list[str] = []
+        self._desk.restart(self._catalog.versions())
         for version in self._catalog.versions():
-            if stop is not None and stop.is_set():
-                break
+            is_stopped = stop is not None and stop.is_set()
             if version.wanted is Wanted.DROP or version.state is State.DROPPING:
-                self._drop(version)
-            elif version.wanted is Wanted.RUN and not self._ran_once(version):
+                if not is_stopped:
+                    self._drop(version)
+            elif version.wanted is Wanted.RUN and (is_stopped or not self._ran_once(version)):
                 failed.append(version.who)
         return failed
 
     def _ran_once(self, version: Version) -> bool:
+        """Again after a death of the Java process; the second one sets the version aside."""
+        while (said := self._suspects.why_set_aside(_key(version))) is None:
+            try:
+                return self._try_once(version)
+            except JavaGone as error:
+                logger.debug("the Java process is gone", exc_info=error)
+                self._java_died()
+                while not self._is_with(self._java.started()):
+                    pass
+        self._keep_aside(self._fresh(version), said)
+        return False
+
+    def _try_once(self, version: Version) -> bool:
         running = None
         try:
             running = self._make(self._around, self._at_start(version))
+            self._at_work[_key(version)] = self._now_at_work(running)
             logger.info("%s: running once", version.who)
-            running.run_once()
+            with running.work.of(Work.START):
+                running.run_once()
         except Exception as error:  # noqa: BLE001  whatever it is, it is this version's, and the others go on
             self._fail(version, error, running)
             return False
+        self._suspects.clear(_key(version), running.work.done())
         self._catalog.set_state(version.view, version.version, Event.CAUGHT_UP)
         self._watch_switch(self._catalog.view(version.view), self._fresh(version), running)
         self._catalog.set_state(version.view, version.version, Event.STOPPED)
+        self._let_go(_key(version))
         logger.info("%s: done", version.who)
         return True
 
     def close(self) -> None:
-        """Stops everything, all at the same time."""
-        if not self._at_work:
-            return
-        with ThreadPoolExecutor(len(self._at_work)) as pool:
-            list(pool.map(lambda each: _stop(each.running), self._at_work.values()))
-        for key in list(self._at_work):
-            try:
-                self._catalog.set_state(*key, Event.STOPPED)
-            except ServingError as error:  # it is said again when the next runner starts
-                logger.debug("%s v%d: its state could not be written: %s", *key, error)
-            del self._at_work[key]
+        """Stops everything, all at the same time; the catalog says so."""
+        stop_all(self._at_work, self._catalog)
 
     # ------------------------------------------------------------------------------------------------ one version
 
@@ -174,24 +188,33 @@ class Runner:
         if decision is Decision.WATCH:
             assert at_work is not None
             self._watch(view, version, at_work)
-        elif decision is Decision.START or (decision is Decision.RETRY and self._retries.is_due(_key(version))):
+        elif decision in (Decision.START, Decision.RETRY) and self._may_start(version, decision):
             self._start(version)
         elif decision is Decision.STOP:
             self._stop(version)
         elif decision is Decision.DROP:
             self._drop(version)
 
+    def _may_start(self, version: Version, decision: Decision) -> bool:
+        key = _key(version)
+        if (said := self._suspects.why_set_aside(key)) is not None:
+            self._keep_aside(version, said)
+            return False
+        return not self._suspects.has_to_wait(key) and (decision is Decision.START or self._retries.is_due(key))
+
     def _start(self, version: Version) -> None:
         running = None
         try:
             running = self._make(self._around, self._at_start(version))
-            running.start()
+            self._at_work[_key(version)] = self._now_at_work(running)
+            with running.work.of(Work.START):
+                running.start()
         except IllegalTransition:
+            self._let_go(_key(version))
             raise
         except Exception as error:  # noqa: BLE001  whatever it is, it is this version's, and the others go on
             self._fail(version, error, running)
             return
-        self._at_work[_key(version)] = _AtWork(running, self._clock.monotonic_ms(), self._commits(_key(version)))
         logger.info("%s: started (%s)", version.who, running.definition.architecture)
 
     def _at_start(self, version: Version) -> Version:
@@ -203,12 +226,16 @@ class Runner:
                 self._catalog.set_state(version.view, version.version, event, connection=connection)
             return self._catalog.version(version.view, version.version, connection)
 
-    def _watch(self, view: View, version: Version, at_work: _AtWork) -> None:
+    def _now_at_work(self, running: RunningVersion) -> AtWork:
+        return AtWork(running, self._clock.monotonic_ms(), self._commits(_key(running.version)))
+
+    def _watch(self, view: View, version: Version, at_work: AtWork) -> None:
         running = at_work.running
+        self._suspects.clear(_key(version), running.work.done())
         failure = running.failure()
         if failure is not None:
             self._fail(version, failure, running)
-        elif _runs_otherwise(version, running.version):
+        elif runs_otherwise(version, running.version):
             logger.info("%s: restarting, as its definition says something else now", version.who)
             self._stop(version)
         elif version.state is State.REPLAYING and running.has_caught_up():
@@ -283,35 +310,58 @@ class Runner:
     # --------------------------------------------------------------------------------------------------- failures
 
     def _fail(self, version: Version, error: BaseException, running: RunningVersion | None) -> None:
+        self._java.check(error)
         key, text, verdict = _key(version), summary_of(error), verdict_on(error)
         if running is not None:
-            _stop(running)
+            stop_quietly(running)
         at_work = self._at_work.get(key)
         ran_ms = 0 if at_work is None else self._clock.monotonic_ms() - at_work.since_ms
         has_moved = at_work is not None and self._commits(key) > at_work.commits
         wait_ms = self._retries.failed(key, verdict, ran_ms, has_moved=has_moved)
+        if verdict is Verdict.EXHAUSTED:
+            self._suspects.blame({key: (running.work.suspects() if running else ()) or (Work.START,)}, text)
+            if self._suspects.why_set_aside(key) is not None:
+                wait_ms, text = None, set_aside_text(version.view, text)
         due_ms = None if wait_ms is None else self._clock.wall_ms() + wait_ms
         self._let_go(key)  # first: if the database is away too, the next round finds nothing at work, and starts it
         self._catalog.set_state(version.view, version.version, Event.FAILED, error=text, due_ms=due_ms)
         self._around.metrics.of(*key).failures += 1
-        self._log_failure(version, error, text, wait_ms, is_known=verdict is not Verdict.UNKNOWN)
+        self._lines.failed(version, text, wait_ms, error)
 
-    def _log_failure(
-        self, version: Version, error: BaseException, text: str, wait_ms: int | None, *, is_known: bool
-    ) -> None:
-        trace = None if is_known else error
-        if wait_ms:
-            logger.warning("%s: failed, trying again in %.1f s: %s", version.who, wait_ms / 1000, text, exc_info=trace)
-        else:
-            how = f"mend it and run 'headrace views apply', or 'headrace views switch {version.view} --restart'"
-            logger.error("%s: failed: %s; %s", version.who, text, how, exc_info=trace)
+    # ------------------------------------------------------------------------------------------- the Java process
 
-    def _complain(self, version: Version, error: Exception) -> None:
-        """Of what went wrong with a version beside its work, such as stopping; but not at every round."""
-        text = summary_of(error)
-        if self._complaints.get(version.who) != text:
-            self._complaints[version.who] = text
-            logger.warning("%s: %s", version.who, text)
+    def _has_java(self) -> bool:
+        if self._java.has_ended():
+            self._java_died()
+        return not self._java.is_missing or self._is_with(self._java.started_if_due())
+
+    def _java_died(self) -> None:
+        self._java.died(in_flight(self._at_work))
+        self.close()
+
+    def _is_with(self, spark: SparkSession | None) -> bool:
+        """Whether there is a session to go on with, which then is that of all versions."""
+        if spark is not None:
+            self._around = replace(self._around, spark=spark)
+        return spark is not None
+
+    def _is_trial_over(self, version: Version | None) -> bool:
+        if version is None or version.wanted is not Wanted.RUN or version.state is State.FAILED:
+            return True
+        at_work = self._at_work.get(_key(version))
+        return at_work is not None and at_work.running.work.is_idle and at_work.running.behind().records == 0
+
+    def _keep_aside(self, version: Version, said: str) -> None:
+        if version.state is not State.FAILED:
+            self._at_start(version)
+            text = set_aside_text(version.view, said)
+            self._catalog.set_state(version.view, version.version, Event.FAILED, error=text)
+            self._around.metrics.of(*_key(version)).failures += 1
+            self._lines.failed(version, text, None)
+
+    def _try_again(self, key: Key) -> None:
+        self._retries.forget(key)
+        self._suspects.forgive(key)
 
     # ---------------------------------------------------------------------------------------------------- helpers
 
@@ -326,10 +376,11 @@ class Runner:
         self._at_work.pop(key, None)
         self._desk.let_go(key)
 
-    def _forget_but(self, known: set[Key]) -> None:
+    def _forget_but(self, known: Collection[Key]) -> None:
         for key in [key for key in self._at_work if key not in known]:  # its rows were deleted by hand
-            _stop(self._at_work.pop(key).running)
+            stop_quietly(self._at_work.pop(key).running)
         self._retries.forget_but(known)
+        self._suspects.forget_but(known)
 
     def _count(self, view: View, version: Version) -> None:
         counts = self._around.metrics.of(version.view, version.version)
@@ -342,21 +393,3 @@ class Runner:
 
 def _key(version: Version) -> Key:
     return version.view, version.version
-
-
-def _runs_otherwise(wanted: Version, running: Version) -> bool:
-    """Whether it has to start again to do what its definition says; when to switch is looked up when it matters."""
-    return _but_switch(wanted.definition) != _but_switch(running.definition)
-
-
-def _but_switch(definition: dict[str, object]) -> dict[str, object]:
-    kappa = definition["kappa"]
-    assert isinstance(kappa, dict)
-    return definition | {"kappa": kappa | {"switch": ""}}
-
-
-def _stop(running: RunningVersion) -> None:
-    try:
-        running.stop()
-    except Exception as error:  # noqa: BLE001  it is over either way: all that counts is in transactions
-        logger.warning("%s: did not stop cleanly: %s", running.who, summary_of(error))

@@ -12,6 +12,8 @@ tables are there. All other events are the runner's: caught up, switched, stoppe
 **What the SQL view is** when a version serves is stored in the catalog, so that a command can switch without Spark: a
 version writes it (``catalog.set_select``) in the transaction that makes its tables, and again whenever that changes.
 
+**What it has Spark do** is marked in ``work``: if the Java process dies, ``suspects`` finds out by that who did it.
+
 A process may die at any moment and another one start the same version again: everything that counts is in the serving
 database, the log, the archive and the checkpoint.
 """
@@ -23,14 +25,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from headrace.pipeline.dead_letters import DeadLetters
 from headrace.pipeline.definition import ViewDefinition
 from headrace.pipeline.pipeline_metrics import PipelineMetrics
 from headrace.pipeline.project import Project
 from headrace.pipeline.serving.catalog import Catalog, Request, Version
 from headrace.pipeline.serving.database import Database
-from headrace.pipeline.serving.dead_letter_notes import DeadLetterNotes
 from headrace.pipeline.serving.errors import ServingError
+from headrace.pipeline.work_in_flight import WorkInFlight
 from headrace.runtime.clock import Clock
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from headrace.pipeline.archive import Archive
+    from headrace.pipeline.dead_letters import DeadLetters
 
 #: A version that has caught up counts as behind again when it is so many times as far behind as that.
 _FALLEN_BEHIND = 10
@@ -96,6 +98,7 @@ class RunningVersion(ABC):
         self.around = around
         self.version = version
         self.definition = ViewDefinition.from_dict(version.definition)
+        self.work = WorkInFlight()
 
     @property
     def who(self) -> str:
@@ -104,6 +107,9 @@ class RunningVersion(ABC):
 
     def dead_letters(self) -> DeadLetters:
         """A sender of this version's, which remembers what was sent; the caller closes it."""
+        from headrace.pipeline.dead_letters import DeadLetters
+        from headrace.pipeline.serving.dead_letter_notes import DeadLetterNotes
+
         notes = DeadLetterNotes(self.around.database, self.version.view, self.version.version)
         return DeadLetters(self.around.project, self.definition, notes)
 

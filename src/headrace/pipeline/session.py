@@ -22,10 +22,11 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from logging import CRITICAL, getLogger
 from pathlib import Path
@@ -167,9 +168,21 @@ def _set_up(session: SparkSession, master: str) -> None:
 
     session.conf.set("spark.sql.session.timeZone", "UTC")
     session.sparkContext.setLogLevel(session.sparkContext.getConf().get("spark.log.level", "ERROR") or "ERROR")
+    _quieten(session)
     if not is_local(master):
         _ship_package(session)
     register(session)
+
+
+def _quieten(session: SparkSession) -> None:
+    """Keeps the server of PySpark's accumulators from printing a traceback when the Java process dies."""
+
+    def handle_error(*_: object) -> None:
+        logger.debug("the server of accumulators was cut off", exc_info=True)
+
+    server = getattr(session.sparkContext, "_accumulatorServer", None)
+    if server is not None:
+        server.handle_error = handle_error
 
 
 # ------------------------------------------------------------------------------------------------------ other machines
@@ -205,8 +218,44 @@ def is_alive(session: SparkSession) -> bool:
         return False
 
 
+def java_of(session: SparkSession) -> subprocess.Popen[bytes] | None:
+    """The Java process of a session; None if it was there before this program."""
+    return getattr(session.sparkContext._gateway, "proc", None)
+
+
+def forget_session(session: SparkSession) -> None:
+    """Ends what is left of a session whose Java process is gone or stopped, so that another one can be opened."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+    from pyspark.sql.context import SQLContext
+
+    context, process = session.sparkContext, java_of(session)
+    if process is not None:
+        process.kill()
+        process.wait()
+    accumulators = getattr(context, "_accumulatorServer", None)
+    if accumulators is not None:
+        accumulators.shutdown()
+    gateway = SparkContext._gateway
+    if gateway is not None:
+        with suppress(Exception):  # its Java side is gone; what counts is that our own sockets are closed
+            gateway.shutdown()
+    SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
+    SparkSession._instantiatedSession = SparkSession._activeSession = SQLContext._instantiatedContext = None
+
+
 def _first_line(error: Exception) -> str:
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
-__all__ = ["STATE_FOLDER", "SparkMissing", "is_alive", "is_local", "open_session", "package_archive", "session_conf"]
+__all__ = [
+    "STATE_FOLDER",
+    "SparkMissing",
+    "forget_session",
+    "is_alive",
+    "is_local",
+    "java_of",
+    "open_session",
+    "package_archive",
+    "session_conf",
+]

@@ -34,6 +34,7 @@ from headrace.pipeline.row_partials import RowPartials, bad_records
 from headrace.pipeline.running import Behind
 from headrace.pipeline.source_options import options_for
 from headrace.pipeline.speed_log import SpeedLog
+from headrace.pipeline.work_in_flight import Work, WorkInFlight
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -73,8 +74,10 @@ class SpeedLayer:
         store: LambdaStore,
         algebra: Algebra,
         dead_letters: DeadLetters,
+        work: WorkInFlight | None = None,
     ) -> None:
         self._around, self._definition = around, definition
+        self._work = work or WorkInFlight()
         self._store, self._algebra, self._dead_letters = store, algebra, dead_letters
         self._log = SpeedLog(around.log_options, definition, around.clock, with_headers=bool(dead_letters.topic))
         #: The progress, while nobody else can have changed it.
@@ -123,6 +126,11 @@ class SpeedLayer:
         ranges = ranges_between(read, ends, MAX_RECORDS)
         if not ranges:
             return False
+        with self._work.of(Work.SPEED):
+            self._take(read, ranges, lag, began_ms)
+        return True
+
+    def _take(self, read: Offsets, ranges: list[OffsetRange], lag: Lag, began_ms: int) -> None:
         computed = self._computed(ranges)
         after = joined(read, by_topic({one.place: one.end for one in ranges}))
         self._dead_letters.sent_up_to(after)
@@ -140,7 +148,6 @@ class SpeedLayer:
             dead_letters=computed.bad,
         )
         self._store.merge_spans()
-        return True
 
     def _progress(self) -> Offsets | None:
         if self._read is None:

@@ -43,11 +43,13 @@ from headrace.pipeline.second_look import SecondLook
 from headrace.pipeline.serving.catalog import Event, Offsets, Progress, Version
 from headrace.pipeline.serving.catalog_tables import parse_offsets
 from headrace.pipeline.serving.tables import create_table, drop_table
+from headrace.pipeline.session import is_alive
 from headrace.pipeline.source_columns import needed_columns, needed_event_columns, with_columns
 from headrace.pipeline.source_options import SourceOptions, shared_client_options
 from headrace.pipeline.stream_counts import counted
 from headrace.pipeline.view import apply_query, template
 from headrace.pipeline.view_keys import grouping_of
+from headrace.pipeline.work_in_flight import Work
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -103,11 +105,20 @@ class KappaView(RunningVersion):
         if self._query is None:
             return
         self._is_stopping = True
+        if not is_alive(self.around.spark):
+            self._end_without_java(timeout_s)
+            return
         # Spark waits for as long as its own setting says, and says in an exception that it was not long enough.
         stopping = threading.Thread(target=self._ask_to_stop, name=f"stop {self.who}", daemon=True)
         stopping.start()
         stopping.join(timeout_s)
         if self._query.isActive:
+            raise TimeoutError(f"{self.who} has not stopped after {timeout_s} s: its batch is still under way")
+        self._close()
+
+    def _end_without_java(self, timeout_s: float) -> None:
+        """A batch whose rows are here already may still be committed, and nobody else must begin before."""
+        if not self.work.wait_until_idle(timeout_s):
             raise TimeoutError(f"{self.who} has not stopped after {timeout_s} s: its batch is still under way")
         self._close()
 
@@ -146,7 +157,7 @@ class KappaView(RunningVersion):
             starts=starts, topic_ids=self._ask_topic_ids, on_commit=self._committed,
         )  # fmt: skip
         self._create(target)
-        writer = frame.writeStream.outputMode(target.mode).foreachBatch(self._sink).trigger(**trigger)
+        writer = frame.writeStream.outputMode(target.mode).foreachBatch(self._land).trigger(**trigger)
         name = f"{self.version.view} v{self.version.version}"
         # Versions share the executors fairly, where spark.scheduler.mode is FAIR: a replay does not hold others up.
         self.around.spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)
@@ -156,6 +167,11 @@ class KappaView(RunningVersion):
             self.around.spark.sparkContext.setLocalProperty("spark.scheduler.pool", None)  # type: ignore[arg-type]
         self._sink.belongs_to(self._query)
         return self._query
+
+    def _land(self, frame: DataFrame, batch_id: int) -> None:
+        assert self._sink is not None
+        with self.work.of(Work.STREAM):
+            self._sink(frame, batch_id)
 
     def _create(self, target: Target) -> None:
         """In the state ``starting`` nothing is there yet; or all is, after a restart."""

@@ -3,6 +3,8 @@
 Standard output has a line for each thing that listens (``serving HOST:PORT``, ``metrics HOST:PORT``), then ``ready``.
 The log goes to standard error. SIGTERM and Ctrl-C end it after the transactions under way; a second one ends it at
 once, which is no worse than ``kill -9``, and that loses nothing.
+
+The Java process may die: the runner starts another one, in the same command (``pipeline.java_keeper``).
 """
 
 from __future__ import annotations
@@ -16,9 +18,10 @@ import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.client.errors import HeadraceError
+from headrace.pipeline.java_process import JavaProcess
 from headrace.pipeline.runner_lock import RunnerLock, runner_lock
 from headrace.runtime.clock import SystemClock
 from headrace.tools.common import DONE, FAILED, Output
@@ -34,50 +37,51 @@ logger = logging.getLogger("headrace.views")
 _CHECK_EVERY_S = 5.0
 
 
-class SparkGone(HeadraceError):
-    """The JVM is not there any more."""
-
-
 def run_views(options: Namespace, _out: Output) -> int:
-    logging.basicConfig(
-        level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
-    )
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what a batch raised is told by the runner, in a line
+    _log_to_stderr(options.log_level.upper())
     listen = {name: address(text) for name in ("serve", "metrics_listen") if (text := getattr(options, name))}
     stop = threading.Event()
     with ExitStack() as stack:
         here = stack.enter_context(opened(options))
         lock = stack.enter_context(runner_lock(here.project.serving_url))
         stack.enter_context(_signals(stop))
-        spark = _session(stack, here, options.master)
-        for number in (signal.SIGTERM, signal.SIGINT):  # Spark has put its own in their place
-            signal.signal(number, lambda *_: _ask_to_stop(stop))
-        return _run(stack, here, spark, lock, stop, listen, is_once=options.once)
+        java = JavaProcess(lambda: _session(here, options.master, stop))
+        stack.callback(java.close)
+        return _run(stack, here, java, lock, stop, listen, is_once=options.once)
 
 
-def _session(stack: ExitStack, here: Opened, master: str | None) -> SparkSession:
+def _log_to_stderr(level: str) -> None:
+    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    if level == "DEBUG":
+        return
+    # What a batch raised, and that the Java process is gone, is told by the runner, in a line. py4j tells it by pages,
+    # through its own loggers and through the root logger.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(_is_not_of_py4j)
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    return Path(record.pathname).parent.name != "py4j"
+
+
+def _session(here: Opened, master: str | None, stop: threading.Event) -> SparkSession:
     from headrace.pipeline.session import open_session
 
     logger.info("starting Spark at %s", master or here.project.spark_master)
     began = time.monotonic()
     spark = open_session(here.project, master)
-    stack.callback(_stop_spark, spark)
+    for number in (signal.SIGTERM, signal.SIGINT):  # Spark has put its own in their place
+        signal.signal(number, lambda *_: _ask_to_stop(stop))
     heap = spark.sparkContext.getConf().get("spark.driver.memory") or "Spark's own choice"
     logger.info("Spark %s is there, after %.1f s; its Java heap: %s", spark.version, time.monotonic() - began, heap)
     return spark
 
 
-def _stop_spark(spark: SparkSession) -> None:
-    from headrace.pipeline.session import is_alive
-
-    if is_alive(spark):
-        spark.stop()
-
-
 def _run(
     stack: ExitStack,
     here: Opened,
-    spark: SparkSession,
+    java: JavaProcess,
     lock: RunnerLock,
     stop: threading.Event,
     listen: dict[str, tuple[str, int]],
@@ -91,7 +95,7 @@ def _run(
     metrics = PipelineMetrics()
     project = here.project
     around = Surroundings(
-        spark=spark,
+        spark=java.spark,
         project=project,
         database=here.database,
         catalog=here.catalog,
@@ -99,7 +103,7 @@ def _run(
         checkpoints=project.checkpoints,
         metrics=metrics,
     )
-    runner = Runner(around)
+    runner = Runner(around, java=java)
     if is_once:
         return FAILED if runner.run_once(stop) else DONE
     if "serve" in listen:
@@ -107,25 +111,20 @@ def _run(
     if "metrics_listen" in listen:
         _serve_metrics(stack, metrics, *listen["metrics_listen"])
     _tell("ready")
-    runner.run(stop, _checks(spark, lock))
+    runner.run(stop, _checks(lock))
     logger.info("stopped")
     return DONE
 
 
-def _checks(spark: SparkSession, lock: RunnerLock) -> Callable[[], None]:
+def _checks(lock: RunnerLock) -> Callable[[], None]:
     """What a runner must have to go on, looked at now and then."""
-    from headrace.pipeline.session import is_alive
-
     last = time.monotonic()
 
     def check() -> None:
         nonlocal last
-        if time.monotonic() - last < _CHECK_EVERY_S:
-            return
-        last = time.monotonic()
-        if not is_alive(spark):
-            raise SparkGone("Spark's Java process is gone: start 'headrace views run' again, it goes on where it was")
-        lock.keep()
+        if time.monotonic() - last >= _CHECK_EVERY_S:
+            last = time.monotonic()
+            lock.keep()
 
     return check
 

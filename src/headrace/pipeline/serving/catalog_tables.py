@@ -9,6 +9,7 @@
     headrace_batches   view, version, batch | Lambda: each batch result, the cut up to which it counts, its table
     headrace_spans     view, version, span | Lambda: the ranges of offsets that the rows of the speed table cover
     headrace_dead_letters  view, version | the offsets up to which dead letters were sent
+    headrace_java_deaths   view, version, work | how often Spark's Java process died during that kind of work
     headrace_requests  id | what a command asked the runner to do, and how that ended
 
 Times are milliseconds since 1970. Definitions and offsets are JSON texts; offsets are the next ones to read:
@@ -106,8 +107,18 @@ DEAD_LETTERS = Table(
     Column("next_offsets", Text, nullable=False),
 )
 
+JAVA_DEATHS = Table(
+    "headrace_java_deaths",
+    METADATA,
+    Column("view", Text, primary_key=True),
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    Column("work", Text, primary_key=True),
+    Column("deaths", Integer, nullable=False),
+    Column("said", Text, nullable=False),
+)
+
 #: Those whose rows belong to one version, and go with it.
-OF_VERSIONS = (VERSIONS, PROGRESS, BATCHES, SPANS, DEAD_LETTERS)
+OF_VERSIONS = (VERSIONS, PROGRESS, BATCHES, SPANS, DEAD_LETTERS, JAVA_DEATHS)
 
 REQUESTS = Table(
     "headrace_requests",
