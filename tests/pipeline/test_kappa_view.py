@@ -5,14 +5,17 @@ Most run once, as a batch that ends by itself: that is the same stream.
 
 from __future__ import annotations
 
+import re
 import shutil
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 from kappa_world import World
 
 from headrace import Admin, TopicPartition
-from headrace.pipeline.definition import KappaSettings, Watermark
+from headrace.pipeline.definition import KappaSettings, Source, Watermark
+from headrace.pipeline.failures import Verdict, summary_of, verdict_on
 from headrace.pipeline.kappa_checkpoint import WrongCheckpoint
 from headrace.pipeline.log_offsets import DataLost
 from headrace.pipeline.serving.catalog import Catalog, State
@@ -97,6 +100,30 @@ def test_what_is_dropped_may_never_have_run(small):
 
 class Killed(Exception):
     """As good as ``kill -9`` for what is in the database: nothing after it is done."""
+
+
+RAISES = """
+from pyspark.sql import functions as F
+
+def number(ms):
+    raise ValueError(f"{ms} is no number")
+
+def pages(events):
+    return events.select("page", F.udf(number, "long")("ms").alias("ms")).groupBy("page").agg(F.max("ms").alias("ms"))
+"""
+
+
+def test_a_function_that_raises_fails_the_version_for_good_and_sends_no_dead_letters(small):
+    made = small.definition(dead_letters=f"{small.topic}.dead")
+    definition = replace(made, query=Source("queries.py", RAISES, "pages"))
+    small.apply(definition)
+    small.clicks(3)
+    small.produce(b"bad")
+    failure = small.start().failure()
+    assert verdict_on(failure) is Verdict.PERMANENT
+    assert re.fullmatch(r"ValueError: \d is no number", summary_of(failure))
+    with Admin(bootstrap_servers=small.bootstrap) as admin:
+        assert definition.dead_letters not in admin.list_topics()
 
 
 class DiesInTransaction(Catalog):

@@ -15,11 +15,13 @@ from lambda_worlds import quick as quick
 from headrace import Admin, TopicPartition
 from headrace.client.errors import UnknownTopic
 from headrace.pipeline.batch_layer import BatchLayer
+from headrace.pipeline.failures import Verdict, verdict_on
 from headrace.pipeline.lambda_view import LambdaView
 from headrace.pipeline.log_offsets import DataLost
 from headrace.pipeline.running import Refused
 from headrace.pipeline.serving.catalog import Event, State
 from headrace.pipeline.serving.database import Database
+from headrace.pipeline.work_in_flight import Work
 from headrace.runtime.clock import SystemClock
 
 pytestmark = pytest.mark.timeout(600)
@@ -278,3 +280,15 @@ def test_nothing_is_left_of_one_that_was_dropped(world, how):
         left = sqlalchemy.inspect(connection).get_table_names()
     assert [name for name in left if not name.startswith("headrace_")] == []
     view.drop()
+
+
+def test_an_error_that_will_not_pass_ends_the_version_at_once_without_dead_letters(spark, kafka, database, tmp_path):
+    query = "SELECT page, sum(1 / (ms - 2)) AS share FROM events GROUP BY page"
+    with World.make(spark, kafka.bootstrap_servers, database, tmp_path, query=query) as world:
+        world.send(*FIRST)  # one has 2 ms, and one does not decode
+        with running(world) as view:
+            until(lambda: view.failure() is not None, "it fails")
+            assert verdict_on(view.failure()) is Verdict.PERMANENT
+            assert view.work.suspects() == {Work.BATCH}
+        with Admin(bootstrap_servers=kafka.bootstrap_servers) as admin:
+            assert world.definition.dead_letters not in admin.list_topics()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace.pipeline.java_process import in_words
 from headrace.pipeline.project import Project
 from headrace.pipeline.session import _HAS_PACKAGE, _errors_to, is_local, package_archive, session_conf
 
@@ -102,3 +103,17 @@ def test_a_large_log_makes_room(tmp_path, monkeypatch):
     with _errors_to(log):
         os.write(2, b"new")
     assert (log.read_text(), (tmp_path / "spark.old.log").read_text()) == ("new", "long")
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (3, "out of heap memory, exit code 3"),
+        (52, "out of heap memory, exit code 52"),
+        (-9, "killed with SIGKILL, by somebody or by the system for want of memory"),
+        (-6, "ended by SIGABRT"),
+        (1, "exit code 1"),
+    ],
+)
+def test_how_a_java_process_ended(code, words):
+    assert in_words(code) == words
