@@ -187,6 +187,36 @@ def test_a_python_function(decoded):
     assert bad[3] == "TypeError: the function gave nothing, not a mapping or 2 values"
 
 
+WIDENING = """
+from decimal import Decimal
+GIVEN = {
+    b"int": {"d": 7, "e": 7},
+    b"decimal": {"d": Decimal("1.5"), "e": Decimal("1.5")},
+    b"bytes": {"s": b"ann"},
+    b"text": {"s": "ann", "d": "7"},
+    b"scale": {"e": Decimal("1.239")},
+    b"bool": {"d": True},
+    b"nested": {"at": {"x": 1}},
+}
+def decode(value):
+    return GIVEN[value]
+"""
+
+
+def test_an_integer_of_a_python_function_widens(decoded):
+    schema = "d DOUBLE, e DECIMAL(9,2), s STRING, at STRUCT<x: FLOAT>"
+    decode = Decode("python", schema, function=Source("d.py", WIDENING, "decode"))
+    good, bad = decoded(decode, b"int", b"decimal", b"bytes", b"text", b"scale", b"bool", b"nested")
+    assert [(row["d"], row["e"]) for row in good[:2]] == [(7.0, Decimal("7.00")), (1.5, Decimal("1.50"))]
+    assert good[2]["at"] == {"x": 1.0}
+    assert bad == {
+        2: "s: STRING cannot hold b'ann' (bytes)",
+        3: "d: DOUBLE cannot hold '7' (str)",
+        4: "e: DECIMAL(9,2) cannot hold Decimal('1.239') (Decimal)",
+        5: "d: DOUBLE cannot hold True (bool)",
+    }
+
+
 def test_a_python_function_of_key_and_value(decoded):
     decode = Decode("python", "user STRING, ms BIGINT", function=Source("d.py", FUNCTION, "by_both"))
     good, _ = decoded(decode, b"12345")

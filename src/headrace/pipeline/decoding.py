@@ -20,10 +20,11 @@ import hashlib
 import inspect
 import sys
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from headrace.pipeline.avro_columns import avro_columns, avro_reader
+from headrace.pipeline.column_values import DoesNotFit, row_converter
 from headrace.pipeline.definition import Decode, Source
 
 if TYPE_CHECKING:
@@ -222,47 +223,25 @@ def _own_function(decode: Decode) -> Callable[[bytes | None, bytes | None], obje
 
 def _guarded(
     read: Callable[[bytes | None, bytes | None], object], columns: StructType
-) -> Callable[[bytes | None, bytes | None], dict[str, object]]:
-    """The same, for Spark: a row that it surely can take, or one with nothing but ``_error``."""
-    names = list(columns.names)
-    checks: list[Callable[[dict[str, object]], None]] = []
+) -> Callable[[bytes | None, bytes | None], tuple[object, ...]]:
+    """Returns the function that Spark runs: a row that Spark surely takes, or a row with nothing but ``_error``."""
+    nothing = (None,) * len(columns)
+    converters: list[Callable[[object], tuple[object, ...]]] = []
 
-    def run(key: bytes | None, value: bytes | None) -> dict[str, object]:
-        if not checks:
-            checks.append(_row_check(columns))
+    def run(key: bytes | None, value: bytes | None) -> tuple[object, ...]:
+        if not converters:  # made where it runs: a converter need not travel
+            converters.append(row_converter(columns))
         try:
-            read_ = read(None if key is None else bytes(key), None if value is None else bytes(value))
-            row = _row(read_, names)
-            checks[0](row)
+            made = read(None if key is None else bytes(key), None if value is None else bytes(value))
+            return (*converters[0](made), None)
+        except DoesNotFit as error:
+            return (*nothing, _reason(str(error)))
         except Exception as error:  # noqa: BLE001  whatever a record makes of a user's function is that record's fault
-            reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-            return dict.fromkeys(names) | {ERROR: reason[:_MAX_REASON].encode(errors="replace").decode()}
-        return row | {ERROR: None}
+            return (*nothing, _reason(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__))
 
     run.__annotations__ = {}  # Spark would take them for its own kind of hints
     return run
 
 
-def _row(made: object, names: Sequence[str]) -> dict[str, object]:
-    if isinstance(made, Mapping):
-        return {name: made.get(name) for name in names}
-    if isinstance(made, (tuple, list)) and len(made) == len(names):
-        return dict(zip(names, made, strict=True))
-    what = "nothing" if made is None else f"{type(made).__name__}"
-    raise TypeError(f"the function gave {what}, not a mapping or {len(names)} values")
-
-
-def _row_check(columns: StructType) -> Callable[[dict[str, object]], None]:
-    """Raises for what Spark would fail on later, where it would take the whole batch along."""
-    import pyarrow as pa  # type: ignore[import-untyped]
-    from pyspark.sql.pandas.types import to_arrow_schema
-    from pyspark.sql.types import _make_type_verifier
-
-    verify = _make_type_verifier(columns)
-    arrow = pa.struct(list(to_arrow_schema(columns, timezone="UTC")))
-
-    def check(row: dict[str, object]) -> None:
-        verify(row)
-        pa.array([row], arrow)
-
-    return check
+def _reason(text: str) -> str:
+    return text[:_MAX_REASON].encode(errors="replace").decode()
