@@ -48,12 +48,12 @@ def test_json(decoded):
     )
     assert [(row["user"], row["ms"], row["tags"]) for row in good] == [("ann", 7, ["a", "b"]), ("bob", None, None)]
     assert bad == {
-        2: "the value is no JSON that fits the schema",
-        3: "the value is no JSON that fits the schema",
+        2: "ms: the value does not fit BIGINT",
+        3: "the value is not a JSON object",
         4: "the value is empty",
-        5: "the value is no JSON that fits the schema",
-        6: "the value is no JSON that fits the schema",
-        7: "user is missing and must not be",
+        5: "the value is not a JSON object",
+        6: "the value is not a JSON object",
+        7: "user: missing, and the schema says NOT NULL",
         8: "the value is not UTF-8",
         9: "the record has no value",
     }
@@ -73,7 +73,7 @@ def test_good_and_bad_rows(spark):
     assert [row.user for row in good_rows(frame).collect()] == ["ann"]
     ((topic, partition, offset, *_, value, error),) = bad_rows(frame).collect()
     assert (topic, partition, offset, value) == ("t", 1, 5, b"{")
-    assert error == "the value is no JSON that fits the schema"
+    assert error == "the value is not a JSON object"
 
 
 def test_csv(decoded):
@@ -81,7 +81,7 @@ def test_csv(decoded):
     good, bad = decoded(decode, b"ann;7", b'"a;b";8', b"ann", b"ann;x", b"ann;1;2", b" ", None)
     assert [(row["user"], row["ms"]) for row in good] == [("ann", 7), ("a;b", 8)]
     assert set(bad) == {2, 3, 4, 5, 6}
-    assert bad[3] == "the value is no CSV that fits the schema"
+    assert bad[3] == "ms: the value does not fit BIGINT"
 
 
 def test_raw(decoded):

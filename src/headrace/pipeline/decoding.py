@@ -5,13 +5,12 @@
     events     the rows without an _error; no _value, no _error           (``good_rows``)
     bad        the others: where they stood, their bytes and why          (``bad_rows``)
 
-``_error`` is NULL or the reason. A column that the schema says is NOT NULL must be there; everything else follows
-Spark's readers of JSON and CSV. A record without a value (a tombstone) is bad for all formats but ``raw`` and
-``python``, which may make something of it.
+``_error`` is NULL or the reason. JSON and CSV follow Spark's readers, with what ``text_columns`` adds to them. A record
+without a value (a tombstone) is bad for all formats but ``raw`` and ``python``, which may make something of it.
 
 A Python function gets the value, or key and value if it takes two arguments, and gives a mapping by column name or the
-values in order. Whatever it raises makes that row bad, as does a value that is not of its column's type: one record
-must not stop a view.
+values in order. Whatever it raises makes that row bad, as does a value that does not fit its column
+(``column_values``): one record must not stop a view.
 """
 
 from __future__ import annotations
@@ -26,16 +25,16 @@ from typing import TYPE_CHECKING
 from headrace.pipeline.avro_columns import avro_columns, avro_reader
 from headrace.pipeline.column_values import DoesNotFit, row_converter
 from headrace.pipeline.definition import Decode, Source
+from headrace.pipeline.text_columns import CORRUPT, END, Parsing, text_columns
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
 ERROR, VALUE, HEADERS = "_error", "_value", "_headers"
 #: What an event has besides its own columns, and where that comes from.
 PLACE = {"_topic": "topic", "_partition": "partition", "_offset": "offset", "_timestamp": "timestamp", "_key": "key"}
 _PLACE_DDL = "_topic STRING, _partition INT, _offset BIGINT, _timestamp TIMESTAMP, _key BINARY"
-_CORRUPT = "_headrace_corrupt"
 _MAX_REASON = 300
 
 
@@ -57,7 +56,7 @@ def columns_of(decode: Decode) -> StructType:
     except (PySparkException, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
         raise UnsuitableDecode(f"decode.schema cannot be read: {reason}") from error
-    taken = [name for name in columns.names if name.lower() in {*PLACE, ERROR, VALUE, HEADERS, _CORRUPT}]
+    taken = [name for name in columns.names if name.lower() in {*PLACE, ERROR, VALUE, HEADERS, CORRUPT, END}]
     if taken:
         raise UnsuitableDecode(f"decode.schema: {taken[0]} is a name that every event has already")
     lowered = [name.lower() for name in columns.names]
@@ -97,12 +96,11 @@ def decode_frame(decode: Decode, raw: DataFrame, *, is_optimized: bool = True) -
     if decode.format == "raw":
         never = F.lit(None).cast("string")
         return raw.select("value", *place, *headers, F.col("value").alias(VALUE), never.alias(ERROR))
-    make = _text_columns if decode.format in ("json", "csv") else _python_columns
-    parsed, error = make(decode, columns)
+    make = text_columns if decode.format in ("json", "csv") else _python_columns
+    parsed, fields, error = make(decode, columns)
     # Parsed once and looked at several times: Spark would copy the parsing into every filter, but not past an explode.
     once = F.explode(F.array(parsed)) if is_optimized else parsed
     step = raw.select(once.alias("_parsed"), *place, *headers, F.col("value").alias(VALUE))
-    fields = [F.col("_parsed").getField(field.name).alias(field.name) for field in columns]
     return step.select(*fields, *PLACE, *(HEADERS for _ in headers), VALUE, error.alias(ERROR))
 
 
@@ -119,47 +117,6 @@ def bad_rows(decoded: DataFrame) -> DataFrame:
 
     headers = [HEADERS] if HEADERS in decoded.columns else []
     return decoded.where(F.col(ERROR).isNotNull()).select(*PLACE, *headers, VALUE, ERROR)
-
-
-# ------------------------------------------------------------------------------------------------ JSON and CSV
-
-
-def _text_columns(decode: Decode, columns: StructType) -> tuple[Column, Column]:
-    from pyspark.sql import functions as F  # noqa: N812
-    from pyspark.sql.types import StringType, StructField, StructType
-
-    nullable = [StructField(field.name, field.dataType) for field in columns]
-    wanted = StructType([*nullable, StructField(_CORRUPT, StringType())])
-    options = {**decode.options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
-    text = F.col("value").cast("string")
-    if decode.format == "json":
-        parsed = F.from_json(text, wanted, options)
-    else:
-        parsed = F.from_csv(text, F.lit(_ddl(wanted)), options)
-    return parsed, _text_error(decode, columns)
-
-
-def _ddl(columns: StructType) -> str:
-    """from_csv takes no StructType."""
-    return ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in columns)
-
-
-def _text_error(decode: Decode, columns: StructType) -> Column:
-    from pyspark.sql import functions as F  # noqa: N812
-
-    text, parsed = F.col(VALUE).cast("string"), F.col("_parsed")
-    kind = decode.format.upper()
-    error = (
-        F.when(F.col(VALUE).isNull(), F.lit("the record has no value"))
-        .when(~F.is_valid_utf8(text), F.lit("the value is not UTF-8"))
-        .when((F.trim(text) == "") | parsed.isNull(), F.lit("the value is empty"))
-        .when(parsed.getField(_CORRUPT).isNotNull(), F.lit(f"the value is no {kind} that fits the schema"))
-    )
-    for field in columns:
-        if not field.nullable:
-            missing = F.lit(f"{field.name} is missing and must not be")
-            error = error.when(parsed.getField(field.name).isNull(), missing)
-    return error
 
 
 # ------------------------------------------------------------------------------------------------- Avro and Python
@@ -189,7 +146,7 @@ def load_function(source: Source) -> Callable[..., object]:
     return found
 
 
-def _python_columns(decode: Decode, columns: StructType) -> tuple[Column, Column]:
+def _python_columns(decode: Decode, columns: StructType) -> Parsing:
     from pyspark.sql import functions as F  # noqa: N812
     from pyspark.sql.types import StringType, StructField, StructType
 
@@ -197,7 +154,8 @@ def _python_columns(decode: Decode, columns: StructType) -> tuple[Column, Column
     nullable = [StructField(field.name, field.dataType) for field in columns]
     result = StructType([*nullable, StructField(ERROR, StringType())])
     parse = F.udf(_guarded(read, columns), result)
-    return parse(F.col("key"), F.col("value")), F.col("_parsed").getField(ERROR)
+    fields = [F.col("_parsed").getField(field.name).alias(field.name) for field in columns]
+    return Parsing(parse(F.col("key"), F.col("value")), fields, F.col("_parsed").getField(ERROR))
 
 
 def _avro_function(decode: Decode) -> Callable[[bytes | None, bytes | None], object]:
