@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,11 +11,13 @@ import pyarrow as pa
 import pytest
 
 from headrace import Admin, Consumer, TopicPartition
+from headrace.pipeline.bad_positions import with_positions
 from headrace.pipeline.dead_letters import DeadLetters
 from headrace.pipeline.definition import Decode, Source, ViewDefinition
 from headrace.pipeline.project import Project
 from headrace.pipeline.serving.catalog import Catalog
 from headrace.pipeline.serving.dead_letter_notes import DeadLetterNotes
+from headrace.pipeline.text_columns import MORE_THAN_JSON, NOT_JSON, NOT_UTF8
 
 AT = datetime(2026, 11, 16, 8, tzinfo=UTC)
 AT_MS = int(AT.timestamp() * 1000)
@@ -94,6 +97,47 @@ def test_a_record_that_the_topic_does_not_take_comes_without_its_value(project):
     assert found[b"5000"].value is None
     assert found[b"5000"].key == b"k"
     assert dict(found[b"5000"].headers)["headrace.left_out"] == b"5000"
+
+
+@pytest.mark.parametrize(
+    ("reason", "value", "expected"),
+    [
+        (NOT_JSON, b'{"a":1,}', r": .*, at character 8"),
+        (NOT_JSON, b'{"a":1', r": Expecting ',' delimiter, at character 7"),
+        (NOT_JSON, b"{'a':1,}", ""),
+        (NOT_JSON, b"7", ""),
+        (NOT_JSON, b"[" * 100_000, ""),
+        (MORE_THAN_JSON, b'{"a":1}{"a":2}', ": at character 8"),
+        (MORE_THAN_JSON, b' {"a":1}\n x', ": at character 11"),
+        (MORE_THAN_JSON, b"{'a':1}{}", ""),
+        (NOT_UTF8, b"ab\xff", ": at byte 3"),
+        ("ms: the value does not fit BIGINT", b"{", ""),
+    ],
+)
+def test_a_reason_says_where_in_the_value(reason, value, expected):
+    reasons, values = pa.chunked_array([["other", reason]]), pa.chunked_array([[None, value]])
+    other, found = with_positions(reasons, values).to_pylist()
+    assert other == "other"
+    assert re.fullmatch(re.escape(reason) + expected, found), found
+
+
+def test_a_dead_letter_says_where_in_its_value(project):
+    bad = [(None, b'{"a":1} x', "clicks", 0, 7, AT, MORE_THAN_JSON), (None, b"x", "clicks", 0, 8, AT, "no JSON")]
+    with DeadLetters(project, view("positions.dead")) as dead_letters:
+        dead_letters.send(table(*bad))
+    reasons = [dict(letter.headers)["headrace.reason"] for letter in letters(project, "positions.dead")]
+    assert reasons == [b"text follows the JSON document: at character 9", b"no JSON"]
+
+
+def test_the_guide_has_every_header(project):
+    with Admin(bootstrap_servers=project.bootstrap) as admin:
+        admin.create_topic("guide.dead", configs={"max.message.bytes": 2000})
+    with DeadLetters(project, view("guide.dead")) as dead_letters:
+        dead_letters.send(table((b"k", b"x" * 5000, "clicks", 0, 7, AT, "no JSON")))
+    (letter,) = letters(project, "guide.dead")
+    guide = (Path(__file__).parents[2] / "docs" / "views.md").read_text()
+    documented = set(re.findall(r"`(headrace\.\w+)`", guide.partition("| Header |")[2].partition("\n\n")[0]))
+    assert documented == {key for key, _ in letter.headers}
 
 
 def test_without_a_topic_bad_records_are_only_counted(project):

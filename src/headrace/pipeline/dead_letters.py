@@ -3,7 +3,7 @@
 A dead letter has the key and the value of the record, byte for byte, and the headers that it had. Why it is here and
 where it stood is in headers more::
 
-    headrace.reason      why it does not decode
+    headrace.reason      why it does not decode, and which column or position is wrong
     headrace.view        which view says so
     headrace.topic, headrace.partition, headrace.offset, headrace.timestamp     where it stood; milliseconds
     headrace.left_out    the topic did not take a record so large: how many bytes the value had, which is not there;
@@ -34,6 +34,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from headrace.client.errors import RecordTooLarge
 from headrace.client.sync_admin import Admin
 from headrace.client.sync_producer import Producer
+from headrace.pipeline.bad_positions import with_positions
 from headrace.pipeline.decoding import ERROR, HEADERS, PLACE, VALUE
 from headrace.pipeline.definition import ViewDefinition
 from headrace.pipeline.points import by_partition, joined
@@ -140,7 +141,7 @@ class DeadLetters:
 
     def _headers(self, rows: pa.Table) -> pa.Array:
         ours = {
-            "headrace.reason": rows["reason"],
+            "headrace.reason": with_positions(rows["reason"], rows["value"]),
             "headrace.view": pa.chunked_array([pa.repeat(self._view, rows.num_rows)]),
             **{f"headrace.{name}": rows[name].cast(pa.string()) for name in _PLACES},
             "headrace.timestamp": pc.cast(rows["timestamp"], pa.timestamp("ms", "UTC"), safe=False)
