@@ -112,38 +112,64 @@ def test_views_that_run(spark, architecture, query):
 @pytest.mark.parametrize(
     ("query", "problem"),
     [
-        ("SELECT page,\n  pge\nFROM events", "views/pages.sql:2: there is no column pge: did you mean page?"),
-        ("SELECT page\nFORM events", "views/pages.sql:2: Syntax error at or near 'events'"),
-        ("SELECT *\nFROM clikcs", "views/pages.sql:2: there is no table clikcs: a view's query reads FROM events"),
-        ("SELECT foo(page) FROM events", "views/pages.sql:1: Cannot resolve routine `foo`"),
-        ("SELECT page, count(*) FROM events", "views/pages.sql:1: The query does not include a GROUP BY clause."),
-        ("DROP TABLE x", "views/pages.sql:1: a view is a query: one SELECT or WITH"),
-        ("CREATE TABLE x AS SELECT 1", "views/pages.sql:1: a view is a query: one SELECT or WITH"),
-        ("  ", "views/pages.sql:1: there is no query in it"),
-        ("SELECT page, page FROM events", "views/pages.toml:3: two columns are named 'page': rename one with AS"),
-        ("SELECT page AS _hidden, count(*) FROM events GROUP BY 1", "views/pages.toml:3: _hidden is a name that our"),
-        ("SELECT page, ms FROM events", "views/pages.toml:3: this query cannot run as a Lambda view: it does"),
+        ("SELECT page,\n  pge\nFROM events", "2:3: there is no column pge: did you mean page?"),
+        ("SELECT e.pge\nFROM events e", "1:8: there is no column e.pge: did you mean e.page?"),
+        ("SELECT e.page\nFROM events", "1:8: there is no column e.page: did you mean events.page?"),
+        ("SELECT page AS seite FROM events ORDER BY siete", "1:43: there is no column siete: did you mean seite?"),
+        ("SELECT `the page` FROM events", "1:8: there is no column the page"),
+        ("SELECT count(*),\n at.nme FROM events GROUP BY 2", "2:2: there is no field nme: did you mean name?"),
+        ("SELECT page\nFORM events", "2:6: Syntax error at or near 'events'"),
+        ("SELECT *\nFROM clikcs", "2:6: there is no table clikcs: did you mean clicks?"),
+        ("SELECT *\nFROM shop.x", "2:6: there is no table shop.x: there is clicks, events"),
+        ("SELECT foo(page) FROM events", "1:8: there is no function foo"),
+        ("SELECT 'é',\n  lowr(page) FROM events", "2:3: there is no function lowr: did you mean lower?"),
+        ("SELECT upper(page, ms) FROM events", "1:8: The upper requires 1 parameters but the actual number is 2."),
+        ("SELECT page::BIGNT FROM events", "1:14: there is no type BIGNT: did you mean BIGINT?"),
+        ("SELECT e.page FROM events e, events f WHERE page = ''", "1:45: Reference page is ambiguous, could be: [e"),
+        ("SELECT page, count(*) FROM events", "1:1: The query does not include a GROUP BY clause."),
+        ("-- ms\nSELECT page, 'ms',\n  ms FROM events GROUP BY page", '3:3: The non-aggregating expression "ms"'),
+        ("DROP TABLE x", "1: a view is a query: one SELECT or WITH"),
+        ("CREATE TABLE x AS SELECT 1", "1: a view is a query: one SELECT or WITH"),
+        ("  ", "1: there is no query in it"),
+        ("SELECT page,\n page FROM events GROUP BY page", "2:2: two columns are named 'page': rename one with AS"),
+        ("SELECT page AS _hidden, count(*) FROM events GROUP BY 1", "1:16: _hidden is a name that our"),
+        ("\n SELECT page, ms FROM events", "2:2: this query cannot run as a Lambda view: it does"),
+        ("SELECT page,\n percentile(ms, 0.5) FROM events GROUP BY 1", "2:2: this query cannot run as a Lambda view: p"),
+        ("SELECT page, count(*) FROM events GROUP BY 1\nLIMIT 3 OFFSET 2", "2:"),
     ],
 )  # fmt: skip
 def test_queries_that_do_not_run(spark, query, problem):
-    (found,) = _problems(spark, _view(query))
-    assert found.startswith(problem), found
+    schema = "page STRING, ms BIGINT, at STRUCT<id: BIGINT, name: STRING>"
+    (found,) = _problems(spark, _view(query, decode=Decode("json", schema)))
+    assert found.startswith(f"views/pages.sql:{problem}"), found
+    assert "`" not in found
 
 
 @pytest.mark.parametrize(
     ("query", "problem"),
     [
-        ("SELECT page, ms FROM events", "the query does not group, so it has no key by itself"),
-        ("SELECT count(*) AS n FROM events GROUP BY page", "rows are told apart by"),
-        ("SELECT page, count(*) FROM events GROUP BY ROLLUP (page)", "rows are told apart by spark_grouping_id"),
-        ("SELECT page, count(DISTINCT ms) AS n FROM events GROUP BY page", "cannot run as a stream: Distinct aggr"),
-        (BY_SESSION.replace("page, ", "").replace("1, 2", "1"), "session windows are grouped by something else"),
+        ("SELECT page, ms FROM events", "toml:3: the query does not group, so it has no key by itself"),
+        ("SELECT count(*) AS n FROM events GROUP BY page", "sql:1:43: rows are told apart by"),
+        (
+            "SELECT page, count(*) FROM events GROUP BY ROLLUP (page)",
+            "sql:1:1: rows are told apart by spark_grouping_id",
+        ),
+        (
+            "SELECT page, count(DISTINCT ms) AS n FROM events GROUP BY page",
+            "sql:1:1: this query cannot run as a stream: Distinct",
+        ),
+        (BY_SESSION.replace("page, ", "").replace("1, 2", "1"), "sql:1:72: this query cannot run as a stream: session"),
     ],
 )
 def test_queries_that_do_not_run_as_streams(spark, query, problem):
     (found,) = _problems(spark, _view(query, "kappa"))
-    assert found.startswith("views/pages.toml:3: "), found
-    assert problem in found
+    assert found.startswith(f"views/pages.{problem}"), found
+
+
+def test_a_python_query_that_does_not_run(spark):
+    code = "import math\n\ndef pages(events):\n    return events.select('page')\n"
+    (found,) = _problems(spark, _view(code, function="pages"))
+    assert found.startswith("views/q.py:3: this query cannot run as a Lambda view: it does not aggregate"), found
 
 
 @pytest.mark.parametrize(
@@ -208,14 +234,16 @@ def test_a_type_that_no_table_has_is_told_with_its_column(spark):
     for architecture in ("lambda", "kappa"):
         (found,) = _problems(spark, _view(query, architecture))
         assert found == (
-            "views/pages.toml:3: column 'gap' is of type interval year to month, which no table can hold: "
+            "views/pages.sql:1:45: column 'gap' is of type interval year to month, which no table can hold: "
             "cast it in the query"
         )
 
 
 def test_a_schema_that_is_none(spark):
     (found,) = _problems(spark, _view(BY_PAGE, decode=Decode("json", "page STRIN G")))
-    assert found.startswith("views/pages.toml:7: decode.schema cannot be read:")
+    assert found.startswith("views/pages.toml:7: decode.schema cannot be read: Syntax error at or near 'G'")
+    (found,) = _problems(spark, _view(BY_PAGE, decode=Decode("json", "page STRIN")))
+    assert found == ("views/pages.toml:7: decode.schema cannot be read: there is no type STRIN: did you mean STRING?")
 
 
 def test_python_that_fails(spark):

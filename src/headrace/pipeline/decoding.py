@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 from headrace.pipeline.avro_columns import avro_columns, avro_reader
 from headrace.pipeline.column_values import DoesNotFit, row_converter
 from headrace.pipeline.definition import Decode, Source
+from headrace.pipeline.spark_errors import explained
 from headrace.pipeline.text_columns import CORRUPT, END, Parsing, text_columns
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def columns_of(decode: Decode) -> StructType:
     try:
         columns = avro_columns(decode.schema) if decode.format == "avro" else _columns(decode.schema)
     except (PySparkException, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
+        reason = explained(error) if isinstance(error, PySparkException) else str(error).strip().splitlines()[0]
         raise UnsuitableDecode(f"decode.schema cannot be read: {reason}") from error
     taken = [name for name in columns.names if name.lower() in {*PLACE, ERROR, VALUE, HEADERS, CORRUPT, END}]
     if taken:

@@ -23,14 +23,15 @@ _TRIPLE = re.compile(r'"""|\'\'\'')
 
 @dataclass(frozen=True)
 class Problem:
-    """Something wrong in a project, and where."""
+    """Something wrong in a project, and where. Lines and columns count from 1."""
 
     file: Path
     line: int | None
     message: str
+    column: int | None = None
 
     def __str__(self) -> str:
-        place = str(self.file) if self.line is None else f"{self.file}:{self.line}"
+        place = ":".join(str(each) for each in (self.file, self.line, self.column) if each is not None)
         return f"{place}: {self.message}"
 
 

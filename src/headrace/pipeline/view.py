@@ -18,6 +18,7 @@ import threading
 import traceback
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,18 +28,18 @@ from headrace.pipeline.decoding import UnsuitableDecode, decode_frame, event_sch
 from headrace.pipeline.definition import ViewDefinition
 from headrace.pipeline.plan import NotCombinable, analyze
 from headrace.pipeline.project import Problem, Project
+from headrace.pipeline.query_problems import query_problem, sql_problem
 from headrace.pipeline.serving.errors import UnsuitableSchema
 from headrace.pipeline.source_options import shared_client_options
+from headrace.pipeline.spark_errors import Known, explained
 from headrace.pipeline.toml_files import did_you_mean
 from headrace.pipeline.view_keys import Grouping, grouping_of
 
 if TYPE_CHECKING:
-    from pyspark.errors import PySparkException
     from pyspark.sql import DataFrame, SparkSession
 
 EVENTS = "events"
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
-_SPARK_LINE = re.compile(r"line (\d+),? pos(?:ition)? \d+")
 #: Names that tables of the serving database give to columns of their own.
 _OWN_COLUMNS = re.compile(r"_key|_batch_id|_hidden|_span|_order_\d+|_[kp]\d+(_\w+)?", re.IGNORECASE)
 #: Temporary views belong to a session, which several views share.
@@ -116,11 +117,11 @@ def key_columns(definition: ViewDefinition, query: DataFrame) -> tuple[str, ...]
         return definition.key
     if grouping is None:
         hint = 'name the columns that tell its rows apart, key = ["id"]'
-        raise ViewError(_of_query(definition, f"the query does not group, so it has no key by itself: {hint}", "key"))
+        raise ViewError(_of_key(definition, f"the query does not group, so it has no key by itself: {hint}"))
     if grouping.missing:
         hint = "add it to SELECT" if "grouping_id" not in grouping.missing[0] else "add grouping_id() to SELECT"
         message = f"rows are told apart by {grouping.missing[0]}, which is not among the output columns: {hint}"
-        raise ViewError(_of_query(definition, message, "query"))
+        raise ViewError(query_problem(definition, message))
     return grouping.columns
 
 
@@ -134,13 +135,14 @@ def _check_key(definition: ViewDefinition, grouping: Grouping) -> None:
         message = f"key: {changing[0]} changes as its group grows, and would leave a row for each of its values"
     else:
         return
-    raise ViewError(_of_query(definition, f"{message}: leave key out, it is what the query groups by", "key"))
+    raise ViewError(_of_key(definition, f"{message}: leave key out, it is what the query groups by"))
 
 
 def _by_sql(spark: SparkSession, definition: ViewDefinition, events: DataFrame) -> DataFrame:
     from pyspark.errors import PySparkException
 
     names = [EVENTS, *(topic for topic in definition.topics if _IDENTIFIER.fullmatch(topic) and topic != EVENTS)]
+    known = Known(events.columns, names, partial(_functions, spark))
     with _naming:
         try:
             _check_is_query(spark, definition)
@@ -148,10 +150,14 @@ def _by_sql(spark: SparkSession, definition: ViewDefinition, events: DataFrame) 
                 events.createOrReplaceTempView(name)
             return spark.sql(definition.query.text)
         except PySparkException as error:
-            raise ViewError(_sql_problem(definition, error, events.columns)) from error
+            raise ViewError(sql_problem(definition, error, known)) from error
         finally:
             for name in names:
                 spark.catalog.dropTempView(name)
+
+
+def _functions(spark: SparkSession) -> list[str]:
+    return [str(row[0]) for row in spark.sql("SHOW FUNCTIONS").collect()]
 
 
 def _check_is_query(spark: SparkSession, definition: ViewDefinition) -> None:
@@ -189,7 +195,7 @@ def _user_code(definition: ViewDefinition, columns: Collection[str]) -> Iterator
         lines = [each.lineno for each in traceback.extract_tb(error.__traceback__) if each.filename == file]
         message = f"{type(error).__name__}: {error}"
         if isinstance(error, PySparkException):
-            message = _explained(error, columns)
+            message = explained(error, Known(columns))
         raise ViewError(Problem(Path(file), lines[-1] if lines else None, message)) from error
 
 
@@ -197,11 +203,12 @@ def _check_names(definition: ViewDefinition, made: DataFrame) -> None:
     seen: set[str] = set()
     for name in made.columns:
         if name.lower() in seen:
-            raise ViewError(_of_query(definition, f"two columns are named {name!r}: rename one with AS", "query"))
+            message = f"two columns are named {name!r}: rename one with AS"
+            raise ViewError(query_problem(definition, message, name, number=1))
         seen.add(name.lower())
         if _OWN_COLUMNS.fullmatch(name):
-            hint = "rename it with AS"
-            raise ViewError(_of_query(definition, f"{name} is a name that our tables need themselves: {hint}", "query"))
+            message = f"{name} is a name that our tables need themselves: rename it with AS"
+            raise ViewError(query_problem(definition, message, name))
 
 
 def _flattened(made: DataFrame) -> DataFrame:
@@ -221,29 +228,9 @@ def _flattened(made: DataFrame) -> DataFrame:
 # ------------------------------------------------------------------------------------------------------------ messages
 
 
-def _of_query(definition: ViewDefinition, message: str, *path: str) -> Problem:
-    """A problem of the query as a whole: at the field of the view's file that names it."""
-    return Problem(definition.file, definition.line(*path) or definition.line("query"), message)
-
-
-def _sql_problem(definition: ViewDefinition, error: PySparkException, known: Collection[str]) -> Problem:
-    found = _SPARK_LINE.search(str(error))
-    return Problem(Path(definition.query.file), int(found[1]) if found else None, _explained(error, known))
-
-
-def _explained(error: PySparkException, known: Collection[str]) -> str:
-    """Spark's message in one line, without the plan below it; better where we know better."""
-    condition = (error.getCondition() or "").partition(".")[0]
-    parameters = error.getMessageParameters() or {}
-    if condition == "UNRESOLVED_COLUMN":
-        name = parameters.get("objectName", "").strip("`")
-        return f"there is no column {name}{did_you_mean(name.rpartition('.')[2].strip('`'), known)}"
-    if condition == "TABLE_OR_VIEW_NOT_FOUND":
-        name = parameters.get("relationName", "").strip("`")
-        return f"there is no table {name}: a view's query reads FROM {EVENTS}"
-    text = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    text = re.sub(r"^\[[A-Z0-9_.]+\] ", "", text)
-    return re.sub(r"\s*SQLSTATE: \w+.*$|;$|;? line \d+,? pos \d+;?$", "", text)
+def _of_key(definition: ViewDefinition, message: str) -> Problem:
+    """A problem that ``key`` solves or makes: at its line in the view's file."""
+    return Problem(definition.file, definition.line("key") or definition.line("query"), message)
 
 
 # ---------------------------------------------------------------------------------------------------------- validation
@@ -315,7 +302,7 @@ def _check_decoding(spark: SparkSession, definition: ViewDefinition) -> None:
     except UnsuitableDecode:
         raise
     except PySparkException as error:
-        raise ViewError(Problem(definition.file, definition.line("decode"), _explained(error, ()))) from error
+        raise ViewError(Problem(definition.file, definition.line("decode"), explained(error))) from error
     except Exception as error:  # user code is run to get at its functions
         function = definition.decode.function
         file = Path(function.file) if function else definition.file
@@ -329,7 +316,7 @@ def _check_storable(definition: ViewDefinition, query: DataFrame) -> None:
     try:
         data_table(definition.name, arrow_schema(query.schema), ())
     except UnsuitableSchema as error:
-        raise ViewError(_of_query(definition, str(error), "query")) from error
+        raise ViewError(query_problem(definition, str(error))) from error
 
 
 def _check_lambda(spark: SparkSession, definition: ViewDefinition, query: DataFrame) -> None:
@@ -340,12 +327,12 @@ def _check_lambda(spark: SparkSession, definition: ViewDefinition, query: DataFr
     except NotCombinable as error:
         streams = _stream_problem(spark, apply_query(spark, definition, template(spark, definition, is_stream=True)))
         advice = "change the query" if streams else 'change the query, or set architecture = "kappa"'
-        raise ViewError(_of_query(definition, f"{error}; {advice}", "query")) from error
+        raise ViewError(query_problem(definition, f"{error}; {advice}")) from error
     if definition.key:
         groups = grouping_of(query)
         if groups is None or set(definition.key) != set(groups.columns) or groups.missing:
             message = "the key of a Lambda view is what its query groups by: leave key out"
-            raise ViewError(_of_query(definition, message, "key"))
+            raise ViewError(_of_key(definition, message))
 
 
 def _check_kappa(spark: SparkSession, definition: ViewDefinition) -> None:
@@ -353,7 +340,7 @@ def _check_kappa(spark: SparkSession, definition: ViewDefinition) -> None:
     key_columns(definition, query)
     problem = _stream_problem(spark, query)
     if problem:
-        raise ViewError(_of_query(definition, f"this query cannot run as a stream: {problem}", "query"))
+        raise ViewError(query_problem(definition, f"this query cannot run as a stream: {problem}"))
 
 
 def _stream_problem(spark: SparkSession, query: DataFrame) -> str | None:
@@ -365,5 +352,5 @@ def _stream_problem(spark: SparkSession, query: DataFrame) -> str | None:
     try:
         Catalyst(spark).check_stream(query, output_mode(query))
     except PySparkException as error:
-        return _explained(error, ())
+        return explained(error)
     return None
