@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -149,6 +150,14 @@ def test_csv_of_one_column(decoded):
     found = decoded(Decode("csv", "s STRING"), b"x", b'"x', b'"x"', b"x\ny", b'"x\ny"', b"x\n")
     broken = "the value has a line break outside of quotes"
     assert found == [{"s": "x"}, "the value is not CSV of 1 columns", {"s": "x"}, broken, {"s": "x\ny"}, {"s": "x"}]
+
+
+@pytest.mark.parametrize("format_", ["json", "csv"])
+def test_a_thread_of_its_own_decodes(spark, format_):
+    raw = spark.createDataFrame([], spark_schema(include_headers=False))
+    with ThreadPoolExecutor(1) as threads:
+        frame = threads.submit(decode_frame, Decode(format_, "s STRING", {"sep": ";"}), raw).result()
+    assert frame.columns[0] == "s"
 
 
 def test_the_name_of_the_mark_is_taken(spark):

@@ -144,13 +144,13 @@ def _csv_reader(decode: Decode) -> _Reader:
 
 def _separator(decode: Decode) -> str:
     """The separator itself: an option may say ``\\t``, of two characters."""
-    from pyspark.sql import SparkSession
+    from pyspark import SparkContext
 
     options = {name.lower(): value for name, value in decode.options.items()}
-    spark = SparkSession.getActiveSession()
-    assert spark is not None
-    assert spark._jvm is not None
-    expressions = spark._jvm.org.apache.spark.sql.catalyst.csv.CSVExprUtils
+    # The session of Spark is active in one thread only, and views have threads of their own.
+    jvm = SparkContext._jvm
+    assert jvm is not None, "there is a session"
+    expressions = jvm.org.apache.spark.sql.catalyst.csv.CSVExprUtils
     return str(expressions.toDelimiterStr(options.get("sep", options.get("delimiter", ","))))
 
 
