@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.protocol.frames import INITIAL_BYTES, BadFrame, FrameReader
+from headrace.protocol.frames import INITIAL_BYTES, MAPPED_BYTES, BadFrame, FrameReader
 
 
 def receive(reader: FrameReader, data: bytes) -> list[bytes]:
@@ -97,3 +97,56 @@ def test_a_buffer_that_was_given_away_is_used_again_when_nobody_holds_it() -> No
             assert len(set(held)) == 1, "a frame that is held was overwritten"
     addresses = {id(buffer) for buffer in reader._given}
     assert len(addresses) <= 3
+
+
+LARGE = 3 * MAPPED_BYTES
+
+
+def test_a_large_frame_is_received_without_being_copied() -> None:
+    reader = FrameReader(2 * LARGE)
+    stream = framed(b"a" * LARGE)
+    receive(reader, stream[:1000])
+    room = reader.room()
+    assert (reader.capacity_bytes, len(room)) == (len(stream), len(stream) - 1000)
+    assert receive(reader, stream[1000:] + framed(b"b")) == [b"a" * LARGE, b"b"]
+
+
+def test_large_frames_in_any_pieces() -> None:
+    payloads = [b"a" * LARGE, b"b", b"c" * (LARGE + 7), b"d" * INITIAL_BYTES]
+    reader, stream, got = FrameReader(2 * LARGE), framed(*payloads), []
+    for start in range(0, len(stream), 777_777):
+        got += receive(reader, stream[start : start + 777_777])
+    assert got == payloads
+
+
+def test_at_rest_a_large_buffer_is_let_go() -> None:
+    reader = FrameReader(2 * LARGE)
+    receive(reader, framed(b"a" * LARGE))
+    reader.rest()
+    assert reader.capacity_bytes == INITIAL_BYTES
+    assert receive(reader, framed(b"b")) == [b"b"]
+
+
+def test_at_rest_a_buffer_with_half_a_frame_is_kept() -> None:
+    reader, stream = FrameReader(2 * LARGE), framed(b"a" * LARGE)
+    receive(reader, stream[:-1])
+    reader.rest()
+    assert receive(reader, stream[-1:]) == [b"a" * LARGE]
+
+
+def test_a_large_buffer_that_was_given_away_is_used_again_when_it_is_free() -> None:
+    reader = FrameReader(2 * LARGE)
+    for letter in b"abcdef":
+        room_bytes, payload = len(reader.room()), bytes([letter]) * LARGE
+        assert room_bytes > 0
+        stream = framed(payload)
+        while stream:
+            room = reader.room()
+            taken = min(len(room), len(stream))
+            room[:taken] = stream[:taken]
+            reader.received(taken)
+            stream = stream[taken:]
+        frame = reader.next_frame()
+        assert frame is not None
+        reader.give_away()
+        assert bytes(frame) == payload

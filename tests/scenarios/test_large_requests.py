@@ -7,7 +7,7 @@ from frame_waits import SETTINGS, cases, measure, prepare
 from large_requests import array_paths, build, client_versions, elements_at, with_body_tags, with_header_tags
 
 from headrace.broker.dispatch import served_apis
-from headrace.protocol.api import Api, read_request_body, read_request_header, versions_of
+from headrace.protocol.api import Api, open_request_body, read_request_body, read_request_header, versions_of
 from headrace.testing.broker_process import BrokerProcess
 from headrace.testing.raw_client import ClosedByPeer, RawClient, decode_response
 
@@ -47,9 +47,8 @@ def test_a_million_elements_are_built_quickly():
     frame = build(Api.LIST_OFFSETS, 7, 1_000_000, ("topics", "partitions"))
     assert time.perf_counter() - began < 10  # it takes half a second on an idle machine
     assert len(frame) > 17_000_000
-    _, body = read(frame)
-    (topic,) = body.topics
-    assert [topic.partitions[index].partition_index for index in (0, 999_999)] == [0, 999_999]
+    view = memoryview(frame)
+    assert sum(1 for _ in open_request_body(read_request_header(view), view)) > 1_000  # it is read to its end
 
 
 def test_no_api_with_an_array_is_left_out():

@@ -33,6 +33,7 @@ from headrace.broker.slices import Slices
 from headrace.protocol.api import Api, BadRequest, EncodedReply
 from headrace.protocol.array_guard import ManyElements
 from headrace.protocol.errors import KafkaError
+from headrace.runtime.memory import give_back_freed
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 logger = getLogger(__name__)
 
 _WAITING_FOR_FUTURES = frozenset({Api.PRODUCE, Api.FETCH})
+_GIVE_BACK_AFTER_S = 1.0
 #: Errors for which there is no place in an answer.
 _REFUSED = (KafkaError, BadRequest)
 
@@ -70,6 +72,7 @@ class Dispatcher:
         self._served = frozenset(served_apis(in_cluster=in_cluster))
         self._waiting: set[asyncio.Task[None]] = set()
         self._parked: set[_Parked] = set()
+        self._giving_back: asyncio.TimerHandle | None = None
 
     def handle(self, request: Request) -> None:
         connection = request.connection
@@ -110,8 +113,16 @@ class Dispatcher:
             task.add_done_callback(self._waiting.discard)
 
     async def _handle_large(self, request: Request) -> Reply:
-        await request.open_body()
-        return await handler_of(request.api)(request, self._broker)
+        try:
+            await request.open_body()
+            return await handler_of(request.api)(request, self._broker)
+        finally:
+            if self._giving_back is None:  # once the answer is sent, and once for many large requests
+                self._giving_back = self._loop.call_later(_GIVE_BACK_AFTER_S, self._give_back)
+
+    def _give_back(self) -> None:
+        self._giving_back = None
+        give_back_freed()
 
     async def _finish_later(self, request: Request, started: Awaitable[Reply]) -> None:
         try:
@@ -126,6 +137,8 @@ class Dispatcher:
         request.connection.abort("its request could not be answered")
 
     def stop(self) -> None:
+        if self._giving_back is not None:
+            self._giving_back.cancel()
         for task in self._waiting:
             task.cancel()
         for parked in list(self._parked):

@@ -176,3 +176,22 @@ def test_configs_are_kept(client):
     create(client, wanted)
     client.settle(wanted["name"])
     assert client.configs(TOPIC, wanted["name"], "retention.ms")["retention.ms"].value == "777"
+
+
+def test_a_request_makes_a_bounded_number_of_partitions(client):
+    """As in Kafka: of the whole request, by counts and by assignments."""
+
+    def codes(*topics):
+        given = [
+            {"num_partitions": -1, "replication_factor": -1, "assignments": (), "configs": (), **one} for one in topics
+        ]
+        answer = client.ask(Api.CREATE_TOPICS, 7, topics=given, timeout=1000, validate_only=True)
+        return [topic.error_code for topic in answer.topics]
+
+    within, beyond = unique(), unique()
+    assert codes({"name": within, "num_partitions": 10_000, "replication_factor": 1}) == [0]
+    many = {"name": beyond, "num_partitions": 10_001, "replication_factor": 1}
+    assert codes(many) == [ErrorCode.policy_violation]
+    assert codes({"name": within}, {**many, "num_partitions": 10_000}) == [ErrorCode.policy_violation] * 2
+    assignments = [{"partition_index": index, "broker_ids": [0]} for index in range(10_001)]
+    assert codes({"name": beyond, "assignments": assignments}) == [ErrorCode.policy_violation]

@@ -16,7 +16,7 @@ LEADERS_FROM = {Api.PRODUCE: 10, Api.FETCH: 12}
 #: Since which version of Fetch the leader's address is told, too.
 ENDPOINTS_FROM = {Api.PRODUCE: 10, Api.FETCH: 16}
 
-_ELSEWHERE = (ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch)
+ELSEWHERE = (ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch)
 
 
 def name_leaders(
@@ -28,7 +28,7 @@ def name_leaders(
         if isinstance(topic, bytes):  # it has no errors
             continue
         for answer in topic[partitions_field]:
-            if not isinstance(answer, bytes) and answer.get("error_code") in _ELSEWHERE:
+            if not isinstance(answer, bytes) and answer.get("error_code") in ELSEWHERE:
                 _name_leader(broker, topic, answer, leaders)
     if leaders and with_endpoints:
         reply["node_endpoints"] = [

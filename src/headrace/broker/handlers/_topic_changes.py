@@ -5,10 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from headrace.protocol.errors import ErrorCode
+from headrace.protocol.errors import ErrorCode, PolicyViolation
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
+
+
+_MAX_NEW_PARTITIONS = 10_000
+
+
+def check_new_partitions(count: int) -> None:
+    """
+    :raises PolicyViolation: if a request asks for more partitions than are made in one request, as in Kafka.
+    """
+    if count > _MAX_NEW_PARTITIONS:
+        raise PolicyViolation(f"{count} partitions in one request; at most {_MAX_NEW_PARTITIONS} are made at a time")
 
 
 async def settle(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.dispatch import Reply
-from headrace.broker.handlers._topic_changes import settle
+from headrace.broker.handlers._topic_changes import check_new_partitions, settle
 from headrace.broker.handlers._waiting import milliseconds
 from headrace.broker.request import Request
 from headrace.protocol.errors import InvalidRequest, code_for_errors
@@ -41,7 +41,7 @@ async def _grow(broker: Broker, topic: Any, validate_only: bool, *, is_twice: bo
     with code_for_errors(name=topic.name) as answer:
         if is_twice:
             raise InvalidRequest(f"topic {topic.name!r} is named more than once in the request")
-        broker.metadata.named(topic.name)
+        check_new_partitions(topic.count - len(broker.metadata.named(topic.name).partitions))
         given = None if topic.assignments is None else [tuple(each.broker_ids) for each in topic.assignments]
         await broker.topics.add_partitions(topic.name, topic.count, given, validate_only=validate_only)
     return answer

@@ -1,6 +1,7 @@
 """CreateTopics (key 19): new topics, with their configs, or only a check whether they could be.
 
-Speaks v2 to v7. Each topic succeeds or fails alone; one that is named twice in a request fails. In a cluster
+Speaks v2 to v7. Each topic succeeds or fails alone; one that is named twice in a request fails. A request may ask for
+10,000 partitions in all, as in Kafka (POLICY_VIOLATION). In a cluster
 any broker may be asked, where a Kafka on ZooKeeper wants it to be the controller (NOT_CONTROLLER). It answers when all
 partitions have leaders; what takes longer than the request's timeout comes about all the same, and is answered with
 REQUEST_TIMED_OUT.
@@ -9,13 +10,14 @@ REQUEST_TIMED_OUT.
 from __future__ import annotations
 
 from asyncio import gather
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.dispatch import Reply
-from headrace.broker.handlers._topic_changes import settle
+from headrace.broker.handlers._topic_changes import check_new_partitions, settle
 from headrace.broker.handlers._waiting import milliseconds
 from headrace.broker.request import Request
-from headrace.broker.slices import in_groups
+from headrace.broker.slices import Repeated, in_groups
 from headrace.controller.topics import NewTopic
 from headrace.protocol.errors import InvalidConfig, InvalidReplicaAssignment, InvalidRequest, code_for_errors
 
@@ -29,40 +31,62 @@ _SIDE_BY_SIDE = 500
 async def handle(request: Request, broker: Broker) -> Reply:
     body = request.body
     repeated = await request.slices.repeated(body.topics, lambda topic: topic.name)
+    creating = _Creating(broker, body.validate_only, repeated)
+    async for topic in request.slices.over(body.topics):
+        creating.count(topic)
     answers = request.collect(body.topics, "topics")
     made: list[dict[str, Any]] = []
     # In a cluster topics are written side by side, so that the controller is told of many at once.
     at_a_time = 1 if broker.cluster is None else _SIDE_BY_SIDE
     async for topics in request.slices.over(in_groups(body.topics, at_a_time)):
-        creations = (
-            _create(broker, topic, body.validate_only, is_twice=topic.name in repeated)
-            for topic in topics
-            if not repeated.was_met_before(topic.name)
-        )
+        creations = (creating.create(topic) for topic in topics if not repeated.was_met_before(topic.name))
         for answer in await gather(*creations) if at_a_time > 1 else [await creation for creation in creations]:
-            is_made = "num_partitions" in answer
+            is_made = "num_partitions" in answer and not body.validate_only
             answers.add(answer, may_change=is_made)
             if is_made:
                 made.append(answer)
-    if not body.validate_only:
+    if made:
         counts = {answer["name"]: answer["num_partitions"] for answer in made}
         await settle(broker, made, made=counts, timeout_ms=milliseconds(body.timeout))
     return {"topics": answers}
 
 
-async def _create(broker: Broker, topic: Any, validate_only: bool, *, is_twice: bool) -> dict[str, Any]:
-    with code_for_errors(name=topic.name) as answer:
-        if is_twice:
-            raise InvalidRequest(f"topic {topic.name!r} is named more than once in the request")
-        broker.topics.check_name(topic.name)
-        created = await broker.topics.create(_read(topic), validate_only=validate_only)
-        answer.update(
-            topic_id=None if validate_only else created.topic_id,
-            num_partitions=len(created.assignment),
-            replication_factor=len(created.assignment[0]),
-            configs=broker.describe_topic_config(created.configs),
-        )
-    return answer
+class _Creating:
+    """Makes the topics of one request."""
+
+    def __init__(self, broker: Broker, validate_only: bool, repeated: Repeated) -> None:
+        self._broker = broker
+        self._validate_only = validate_only
+        self._repeated = repeated
+        self._partitions = 0
+        #: Settings as they are shown, by what a topic sets itself: most topics of a request set the same, or nothing.
+        self._described: dict[frozenset[tuple[str, str]], list[dict[str, object]]] = {}
+
+    def count(self, topic: Any) -> None:
+        """Counts the partitions of the whole request."""
+        default = self._broker.config.int("num.partitions")
+        self._partitions += len(topic.assignments) or (default if topic.num_partitions < 0 else topic.num_partitions)
+
+    async def create(self, topic: Any) -> dict[str, Any]:
+        with code_for_errors(name=topic.name) as answer:
+            check_new_partitions(self._partitions)
+            if topic.name in self._repeated:
+                raise InvalidRequest(f"topic {topic.name!r} is named more than once in the request")
+            self._broker.topics.check_name(topic.name)
+            created = await self._broker.topics.create(_read(topic), validate_only=self._validate_only)
+            answer.update(
+                topic_id=None if self._validate_only else created.topic_id,
+                num_partitions=len(created.assignment),
+                replication_factor=len(created.assignment[0]),
+                configs=self._describe(created.configs),
+            )
+        return answer
+
+    def _describe(self, configs: Mapping[str, str]) -> list[dict[str, object]]:
+        key = frozenset(configs.items())
+        if key not in self._described:
+            self._described[key] = self._broker.describe_topic_config(configs)
+        return self._described[key]
 
 
 def _read(topic: Any) -> NewTopic:

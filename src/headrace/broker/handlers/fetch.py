@@ -17,7 +17,7 @@ from uuid import UUID
 
 from headrace.broker.dispatch import Reply
 from headrace.broker.fetch_sessions import NO_SESSION, Fetch, Key, Wanted, asked_partitions
-from headrace.broker.handlers._leaders import ENDPOINTS_FROM, LEADERS_FROM, name_leaders
+from headrace.broker.handlers._leaders import ELSEWHERE, ENDPOINTS_FROM, LEADERS_FROM, name_leaders
 from headrace.broker.handlers._nearest import nearest_replica
 from headrace.broker.request import Request
 from headrace.broker.slices import Answers
@@ -104,8 +104,8 @@ async def _read_many(request: Request, broker: Broker, reading: _Reading, max_wa
     async for entry in request.slices.over(reading.answers):
         if reading.tell(entry, served):
             _, wanted, _, answer = entry
-            # Records stay in their file, and to an error the leader may be added.
-            is_open = len(answer["records"]) > 0 or "error_code" in answer
+            # Records stay in their file, and where another broker leads, that broker is named later.
+            is_open = len(answer["records"]) > 0 or answer.get("error_code") in ELSEWHERE
             topics.setdefault(wanted.topic, Answers(encode)).add(answer, may_change=is_open)
     responses = Answers(request.answer_encoder("responses"))
     async for topic, told in request.slices.over(topics.items()):

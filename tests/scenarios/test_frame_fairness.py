@@ -1,0 +1,159 @@
+"""One large request does not stop the broker for other clients, and leaves no memory behind.
+
+Time is the processor time of the broker's own thread between two iterations of its event loop: that is how long another
+client waits on an idle machine, and a busy machine does not change it.
+"""
+
+import gc
+import threading
+import time
+from contextlib import contextmanager
+
+import psutil
+import pytest
+from frame_waits import SETTINGS, cases, prepare
+from large_requests import build, with_body_tags, with_header_tags
+
+from headrace import Broker
+from headrace.protocol.api import MAX_FETCH_ELEMENTS, MAX_WHOLE_ELEMENTS, Api
+from headrace.protocol.array_guard import MAX_TAGS
+from headrace.protocol.large_messages import MAX_ELEMENTS
+from headrace.testing.broker_process import BrokerProcess
+from headrace.testing.raw_client import ClosedByPeer, RawClient, decode_response
+
+LONGEST_MS = 50
+#: Handled in one go, so many elements took 100 to 500 ms.
+COUNT = 30_000
+ROOM_BYTES = 8 * 1024 * 1024
+
+CASES = {
+    f"{api.label} v{version} {'.'.join(path)}": (api, version, path) for api, version, path in cases([], oldest=False)
+}
+
+
+class LoopWatch:
+    """Notes the longest time that an event loop spends in one iteration."""
+
+    def __init__(self, loop):
+        self._loop = loop
+        self._longest_s = 0.0
+        self._last_s = None
+
+    def _beat(self):
+        now_s = time.thread_time()
+        if self._last_s is not None:
+            self._longest_s = max(self._longest_s, now_s - self._last_s)
+            self._last_s = now_s
+            self._loop.call_soon(self._beat)
+
+    @contextmanager
+    def watching(self):
+        began = threading.Event()
+
+        def begin():
+            self._last_s = time.thread_time()
+            self._beat()
+            began.set()
+
+        self._loop.call_soon_threadsafe(begin)
+        assert began.wait(10)
+        try:
+            yield
+        finally:
+            ended = threading.Event()
+            self._loop.call_soon_threadsafe(lambda: (self._beat(), setattr(self, "_last_s", None), ended.set()))
+            assert ended.wait(60)
+
+    @property
+    def longest_ms(self):
+        return self._longest_s * 1_000
+
+
+@pytest.fixture(scope="module")
+def broker():
+    with Broker(config=dict(setting.split("=") for setting in SETTINGS if setting != "-o")) as broker:
+        gc.collect()
+        gc.freeze()  # as ``headrace start`` does; the objects of all the tests would cost the broker's thread time
+        yield broker
+        gc.unfreeze()
+
+
+@pytest.fixture(scope="module")
+def subject(broker):
+    return prepare(broker.bootstrap_servers)
+
+
+def served(broker, frame):
+    """Sends a frame: what came back, or None if the connection was closed; and the longest iteration meanwhile."""
+    watch = LoopWatch(broker.core.loop)
+    with watch.watching(), RawClient(broker.bootstrap_servers, timeout_s=60) as client:
+        try:
+            client.send_frame(frame)
+            answer = client.read_frame()
+        except (ClosedByPeer, ConnectionError):
+            answer = None
+    return answer, watch.longest_ms
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_no_array_of_any_request_stops_the_loop(broker, subject, case):
+    api, version, path = CASES[case]
+    small, _ = served(broker, build(api, version, 1, path, subject))  # imports what the first request needs
+    assert small is not None
+    answer, longest_ms = served(broker, build(api, version, COUNT, path, subject))
+    assert longest_ms < LONGEST_MS
+    if answer is not None:
+        decode_response(api, version, answer)
+
+
+@pytest.mark.parametrize("add_tags", [with_header_tags, with_body_tags])
+def test_millions_of_tagged_fields_close_the_connection_at_once(broker, add_tags):
+    frame = build(Api.METADATA, 12, 1)
+    answer, _ = served(broker, add_tags(frame, MAX_TAGS))
+    assert decode_response(Api.METADATA, 12, answer).topics
+    answer, longest_ms = served(broker, add_tags(frame, 10_000_000))
+    assert answer is None
+    assert longest_ms < LONGEST_MS
+
+
+def test_a_large_request_is_answered_element_by_element(broker, subject):
+    frame = build(Api.LIST_OFFSETS, 7, 5_000, ("topics", "partitions"), subject)
+    answer, _ = served(broker, frame)
+    (topic,) = decode_response(Api.LIST_OFFSETS, 7, answer).topics
+    assert [partition.partition_index for partition in topic.partitions] == list(range(5_000))
+    assert topic.partitions[0].error_code == 0
+    assert {partition.error_code for partition in topic.partitions[1:]} == {3}  # the topic has one partition
+
+
+@pytest.mark.parametrize(
+    ("api", "version", "path", "most"),
+    [
+        (Api.OFFSET_COMMIT, 8, ("topics", "partitions"), MAX_WHOLE_ELEMENTS),
+        (Api.FETCH, 12, ("topics", "partitions"), MAX_FETCH_ELEMENTS),
+        (Api.METADATA, 12, ("topics",), MAX_ELEMENTS),
+    ],
+)
+def test_there_is_a_largest_request(broker, subject, api, version, path, most):
+    answer, longest_ms = served(broker, build(api, version, most + 1, path, subject))
+    assert answer is None
+    assert longest_ms < LONGEST_MS
+    with RawClient(broker.bootstrap_servers) as other:
+        assert other.ask(Api.API_VERSIONS, 0).error_code == 0
+
+
+def test_memory_is_given_back(tmp_path):
+    with BrokerProcess(tmp_path, *SETTINGS) as process, RawClient(process.address, timeout_s=100) as client:
+        memory = psutil.Process(process.pid).memory_info
+
+        def ask(count):
+            client.send_frame(build(Api.METADATA, 12, count))
+            return client.read_frame()
+
+        ask(2_000)
+        before_bytes = memory().rss
+        for _ in range(2):
+            assert len(ask(300_000)) > 5_000_000
+        deadline = time.monotonic() + 20
+        while memory().rss - before_bytes > ROOM_BYTES:  # the client is still connected
+            assert time.monotonic() < deadline, f"{memory().rss - before_bytes} bytes are still in use"
+            threading.Event().wait(0.1)
