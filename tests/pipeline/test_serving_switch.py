@@ -58,6 +58,12 @@ class Readers:
         self.moved.clear()
         assert self.moved.wait(30)
 
+    def all_see_something(self):
+        """Each reader reads once more, from its beginning to its end."""
+        counts = [len(seen) + 1 for seen in self.seen]
+        while not self.errors and any(len(seen) <= count for seen, count in zip(self.seen, counts, strict=True)):
+            self.see_something()
+
 
 def test_readers_in_a_tight_loop_do_not_notice_twenty_switches(database, database_url):
     catalog = Catalog(database)
