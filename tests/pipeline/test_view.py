@@ -8,10 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.client.sync_admin import Admin
-from headrace.embedded import Broker
 from headrace.pipeline.definition import Decode, Source, ViewDefinition, Watermark
-from headrace.pipeline.project import Project, load_project
 from headrace.pipeline.source import spark_schema
 from headrace.pipeline.view import (
     ViewError,
@@ -20,7 +17,6 @@ from headrace.pipeline.view import (
     key_columns,
     output_mode,
     template,
-    validate,
     validate_view,
 )  # fmt: skip
 
@@ -253,19 +249,3 @@ def test_python_that_fails(spark):
     assert _problems(spark, _view(code, function="pages")) == ["views/q.py:2: ZeroDivisionError: division by zero"]
     code = "def pages(events):\n    return 7\n"
     assert _problems(spark, _view(code, function="pages")) == ["views/q.py: pages() gave int, not a DataFrame"]
-
-
-def test_a_project_against_a_log(spark, tmp_path):
-    (tmp_path / "views").mkdir()
-    (tmp_path / "views" / "pages.sql").write_text(BY_PAGE)
-    (tmp_path / "views" / "pages.toml").write_text(
-        'topics = ["clicks"]\narchitecture = "lambda"\nquery = "pages.sql"\n[decode]\nschema = "page STRING"\n'
-    )
-    with Broker() as broker:
-        options = 'options = {"isolation.level" = "read_committed"}'  # as the guide has it; only consumers know it
-        (tmp_path / "headrace.toml").write_text(f'[log]\nbootstrap = "{broker.bootstrap_servers}"\n{options}\n')
-        project: Project = load_project(tmp_path)
-        assert [str(each) for each in validate(spark, project)] == ["views/pages.toml:1: there is no topic 'clicks'"]
-        with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
-            admin.create_topic("clicks")
-        assert validate(spark, project) == []

@@ -436,14 +436,26 @@ def test_problems_are_there_for_programs_too(tmp_path, capsys):
     assert captured.err == ""
 
 
-def test_problems_of_views_are_told_by_apply_before_spark_starts(tmp_path, capsys):
-    main(["init", str(tmp_path)])
+def test_apply_tells_everything_at_once_though_the_broker_is_away(tmp_path):
+    """In a process of its own, because Spark is started, and ended."""
+    assert main(["init", str(tmp_path), "--bootstrap-server", "127.0.0.1:1"]) == 0
     (tmp_path / "views" / "users.toml").write_text('architecture = "kapa"\nquery = "gone.sql"\n')
-    capsys.readouterr()
-    assert main(["apply", "--project", str(tmp_path)]) == 1
-    err = capsys.readouterr().err
-    assert f"{tmp_path}/views/users.toml:1: architecture cannot be 'kapa': did you mean kappa?" in err
-    assert f"{tmp_path}/views/users.toml:2: query: views/gone.sql cannot be read" in err
+    pages = tmp_path / "views" / "pages.toml"
+    pages.write_text(pages.read_text().replace("BIGINT", "BIGINTT"))
+    command = [Path(sys.executable).parent / "headrace", "views", "apply", "--project", str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    lines = [line.removeprefix(f"headrace views: {tmp_path}/") for line in ended.stderr.splitlines()]
+    assert [line.split(":")[0] for line in lines] == [
+        "headrace.toml", "views/pages.toml", *["views/users.toml"] * 4,
+    ]  # fmt: skip
+    assert "cannot list the topics at 127.0.0.1:1: Metadata failed" in lines[0]
+    assert "within 5000 ms" in lines[0]
+    assert "Connection refused" in lines[0]
+    assert "BIGINTT" in lines[1]
+    assert any("views/users.toml:1: architecture cannot be 'kapa': did you mean kappa?" in line for line in lines)
+    assert any("views/users.toml:2: query: views/gone.sql cannot be read" in line for line in lines)
+    assert not (tmp_path / "headrace-views.db").exists()
 
 
 def test_wrong_use(project):

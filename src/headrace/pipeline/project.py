@@ -6,9 +6,9 @@
                          [decode] format, schema, options, function, framing      [watermark] column, delay
                          [kappa] start, switch, caught_up_within                  [lambda] batch_every, trigger_ms
 
-``query`` is ``pages.sql`` or ``queries.py:pages``; files are looked for beside the view's file. ``load_project`` checks
-all that can be told from the files alone and reports everything it finds at once, with file and line. It does not need
-Spark; ``view.validate`` is the rest.
+``query`` is ``pages.sql`` or ``queries.py:pages``; files are looked for beside the view's file. ``read_project`` finds
+all that can be told from the files alone, with file and line, and keeps what is usable beside it. It does not need
+Spark; ``project_checks`` adds what Spark and the broker know.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -41,9 +41,11 @@ from headrace.pipeline.serving.location import DEFAULT_SERVING_URL, PROJECT_FILE
 from headrace.pipeline.serving.sql_views import check_view_name
 from headrace.pipeline.toml_files import Problem, ProjectError, Section, TomlFile, did_you_mean
 
-__all__ = ["Problem", "Project", "ProjectError", "ViewDefinition", "load_project", "load_settings"]
+__all__ = ["Draft", "Problem", "Project", "ProjectError", "ViewDefinition", "load_project", "load_settings",
+           "read_project"]  # fmt: skip
 
 VIEWS_FOLDER = "views"
+_SECTIONS = ("log", "serving", "archive", "spark")
 _FUNCTION = re.compile(r"(?P<file>.+\.py):(?P<function>[A-Za-z_]\w*)")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
@@ -69,21 +71,46 @@ class Project:
     spark_memory: str = ""
 
 
-def load_project(folder: str | Path) -> Project:
+@dataclass(frozen=True)
+class Draft:
+    """A project as far as its files can be used, and all problems of the files.
+
+    :param project: has each view whose file is TOML. A field with a problem has its default, or is empty.
+    :param settings: ``headrace.toml``.
+    :param doubtful: by view, the fields and tables with a problem.
     """
-    :raises ProjectError: with all that is wrong.
+
+    project: Project
+    settings: TomlFile
+    problems: list[Problem]
+    doubtful: Mapping[str, Collection[str]]
+
+
+def read_project(folder: str | Path) -> Draft:
+    """
+    :raises ProjectError: if there is no project in the folder.
     """
     folder, settings, project = _read_settings(folder)
-    problems = settings.problems
+    problems = list(settings.problems)
     views: dict[str, ViewDefinition] = {}
+    doubtful: dict[str, Collection[str]] = {}
     for path in sorted((folder / VIEWS_FOLDER).glob("*.toml")):
         view = TomlFile.read(path)
         if not view.problems:
             views[path.stem] = _View(folder, view).definition()
+            doubtful[path.stem] = view.doubtful
         problems += view.problems
-    if project is None or problems:
-        raise ProjectError(problems)
-    return replace(project, views=views)
+    return Draft(replace(project, views=views), settings, problems, doubtful)
+
+
+def load_project(folder: str | Path) -> Project:
+    """
+    :raises ProjectError: with all that is wrong.
+    """
+    draft = read_project(folder)
+    if draft.problems:
+        raise ProjectError(draft.problems)
+    return draft.project
 
 
 def load_settings(folder: str | Path) -> Project:
@@ -92,23 +119,25 @@ def load_settings(folder: str | Path) -> Project:
     :raises ProjectError: with all that is wrong.
     """
     _, settings, project = _read_settings(folder)
-    if project is None or settings.problems:
+    if settings.problems:
         raise ProjectError(settings.problems)
     return project
 
 
-def _read_settings(folder: str | Path) -> tuple[Path, TomlFile, Project | None]:
+def _read_settings(folder: str | Path) -> tuple[Path, TomlFile, Project]:
     folder = Path(folder).absolute()
     file = folder / PROJECT_FILE
     if not file.exists():
         missing = f"there is no {PROJECT_FILE} here: headrace views init makes an example that runs"
         raise ProjectError([Problem(folder, None, missing)])
     settings = TomlFile.read(file)
-    return folder, settings, _settings(folder, settings) if not settings.problems else None
+    if settings.problems:  # none of its settings is known
+        settings.doubtful.update(_SECTIONS)
+    return folder, settings, _settings(folder, settings)
 
 
 def _settings(folder: Path, file: TomlFile) -> Project:
-    log, serving, archive, spark = (file.section(name) for name in ("log", "serving", "archive", "spark"))
+    log, serving, archive, spark = (file.section(name) for name in _SECTIONS)
     bootstrap = log.text("bootstrap", "127.0.0.1:9092")
     project = Project(
         folder=folder,
@@ -123,7 +152,7 @@ def _settings(folder: Path, file: TomlFile) -> Project:
     )
     for section in (log, serving, archive, spark):
         section.finish()
-    file.section().finish("log", "serving", "archive", "spark")
+    file.section().finish(*_SECTIONS)
     return project
 
 
@@ -216,7 +245,8 @@ class _View:
             re.compile(pattern)
         except re.error as error:
             self._top.complain("pattern", f"pattern is no regular expression: {error}")
-        return topics, pattern
+            pattern = ""
+        return tuple(topic for topic in topics if _TOPIC.fullmatch(topic)), pattern
 
     def _query(self) -> Source:
         query = self._required(self._top, "query")
@@ -247,7 +277,7 @@ class _View:
         try:
             tree = ast.parse(text)
         except SyntaxError as error:
-            self._file.problems.append(Problem(path, error.lineno, f"not Python: {error.msg}"))
+            section.blame(name, Problem(path, error.lineno, f"not Python: {error.msg}"))
             return
         known = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
         assigned = [target.id for node in tree.body if isinstance(node, ast.Assign) for target in node.targets
@@ -259,11 +289,13 @@ class _View:
     def _decode(self) -> Decode:
         section = self._file.section("decode")
         format_ = section.text("format", "json", FORMATS)
-        schema, function = section.text("schema"), section.text("function")
-        source = None
+        known = len(self._file.problems)
+        schema = section.text("schema")
+        is_told = len(self._file.problems) > known
+        function, source = section.text("function"), None
         if format_ == "raw" and schema:
             section.complain("schema", "a raw view has the one column value BINARY and no schema")
-        if format_ != "raw" and not schema:
+        if format_ != "raw" and not schema and not is_told:
             section.complain("schema", f'decode.schema is missing: {format_} needs one, "user STRING, ms BIGINT"')
         if format_ == "avro" and schema:
             schema = self._avro_schema(section, schema)
@@ -294,7 +326,7 @@ class _View:
         made = Watermark(self._required(section, "column"), self._required(section, "delay"))
         self._duration(section, "delay", made.delay)
         section.finish()
-        return made
+        return None if "watermark" in self._file.doubtful else made
 
     def _duration(self, section: Section, name: str, text: str) -> int:
         try:

@@ -74,12 +74,16 @@ def _path(dotted: str) -> tuple[str, ...]:
 
 @dataclass
 class TomlFile:
-    """A file's content, and the problems found in it so far."""
+    """A file's content, and the problems found in it so far.
+
+    :param doubtful: the fields and tables at the top of the file that have a problem.
+    """
 
     path: Path
     content: dict[str, object] = field(default_factory=dict)
     lines: dict[tuple[str, ...], int] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
+    doubtful: set[str] = field(default_factory=set)
 
     @classmethod
     def read(cls, path: Path) -> TomlFile:
@@ -99,8 +103,16 @@ class TomlFile:
         return file
 
     def complain(self, message: str, *path: str) -> None:
-        line = next((self.lines[path[:n]] for n in range(len(path), 0, -1) if path[:n] in self.lines), None)
-        self.problems.append(Problem(self.path, line, message))
+        self.blame(Problem(self.path, self.line(*path), message), *path)
+
+    def blame(self, problem: Problem, *path: str) -> None:
+        """Adds a problem of this field, which may be in a file that the field names."""
+        self.problems.append(problem)
+        self.doubtful.update(path[:1])
+
+    def line(self, *path: str) -> int | None:
+        """Of a field, or of the table that the field is missing from."""
+        return next((self.lines[path[:n]] for n in range(len(path), 0, -1) if path[:n] in self.lines), None)
 
     def section(self, *path: str) -> Section:
         """A table; the whole file without a path. An empty one if it is not there."""
@@ -164,6 +176,9 @@ class Section:
 
     def complain(self, name: str, message: str) -> None:
         self._file.complain(message, *self._path, name)
+
+    def blame(self, name: str, problem: Problem) -> None:
+        self._file.blame(problem, *self._path, name)
 
     def finish(self, *subsections: str) -> None:
         """Complains of fields that nobody asked for."""

@@ -1,7 +1,7 @@
 """From a definition to a DataFrame: records decoded, the query applied; and all that can be checked before it runs.
 
-    build        raw records -> what the query says of them
-    validate     a project -> everything that would not work, each with file and line
+    build          raw records -> what the query says of them
+    validate_view  a definition -> everything that would not work, each with file and line
 
 A query reads ``FROM events``, or by the topic's name where that is an identifier; a Python function is given the events
 as its only argument. A struct with start and end, which is what ``window()`` gives, becomes two columns, ``NAME_start``
@@ -27,10 +27,9 @@ from headrace.pipeline.catalyst import Catalyst
 from headrace.pipeline.decoding import UnsuitableDecode, decode_frame, event_schema, good_rows, load_function
 from headrace.pipeline.definition import ViewDefinition
 from headrace.pipeline.plan import NotCombinable, analyze
-from headrace.pipeline.project import Problem, Project
+from headrace.pipeline.project import Problem
 from headrace.pipeline.query_problems import query_problem, sql_problem
 from headrace.pipeline.serving.errors import UnsuitableSchema
-from headrace.pipeline.source_options import shared_client_options
 from headrace.pipeline.spark_errors import Known, explained
 from headrace.pipeline.toml_files import did_you_mean
 from headrace.pipeline.view_keys import Grouping, grouping_of
@@ -236,36 +235,15 @@ def _of_key(definition: ViewDefinition, message: str) -> Problem:
 # ---------------------------------------------------------------------------------------------------------- validation
 
 
-def validate(spark: SparkSession, project: Project, *, topics: Collection[str] | None = None) -> list[Problem]:
-    """Everything that keeps a view of the project from running.
-
-    :param topics: those that there are; the log is asked if it is not given.
-    """
-    if topics is None:
-        topics = _topics_of(project)
-    return [problem for definition in project.views.values() for problem in validate_view(spark, definition, topics)]
-
-
 def validate_view(spark: SparkSession, definition: ViewDefinition, topics: Collection[str]) -> list[Problem]:
-    """One problem of the query at most, because the others often follow from it; and all of the rest."""
-    problems = _missing_topics(definition, topics)
-    try:
-        _check_query(spark, definition)
-    except ViewError as error:
-        problems.append(error.problem)
-    except UnsuitableDecode as error:
-        problems.append(Problem(definition.file, definition.line("decode", "schema"), str(error)))
-    return problems
+    """Everything that keeps the view from running.
+
+    :param topics: those that the log has.
+    """
+    return missing_topics(definition, topics) + spark_problems(spark, definition)
 
 
-def _topics_of(project: Project) -> Collection[str]:
-    from headrace.client.sync_admin import Admin
-
-    with Admin(shared_client_options(project.log_options), bootstrap_servers=project.bootstrap) as admin:
-        return list(admin.list_topics())
-
-
-def _missing_topics(definition: ViewDefinition, topics: Collection[str]) -> list[Problem]:
+def missing_topics(definition: ViewDefinition, topics: Collection[str]) -> list[Problem]:
     line = definition.line("topics") or definition.line("pattern")
     problems = [
         Problem(definition.file, line, f"there is no topic {topic!r}{did_you_mean(topic, topics)}")
@@ -277,10 +255,33 @@ def _missing_topics(definition: ViewDefinition, topics: Collection[str]) -> list
     return problems
 
 
-def _check_query(spark: SparkSession, definition: ViewDefinition) -> None:
+def spark_problems(
+    spark: SparkSession, definition: ViewDefinition, doubtful: Collection[str] = frozenset()
+) -> list[Problem]:
+    """Whether Spark can decode and run it. One problem at most, because the others often follow from it.
+
+    :param doubtful: fields and tables of the view's file that have a problem already. What depends on them is not
+        looked at.
+    """
+    try:
+        _check_query(spark, definition, frozenset(doubtful))
+    except ViewError as error:
+        return [error.problem]
+    except UnsuitableDecode as error:
+        return [Problem(definition.file, definition.line("decode", "schema"), str(error))]
+    return []
+
+
+def _check_query(spark: SparkSession, definition: ViewDefinition, doubtful: frozenset[str]) -> None:
+    if "decode" in doubtful:
+        return
     _check_decoding(spark, definition)
+    if doubtful & {"query", "topics", "pattern"}:
+        return
     query = apply_query(spark, definition, template(spark, definition))
     _check_storable(definition, query)
+    if doubtful & {"architecture", "key", "watermark"}:
+        return
     if definition.architecture == "lambda":
         _check_lambda(spark, definition, query)
     else:

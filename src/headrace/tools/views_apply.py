@@ -1,7 +1,7 @@
 """``headrace views apply``: the files of a project are checked, and what is new in them becomes versions.
 
-Everything that is wrong is told at once, each with file and line, and then nothing is changed. Spark is started only if
-there is something to check.
+Everything that is wrong is told at once, each with file and line, and then nothing is changed (``project_checks``).
+Spark is started and the broker is asked only if there is something to check.
 """
 
 from __future__ import annotations
@@ -9,31 +9,36 @@ from __future__ import annotations
 import logging
 import os
 from argparse import Namespace
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from headrace.pipeline.applying import Change, Kind, apply_changes, plan_changes, with_switch
-from headrace.pipeline.project import Project, load_project
+from headrace.pipeline.project import Draft, Project, read_project
 from headrace.pipeline.serving.catalog import Catalog
 from headrace.pipeline.serving.database import Database
 from headrace.pipeline.toml_files import Problem
 from headrace.tools.common import FAILED, Output, Table, columns
 from headrace.tools.views import is_run
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 _CHECK_MASTER = "local[1]"
 
 
 def apply(options: Namespace, out: Output) -> int | None:
-    project = load_project(options.project)
-    project = replace(project, views=with_switch(project.views, options.switch))
+    draft = read_project(options.project)
+    if draft.problems:
+        return _refuse(draft, options, out)
+    project = replace(draft.project, views=with_switch(draft.project.views, options.switch))
     database = Database(project.serving_url)
     try:
         catalog = Catalog(database)
         changes = plan_changes(project.views, catalog.views(), catalog.versions())
-        problems = _problems(project, changes, options.master)
-        if problems:
-            show_problems(out, problems, project.folder)
+        if any(change.needs_check for change in changes) and _refuse(draft, options, out):
             return FAILED
         if not options.dry_run:
             apply_changes(database, catalog, changes)
@@ -43,16 +48,23 @@ def apply(options: Namespace, out: Output) -> int | None:
     return None
 
 
-def _problems(project: Project, changes: Iterable[Change], master: str | None) -> list[Problem]:
-    if not any(change.needs_check for change in changes):
-        return []
+def _refuse(draft: Draft, options: Namespace, out: Output) -> int | None:
+    """Checks everything; says what is wrong, if anything is."""
+    from headrace.pipeline.project_checks import check_project
+
+    problems = check_project(draft, lambda: _session(draft.project, options.master))
+    show_problems(out, problems, draft.project.folder)
+    return FAILED if problems else None
+
+
+@contextmanager
+def _session(project: Project, master: str | None) -> Iterator[SparkSession]:
     from headrace.pipeline.session import open_session
-    from headrace.pipeline.view import validate
 
     logging.getLogger("py4j").setLevel(logging.ERROR)
     session = open_session(project, master or _CHECK_MASTER, log_name="spark-apply.log", is_short=True)
     try:
-        return validate(session, project)
+        yield session
     finally:
         session.stop()
 
@@ -61,7 +73,7 @@ def show_problems(out: Output, problems: Iterable[Problem], folder: Path | None 
     """A line each, with a path that an editor finds from here."""
     found = [replace(problem, file=_shown(problem.file if folder is None else folder / problem.file))
              for problem in problems]  # fmt: skip
-    if out.as_json:
+    if out.as_json and found:
         out.show({"problems": [asdict(problem) | {"file": str(problem.file)} for problem in found]}, "")
         return
     for problem in found:
