@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from headrace.pipeline import versions
+from headrace.pipeline.batch_layer import FirstReads
 from headrace.pipeline.kappa_checkpoint import WrongCheckpoint, check_belongs_to, parse_offset_file
 from headrace.pipeline.kappa_lag import Lag
 from headrace.pipeline.kappa_losses import check_same_topics, lost_data
@@ -100,6 +101,36 @@ def test_how_far_behind():
     lag.committed({"clicks": {0: 1100, 1: 600, 2: 50}}, 2_000)
     assert lag.behind(2_000) == Behind(0, 1650, 825.0)
     assert lag.behind(100_000).per_s == pytest.approx(1650 / 98)
+
+
+def test_an_answer_is_complete_as_of_the_last_look_at_the_log_whose_records_are_all_committed():
+    lag = Lag({"clicks": {0: 100}}, {}, {"clicks": {0: 110}}, 0)
+    lag.seen({"clicks": {0: 110}}, at_ms=1_000)
+    assert lag.behind(0).complete_ms is None
+    lag.seen({"clicks": {0: 120}}, at_ms=2_000)
+    lag.committed({"clicks": {0: 115}}, 0)
+    assert lag.behind(0).complete_ms == 1_000
+    lag.committed({"clicks": {0: 120}}, 0)
+    assert lag.behind(0).complete_ms == 2_000
+    lag.seen({"clicks": {0: 120}}, at_ms=9_000)  # nothing new on a quiet topic
+    assert lag.behind(0).complete_ms == 9_000
+    lag.seen({"clicks": {0: 121}}, at_ms=10_000)
+    lag.seen({"clicks": {0: 120}}, at_ms=8_000)  # old news
+    assert lag.behind(0).complete_ms == 9_000
+    lag.reached_the_end(11_000)
+    assert lag.behind(0).complete_ms == 11_000
+
+
+def test_a_partition_whose_records_were_all_deleted_does_not_keep_an_answer_from_being_complete():
+    lag = Lag({"clicks": {0: 7, 1: 3}}, {}, {"clicks": {0: 7, 1: 3}}, 0)
+    lag.seen({"clicks": {0: 7, 1: 3}}, at_ms=5)
+    assert lag.behind(0).complete_ms == 5
+
+
+@pytest.mark.parametrize(("read", "share"), [(0, 0), (300, 100), (600, 200), (900, 300), (5_000, 300)])
+def test_the_first_batch_of_a_lambda_view_reads_records_several_times(read, share):
+    assert FirstReads(records=300, reads=900).share(read) == share
+    assert FirstReads(records=0, reads=0).share(read) == 0
 
 
 def test_the_rate_is_that_of_late():

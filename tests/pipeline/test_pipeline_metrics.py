@@ -15,6 +15,7 @@ def scraped():
     metrics = PipelineMetrics()
     counts = metrics.of("pages", 2)
     counts.state, counts.serves, counts.records_behind, counts.records_per_s = "serving", True, 42, 7.5
+    counts.age_seconds = 0.5
     metrics.micro_batch("pages", 2, seconds=0.5, events=100, dead_letters=3, dropped_late=1)
     metrics.micro_batch("pages", 2, seconds=0.25, events=50)
     metrics.batch("pages", 2, seconds=8.0)
@@ -39,6 +40,7 @@ def scraped():
         ("headrace_view_serving", 1),
         ("headrace_view_records_behind", 42),
         ("headrace_view_records_per_second", 7.5),
+        ("headrace_view_age_seconds", 0.5),
         ("headrace_view_events_total", 150),
         ("headrace_view_dead_letters_total", 3),
         ("headrace_view_dropped_late_total", 1),

@@ -41,7 +41,7 @@ class FakeVersion(RunningVersion):
 
     def _begin(self):
         with self.around.database.begin() as connection:
-            select = SELECT.format(self.version.version)
+            select = self.select_sql(connection)
             self.around.catalog.set_select(connection, self.version.view, self.version.version, select)
             self.around.catalog.set_state(self.version.view, self.version.version, Event.STARTED, connection=connection)
 
@@ -58,7 +58,7 @@ class FakeVersion(RunningVersion):
         return self.far
 
     def select_sql(self, connection):
-        return SELECT.format(self.version.version)
+        return self.bed.select.format(self.version.version, self.version.version)
 
     def request(self, request):
         if request.detail.get("never"):
@@ -117,6 +117,7 @@ class Bed:
             spark=None, project=project, database=self.database, catalog=self.catalog, clock=self.clock,
             checkpoints=project.checkpoints, metrics=self.metrics,
         )  # fmt: skip
+        self.select = SELECT
         self.made, self.log, self.start_errors, self.drop_errors, self.stop_errors = {}, [], {}, [], []
         self.greedy = set()
         self.runner = self.new_runner()
@@ -271,6 +272,116 @@ def test_a_switch_that_readers_are_in_the_way_of_is_tried_again_later(bed, monke
     monkeypatch.undo()
     bed.tick(after_ms=5_000)
     assert bed.serving() == 1
+
+
+def obstacle(bed, version=1):
+    return bed.catalog.reports()["pages", version].obstacle
+
+
+@pytest.mark.parametrize("once", [False, True])
+def test_a_switch_waits_for_a_users_view_says_so_and_happens_when_the_view_is_gone(postgresql_url, tmp_path, once):
+    """PostgreSQL gives a view no other columns while a user's view depends on it."""
+    bed = Bed(postgresql_url, tmp_path)
+    bed.apply()
+    bed.tick()
+    bed.catch_up()
+    with bed.database.begin() as connection:
+        connection.exec_driver_sql("CREATE VIEW report AS SELECT version FROM pages")
+    bed.select = "SELECT {} AS version2, {} AS version"
+    bed.apply(topics=("others",))
+    if once:
+        bed.runner.close()
+        assert bed.runner.run_once() == ["pages v2"], "its readers do not see it"
+    else:
+        bed.tick()
+        bed.catch_up("pages v2")
+        bed.tick()
+        assert bed.state(2) is State.CAUGHT_UP
+    assert (bed.serving(), bed.seen("report")) == (1, 1)
+    text = obstacle(bed, 2)
+    assert text.startswith(
+        "is not switched to, which is tried again every 5 s: other objects of the database depend on"
+    )
+    assert "view report depends on view pages" in text
+    assert "drop them" in text
+    with bed.database.begin() as connection:
+        connection.exec_driver_sql("DROP VIEW report")
+    if once:
+        bed.runner = bed.new_runner()
+        assert bed.runner.run_once() == []
+    else:
+        bed.tick(after_ms=5_000)
+    assert (bed.serving(), bed.seen()) == (2, 2)
+    assert obstacle(bed, 2) is None
+    bed.database.close()
+
+
+def test_the_same_obstacle_is_logged_once(bed, monkeypatch, caplog):
+    monkeypatch.setattr(bed.catalog, "switch", lambda *_: (_ for _ in ()).throw(DatabaseBusy("readers have held it")))
+    bed.apply()
+    bed.tick()
+    bed.catch_up()
+    for _ in range(3):
+        bed.tick(after_ms=5_000)
+    assert sum("readers have held it" in record.getMessage() for record in caplog.records) == 1
+
+
+def test_a_switch_by_a_command_ends_the_obstacle(bed, monkeypatch):
+    monkeypatch.setattr(bed.catalog, "switch", lambda *_: (_ for _ in ()).throw(DatabaseBusy("readers have held it")))
+    bed.apply()
+    bed.tick()
+    bed.catch_up()
+    assert "readers have held it" in obstacle(bed)
+    monkeypatch.undo()
+    with bed.database.begin() as connection:
+        bed.catalog.switch(connection, "pages", 1, SELECT.format(1))
+    bed.tick()
+    bed.tick(after_ms=1_000)
+    assert obstacle(bed) is None
+
+
+def test_the_last_error_stays_until_a_version_has_moved(bed):
+    bed.apply()
+    bed.tick()
+    bed.made["pages v1"].broken = BrokerUnreachable("no broker")
+    bed.tick()
+    bed.tick(after_ms=60_000)
+    assert (bed.state(), bed.catalog.version("pages", 1).error) == (State.REPLAYING, None)
+    bed.tick(after_ms=1_000)
+    assert obstacle(bed) == "failed at its last try: no broker"
+    bed.metrics.micro_batch("pages", 1, seconds=1, events=5)
+    bed.tick()
+    assert obstacle(bed) is None
+
+
+def test_what_a_version_reads_and_when_it_was_complete_is_told_once_a_second(bed):
+    bed.apply()
+    bed.tick()
+    version = bed.made["pages v1"]
+    version.far, version.reading = Behind(5_000, 10_000, 100.0), lambda: 1_200
+    bed.tick(after_ms=1_000)
+    assert bed.catalog.reports()["pages", 1].reading == 1_200
+    version.far = Behind(0, 10_000, 100.0, complete_ms=bed.clock.wall_ms())
+    first_ms = bed.clock.wall_ms()
+    bed.tick(after_ms=1_000)
+    assert bed.catalog.reports()["pages", 1].complete_ms == first_ms
+    assert bed.metrics.of("pages", 1).age_seconds == 1.0
+    version.far = Behind(0, 10_000, 100.0, complete_ms=bed.clock.wall_ms())
+    bed.tick()
+    assert bed.catalog.reports()["pages", 1].complete_ms == first_ms, "not at every round"
+    version.broken = BrokerUnreachable("no broker")
+    bed.tick()
+    bed.tick(after_ms=1_000)
+    report = bed.catalog.reports()["pages", 1]
+    assert (report.reading, report.complete_ms) == (0, first_ms + 1_000)
+    assert bed.metrics.of("pages", 1).age_seconds > 1.0
+
+
+def test_a_version_that_ran_once_is_complete_as_of_when_it_began(bed):
+    bed.apply()
+    began_ms = bed.clock.wall_ms()
+    bed.runner.run_once()
+    assert bed.catalog.reports()["pages", 1].complete_ms == began_ms
 
 
 def test_settings_that_change_restart_a_version_but_when_to_switch_does_not(bed):

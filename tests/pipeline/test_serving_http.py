@@ -70,6 +70,16 @@ def ask(database, database_url):
     assert not thread.is_alive()
 
 
+def test_a_view_that_failed_is_not_the_mistake_of_who_asks(ask, database):
+    catalog = Catalog(database)
+    catalog.create_view("users", "kappa", "h")
+    catalog.add_version("users", {}, "h")
+    catalog.set_state("users", 1, Event.FAILED, error="there is no topic 'clicks'")
+    status, answer = ask.sql("SELECT * FROM users")
+    assert (status, answer["kind"]) == (503, "not_served")
+    assert "v1 failed: there is no topic 'clicks'" in answer["error"]
+
+
 def test_a_query_is_answered_with_what_it_is_as_of(ask):
     status, answer = ask.sql("SELECT * FROM pages ORDER BY clicks")
     assert status == 200

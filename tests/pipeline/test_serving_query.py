@@ -5,11 +5,12 @@ import threading
 import pyarrow as pa
 import pytest
 
-from headrace.pipeline.serving.catalog import Catalog, Event, Progress
+from headrace.pipeline.serving.catalog import Catalog, Event, Progress, Report
 from headrace.pipeline.serving.database import Database
 from headrace.pipeline.serving.errors import (
     DatabaseUnreachable,
     NotReadOnly,
+    NotServed,
     QueryError,
     QueryTimeout,
     ServingError,
@@ -236,6 +237,38 @@ def test_values_cannot_be_made_too_large_for_memory(service, database):
     if database.is_sqlite:
         with pytest.raises(QueryError, match="too big"):
             service.query("SELECT zeroblob(1000000000)")
+
+
+def test_an_answer_is_as_old_as_the_last_comparison_with_the_log(service, database, clock):
+    """Not as old as its last change: a quiet topic that is fully read does not make an answer stale."""
+    clock.advance(3_600_000)
+    Catalog(database, clock).set_reports([Report("pages", 1, complete_ms=clock.wall_ms() - 85)])
+    (as_of,) = service.query("SELECT * FROM pages").as_of
+    assert (as_of.updated_ms, as_of.age_ms) == (1_000_000, 85)
+    assert as_of.complete_ms == clock.wall_ms() - 85
+    assert next(view for view in service.views() if view.name == "pages").as_of == as_of
+
+
+def test_a_database_of_an_older_runner_has_ages_too(service, database, clock):
+    with database.begin() as connection:
+        connection.exec_driver_sql("DROP TABLE headrace_reports")
+    clock.advance(250)
+    assert service.query("SELECT * FROM pages").as_of[0].age_ms == 250
+
+
+@pytest.mark.parametrize(
+    ("due_ms", "then"), [(None, "mend that, and run 'headrace views apply'"), (5, "is tried again")]
+)
+def test_a_view_that_failed_before_it_served_says_so_and_why(service, database, clock, due_ms, then):
+    catalog = Catalog(database, clock)
+    catalog.create_view("users", "kappa", "h")
+    catalog.add_version("users", {}, "h")
+    with pytest.raises(NotServed, match="no version of users has caught up yet: v1 is starting"):
+        service.query("SELECT * FROM users")
+    catalog.set_state("users", 1, Event.FAILED, error="division by zero in decoders.py", due_ms=due_ms)
+    with pytest.raises(NotServed, match="because v1 failed: division by zero") as caught:
+        service.query("SELECT * FROM users")
+    assert then in str(caught.value)
 
 
 def test_a_view_of_which_nothing_serves_yet_is_told(service, database, clock):

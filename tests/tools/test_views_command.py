@@ -17,13 +17,16 @@ from headrace import Admin, Broker, Consumer, Producer
 from headrace.client.admin_types import NewTopic
 from headrace.pipeline.project import load_project
 from headrace.pipeline.runner_lock import runner_lock
-from headrace.pipeline.serving.catalog import Catalog, Event, Progress, State, Wanted
+from headrace.pipeline.serving.catalog import Catalog, Event, Progress, Report, State, Wanted
+from headrace.pipeline.serving.catalog_tables import PROGRESS
 from headrace.pipeline.serving.database import Database
+from headrace.runtime.clock import SystemClock
 from headrace.tools.views import COMMANDS, main
 from headrace.tools.views_standing import Standing
 from headrace.tools.views_watch import Rates, _bars
 
 DEFINITION = {"architecture": "kappa", "topics": ["clicks"], "pattern": "", "kappa": {"switch": "auto"}}
+REPORT = Report("pages", 1)
 NOT_AT_WORK = "'headrace views run' is not at work"
 
 
@@ -181,11 +184,12 @@ def test_status_says_how_far_behind_the_log_a_version_is(project, broker, admin,
     value = project.value("status", "pages")
     assert value["running"] is False
     assert [(one["records_behind"], one["records_total"]) for one in value["versions"]] == [(6, 10), (10, 10)]
-    assert value["versions"][0] | {"updated_ms": 0} == {
+    assert value["versions"][0] | {"updated_ms": 0, "age_ms": 0} == {
         "view": "pages", "version": 1, "architecture": "kappa", "state": "serving", "serves": True, "wanted": "run",
-        "error": None, "retry_ms": None, "records_behind": 6, "records_total": 10, "records_per_s": None,
+        "error": None, "retry_ms": None, "obstacle": None, "records_behind": 6, "records_reading": 0,
+        "records_total": 10, "records_per_s": None,
         "seconds_left": None, "batch_id": 7, "offsets": {"clicks": {"0": 4}}, "events": 120, "dead_letters": 3,
-        "dropped_late": 2, "updated_ms": 0,
+        "dropped_late": 2, "updated_ms": 0, "complete_ms": None, "age_ms": 0,
     }  # fmt: skip
 
 
@@ -238,14 +242,68 @@ def test_what_failed_and_is_tried_again_is_waited_for(project):
         timer.start()
         code, out, _ = project("status", "--watch")
     timer.join()
-    assert (code, out.splitlines()[0], out.splitlines()[-1]) == (0, "pages v1 failed", "pages v1 caught_up")
+    assert code == 0
+    assert out.splitlines()[0] == "pages v1 failed, and is tried again: no broker"
+    assert out.splitlines()[-1] == "pages v1 caught_up"
+
+
+def test_a_watcher_sees_the_last_error_while_the_next_try_is_under_way(project):
+    project.add(Event.STARTED)
+    project.catalog.set_reports([Report("pages", 1, obstacle="failed at its last try: no broker")])
+    timer = threading.Timer(0.3, project.catalog.set_state, ("pages", 1, Event.CAUGHT_UP))
+    with runner_lock(project.url):
+        timer.start()
+        out = project("status", "--watch")[1]
+    timer.join()
+    assert out.splitlines()[0] == "pages v1 replaying; it failed at its last try: no broker"
+    assert "pages v1 failed at its last try: no broker\n" in project("status")[2]
+
+
+def test_status_says_why_a_version_that_has_caught_up_does_not_serve(project):
+    project.add(*SERVING, offsets={0: 120})
+    project.add(Event.STARTED, Event.CAUGHT_UP)
+    project.catalog.set_reports([Report("pages", 2, obstacle="is not switched to: view report depends on view pages")])
+    assert "pages v2 is not switched to: view report depends on view pages\n" in project("status")[2]
+    assert project.value("status")["versions"][1]["obstacle"].startswith("is not switched to")
+
+
+def test_the_progress_within_a_batch_is_shown(project, broker, admin, no_topics):
+    with (project.folder / "headrace.toml").open("w") as file:
+        file.write(f'[serving]\nurl = "{project.url}"\n[log]\nbootstrap = "{broker.bootstrap_servers}"\n')
+    fill(admin, broker, "clicks", 10)
+    project.add(Event.STARTED)
+    project.catalog.set_reports([Report("pages", 1, reading=4)])
+    (version,) = project.value("status")["versions"]
+    assert (version["records_behind"], version["records_reading"]) == (10, 4)
+    timer = threading.Timer(0.5, project.catalog.set_state, ("pages", 1, Event.CAUGHT_UP))
+    with runner_lock(project.url):
+        timer.start()
+        out = project("status", "--watch")[1]
+    timer.join()
+    words = "10 of 10 records behind, 4 of them read by the batch under way"
+    assert out.splitlines()[0] == f"pages v1 replaying: {words}"
+
+
+def test_a_quiet_topic_that_is_fully_read_does_not_make_a_view_look_old(project):
+    """The rows were last written an hour ago, and the log was compared with them a moment ago."""
+    now_ms = SystemClock().wall_ms()
+    project.add(*SERVING, offsets={0: 120})
+    with project.database.begin() as connection:
+        connection.execute(PROGRESS.update().values(updated_ms=now_ms - 3_600_000))
+    assert project.value("status")["versions"][0]["age_ms"] >= 3_600_000
+    project.catalog.set_reports([Report("pages", 1, complete_ms=now_ms)])
+    project.catalog.set_reports([Report("pages", 1)])  # a version that was started again does not know yet
+    (version,) = project.value("status")["versions"]
+    assert version["complete_ms"] == now_ms
+    assert 0 <= version["age_ms"] < 600_000
+    assert re.search(r" \d+ s$", project("status")[1].splitlines()[1])
 
 
 def test_on_a_terminal_there_are_bars(project):
     project.add(Event.STARTED)
     (version,) = project.catalog.versions()
     shown = io.StringIO()
-    Console(file=shown, width=120).print(_bars([Standing(version, True, None, 250, 1000, 125.0)]))
+    Console(file=shown, width=120).print(_bars([Standing(version, True, None, 250, 1000, REPORT, 125.0)]))
     assert re.fullmatch(
         r"pages v1 +replaying \(serves\) +\S+ +250 behind +125/s +2 s left\s*", shown.getvalue().replace("╸", "━")
     )
@@ -253,10 +311,10 @@ def test_on_a_terminal_there_are_bars(project):
 
 def test_rates_are_of_what_was_seen_lately():
     rates = Rates()
-    version = type("Version", (), {"who": "pages v1"})()
-    seen = [Standing(version, False, None, behind, 1000) for behind in (1000, 900, 500)]
+    version = type("Version", (), {"who": "pages v1", "state": State.REPLAYING})()
+    seen = [Standing(version, False, None, behind, 1000, REPORT) for behind in (1000, 900, 500)]
     assert [rates.of(each, at) for each, at in zip(seen, (0.0, 1.0, 12.0), strict=True)] == [None, 100.0, None]
-    assert Standing(version, False, None, 300, 1000, 100.0).seconds_left == 3.0
+    assert Standing(version, False, None, 300, 1000, REPORT, 100.0).seconds_left == 3.0
 
 
 # ---------------------------------------------------------------------------------------------------- switch, rollback

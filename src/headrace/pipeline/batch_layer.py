@@ -31,7 +31,7 @@ from headrace.pipeline.catalyst import Java
 from headrace.pipeline.decoding import ERROR, bad_rows, decode_frame, good_rows
 from headrace.pipeline.log_offsets import DataLost, LogOffsets
 from headrace.pipeline.packed_rows import packed
-from headrace.pipeline.points import by_topic
+from headrace.pipeline.points import by_partition, by_topic, joined, offsets_between
 from headrace.pipeline.source_options import SourceOptions
 
 if TYPE_CHECKING:
@@ -69,6 +69,22 @@ class _Counts:
     dead_letters: int = 0
 
 
+@dataclass(frozen=True)
+class FirstReads:
+    """How much the first batch has to read.
+
+    :param records: that it computes its answer from.
+    :param reads: of records, in all: those that the archive has not are read from the log, and once more to list them.
+    """
+
+    records: int
+    reads: int
+
+    def share(self, read: int) -> int:
+        """How many records the batch is through with after so many reads."""
+        return min(self.records, read * self.records // self.reads) if self.reads else 0
+
+
 class BatchStopped(Exception):
     """It was told to end, and did: nothing has changed."""
 
@@ -88,6 +104,8 @@ class BatchLayer:
         self._around, self._definition = around, definition
         self._store, self._algebra = store, algebra
         self._archive, self._dead_letters = archive, dead_letters
+        #: Of the first batch, once that has begun.
+        self.first_reads: FirstReads | None = None
 
     def run(self, full: bool = False, is_stopped: Callable[[], bool] = lambda: False) -> BatchResult:
         """
@@ -104,6 +122,8 @@ class BatchLayer:
             if last is not None and not full and cut == last.cut:
                 return BatchResult(last.batch, cut, False, False, last.rows, 0.0)
             counts = _Counts()
+            if progress is None:
+                self.first_reads = self._first_reads(cut)
             self._archive_up_to(cut, last)
             if is_stopped():
                 raise BatchStopped
@@ -129,6 +149,15 @@ class BatchLayer:
         options = {**self._around.log_options, **self._definition.which_topics}
         with closing(LogOffsets(SourceOptions.parse(options, is_stream=False))) as log:
             return by_topic(log.latest(log.partitions()))
+
+    def _first_reads(self, cut: Offsets) -> FirstReads:
+        options = {**self._around.log_options, **self._definition.which_topics}
+        with closing(LogOffsets(SourceOptions.parse(options, is_stream=False))) as log:
+            starts = by_topic(log.earliest(by_partition(cut)))
+        archived = {topic: self._archive.ends(topic) for topic in cut}
+        first = {topic: {**starts.get(topic, {}), **self._archive.starts(topic)} for topic in cut}
+        records, missing = offsets_between(first, cut), offsets_between(joined(starts, archived), cut)
+        return FirstReads(records, records + 2 * missing)
 
     def _archive_up_to(self, cut: Offsets, last: Batch | None) -> None:
         for topic, ends in sorted(cut.items()):

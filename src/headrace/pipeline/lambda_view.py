@@ -38,6 +38,7 @@ from headrace.pipeline.points import is_before
 from headrace.pipeline.running import Behind, RunningVersion, Surroundings
 from headrace.pipeline.serving.catalog import Event, Request, Version
 from headrace.pipeline.session import is_alive
+from headrace.pipeline.spark_progress import jobs_with_tag, records_read
 from headrace.pipeline.speed_layer import SpeedLayer
 from headrace.pipeline.view import apply_query, template
 from headrace.pipeline.work_in_flight import Work
@@ -111,6 +112,14 @@ class LambdaView(RunningVersion):
 
     def behind(self) -> Behind:
         return self._layers.speed.behind() if self._layers is not None and self._has_batch else Behind()
+
+    def reading(self) -> int:
+        """Of the first batch: the view has an answer already when others run."""
+        first = None if self._layers is None or self._has_batch else self._layers.batch.first_reads
+        if first is None:
+            return 0
+        spark = self.around.spark
+        return first.share(records_read(spark, jobs_with_tag(spark, self._tag)))
 
     def select_sql(self, connection: Connection) -> str:
         found = self.around.catalog.version(self.version.view, self.version.version, connection).select_sql

@@ -30,6 +30,7 @@ class VersionCounts:
     failures: int = 0
     records_behind: int | None = None
     records_per_s: float = 0.0
+    age_seconds: float | None = None
     state: str = ""
     serves: bool = False
 
@@ -96,6 +97,11 @@ FAMILIES = (
     ),
     Family(
         "headrace_view_records_per_second", "gauge", "How fast it reads, lately.", lambda counts: counts.records_per_s
+    ),
+    Family(
+        "headrace_view_age_seconds", "gauge",
+        "Time since the answer was last known to have every record that the log has.",
+        lambda counts: counts.age_seconds,
     ),
     Family("headrace_view_events_total", "counter", "Records read and committed.", lambda counts: counts.events),
     Family(

@@ -21,14 +21,14 @@ from dataclasses import replace
 from logging import getLogger
 from typing import TYPE_CHECKING
 
-from headrace.client.errors import HeadraceError
 from headrace.pipeline.at_work import AtWork, Make, in_flight, running_version, stop_all, stop_quietly
-from headrace.pipeline.decisions import Decision, decide, may_switch, runs_otherwise
+from headrace.pipeline.decisions import Decision, decide, runs_otherwise
 from headrace.pipeline.failure_lines import FailureLines, set_aside_text
 from headrace.pipeline.failures import Verdict, summary_of, verdict_on
 from headrace.pipeline.java_keeper import JavaKeeper
 from headrace.pipeline.java_process import Java, JavaGone, LastingJava
 from headrace.pipeline.progress_lines import ProgressLines
+from headrace.pipeline.reports import Obstacle, Reports
 from headrace.pipeline.request_desk import RequestDesk
 from headrace.pipeline.retries import Key, Retries
 from headrace.pipeline.running import RunningVersion, Surroundings
@@ -36,6 +36,7 @@ from headrace.pipeline.serving.catalog import Event, State, Version, View, Wante
 from headrace.pipeline.serving.errors import DatabaseBusy, DatabaseUnreachable, IllegalTransition
 from headrace.pipeline.serving.java_deaths import JavaDeaths
 from headrace.pipeline.suspects import Suspects
+from headrace.pipeline.switching import Switching
 from headrace.pipeline.work_in_flight import Work
 
 if TYPE_CHECKING:
@@ -44,8 +45,6 @@ if TYPE_CHECKING:
 logger = getLogger("headrace.views")
 
 TICK_S = 0.2
-#: A switch that could not be done is not tried at every tick: in PostgreSQL it waits for readers.
-_SWITCH_AGAIN_MS = 5_000
 
 
 class Runner:
@@ -58,9 +57,10 @@ class Runner:
         self._java = JavaKeeper(java or LastingJava(), self._suspects, around.clock)
         self._at_work: dict[Key, AtWork] = {}
         self._retries = Retries(around.clock)
-        self._switch_due_ms: dict[Key, int] = {}
         self._desk = RequestDesk(around.catalog, self._try_again)
         self._progress = ProgressLines(self._clock)
+        self._reports = Reports(around.catalog, around.clock)
+        self._switching = Switching(around, self._reports)
         self._is_cut_off = False
         self._lines = FailureLines()
         self._stop_asked = threading.Event()
@@ -125,6 +125,7 @@ class Runner:
         known = {_key(version): version for version in versions}
         self._forget_but(known.keys())
         self._suspects.go_on(lambda key: self._is_trial_over(known.get(key)))
+        self._reports.write()
         self._desk.pass_on(
             {view: [version for version in versions if version.view == view] for view in views},
             {key: at_work.running for key, at_work in self._at_work.items()},
@@ -157,7 +158,7 @@ class Runner:
         return False
 
     def _try_once(self, version: Version) -> bool:
-        running = None
+        running, began_ms = None, self._clock.wall_ms()
         try:
             running = self._make(self._around, self._at_start(version))
             self._at_work[_key(version)] = self._now_at_work(running)
@@ -166,14 +167,17 @@ class Runner:
                 running.run_once()
         except Exception as error:  # noqa: BLE001  whatever it is, it is this version's, and the others go on
             self._fail(version, error, running)
+            self._reports.write(now=True)
             return False
         self._suspects.clear(_key(version), running.work.done())
+        self._reports.is_complete(_key(version), began_ms)
         self._catalog.set_state(version.view, version.version, Event.CAUGHT_UP)
-        self._watch_switch(self._catalog.view(version.view), self._fresh(version), running)
+        is_switched = self._switching.follow(self._catalog.view(version.view), self._fresh(version), running)
         self._catalog.set_state(version.view, version.version, Event.STOPPED)
         self._let_go(_key(version))
+        self._reports.write(now=True)
         logger.info("%s: done", version.who)
-        return True
+        return is_switched
 
     def close(self) -> None:
         """Stops everything, all at the same time; the catalog says so."""
@@ -240,37 +244,18 @@ class Runner:
             self._stop(version)
         elif version.state is State.REPLAYING and running.has_caught_up():
             self._catalog.set_state(version.view, version.version, Event.CAUGHT_UP)
+            self._reports.is_past(_key(version), Obstacle.FAILED_TRY)
             logger.info("%s: caught up", version.who)
-            self._watch_switch(view, self._fresh(version), running)
+            self._switching.follow(view, self._fresh(version), running)
         elif version.state is State.CAUGHT_UP and running.has_fallen_behind():
             self._catalog.set_state(version.view, version.version, Event.FELL_BEHIND)
             logger.info("%s: fallen behind by %s records", version.who, running.behind().records)
         elif version.state is State.CAUGHT_UP:
-            self._watch_switch(view, version, running)
+            self._switching.follow(view, version, running)
         elif version.state is State.REPLAYING:
+            if self._reports.may_ask(_key(version)):
+                self._reports.reads(_key(version), running.reading())
             self._progress.tell(version.who, running.behind())
-
-    def _watch_switch(self, view: View, version: Version, running: RunningVersion) -> None:
-        """Does what follows from having caught up."""
-        if view.serving_version == version.version:  # it served before this process began
-            self._catalog.set_state(version.view, version.version, Event.SWITCHED_TO)
-            return
-        if not may_switch(view, version) or self._clock.monotonic_ms() < self._switch_due_ms.get(_key(version), 0):
-            return
-        try:
-            with self._around.database.begin() as connection:
-                now = self._catalog.lock_view(connection, view.name)
-                if not may_switch(now, self._catalog.version(version.view, version.version, connection)):
-                    return  # a user was faster
-                self._catalog.switch(connection, view.name, version.version, running.select_sql(connection))
-        except HeadraceError as error:
-            if isinstance(error, DatabaseUnreachable | IllegalTransition):
-                raise
-            self._switch_due_ms[_key(version)] = self._clock.monotonic_ms() + _SWITCH_AGAIN_MS
-            logger.warning("%s: not switched to: %s", version.who, error)
-            return
-        before = f", v{now.serving_version} before" if now.serving_version is not None else ""
-        logger.info("%s: serves from now on%s", version.who, before)
 
     def _stop(self, version: Version) -> None:
         at_work = self._at_work.get(_key(version))
@@ -325,6 +310,8 @@ class Runner:
         due_ms = None if wait_ms is None else self._clock.wall_ms() + wait_ms
         self._let_go(key)  # first: if the database is away too, the next round finds nothing at work, and starts it
         self._catalog.set_state(version.view, version.version, Event.FAILED, error=text, due_ms=due_ms)
+        if due_ms is not None:
+            self._reports.meets(key, Obstacle.FAILED_TRY, f"failed at its last try: {text}")
         self._around.metrics.of(*key).failures += 1
         self._lines.failed(version, text, wait_ms, error)
 
@@ -375,20 +362,30 @@ class Runner:
     def _let_go(self, key: Key) -> None:
         self._at_work.pop(key, None)
         self._desk.let_go(key)
+        self._reports.let_go(key)
 
     def _forget_but(self, known: Collection[Key]) -> None:
         for key in [key for key in self._at_work if key not in known]:  # its rows were deleted by hand
             stop_quietly(self._at_work.pop(key).running)
         self._retries.forget_but(known)
         self._suspects.forget_but(known)
+        self._reports.forget_but(known)
 
     def _count(self, view: View, version: Version) -> None:
         counts = self._around.metrics.of(version.view, version.version)
         counts.state, counts.serves = version.state, view.serving_version == version.version
+        if counts.serves:  # a command may have switched to it
+            self._reports.is_past(_key(version), Obstacle.NO_SWITCH)
         at_work = self._at_work.get(_key(version))
         if at_work is not None:
             behind = at_work.running.behind()
             counts.records_behind, counts.records_per_s = behind.records, behind.per_s
+            self._reports.saw(_key(version), behind)
+            if self._commits(_key(version)) > at_work.commits:
+                self._reports.is_past(_key(version), Obstacle.FAILED_TRY)
+        complete_ms = self._reports.complete_ms(_key(version))
+        if complete_ms is not None:
+            counts.age_seconds = max(0, self._clock.wall_ms() - complete_ms) / 1000
 
 
 def _key(version: Version) -> Key:

@@ -52,11 +52,13 @@ class Behind:
     :param records: how many it has not read; None while that is not known.
     :param total: how many there are, read or not, from where it began.
     :param per_s: how many it reads a second, lately.
+    :param complete_ms: the latest known time at which the answer had every record that the log had then.
     """
 
     records: int | None = None
     total: int = 0
     per_s: float = 0.0
+    complete_ms: int | None = None
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,10 @@ class RunningVersion(ABC):
     @abstractmethod
     def behind(self) -> Behind:
         """As last seen: no I/O."""
+
+    def reading(self) -> int:
+        """Records that the batch under way has read, and has not committed. Asks Spark."""
+        return 0
 
     @abstractmethod
     def select_sql(self, connection: Connection) -> str:

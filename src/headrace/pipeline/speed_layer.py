@@ -120,9 +120,10 @@ class SpeedLayer:
         read = self._progress()
         if read is None:
             return False
+        looked_ms = self._around.clock.wall_ms()
         ends = self._log.ends(read)
         lag = self._lag = self._lag or Lag({}, read, {}, began_ms)
-        lag.seen(ends)
+        lag.seen(ends, looked_ms)
         ranges = ranges_between(read, ends, MAX_RECORDS)
         if not ranges:
             return False

@@ -46,6 +46,7 @@ from headrace.pipeline.serving.tables import create_table, drop_table
 from headrace.pipeline.session import is_alive
 from headrace.pipeline.source_columns import needed_columns, needed_event_columns, with_columns
 from headrace.pipeline.source_options import SourceOptions, shared_client_options
+from headrace.pipeline.spark_progress import records_read, running_jobs_of_group
 from headrace.pipeline.stream_counts import counted
 from headrace.pipeline.view import apply_query, template
 from headrace.pipeline.view_keys import grouping_of
@@ -61,8 +62,8 @@ logger = getLogger(__name__)
 #: A batch of a replay: so large that what each costs does not count, so small that its rows fit into the driver. Groups
 #: are fewer than records, as a rule.
 _MAX_RECORDS, _MAX_GROUPED_RECORDS = 250_000, 5_000_000
-#: More than this of one partition is read by several tasks.
-_MAX_TASK_RECORDS = 1_250_000
+#: More than this of one partition is read by several tasks. Progress within a batch is told task by task.
+_MAX_TASK_RECORDS = 250_000
 #: How often the log is asked for more once all is read.
 _TRIGGER = "500 milliseconds"
 _WAITING = "Waiting for data to arrive"
@@ -75,6 +76,7 @@ class KappaView(RunningVersion):
         self._sink: KappaSink | None = None
         self._lag: Lag | None = None
         self._is_stopping = False
+        self._reading = 0
 
     @property
     def group(self) -> str:
@@ -252,6 +254,7 @@ class KappaView(RunningVersion):
 
     def _committed(self, ends: Offsets) -> None:
         assert self._lag is not None
+        self._reading = 0
         self._lag.committed(ends, self.around.clock.monotonic_ms())
 
     def behind(self) -> Behind:
@@ -261,16 +264,27 @@ class KappaView(RunningVersion):
             self._look_at_query(self._query, self._lag)
         return self._lag.behind(self.around.clock.monotonic_ms())
 
+    def reading(self) -> int:
+        query = self._query
+        if query is None or not query.isActive:
+            return 0
+        spark = self.around.spark
+        # A batch may have several jobs, one after the other; the first one reads everything.
+        read = records_read(spark, running_jobs_of_group(spark, str(query.runId)))
+        self._reading = max(self._reading, read)
+        return self._reading
+
     def _look_at_query(self, query: StreamingQuery, lag: Lag) -> None:
         """What Spark knows already; the log is not asked."""
         progress = query._jsq.lastProgress()
         if progress is not None:
+            asked_ms = start_ms(progress.timestamp())  # of the trigger, which asks the log first of all
             for source in progress.sources():
                 if source.latestOffset() is not None:
-                    lag.seen(parse_offsets(source.latestOffset()))
+                    lag.seen(parse_offsets(source.latestOffset()), asked_ms)
         status = query._jsq.status()
         if not status.isDataAvailable() and status.message() == _WAITING:
-            lag.reached_the_end()
+            lag.reached_the_end(self.around.clock.wall_ms())
 
     def select_sql(self, connection: Connection) -> str:
         found = self.around.catalog.version(self.version.view, self.version.version, connection)

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from headrace.client.errors import HeadraceError
 from headrace.pipeline.project import Project
-from headrace.pipeline.serving.catalog import Progress, Version
+from headrace.pipeline.serving.catalog import Progress, Report, State, Version
+from headrace.runtime.clock import SystemClock
 from headrace.tools.views import Opened
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ _TIMEOUT_MS = 2_000
 class Standing:
     """One version, at one moment.
 
-    :param behind: records that it has not read; None if the log does not say.
+    :param behind: records that are not in its answer; None if the log does not say.
     :param total: records that there are.
     """
 
@@ -37,11 +38,43 @@ class Standing:
     progress: Progress | None
     behind: int | None
     total: int | None
+    report: Report
     per_s: float | None = None
 
     @property
+    def reading(self) -> int:
+        """Of the records that are not in the answer, those that the batch under way has read."""
+        is_at_it = self.version.state in (State.STARTING, State.REPLAYING)
+        return min(self.report.reading, self.behind or 0) if is_at_it else 0
+
+    @property
+    def done(self) -> int | None:
+        """Records that are read, committed or not."""
+        return None if self.behind is None or self.total is None else self.total - self.behind + self.reading
+
+    @property
     def seconds_left(self) -> float | None:
-        return self.behind / self.per_s if self.behind is not None and self.per_s else None
+        return (self.behind - self.reading) / self.per_s if self.behind is not None and self.per_s else None
+
+    @property
+    def complete_ms(self) -> int | None:
+        """As of when the answer is complete; of one that serves and never was, as of when it was last written."""
+        if self.report.complete_ms is None and self.serves and self.progress is not None:
+            return self.progress.updated_ms
+        return self.report.complete_ms
+
+    def age_ms(self, now_ms: int) -> int | None:
+        """The same as ``headrace query`` says."""
+        return None if self.complete_ms is None else max(0, now_ms - self.complete_ms)
+
+    @property
+    def trouble(self) -> str | None:
+        """Why it does not get on: what follows on ``pages v2`` in a sentence."""
+        version = self.version
+        if version.state is State.FAILED:
+            again = "" if version.due_ms is None else ", and is tried again"
+            return f"failed{again}: {version.error}"
+        return self.report.obstacle
 
     def value(self) -> dict[str, object]:
         version, progress = self.version, self.progress
@@ -54,7 +87,9 @@ class Standing:
             "wanted": version.wanted,
             "error": version.error,
             "retry_ms": version.due_ms,
+            "obstacle": self.report.obstacle,
             "records_behind": self.behind,
+            "records_reading": self.reading,
             "records_total": self.total,
             "records_per_s": None if self.per_s is None else round(self.per_s, 1),
             "seconds_left": None if self.seconds_left is None else round(self.seconds_left, 1),
@@ -64,6 +99,8 @@ class Standing:
             "dead_letters": progress.dead_letters if progress else 0,
             "dropped_late": progress.dropped_late if progress else 0,
             "updated_ms": progress and progress.updated_ms,
+            "complete_ms": self.report.complete_ms,
+            "age_ms": self.age_ms(SystemClock().wall_ms()),
         }
 
 
@@ -75,24 +112,27 @@ def look(here: Opened, log: Log, view: str | None) -> list[Standing]:
             here.catalog.view(view, connection)  # or says that there is none
         versions = here.catalog.versions(view, connection)
         progress = {v.who: here.catalog.progress(connection, v.view, v.version) for v in versions}
+        reports = here.catalog.reports(connection)
     if versions:
         log.look()
-    return [
-        _standing(version, views[version.view].serving_version == version.version, progress[version.who], log)
-        for version in versions
-    ]
+    found = []
+    for version in versions:
+        serves = views[version.view].serving_version == version.version
+        report = reports.get((version.view, version.version), Report(version.view, version.version))
+        found.append(_standing(version, serves, progress[version.who], report, log))
+    return found
 
 
-def _standing(version: Version, serves: bool, progress: Progress | None, log: Log) -> Standing:
+def _standing(version: Version, serves: bool, progress: Progress | None, report: Report, log: Log) -> Standing:
     ranges = log.ranges_of(version)
     if ranges is None:
-        return Standing(version, serves, progress, None, None)
+        return Standing(version, serves, progress, None, None, report)
     behind = total = 0
     for place, (start, end) in ranges.items():
         done = progress.offsets.get(place.topic, {}).get(place.partition, start) if progress else start
         behind += max(0, end - done)
         total += end - start
-    return Standing(version, serves, progress, behind, total)
+    return Standing(version, serves, progress, behind, total, report)
 
 
 @dataclass

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from argparse import Namespace
 
 from headrace.pipeline.progress_lines import time_left
 from headrace.pipeline.project import VIEWS_FOLDER, Project
 from headrace.pipeline.serving.catalog import State, Version, View, Wanted
+from headrace.runtime.clock import SystemClock
 from headrace.tools.common import Output, Table, columns
 from headrace.tools.views import is_run, opened
 from headrace.tools.views_standing import Standing, look, open_log
@@ -60,9 +60,8 @@ def _show(standings: list[Standing], project: Project, out: Output) -> None:
     value = {"running": is_at_work, "versions": [each.value() for each in standings]}
     out.show(value, lines, Table([heading.lower() for heading in _HEADINGS], rows) if rows else None)
     for each in standings:
-        if each.version.error:
-            again = "" if each.version.due_ms is None else ", and is tried again"
-            out.note(f"{each.version.who} failed{again}: {each.version.error}")
+        if each.trouble:
+            out.note(f"{each.version.who} {each.trouble}")
     if not is_at_work:
         out.note("'headrace views run' is not at work")
 
@@ -74,7 +73,8 @@ def _row(standing: Standing) -> tuple[object, ...]:
         state += " (serves)"
     if version.wanted is Wanted.DROP and version.state is not State.DROPPING:
         state += " (to be dropped)"
-    age = None if progress is None else f"{time_left(max(0, time.time() - progress.updated_ms / 1000))}"
+    age_ms = standing.age_ms(SystemClock().wall_ms())
+    age = None if age_ms is None else time_left(age_ms / 1000)
     counts = (None, None, None) if progress is None else (
         progress.events, progress.dead_letters, progress.dropped_late
     )  # fmt: skip

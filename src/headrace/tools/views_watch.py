@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from rich.console import Console
 from rich.live import Live
@@ -38,10 +39,10 @@ class Rates:
         self._seen: dict[str, deque[tuple[float, int]]] = {}
 
     def of(self, standing: Standing, now_s: float) -> float | None:
-        if standing.behind is None or standing.total is None:
+        if standing.done is None:
             return None
         seen = self._seen.setdefault(standing.version.who, deque())
-        seen.append((now_s, standing.total - standing.behind))
+        seen.append((now_s, standing.done))
         while seen[-1][0] - seen[0][0] > _RATE_OVER_S:
             seen.popleft()
         (first_s, first), (last_s, last) = seen[0], seen[-1]
@@ -56,9 +57,7 @@ def watch(here: Opened, log: Log, view: str | None, out: Output) -> int | None:
         while True:
             found = look(here, log, view)
             now_s = time.monotonic()
-            standings = [
-                Standing(s.version, s.serves, s.progress, s.behind, s.total, rates.of(s, now_s)) for s in found
-            ]
+            standings = [replace(each, per_s=rates.of(each, now_s)) for each in found]
             show(standings)
             if not any(_is_on_its_way(each) for each in standings):
                 break
@@ -67,10 +66,10 @@ def watch(here: Opened, log: Log, view: str | None, out: Output) -> int | None:
             elif now_s - last_run_s > PATIENCE_S:
                 raise CommandError("'headrace views run' is not at work, so nothing will change: start it")
             time.sleep(_LOOK_EVERY_S)
-    failed = [each for each in standings if each.version.state is State.FAILED]
-    for each in failed:
-        out.note(f"{each.version.who} failed: {each.version.error}")
-    return FAILED if failed else None
+    for each in standings:
+        if each.trouble:
+            out.note(f"{each.version.who} {each.trouble}")
+    return FAILED if any(each.version.state is State.FAILED for each in standings) else None
 
 
 def _is_on_its_way(standing: Standing) -> bool:
@@ -104,23 +103,31 @@ class _Lines:
 
 
 def _line(standing: Standing) -> str:
-    """``users v2 replaying: 1200 of 5000 records behind, 300/s, 4 s left``."""
+    """``users v2 replaying: 1200 of 5000 records behind, 800 of them read by the batch under way, 300/s, 4 s left``."""
+    if standing.version.state is State.FAILED:
+        return f"{standing.version.who} {standing.trouble}"
     text = f"{standing.version.who} {standing.version.state}"
     if standing.behind is not None and _is_on_its_way(standing):
         text += f": {standing.behind} of {standing.total} records behind"
+        if standing.reading:
+            text += f", {standing.reading} of them read by the batch under way"
         if standing.per_s and standing.seconds_left is not None:
             text += f", {standing.per_s:,.0f}/s, {time_left(standing.seconds_left)} left"
-    return text
+    return f"{text}; it {standing.trouble}" if standing.trouble else text
 
 
 def _bars(standings: list[Standing]) -> Table:
     drawn = Table.grid(padding=(0, 2))
     for standing in standings:
         total, behind = standing.total or 0, standing.behind
-        bar = ProgressBar(total=max(1, total), completed=max(1, total) if not behind else total - behind, width=30)
+        done = max(1, total) if not behind else standing.done or 0
+        bar = ProgressBar(total=max(1, total), completed=done, width=30)
         rate = "" if standing.per_s is None else f"{standing.per_s:,.0f}/s"
         left = "" if standing.seconds_left is None or not behind else f"{time_left(standing.seconds_left)} left"
         state = f"{standing.version.state}{' (serves)' if standing.serves else ''}"
         far = "" if behind is None else f"{behind:,} behind"
-        drawn.add_row(Text(standing.version.who), Text(state), bar, *map(Text, (far, rate, left)))
+        if standing.reading:
+            far += f" ({standing.reading:,} read)"
+        words = (far, rate, left, standing.trouble or "")
+        drawn.add_row(Text(standing.version.who), Text(state), bar, *map(Text, words))
     return drawn

@@ -10,7 +10,7 @@ read in the same snapshot. The others are transactions of their own, or take par
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 
@@ -22,6 +22,7 @@ from headrace.pipeline.serving.catalog_tables import (
     METADATA,
     OF_VERSIONS,
     PROGRESS,
+    REPORTS,
     REQUESTS,
     SPANS,
     VERSIONS,
@@ -29,6 +30,7 @@ from headrace.pipeline.serving.catalog_tables import (
     Batch,
     Offsets,
     Progress,
+    Report,
     Request,
     Span,
     Version,
@@ -228,6 +230,22 @@ class Catalog:
         connection.execute(_deletion(PROGRESS, progress.view, progress.version))
         connection.execute(PROGRESS.insert().values(values))
 
+    def reports(self, connection: Connection | None = None) -> dict[tuple[str, int], Report]:
+        """By view and version."""
+        with self._reading(connection) as reader:
+            return {(row.view, row.version): Report(*row) for row in reader.execute(REPORTS.select())}
+
+    def set_reports(self, reports: Iterable[Report]) -> None:
+        """In one transaction. A report without a ``complete_ms`` keeps the one that is known."""
+        with self._database.begin() as connection:
+            for report in reports:
+                values = asdict(report) | {"updated_ms": self._clock.wall_ms()}
+                if report.complete_ms is None:
+                    del values["complete_ms"]
+                is_it = (REPORTS.c.view == report.view) & (REPORTS.c.version == report.version)
+                if not connection.execute(REPORTS.update().where(is_it).values(values)).rowcount:
+                    connection.execute(REPORTS.insert().values(values))
+
     def batches(self, connection: Connection, view: str, version: int) -> list[Batch]:
         """Oldest first. The last one serves."""
         rows = connection.execute(_of_version(BATCHES, view, version).order_by(BATCHES.c.batch))
@@ -346,4 +364,5 @@ def _request_of(row: Row[tuple[object, ...]]) -> Request:
     return Request(**(dict(row._mapping) | {"detail": json.loads(row.detail)}))
 
 
-__all__ = ["Batch", "Catalog", "Event", "Offsets", "Progress", "Request", "Span", "State", "Version", "View", "Wanted"]
+__all__ = ["Batch", "Catalog", "Event", "Offsets", "Progress", "Report", "Request", "Span", "State", "Version", "View",
+           "Wanted"]  # fmt: skip

@@ -6,6 +6,7 @@
     headrace_versions  view, version | state, what is wanted, definition, the data table, why it failed, what the SQL
                        view is when it serves, when it first did
     headrace_progress  view, version | the last batch, the offsets up to which the data counts, counters
+    headrace_reports   view, version | what the runner sees of a version at work: see :class:`Report`
     headrace_batches   view, version, batch | Lambda: each batch result, the cut up to which it counts, its table
     headrace_spans     view, version, span | Lambda: the ranges of offsets that the rows of the speed table cover
     headrace_dead_letters  view, version | the offsets up to which dead letters were sent
@@ -76,6 +77,17 @@ PROGRESS = Table(
     Column("updated_ms", BigInteger, nullable=False),
 )
 
+REPORTS = Table(
+    "headrace_reports",
+    METADATA,
+    Column("view", Text, primary_key=True),
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    Column("complete_ms", BigInteger),
+    Column("reading", BigInteger, nullable=False),
+    Column("obstacle", Text),
+    Column("updated_ms", BigInteger, nullable=False),
+)
+
 BATCHES = Table(
     "headrace_batches",
     METADATA,
@@ -118,7 +130,7 @@ JAVA_DEATHS = Table(
 )
 
 #: Those whose rows belong to one version, and go with it.
-OF_VERSIONS = (VERSIONS, PROGRESS, BATCHES, SPANS, DEAD_LETTERS, JAVA_DEATHS)
+OF_VERSIONS = (VERSIONS, PROGRESS, REPORTS, BATCHES, SPANS, DEAD_LETTERS, JAVA_DEATHS)
 
 REQUESTS = Table(
     "headrace_requests",
@@ -188,6 +200,24 @@ class Progress:
     dropped_late: int = 0
     updated_ms: int = 0
     topic_ids: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What the runner sees of a version, apart from its data. It may be a second old.
+
+    :param complete_ms: a time at which the answer had every record that the log had then; the latest that is known.
+        None if that is not known of any time.
+    :param reading: records that the batch under way has read, and has not committed.
+    :param obstacle: why a version that has caught up does not serve, or the last error of one that is tried again.
+    """
+
+    view: str
+    version: int
+    complete_ms: int | None = None
+    reading: int = 0
+    obstacle: str | None = None
+    updated_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

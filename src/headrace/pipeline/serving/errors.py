@@ -45,6 +45,12 @@ class QueryTimeout(QueryError):
     kind = "timeout"
 
 
+class NotServed(QueryError):
+    """A view that no version serves yet; the query may be right."""
+
+    kind = "not_served"
+
+
 ONLY_READING = "only reading is possible here: one SELECT, VALUES or WITH"
 ONE_STATEMENT = "one statement at a time: leave out what follows the first semicolon"
 

@@ -3,7 +3,8 @@
 Answers are JSON, or CSV with ``format=csv`` or ``Accept: text/csv``::
 
     {"columns": ["page", "clicks"], "rows": [["home", 12]], "truncated": false,
-     "as_of": [{"view": "pages", "version": 2, "offsets": {"clicks": {"0": 1200}}, "updated_ms": ..., "age_ms": 85}]}
+     "as_of": [{"view": "pages", "version": 2, "offsets": {"clicks": {"0": 1200}}, "updated_ms": ...,
+                "age_ms": 85, "complete_ms": ...}]}
 
 With CSV the last two are the headers ``Headrace-Truncated`` and ``Headrace-As-Of``. An error is
 ``{"error": "...", "kind": "..."}`` with a status of its kind. There is no password and no encryption: it listens on
@@ -45,7 +46,7 @@ MAX_LIMIT = 100_000
 MAX_TIMEOUT_MS = 300_000
 _MAX_BODY_BYTES = 1 << 20
 _QUERIES_AT_ONCE = 16
-_STATUS_OF = {"bad_query": 400, "read_only": 403, "timeout": 408}
+_STATUS_OF = {"bad_query": 400, "read_only": 403, "timeout": 408, "not_served": 503}
 
 
 class BadRequest(ServingError):

@@ -149,4 +149,7 @@ def drop_view(connection: Connection, name: str) -> None:
         if not isinstance(error.orig, psycopg.errors.DependentObjectsStillExist):
             raise
         detail = " ".join((error.orig.diag.message_detail or "").split("\n"))
-        raise UnsuitableSchema(f"{name} cannot change its columns or go before what reads it does: {detail}") from None
+        raise UnsuitableSchema(
+            f"other objects of the database depend on the SQL view {name}, which therefore can neither get other "
+            f"columns nor be dropped: {detail}; drop them (and create them again afterwards)"
+        ) from None

@@ -24,9 +24,10 @@ from sqlalchemy import Connection, inspect, select
 from sqlalchemy.exc import DBAPIError, NoSuchTableError
 
 from headrace.pipeline.serving import query_sqlite, sqlite_dialect
-from headrace.pipeline.serving.catalog_tables import PROGRESS, VERSIONS, VIEWS, Offsets, parse_offsets
-from headrace.pipeline.serving.errors import DatabaseUnreachable, QueryError, ServingError, UnknownView
+from headrace.pipeline.serving.catalog_tables import PROGRESS, REPORTS, VERSIONS, VIEWS, Offsets, parse_offsets
+from headrace.pipeline.serving.errors import DatabaseUnreachable, NotServed, QueryError, ServingError, UnknownView
 from headrace.pipeline.serving.location import parse_url
+from headrace.pipeline.serving.version_states import State
 from headrace.runtime.clock import Clock, SystemClock
 
 DEFAULT_LIMIT = 1000
@@ -36,13 +37,19 @@ _BUSY_TIMEOUT_MS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class AsOf:
-    """Up to which offsets the rows of a view count, and how old that is."""
+    """Up to which offsets the rows of a view count, and how old that is.
+
+    :param updated_ms: when the rows were last written.
+    :param complete_ms: the latest known time at which the answer had every record that the log had then.
+    :param age_ms: how long ago that was; if it is not known of any time, how long ago rows were last written.
+    """
 
     view: str
     version: int
     offsets: Offsets
     updated_ms: int
     age_ms: int
+    complete_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +75,7 @@ class QueryService:
 
     def __init__(self, url: str, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
+        self._has_reports = False
         parsed = parse_url(url)
         self.name = parsed.render_as_string(hide_password=True)
         self._path = Path(parsed.database or "") if parsed.drivername == "sqlite" else None
@@ -120,14 +128,25 @@ class QueryService:
 
     def _as_of(self, connection: Connection, names: Collection[str] | None) -> list[AsOf]:
         now_ms = self._clock.wall_ms()
+        reports = self._complete_times(connection)
         serving = (PROGRESS.c.view == VIEWS.c.name) & (PROGRESS.c.version == VIEWS.c.serving_version)
         query = select(PROGRESS).join(VIEWS, serving).order_by(PROGRESS.c.view)
         if names is not None:
             query = query.where(VIEWS.c.name.in_(names))
-        return [
-            AsOf(row.view, row.version, parse_offsets(row.offsets), row.updated_ms, max(0, now_ms - row.updated_ms))
-            for row in connection.execute(query)
-        ]
+        found = []
+        for row in connection.execute(query).fetchall():
+            complete_ms = reports.get((row.view, row.version))
+            age_ms = max(0, now_ms - (complete_ms or row.updated_ms))
+            offsets = parse_offsets(row.offsets)
+            found.append(AsOf(row.view, row.version, offsets, row.updated_ms, age_ms, complete_ms))
+        return found
+
+    def _complete_times(self, connection: Connection) -> dict[tuple[str, int], int | None]:
+        """No time is known in a database that no runner of this version has opened yet."""
+        self._has_reports = self._has_reports or inspect(connection).has_table(REPORTS.name)
+        if not self._has_reports:
+            return {}
+        return {(row.view, row.version): row.complete_ms for row in connection.execute(REPORTS.select())}
 
     @contextmanager
     def _snapshot(self) -> Iterator[Connection]:
@@ -167,15 +186,29 @@ class QueryService:
         missing = re.search(r'no such table: (\S+)|relation "([^"]+)" does not exist', str(error))
         if missing is None:
             return error
+        name = missing[1] or missing[2]
         with self._snapshot() as connection:
             names = list(connection.scalars(select(VIEWS.c.name).order_by(VIEWS.c.name)))
-        name = missing[1] or missing[2]
-        if name in names:
-            wait = "'headrace views status' says how far they are"
-            return type(error)(f"no version of {name} has caught up yet, so there is nothing to read; {wait}")
+            if name in names:
+                return NotServed(_why_not_served(connection, name))
         near = get_close_matches(name, names, n=1)
         hint = f"did you mean {near[0]}?" if near else f"the views are: {', '.join(names) or 'none yet'}"
         return type(error)(f"{error}; {hint}")
+
+
+def _why_not_served(connection: Connection, view: str) -> str:
+    """What is known of the newest version of a view that no version serves."""
+    query = VERSIONS.select().where(VERSIONS.c.view == view).order_by(VERSIONS.c.version.desc()).limit(1)
+    newest = connection.execute(query).one_or_none()
+    if newest is None or newest.state != State.FAILED:
+        state = "" if newest is None else f": v{newest.version} is {newest.state}"
+        follow = f"'headrace views status {view}' says how far it is"
+        return f"no version of {view} has caught up yet{state}, so there is nothing to read; {follow}"
+    if newest.due_ms is not None:
+        then = f"it is tried again; 'headrace views status {view}' says how that goes"
+    else:
+        then = f"mend that, and run 'headrace views apply', or 'headrace views switch {view} --restart'"
+    return f"{view} has nothing to read, because v{newest.version} failed: {newest.error}; {then}"
 
 
 def _columns(connection: Connection, view: str) -> dict[str, str]:
