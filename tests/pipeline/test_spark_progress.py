@@ -1,0 +1,90 @@
+"""How far a batch is while it is under way, and as of when an answer is complete: with Spark, in both architectures.
+
+The decoder waits at one record until the test lets it go on, so the batch is half done for as long as the test looks.
+"""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from kappa_world import World, until
+
+from headrace.pipeline.definition import Decode, Source
+from headrace.pipeline.lambda_view import LambdaView
+from headrace.pipeline.spark_progress import jobs_with_tag, records_read, running_jobs_of_group
+
+pytestmark = pytest.mark.timeout(300)
+
+WAITING_DECODER = """
+import json, os, time
+
+def decode(value):
+    found = json.loads(value)
+    while found["page"] == "wait" and not os.path.exists({go_on!r}):
+        time.sleep(0.05)
+    return found
+"""
+EACH = 10
+
+
+@pytest.fixture
+def world(spark, kafka, sqlite_url, tmp_path):
+    made = World(spark, kafka.bootstrap_servers, sqlite_url, tmp_path)
+    # Two partitions of the same size; the last record of the second one is waited for.
+    made.produce(*({"page": "p", "ms": one} for one in range(2 * EACH - 1)), {"page": "wait", "ms": 0})
+    yield made
+    go_on(made)
+    made.close()
+
+
+def go_on(world: World) -> None:
+    (world.folder / "go-on").touch()
+
+
+def waiting_definition(world: World, **changes):
+    decoder = WAITING_DECODER.format(go_on=str(world.folder / "go-on"))
+    decode = Decode("python", "page STRING, ms BIGINT", function=Source("decoders.py", decoder, "decode"))
+    return world.definition(decode=decode, **changes)
+
+
+def test_a_kappa_version_tells_what_its_batch_has_read_and_when_it_was_complete(world):
+    world.apply(waiting_definition(world))
+    running = world.running()
+    running.start()
+    until(lambda: running.reading() == EACH or running.failure(), "the task of the first partition has ended")
+    assert running.failure() is None
+    assert running.behind().records == 2 * EACH, "nothing is committed"
+    assert running.behind().complete_ms is None
+    go_on(world)
+    until(lambda: running.behind().records == 0 or running.failure(), "all is read")
+    assert running.reading() == 0
+    until(lambda: running.behind().complete_ms is not None, "it is compared with the log")
+    first_ms = running.behind().complete_ms
+    assert first_ms <= time.time() * 1000
+    until(lambda: running.behind().complete_ms > first_ms, "a quiet topic is compared again and again")
+
+
+def test_a_lambda_version_tells_how_far_its_first_batch_is_and_when_it_was_complete(world):
+    world.apply(waiting_definition(world, architecture="lambda"))
+    running = LambdaView(world.around(), world.catalog.version("pages", 1))
+    running.start()
+    try:
+        # The archive has all by then, which are two of three reads of each record.
+        until(lambda: running.reading() >= 2 * EACH * 2 // 3 or running.failure(), "the archive has all")
+        assert running.failure() is None
+        assert running.reading() < 2 * EACH
+        assert world.progress() is None, "nothing is committed"
+        go_on(world)
+        until(lambda: running.behind().complete_ms is not None or running.failure(), "it is compared with the log")
+        assert running.reading() == 0
+        first_ms = running.behind().complete_ms
+        until(lambda: running.behind().complete_ms > first_ms, "a quiet topic is compared again and again")
+    finally:
+        running.stop()
+
+
+def test_what_spark_does_not_know_is_nothing(spark):
+    assert jobs_with_tag(spark, "nobody") == []
+    assert running_jobs_of_group(spark, "nobody") == []
+    assert records_read(spark, [10**6]) == 0
