@@ -489,7 +489,8 @@ def test_problems_are_there_for_programs_too(tmp_path, capsys):
     captured = capsys.readouterr()
     (problem,) = json.loads(captured.out)["problems"]
     assert problem == {
-        "file": f"{tmp_path}/headrace.toml", "line": 2, "message": "log.bootstrap must be a text in quotes",
+        "file": f"{tmp_path}/headrace.toml", "line": 2, "column": None,
+        "message": "log.bootstrap must be a text in quotes",
     }  # fmt: skip
     assert captured.err == ""
 
