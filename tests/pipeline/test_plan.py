@@ -7,7 +7,8 @@ import pytest
 from headrace.pipeline.aggregates import Algebra
 from headrace.pipeline.plan import NotCombinable, SortBy, analyze
 
-SCHEMA = "page STRING, user STRING, ms BIGINT, at TIMESTAMP, tags ARRAY<STRING>, low STRING COLLATE UTF8_LCASE"
+SCHEMA = "page STRING, user STRING, ms BIGINT, at TIMESTAMP, tags ARRAY<STRING>, \
+low STRING COLLATE UTF8_LCASE, labels MAP<STRING, STRING>, any VARIANT"
 
 
 @pytest.fixture
@@ -65,6 +66,10 @@ def test_data_frames_as_well_as_sql(spark, events):
         ("SELECT count(*) FROM events WHERE ms > (SELECT avg(ms) FROM events)", "a subquery inside of an expression"),
         ("SELECT tags, count(*) FROM events GROUP BY tags", "tags, of the type array<string>"),
         ("SELECT low, count(*) FROM events GROUP BY low", "the collation UTF8_LCASE"),
+        ("SELECT approx_count_distinct(low) FROM events", "events.low, a text with the collation UTF8_LCASE"),
+        ("SELECT approx_count_distinct(array(low)) FROM events", "a text with the collation UTF8_LCASE"),
+        ("SELECT approx_count_distinct(labels) FROM events", "events.labels, of the type map<string,string>"),
+        ("SELECT approx_count_distinct(struct(any)) FROM events", "with the field any, of the type variant"),
         ("SELECT max(tags) FROM events", "of the type array<string>"),
         ("SELECT * FROM (SELECT page, count(*) n FROM events GROUP BY page LIMIT 3) WHERE n > 1", "filters what a"),
         ("SELECT page, count(*) FROM events GROUP BY page LIMIT 3 OFFSET 2", "it has an OFFSET"),

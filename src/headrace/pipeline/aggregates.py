@@ -5,7 +5,11 @@
     final(merged)                the query's output columns, row by row, and _hidden                    (by Arrow;
                                  by Spark's code where the query computes with its aggregates)
 
-What all rests on: for any split of the events into ranges, final(merge(partials)) is the query over all of them.
+Two laws hold for every function (``tests/pipeline/test_aggregate_laws.py``):
+
+* For any split of the events into ranges, final(merge(partials)) is the query over all of them.
+* A row of ``partial`` whose key no other row has is merged already: merge([partial]) has the same rows as partial. So
+  the tables that Spark computes go to the database as they are.
 
 =======================  ==========================================  =============================================
 function                 partial columns                             combined by
@@ -29,7 +33,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import ROUND_HALF_UP, Context, Decimal
+from decimal import Context, Decimal
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -37,7 +41,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from headrace.pipeline.catalyst import chain, data_type, items, kind
-from headrace.pipeline.combining import Combination, Rule, combine
+from headrace.pipeline.combining import Combination, Rule, combine, overflow
 from headrace.pipeline.distinct_sketch import estimates, precision, register_column, registers_column
 from headrace.pipeline.plan import HIDDEN, POSITION, AggregatePlan, Function, NotCombinable
 from headrace.pipeline.row_functions import RowFunction
@@ -55,6 +59,8 @@ _BITS = {
     pa.timestamp("us", "UTC"): pa.int64(),
     pa.date32(): pa.int32(),
 }
+#: Digits behind the point of a quotient of two decimals, before Spark rounds it to the type of the result.
+_SCALE_OF_QUOTIENTS = 39
 _RULES = {"count": Rule.SUM, "sum": Rule.SUM, "min": Rule.MIN, "max": Rule.MAX}
 
 
@@ -297,12 +303,28 @@ def _counts(part: _Part) -> list[str]:
 def _averages(sums: pa.ChunkedArray, counts: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
     if not pa.types.is_decimal(type_):
         return pc.divide(sums, counts.cast(pa.float64())).cast(type_)
-    context, step = Context(prec=38, rounding=ROUND_HALF_UP), Decimal(1).scaleb(-type_.scale)
     averages = [
-        None if total is None else context.divide(total, Decimal(count)).quantize(step, context=context)
+        None if total is None else _decimal_average(total, count, type_)
         for total, count in zip(sums.to_pylist(), counts.to_pylist(), strict=True)
     ]
     return pa.chunked_array([averages], type_)
+
+
+def _decimal_average(total: Decimal, count: int, type_: pa.DataType) -> Decimal:
+    """As Spark has it: rounded to 39 digits behind the point, and from there to the scale of the type."""
+    numerator, denominator = total.as_integer_ratio()
+    long = _half_up(numerator * 10**_SCALE_OF_QUOTIENTS, denominator * count)
+    unscaled = _half_up(long, 10 ** (_SCALE_OF_QUOTIENTS - type_.scale))
+    if abs(unscaled) >= 10**type_.precision:
+        raise overflow("an average", type_)
+    return Decimal(unscaled).scaleb(-type_.scale, Context(prec=type_.precision))
+
+
+def _half_up(numerator: int, denominator: int) -> int:
+    """The quotient as a whole number; halves are rounded away from zero."""
+    whole, rest = divmod(abs(numerator), denominator)
+    rounded = whole + (2 * rest >= denominator)
+    return -rounded if numerator < 0 else rounded
 
 
 def _viewed(column: pa.ChunkedArray, kind_: pa.DataType | None) -> pa.ChunkedArray:

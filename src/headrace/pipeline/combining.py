@@ -4,7 +4,7 @@ Rows with equal keys are one group; the keys' canonical text (``serving.keys``) 
 NULL is a key like others, NaN is one value. What a group's rows become depends on the column:
 
 ============  ==============================================================================
-SUM           their sum; NULL if all are. Integers that leave 64 bits raise, as Spark does
+SUM           their sum; NULL if all are. Integers and decimals that leave their type raise, as Spark does
 MIN, MAX      the smallest or largest that is not NULL; NaN is above all numbers
 FIRST, LAST   all columns of the one row that stands first or last by some of them
 UNION         of sketches (``distinct_sketch``)
@@ -88,13 +88,30 @@ def _combined(table: pa.Table, groups: Groups, combination: Combination) -> dict
 
 
 def _sums(column: pa.ChunkedArray, groups: Groups) -> pa.ChunkedArray:
-    if not pa.types.is_integer(column.type):
+    """Arrow's own sums wrap around where they leave the type, so sums that may do so are made in a wider type."""
+    if pa.types.is_decimal(column.type):
+        exact = _aggregated(column.cast(pa.decimal256(76, column.type.scale)), groups, "sum")
+    elif pa.types.is_integer(column.type) and _may_overflow(column):
+        exact = _aggregated(column.cast(pa.decimal128(38, 0)), groups, "sum")
+    else:
         return _aggregated(column, groups, "sum")
+    try:
+        return exact.cast(column.type)
+    except pa.ArrowInvalid as error:
+        raise overflow("a sum", column.type) from error
+
+
+def _may_overflow(column: pa.ChunkedArray) -> bool:
     largest = pc.max(pc.abs(column.cast(pa.float64(), safe=False))).as_py() or 0.0
-    if largest * len(column) < _LARGEST:
-        return _aggregated(column, groups, "sum")
-    exact = _aggregated(column.cast(pa.decimal128(38, 0)), groups, "sum")
-    return exact.cast(column.type)
+    return bool(largest * len(column) >= _LARGEST)
+
+
+def overflow(what: str, kind: pa.DataType) -> Exception:
+    """What Spark raises where a number leaves its type, as a user and ``failures`` know it."""
+    from pyspark.errors import ArithmeticException
+
+    hint = "use a wider type in the query, as in sum(CAST(x AS DECIMAL(38, 0)))"
+    return ArithmeticException(f"[ARITHMETIC_OVERFLOW] {what} is too large for the type {kind}: {hint}")
 
 
 def _aggregated(column: pa.ChunkedArray, groups: Groups, function: str) -> pa.ChunkedArray:

@@ -5,9 +5,12 @@ the largest number of leading zeros, plus one, seen in the remaining bits. Regis
 A sketch is stored as those registers that are not zero, each as 4 bytes, big-endian: ``register << 6 | value``, in
 ascending order. So a group with few distinct values is a few bytes, and none is more than 4 * 2^p (2 KiB by default).
 
-The partial result that Spark computes (``registers_column``) may have several values for one register; ``union`` takes
-the largest. The estimate is Google's (Heule, Nunkesser, Hall 2013): linear counting while the sketch is sparse, beyond
-that the raw estimate less a bias interpolated from tables, for which Spark's own class is asked.
+Every sketch that this module makes has one value per register: a partial result of Spark (``registers_column``) and a
+merged sketch (``union``) look the same. Sketches that earlier versions stored may hold several values per register, so
+``estimates`` takes the largest value of a register too.
+
+The estimate is Google's (Heule, Nunkesser, Hall 2013): linear counting while the sketch is sparse, beyond that the raw
+estimate less a bias interpolated from tables, for which Spark's own class is asked.
 
 Tried and dropped: Spark's hll_sketch_agg. Merging it takes a Spark job or another library, its answers are not those of
 approx_count_distinct, and they depend on how rows were split.
@@ -41,7 +44,9 @@ def registers_column(value: Column, p: int) -> Column:
     from pyspark.sql import functions as F  # noqa: N812
 
     codes = F.sort_array(F.collect_set(F.when(value.isNotNull(), _code(value, p))))
-    return F.unhex(F.array_join(F.transform(codes, _hex), ""))
+    # A lambda has the sorted codes as its variable: Spark would sort them again for each use of the expression.
+    largest = F.transform(F.array(codes), _largest_codes)[0]
+    return F.unhex(F.array_join(F.transform(largest, _hex), ""))
 
 
 def register_column(value: Column, p: int) -> Column:
@@ -61,6 +66,17 @@ def _code(value: Column, p: int) -> Column:
     return F.shiftleft(register, _VALUE_BITS).bitwiseOR((zeros + 1).cast("bigint"))
 
 
+def _largest_codes(codes: Column) -> Column:
+    """The last code of each register, of codes in ascending order."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    def is_last(code: Column, index: Column) -> Column:
+        following = F.shiftright(F.get(codes, index + 1), _VALUE_BITS)
+        return F.coalesce(following != F.shiftright(code, _VALUE_BITS), F.lit(True))
+
+    return F.filter(codes, is_last)
+
+
 def _hex(code: Column) -> Column:
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -72,20 +88,26 @@ def union(sketches: pa.Array, groups: npt.NDArray[np.int64], count: int) -> pa.A
 
     :param groups: for each sketch, which of the ``count`` groups it belongs to.
     """
-    sizes = np.array([0 if each is None else len(each) // 4 for each in sketches.to_pylist()], dtype=np.int64)
-    codes = np.frombuffer(b"".join(each or b"" for each in sketches.to_pylist()), dtype=">u4").astype(np.int64)
+    codes, owners = _largest(sketches, groups)
+    ends = np.searchsorted(owners, np.arange(count), side="right")
+    packed = codes.astype(">u4").tobytes()
+    starts = np.concatenate(([0], ends[:-1])) if count else ends
+    return pa.array([packed[4 * a : 4 * b] for a, b in zip(starts, ends, strict=True)], pa.binary())
+
+
+def _largest(sketches: pa.Array, groups: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The largest code of each register of each group, by group and register; and the groups of these codes."""
+    found = [each or b"" for each in sketches.to_pylist()]
+    sizes = np.array([len(each) // 4 for each in found], dtype=np.int64)
+    codes = np.frombuffer(b"".join(found), dtype=">u4").astype(np.int64)
     owners = np.repeat(groups, sizes)
     # The largest value of a register is the last one among equal (group, register), once sorted.
     order = np.lexsort((codes, owners))
     codes, owners = codes[order], owners[order]
     registers = codes >> _VALUE_BITS
-    last = np.ones(len(codes), dtype=bool)
-    last[:-1] = (registers[1:] != registers[:-1]) | (owners[1:] != owners[:-1])
-    codes, owners = codes[last], owners[last]
-    ends = np.searchsorted(owners, np.arange(count), side="right")
-    packed = codes.astype(">u4").tobytes()
-    starts = np.concatenate(([0], ends[:-1])) if count else ends
-    return pa.array([packed[4 * a : 4 * b] for a, b in zip(starts, ends, strict=True)], pa.binary())
+    is_last = np.ones(len(codes), dtype=bool)
+    is_last[:-1] = (registers[1:] != registers[:-1]) | (owners[1:] != owners[:-1])
+    return codes[is_last], owners[is_last]
 
 
 def estimates(sketches: pa.Array, p: int, bias: Callable[[float], float]) -> pa.Array:
@@ -93,15 +115,23 @@ def estimates(sketches: pa.Array, p: int, bias: Callable[[float], float]) -> pa.
 
     :param bias: of a raw estimate: ``HyperLogLogPlusPlusHelper.estimateBias``.
     """
-    return pa.array([_estimate(each, p, bias) for each in sketches.to_pylist()], pa.int64())
+    count, m = len(sketches), 1 << p
+    codes, owners = _largest(sketches, np.arange(count))
+    values = (codes & ((1 << _VALUE_BITS) - 1)).astype(np.int32)
+    zero_registers = m - np.bincount(owners, minlength=count)
+    inverses = zero_registers + np.bincount(owners, np.ldexp(1.0, -values), minlength=count)
+    found = [
+        _estimate(zeros, inverse, p, bias)
+        for zeros, inverse in zip(zero_registers.tolist(), inverses.tolist(), strict=True)
+    ]
+    return pa.array(found, pa.int64())
 
 
-def _estimate(sketch: bytes | None, p: int, bias: Callable[[float], float]) -> int:
-    codes = np.frombuffer(sketch or b"", dtype=">u4").astype(np.int64)
+def _estimate(zero_registers: int, inverse: float, p: int, bias: Callable[[float], float]) -> int:
+    """
+    :param inverse: the sum of 2^-value over all registers.
+    """
     m = 1 << p
-    zero_registers = m - len(codes)
-    values = codes & ((1 << _VALUE_BITS) - 1)
-    inverse = float(zero_registers) + float(np.sum(np.ldexp(1.0, -values.astype(np.int32))))
     raw = _alpha(p) * m * m / inverse
     if zero_registers:
         linear = m * math.log(m / zero_registers)

@@ -322,9 +322,26 @@ def _function(number: int, expression: Java) -> Function:
 
 
 def _check_types(function: Function, name: str) -> None:
-    if function.how not in ("count", "approx_count_distinct"):
-        for argument in function.arguments:
-            _check_type(data_type(argument), f"{name}() is asked for {argument.sql()},")
+    if function.how == "count":
+        return
+    check = _check_hashed if function.how == "approx_count_distinct" else _check_type
+    for argument in function.arguments:
+        check(data_type(argument), f"{name}() is asked for {argument.sql()},")
+
+
+def _check_hashed(type_: DataType, what: str) -> None:
+    """Only what the function xxhash64 hashes as approx_count_distinct does: the partial results are made with it."""
+    from pyspark.sql import types
+
+    if isinstance(type_, types.StringType) and type_.collation != "UTF8_BINARY":
+        raise NotCombinable(f"{what} a text with the collation {type_.collation}")
+    if isinstance(type_, types.MapType | types.VariantType):
+        raise NotCombinable(f"{what} of the type {type_.simpleString()}")
+    if isinstance(type_, types.ArrayType):
+        _check_hashed(type_.elementType, what)
+    if isinstance(type_, types.StructType):
+        for field in type_:
+            _check_hashed(field.dataType, f"{what} with the field {field.name},")
 
 
 def _widen(catalyst: Catalyst, chain: tuple[Java, ...]) -> tuple[Java, ...]:
