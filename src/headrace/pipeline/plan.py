@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.pipeline.catalyst import Catalyst, Java, children, data_type, expression_id, items, kind, walk
-from headrace.pipeline.view_keys import is_session_window
+from headrace.pipeline.view_keys import is_session_window, is_window
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -271,6 +271,10 @@ def _key(number: int, expression: Java) -> Key:
     if not isinstance(type_, StructType):
         _check_type(type_, what)
         return Key((name,), (), expression)
+    if expression.nullable() and not is_window(
+        expression
+    ):  # the fields of a NULL are those of a struct of NULLs, which is another group
+        raise NotCombinable(f"{what} a struct that may be NULL: group by its fields instead")
     for field in type_:
         _check_type(field.dataType, f"{what} with the field {field.name}")
     return Key(tuple(f"{name}_{field.name}" for field in type_), tuple(type_.names), expression)
