@@ -8,8 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from headrace.pipeline.aggregates import Algebra
+from headrace.pipeline.decoding import decode_frame, good_rows
 from headrace.pipeline.definition import Decode, Source, ViewDefinition, Watermark
+from headrace.pipeline.plan import analyze
+from headrace.pipeline.row_partials import RowPartials
 from headrace.pipeline.source import spark_schema
+from headrace.pipeline.source_columns import needed_columns
 from headrace.pipeline.view import (
     ViewError,
     apply_query,
@@ -56,6 +61,95 @@ def test_a_query_reads_events_or_the_topic(spark, name):
     frame = build(spark, _view(query), records)
     assert [tuple(row) for row in frame.collect()] == [("a", 2), ("b", 1)]
     assert not spark.catalog.tableExists(name)
+
+
+def _mixed(spark):
+    """Two records of orders, one of customers, one of my-topic."""
+    topics = ("orders", "customers", "orders", "my-topic")
+    rows = [(None, b'{"page":"%d"}' % at, topic, 0, at, AT, 0) for at, topic in enumerate(topics)]
+    return spark.createDataFrame(rows, spark_schema(include_headers=False))
+
+
+@pytest.mark.parametrize(
+    ("topics", "table", "pages"),
+    [
+        (("orders", "customers", "my-topic"), "events", ["0", "1", "2", "3"]),
+        (("orders", "customers", "my-topic"), "orders", ["0", "2"]),
+        (("orders", "customers", "my-topic"), "ORDERS", ["0", "2"]),
+        (("orders", "customers", "my-topic"), "`my-topic`", ["3"]),
+        (("my-topic",), "`my-topic`", ["0", "1", "2", "3"]),  # nobody else's records are read then
+        (("a.b", "customers"), "customers", ["1"]),
+        (("a.b",), "`a.b`", ["0", "1", "2", "3"]),
+        (("Events",), "events", ["0", "1", "2", "3"]),
+        (("events", "customers"), "customers", ["1"]),
+    ],
+)
+@pytest.mark.parametrize("architecture", ["lambda", "kappa"])
+def test_the_name_of_a_topic_means_its_own_records(spark, architecture, topics, table, pages):
+    definition = _view(f"SELECT page, count(*) AS n FROM {table} GROUP BY page", architecture, topics=topics)
+    assert validate_view(spark, definition, topics) == []
+    records = _mixed(spark)
+    assert sorted(row.page for row in build(spark, definition, records).collect()) == pages
+    if architecture == "lambda":
+        algebra = Algebra(analyze(apply_query(spark, definition, template(spark, definition))))
+        partials = algebra.collect(good_rows(decode_frame(definition.decode, records)))
+        assert sorted(partials.column("_k0").to_pylist()) == pages
+        rows = RowPartials.prepare(spark, definition, algebra)
+        assert sorted(rows.compute(records.toArrow()).rows.column("_k0").to_pylist()) == pages
+    else:
+        assert ("topic" in needed_columns(spark, definition)) == (len(topics) > 1 and table != "events")
+    assert not spark.catalog.tableExists(table)
+
+
+@pytest.mark.parametrize(
+    ("changes", "table", "problem"),
+    [
+        (
+            {"topics": ("events", "orders")},
+            "events",
+            "FROM events is ambiguous: events means the records of all topics",
+        ),
+        (
+            {"topics": ("Orders", "orders")},
+            "orders",
+            "FROM orders is ambiguous: the view has the topics Orders and ord",
+        ),
+        ({"topics": ("a.b", "orders")}, "a.b", "write the name of the topic in backticks, FROM `a.b`"),
+        ({"topics": (), "pattern": "orders|my.*"}, "orders", "a view with a pattern reads FROM events, WHERE _topic ="),
+        ({"topics": ("orders", "my-topic")}, "order", "there is no table order: did you mean orders?"),
+    ],
+)
+def test_names_that_are_ambiguous_or_not_there(spark, changes, table, problem):
+    definition = _view(f"SELECT page, count(*) AS n FROM {table} GROUP BY page", **changes)
+    (found,) = validate_view(spark, definition, ["events", "orders", "Orders", "a.b", "my-topic"])
+    assert str(found).startswith("views/pages.sql:1:33: ")
+    assert problem in str(found)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT o.page, sum(o.ms) AS n FROM orders o JOIN clicks c ON o.page = c.page GROUP BY o.page",
+        "SELECT o.page, o.ms FROM orders o JOIN clicks c ON o.page = c.page",
+        "SELECT page, sum(ms) AS n FROM (SELECT * FROM orders UNION ALL SELECT * FROM clicks) GROUP BY page",
+        "SELECT page, ms FROM orders WHERE page IN (SELECT page FROM clicks)",
+    ],
+)
+def test_topics_are_not_joined(spark, query):
+    topics = ("orders", "clicks")
+    (found,) = _problems(spark, _view(query, topics=topics))
+    assert "cannot run as a Lambda view: it " in found
+    assert "kappa" not in found
+    (found,) = _problems(spark, _view(query, "kappa", topics=topics, key=() if "sum" in query else ("page",)))
+    assert "it reads the log 2 times" in found or "subquery" in found
+
+
+def test_a_view_of_several_topics_is_a_new_version_since_their_names_mean_what_they_say(spark):
+    one, two = _view(BY_PAGE), _view(BY_PAGE, topics=("clicks", "orders"))
+    code = "def pages(events):\n    return events.groupBy('page').count()\n"
+    assert one.definition_hash == "6b0062f7a018c359"
+    assert _view(code, function="pages", topics=("clicks", "orders")).definition_hash == "8fb089cc9a57f37e"
+    assert two.definition_hash != "8c9c8c4dd098ea56"
 
 
 def test_a_python_query(spark):

@@ -56,6 +56,11 @@ def chain(plan: Java) -> tuple[Java, ...]:
     return tuple(nodes)
 
 
+def streaming_leaves(plan: Java) -> list[Java]:
+    """The places where a plan reads a stream. Spark makes a source of its own for each of them."""
+    return [node for node in walk(plan) if not children(node) and node.isStreaming()]
+
+
 def data_type(expression: Java) -> DataType:
     from pyspark.sql.types import _parse_datatype_json_string
 

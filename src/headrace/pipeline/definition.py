@@ -137,6 +137,9 @@ class ViewDefinition:
             function.essence if function else "", asdict(self.watermark) if self.watermark else None,
             self.kappa.start if self.architecture == "kappa" else "",
         ]  # fmt: skip
+        if len(self.topics) > 1 and not self.query.is_python:
+            # Versions that were made when each topic's name stood for all topics have other answers.
+            essence.append("a topic's name means its own records")
         return hashlib.sha256(json.dumps(essence, sort_keys=True).encode()).hexdigest()[:16]
 
     @property

@@ -30,11 +30,13 @@ class Known(NamedTuple):
     """Names that a query may use.
 
     :ivar functions: asked only if a function is unknown, as it takes a while.
+    :ivar why_no_table: what to say of a table that is not there; nothing if a similar name is all that can be said.
     """
 
     columns: Collection[str] = ()
     tables: Collection[str] = ()
     functions: Callable[[], Collection[str]] = tuple
+    why_no_table: Callable[[str], str | None] = lambda _name: None
 
 
 def place_of(error: PySparkException) -> tuple[int, int] | None:
@@ -96,7 +98,7 @@ def _unknown_field(parameters: Mapping[str, str], _known: Known) -> str:
 
 def _unknown_table(parameters: Mapping[str, str], known: Known) -> str:
     (name, *_) = _names(parameters.get("relationName", "")) or ["?"]
-    return f"there is no table {name}{did_you_mean(name, known.tables)}"
+    return known.why_no_table(name) or f"there is no table {name}{did_you_mean(name, known.tables)}"
 
 
 def _unknown_function(parameters: Mapping[str, str], known: Known) -> str:

@@ -3,8 +3,8 @@
     build          raw records -> what the query says of them
     validate_view  a definition -> everything that would not work, each with file and line
 
-A query reads ``FROM events``, or by the topic's name where that is an identifier; a Python function is given the events
-as its only argument. A struct with start and end, which is what ``window()`` gives, becomes two columns, ``NAME_start``
+A query reads ``FROM events`` or from a topic (``query_tables``); a Python function is given the events as its only
+argument. A struct with start and end, which is what ``window()`` gives, becomes two columns, ``NAME_start``
 and ``NAME_end``: tables have no structs worth querying.
 
 Validation runs the query over no records at all, as a batch or as a stream as its architecture wants: whatever Spark
@@ -14,7 +14,6 @@ has to say, it says it there. Only the outcome of user code on real records is l
 from __future__ import annotations
 
 import re
-import threading
 import traceback
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -23,12 +22,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.client.errors import HeadraceError
-from headrace.pipeline.catalyst import Catalyst
+from headrace.pipeline.catalyst import Catalyst, streaming_leaves
 from headrace.pipeline.decoding import UnsuitableDecode, decode_frame, event_schema, good_rows, load_function
 from headrace.pipeline.definition import ViewDefinition
 from headrace.pipeline.plan import NotCombinable, analyze
 from headrace.pipeline.project import Problem
 from headrace.pipeline.query_problems import query_problem, sql_problem
+from headrace.pipeline.query_tables import missing_table, named_tables, topics_by_table
 from headrace.pipeline.serving.errors import UnsuitableSchema
 from headrace.pipeline.spark_errors import Known, explained
 from headrace.pipeline.toml_files import did_you_mean
@@ -37,12 +37,8 @@ from headrace.pipeline.view_keys import Grouping, grouping_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-EVENTS = "events"
-_IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 #: Names that tables of the serving database give to columns of their own.
 _OWN_COLUMNS = re.compile(r"_key|_batch_id|_hidden|_span|_order_\d+|_[kp]\d+(_\w+)?", re.IGNORECASE)
-#: Temporary views belong to a session, which several views share.
-_naming = threading.Lock()
 
 
 class ViewError(HeadraceError):
@@ -140,19 +136,15 @@ def _check_key(definition: ViewDefinition, grouping: Grouping) -> None:
 def _by_sql(spark: SparkSession, definition: ViewDefinition, events: DataFrame) -> DataFrame:
     from pyspark.errors import PySparkException
 
-    names = [EVENTS, *(topic for topic in definition.topics if _IDENTIFIER.fullmatch(topic) and topic != EVENTS)]
-    known = Known(events.columns, names, partial(_functions, spark))
-    with _naming:
-        try:
-            _check_is_query(spark, definition)
-            for name in names:
-                events.createOrReplaceTempView(name)
+    known = Known(
+        events.columns, topics_by_table(definition), partial(_functions, spark), partial(missing_table, definition)
+    )
+    try:
+        _check_is_query(spark, definition)
+        with named_tables(spark, definition, events):
             return spark.sql(definition.query.text)
-        except PySparkException as error:
-            raise ViewError(sql_problem(definition, error, known)) from error
-        finally:
-            for name in names:
-                spark.catalog.dropTempView(name)
+    except PySparkException as error:
+        raise ViewError(sql_problem(definition, error, known)) from error
 
 
 def _functions(spark: SparkSession) -> list[str]:
@@ -326,8 +318,9 @@ def _check_lambda(spark: SparkSession, definition: ViewDefinition, query: DataFr
     try:
         Algebra(analyze(query))
     except NotCombinable as error:
-        streams = _stream_problem(spark, apply_query(spark, definition, template(spark, definition, is_stream=True)))
-        advice = "change the query" if streams else 'change the query, or set architecture = "kappa"'
+        advice = (
+            'change the query, or set architecture = "kappa"' if _streams(spark, definition) else "change the query"
+        )
         raise ViewError(query_problem(definition, f"{error}; {advice}")) from error
     if definition.key:
         groups = grouping_of(query)
@@ -344,14 +337,25 @@ def _check_kappa(spark: SparkSession, definition: ViewDefinition) -> None:
         raise ViewError(query_problem(definition, f"this query cannot run as a stream: {problem}"))
 
 
+def _streams(spark: SparkSession, definition: ViewDefinition) -> bool:
+    try:
+        return not _stream_problem(spark, apply_query(spark, definition, template(spark, definition, is_stream=True)))
+    except ViewError:  # Spark refuses some queries over streams when it analyzes them
+        return False
+
+
 def _stream_problem(spark: SparkSession, query: DataFrame) -> str | None:
     from pyspark.errors import PySparkException
 
     grouping = grouping_of(query)
     if grouping is not None and grouping.is_of_sessions_only:  # Spark says so only once it runs
         return "session windows are grouped by something else besides: GROUP BY session_window(...), user"
+    catalyst = Catalyst(spark)
     try:
-        Catalyst(spark).check_stream(query, output_mode(query))
+        catalyst.check_stream(query, output_mode(query))
     except PySparkException as error:
         return explained(error)
+    if (readings := len(streaming_leaves(catalyst.analyzed(query)))) > 1:
+        why = "each reading may stop at another offset, so the view would not be the query over one prefix of the log"
+        return f"it reads the log {readings} times (JOIN, UNION), and {why}; write it with one FROM"
     return None
