@@ -131,7 +131,7 @@ class World:
         """The query from scratch, over the log up to where the version says that it is."""
         reader = self.spark.read.format("headrace").option("kafka.bootstrap.servers", self.bootstrap)
         ends = offsets_text(self.progress(version).offsets)
-        raw = reader.option("subscribe", self.topic).option("endingOffsets", ends).load()
+        raw = reader.options(**definition.which_topics).option("endingOffsets", ends).load()
         return [tuple(row) for row in build(self.spark, definition, raw).collect()]
 
     def check(self, definition: ViewDefinition, version: int = 1) -> None:

@@ -16,6 +16,7 @@ import pytest
 from kappa_world import World
 from lambda_worlds import quick as quick
 
+from headrace import Admin, Producer
 from headrace.pipeline.aggregates import Algebra
 from headrace.pipeline.decoding import decode_frame, good_rows
 from headrace.pipeline.definition import Decode, Source, ViewDefinition
@@ -147,12 +148,16 @@ def test_a_null_is_another_group_than_a_struct_of_nulls(spark, orders):
     assert validate_view(spark, _view(query, "kappa"), ["orders"]) == []
 
 
-def test_a_stream_grouped_by_nested_fields(spark, kafka, sqlite_url, tmp_path):
+def test_a_stream_of_one_of_two_topics_grouped_by_nested_fields(spark, kafka, sqlite_url, tmp_path):
     world = World(spark, kafka.bootstrap_servers, sqlite_url, tmp_path)
     try:
-        query = """SELECT customer.id, upper(customer.name) AS who, labels['a'] AS a, count(*) AS n
-                   FROM events GROUP BY customer.id, who, 3"""
-        definition = world.definition(query, decode=Decode("json", SCHEMA))
+        query = f"""SELECT customer.id, upper(customer.name) AS who, labels['a'] AS a, count(*) AS n
+                    FROM {world.topic} GROUP BY customer.id, who, 3"""
+        other = f"{world.topic}-other"
+        with Admin(bootstrap_servers=world.bootstrap) as admin, Producer(bootstrap_servers=world.bootstrap) as producer:
+            admin.create_topic(other)
+            producer.send(other, json.dumps(ORDERS[0]).encode())
+        definition = world.definition(query, topics=(world.topic, other), decode=Decode("json", SCHEMA))
         version = world.apply(definition)
         world.produce(*ORDERS[:4])
         world.run_once(version)
@@ -160,5 +165,6 @@ def test_a_stream_grouped_by_nested_fields(spark, kafka, sqlite_url, tmp_path):
         world.run_once(version)
         assert sorted(world.rows(version), key=repr) == sorted(world.truth(definition, version), key=repr)
         assert (1, "ANN", "1", 2) in world.rows(version)
+        assert world.progress(version).events == len(ORDERS) + 1, "the records of both topics are read"
     finally:
         world.close()
