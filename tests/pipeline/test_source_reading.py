@@ -8,16 +8,15 @@ from datetime import UTC, datetime
 from itertools import count
 
 import pytest
-from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from headrace import Admin, Producer, TopicPartition
 from headrace.client.errors import BrokerUnreachable, KafkaTimeout, UnknownTopic
 from headrace.pipeline.log_offsets import DataLost, LogOffsets, consumer_for
-from headrace.pipeline.ranges import Bounds, OffsetRange
+from headrace.pipeline.ranges import OffsetRange
 from headrace.pipeline.reader import COLUMNS, RangeReader, read_range
-from headrace.pipeline.source import FilteredLogReader, HeadraceSource, LogReader, spark_schema
+from headrace.pipeline.source import HeadraceSource, LogReader, spark_schema
 from headrace.pipeline.source_options import BadOption, SourceOptions
 
 START_MS = 1_700_000_000_000
@@ -58,8 +57,8 @@ def options_of(broker, is_stream=False, **given) -> SourceOptions:
     return SourceOptions.parse({**servers, "subscribe": "t", **given}, is_stream=is_stream)
 
 
-def values(options, wanted, bounds=None) -> list[bytes]:
-    return [value for batch in read_range(options, wanted, bounds) for value in batch.column("value").to_pylist()]
+def values(options, wanted) -> list[bytes]:
+    return [value for batch in read_range(options, wanted) for value in batch.column("value").to_pylist()]
 
 
 def planned(reader: LogReader) -> list[OffsetRange]:
@@ -95,11 +94,6 @@ def test_a_schema_may_name_some_columns():
     assert source.streamReader(schema)._columns == ("value",)
     with pytest.raises(BadOption, match="a topic has no column value string"):
         source.reader(StructType([StructField("value", StringType())]))
-
-
-def test_time_narrows_what_is_read(broker):
-    bounds = Bounds(min_timestamp_ms=START_MS + 4, max_timestamp_ms=START_MS + 8)
-    assert values(options_of(broker), OffsetRange("t", 0, 0, 10), bounds) == [b"v4", b"v6", b"v8"]
 
 
 def test_a_range_may_end_in_markers_and_aborted_records(broker):
@@ -253,22 +247,6 @@ def test_a_plan_says_at_once_what_is_lost(broker):
 def test_tasks_are_as_many_as_wanted(broker):
     assert len(planned(LogReader(options_of(broker, minpartitions="5"), COLUMNS))) == 5
     assert len(planned(LogReader(options_of(broker, maxrecordsperpartition="3"), COLUMNS))) == 8
-
-
-def test_filters_narrow_the_plan(broker):
-    reader = FilteredLogReader(options_of(broker), COLUMNS)
-    at = datetime.fromtimestamp(START_MS / 1000, UTC).replace(microsecond=7000)
-    left = [EqualTo(("value",), b"v7")]
-    pushed = [EqualTo(("partition",), 0), GreaterThanOrEqual(("timestamp",), at)]
-    assert list(reader.pushFilters([*pushed, *left])) == left
-    # v8 is the first of partition 0 that is young enough.
-    assert planned(reader) == [OffsetRange("t", 0, 4, 10)]
-    assert [
-        one for part in reader.partitions() for batch in reader.read(part) for one in batch["value"].to_pylist()
-    ] == [b"v%d" % number for number in range(8, 20, 2)]
-    future = FilteredLogReader(options_of(broker), COLUMNS)
-    list(future.pushFilters([GreaterThanOrEqual(("timestamp",), at.replace(year=2100))]))
-    assert planned(future) == []
 
 
 def test_what_goes_to_tasks_can_be_pickled(broker):

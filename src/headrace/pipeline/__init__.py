@@ -15,7 +15,7 @@ __all__ = ["register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Makes ``.format("headrace")`` known to a session, with filters pushed down to the log.
+    """Makes ``.format("headrace")`` known to a session.
 
     On this machine alone (``local[*]``) tasks run with the Python that runs this program, unless something else is set:
     it is the one that surely has this package. It starts sooner than Spark would start it (``spark_python``).
@@ -24,5 +24,4 @@ def register(spark: SparkSession) -> None:
     from headrace.pipeline.spark_python import choose_python
 
     choose_python(spark.sparkContext)
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     spark.dataSource.register(HeadraceSource)

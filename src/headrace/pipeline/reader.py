@@ -26,7 +26,7 @@ from headrace.client.fetch_positions import BatchToRead
 from headrace.client.sync_consumer import Consumer
 from headrace.client.types import TopicPartition
 from headrace.pipeline.log_offsets import consumer_for, report_loss
-from headrace.pipeline.ranges import Bounds, OffsetRange
+from headrace.pipeline.ranges import OffsetRange
 from headrace.pipeline.source_options import SourceOptions
 
 #: Of a fetch; larger than what suits a consumer that waits for single records.
@@ -61,14 +61,13 @@ def spark_arrow_schema(columns: tuple[str, ...]) -> pa.Schema:
 def read_range(
     options: SourceOptions,
     wanted: OffsetRange,
-    bounds: Bounds | None = None,
     columns: tuple[str, ...] = COLUMNS,
 ) -> Iterator[pa.RecordBatch]:
     """What one task of Spark reads.
 
     :raises DataLost: if the log has not all of it any more, and that is an error by the options.
     """
-    with RangeReader(options, columns=columns, bounds=bounds) as reader:
+    with RangeReader(options, columns=columns) as reader:
         yield from reader.read([wanted])
 
 
@@ -84,13 +83,11 @@ class RangeReader:
         options: SourceOptions,
         *,
         columns: tuple[str, ...] = COLUMNS,
-        bounds: Bounds | None = None,
         consumer: Consumer | None = None,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._options = options
         self._columns = columns
-        self._bounds = bounds or Bounds()
         self._now_s = now_s
         self._consumer = consumer or consumer_for(
             options, max_partition_fetch_bytes=_FETCH_BYTES, client_id="headrace-spark"
@@ -190,7 +187,7 @@ class RangeReader:
         self, batches: list[BatchToRead], wanted: Mapping[TopicPartition, OffsetRange]
     ) -> Iterator[pa.RecordBatch]:
         last_offsets = {place: one.end - 1 for place, one in wanted.items()}
-        limits = RecordRange(last_offsets, self._bounds.min_timestamp_ms, self._bounds.max_timestamp_ms)
+        limits = RecordRange(last_offsets)
         while batches:
             decoded = decode_batches(
                 batches,

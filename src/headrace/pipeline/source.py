@@ -16,9 +16,9 @@ keeps a stream going, and those of the tasks. What they have in common travels p
 and numbers, and open clients when they need them; and as each process imports this file first, it imports clients and
 Arrow only where they are used.
 
-Filters come to a reader only if ``spark.sql.python.filterPushdown.enabled`` is true, which :func:`register` sees to.
-Where it is not, Spark refuses a reader that could take them; hence there are two, and the process that was started for
-pushing filters down is known by its module.
+Tried and dropped: filters that Spark pushes down (``spark.sql.python.filterPushdown.enabled``). Spark 4.3 keeps one
+reader per ``load()``, so the filters of one query stayed in force for the next: after ``df.where("partition = 1")`` a
+``df.count()`` counted partition 1 alone. ``startingTimestamp``, ``endingOffsets`` and their like narrow what is read.
 
 Spark does not say which columns a query uses: all come from Python to the JVM. A query that wants it faster names those
 that it needs, ``.schema("value BINARY")``.
@@ -26,11 +26,10 @@ that it needs, ``.schema("value BINARY")``.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -42,7 +41,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from headrace.pipeline.ranges import Bounds, OffsetRange, split
+from headrace.pipeline.ranges import OffsetRange, split
 from headrace.pipeline.source_options import BadOption, SourceOptions
 
 if TYPE_CHECKING:
@@ -51,8 +50,6 @@ if TYPE_CHECKING:
     from headrace.pipeline.log_offsets import LogOffsets
     from headrace.pipeline.sink import BatchSink, StreamSink
     from headrace.pipeline.stream_reader import StreamReader
-
-_PUSHING = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 class HeadraceSource(DataSource):
@@ -64,8 +61,7 @@ class HeadraceSource(DataSource):
         return spark_schema(include_headers=str(self.options.get("includeHeaders", "false")).lower() == "true")
 
     def reader(self, schema: StructType) -> LogReader:
-        options, columns = SourceOptions.parse(self.options, is_stream=False), self._columns(schema)
-        return FilteredLogReader(options, columns) if _PUSHING in sys.modules else LogReader(options, columns)
+        return LogReader(SourceOptions.parse(self.options, is_stream=False), self._columns(schema))
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802  Spark's name
         from headrace.pipeline.stream_reader import StreamReader
@@ -130,14 +126,13 @@ class LogReader(DataSourceReader):
     def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
         self._options = options
         self._columns = columns
-        self._bounds = Bounds()
 
     def partitions(self) -> list[InputPartition]:
         from headrace.pipeline.log_offsets import LogOffsets
 
         log = LogOffsets(self._options)
         try:
-            ranges = plan_batch(log, self._options, self._bounds)
+            ranges = plan_batch(log, self._options)
         finally:
             log.close()
         pieces = split(
@@ -152,24 +147,11 @@ class LogReader(DataSourceReader):
 
         # Where nothing is to be read, Spark makes up a partition.
         if isinstance(partition, RangePartition):
-            yield from read_range(self._options, partition.wanted, self._bounds, self._columns)
+            yield from read_range(self._options, partition.wanted, self._columns)
 
 
-class FilteredLogReader(LogReader):
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  Spark's name
-        for one in filters:
-            path: tuple[str, ...] = getattr(one, "attribute", ())
-            narrower = None
-            if len(path) == 1:
-                narrower = self._bounds.with_filter(type(one).__name__, path[0], getattr(one, "value", None))
-            if narrower is None:
-                yield one
-            else:
-                self._bounds = narrower
-
-
-def plan_batch(log: LogOffsets, options: SourceOptions, bounds: Bounds) -> list[OffsetRange]:
-    """What a batch has to read: from the options, what the log has, and the filters.
+def plan_batch(log: LogOffsets, options: SourceOptions) -> list[OffsetRange]:
+    """What a batch has to read: from the options, and what the log has.
 
     :raises DataLost: if the log begins after the start or ends before the end that was given as a number.
     """
@@ -185,12 +167,4 @@ def plan_batch(log: LogOffsets, options: SourceOptions, bounds: Bounds) -> list[
         if start < firsts[place] and start < end:
             log.lost(f"{place} begins at {firsts[place]}, not at {start} as startingOffsets says")
         ranges.append(OffsetRange(*place, max(start, firsts[place]), min(end, lasts[place])))
-    narrowed = bounds.narrow(ranges)
-    if not bounds.has_min_timestamp:
-        return narrowed
-    # Records before the first that is young enough are all too old. Behind it there may be old ones too.
-    found = log.at_times({one.place: max(0, bounds.min_timestamp_ms) for one in narrowed})
-    later = [
-        one._replace(start=max(one.start, found_at)) for one in narrowed if (found_at := found[one.place]) is not None
-    ]
-    return [one for one in later if one.size > 0]
+    return [one for one in ranges if one.size > 0]
