@@ -18,6 +18,7 @@ from headrace import Broker
 from headrace.protocol.api import MAX_FETCH_ELEMENTS, MAX_WHOLE_ELEMENTS, Api
 from headrace.protocol.array_guard import MAX_TAGS
 from headrace.protocol.large_messages import MAX_ELEMENTS
+from headrace.runtime.memory import collect_rarely
 from headrace.testing.broker_process import BrokerProcess
 from headrace.testing.raw_client import ClosedByPeer, RawClient, decode_response
 
@@ -73,8 +74,10 @@ class LoopWatch:
 def broker():
     with Broker(config=dict(setting.split("=") for setting in SETTINGS if setting != "-o")) as broker:
         gc.collect()
-        gc.freeze()  # as ``headrace start`` does; the objects of all the tests would cost the broker's thread time
+        thresholds = gc.get_threshold()
+        collect_rarely()  # as ``headrace start`` does; the objects of all the tests would cost the broker's thread time
         yield broker
+        gc.set_threshold(*thresholds)
         gc.unfreeze()
 
 

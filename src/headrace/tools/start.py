@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import logging
 import signal
 import sys
@@ -18,12 +17,10 @@ from pathlib import Path
 from headrace.broker.broker import Broker, StartError
 from headrace.broker.config import BrokerConfig, ConfigError, parse_overrides, read_properties_file
 from headrace.event_loop import new_event_loop
+from headrace.runtime.memory import collect_rarely
 from headrace.tools.common import add_version
 
 logger = logging.getLogger("headrace")
-
-#: A request makes hundreds of objects that are gone with it, and no cycles among them: the collector comes less often.
-_COLLECT_AFTER = (50_000, 20, 20)
 
 _EPILOG = """examples:
   headrace start
@@ -145,8 +142,7 @@ async def _serve(config: BrokerConfig) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _ask_to_stop, stopping)
     await broker.start()
-    gc.freeze()  # what is there now stays: the collector need not look at it again
-    gc.set_threshold(*_COLLECT_AFTER)
+    collect_rarely()
     for host, port in broker.endpoints.values():
         sys.stdout.write(f"ready {host}:{port}\n")
     sys.stdout.flush()
