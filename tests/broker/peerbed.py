@@ -66,7 +66,7 @@ class Peer:
                 (size_bytes,) = struct.unpack(">i", await reader.readexactly(4))
                 frame = memoryview(await reader.readexactly(size_bytes))
                 header = read_request_header(frame)
-                body = read_request_body(header, frame)
+                body, _ = read_request_body(header, frame)
                 reply = _versions() if header.api is Api.API_VERSIONS else self._reply(header.api, body)
                 if reply is CUT:
                     break

@@ -34,7 +34,7 @@ def read(data):
     frame = frame_of(data)
     header = read_request_header(frame)
     try:
-        return header, read_request_body(header, frame)
+        return header, read_request_body(header, frame)[0]
     except ManyElements:
         return header, run(open_request_body(header, frame))
 
@@ -60,6 +60,13 @@ def test_every_request_is_read_as_it_was_written():
         header, body = read(encode_request(api, version, 7, "client", **fields))
         assert (header.api, header.version, header.correlation_id, header.client_id) == (api, version, 7, "client")
         assert body == entity
+
+
+def test_the_elements_of_all_arrays_are_counted():
+    partitions = [{"partition_index": index, "timestamp": -1} for index in range(3)]
+    topics = [{"name": "t", "partitions": partitions}, {"name": "u", "partitions": ()}]
+    frame = frame_of(encode_request(Api.LIST_OFFSETS, 7, 7, None, replica_id=-1, isolation_level=0, topics=topics))
+    assert read_request_body(read_request_header(frame), frame)[1] == 5
 
 
 def test_names_are_kafkas():
@@ -223,7 +230,7 @@ def test_every_request_cut_at_every_byte():
             frame = frame_of(request[:stop])
             try:
                 header = read_request_header(frame)
-                assert read_request_body(header, frame) == entity  # the whole body was there
+                assert read_request_body(header, frame)[0] == entity  # the whole body was there
             except BadRequest:
                 continue
 

@@ -52,7 +52,7 @@ def read_whole(value):
 
 def read(request):
     frame = memoryview(bytes(request))
-    return read_request_body(read_request_header(frame), frame)
+    return read_request_body(read_request_header(frame), frame)[0]
 
 
 def or_refusal(read, request):

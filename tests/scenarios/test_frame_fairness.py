@@ -25,6 +25,8 @@ from headrace.testing.raw_client import ClosedByPeer, RawClient, decode_response
 LONGEST_MS = 50
 #: Handled in one go, so many elements took 100 to 500 ms.
 COUNT = 30_000
+#: A busy neighbour can double one measurement, but not each of them. A loop that is not in slices fails each time.
+_TRIES = 3
 ROOM_BYTES = 8 * 1024 * 1024
 
 CASES = {
@@ -103,10 +105,13 @@ def test_no_array_of_any_request_stops_the_loop(broker, subject, case):
     api, version, path = CASES[case]
     small, _ = served(broker, build(api, version, 1, path, subject))  # imports what the first request needs
     assert small is not None
-    answer, longest_ms = served(broker, build(api, version, COUNT, path, subject))
+    for _ in range(_TRIES):
+        answer, longest_ms = served(broker, build(api, version, COUNT, path, subject))
+        if answer is not None:
+            decode_response(api, version, answer)
+        if longest_ms < LONGEST_MS:
+            break
     assert longest_ms < LONGEST_MS
-    if answer is not None:
-        decode_response(api, version, answer)
 
 
 @pytest.mark.parametrize("add_tags", [with_header_tags, with_body_tags])

@@ -18,7 +18,7 @@ ALIKE = {(Api.LIST_CONFIG_RESOURCES, ("resource_types",)), (Api.CREATE_PARTITION
 
 def read(frame):
     header = read_request_header(memoryview(frame))
-    return header, read_request_body(header, memoryview(frame))
+    return header, read_request_body(header, memoryview(frame))[0]
 
 
 @pytest.mark.parametrize("api", served_apis(in_cluster=True), ids=lambda api: api.label)

@@ -7,18 +7,15 @@ from functools import cache
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from headrace.protocol.api import Api, RequestHeader, element_budget, open_request_body, read_request_body, spoken
+from headrace.broker.slices import FEW_ELEMENTS, Answers, Slices
+from headrace.protocol.api import Api, RequestHeader, open_request_body, read_request_body, spoken
 from headrace.protocol.encoder import Encode, nested_encoder
 from headrace.protocol.kio import load_response_schema
 
 if TYPE_CHECKING:
     from headrace.broker.connection import Connection
-    from headrace.broker.slices import Answers, Slices
 
 T = TypeVar("T")
-
-#: So few elements are looped over in one go.
-FEW_ELEMENTS = 32
 
 
 @cache
@@ -62,10 +59,8 @@ class Request:
         :raises ManyElements: if the body has to be opened instead.
         """
         assert self._frame is not None
-        allowed = element_budget(self.api)
-        few_left = allowed[0] - FEW_ELEMENTS
-        self.body = read_request_body(self._header, self._frame, allowed)
-        self.has_few_elements = allowed[0] >= few_left
+        self.body, element_count = read_request_body(self._header, self._frame)
+        self.has_few_elements = element_count <= FEW_ELEMENTS
         self._frame = None
 
     async def open_body(self) -> None:
@@ -83,12 +78,16 @@ class Request:
         :param answer: gives a dict or encoded bytes; None leaves the element out of the response.
         :param path: the names of the response's arrays that lead to these answers.
         """
+        if len(items) <= FEW_ELEMENTS:
+            return [made for item in items if (made := answer(item)) is not None]
         return await self.slices.answers(items, answer, self.answer_encoder(*path))
 
     async def awaited_answers(
         self, items: Sequence[T], answer: Callable[[T], Awaitable[Any]], *path: str
     ) -> Answers | list[Any]:
         """The same, by a function that may have to wait."""
+        if len(items) <= FEW_ELEMENTS:
+            return [made for item in items if (made := await answer(item)) is not None]
         return await self.slices.awaited_answers(items, answer, self.answer_encoder(*path))
 
     def collect(self, items: Sequence[object], *path: str) -> Answers:

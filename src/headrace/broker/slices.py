@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 SLICE_MS = 5
 #: So few elements are looped over without a look at the clock.
-_FEW = 32
+FEW_ELEMENTS = 32
 #: Answers that are encoded together.
 _CHUNK = 200
 
@@ -152,10 +152,8 @@ class Slices:
         """The items one by one, with a pause whenever a slice has ended."""
         return _Paced(self, iter(items))
 
-    async def answers(self, items: Sequence[T], answer: Callable[[T], Any], encode: Encode) -> Answers | list[Any]:
+    async def answers(self, items: Sequence[T], answer: Callable[[T], Any], encode: Encode) -> Answers:
         """The answers to the items, in their order; an item whose answer is None is left out."""
-        if len(items) <= _FEW:
-            return [made for item in items if (made := answer(item)) is not None]
         answers = self.collect(items, encode)
         async for item in self.over(items):
             answers.add(answer(item))
@@ -163,10 +161,8 @@ class Slices:
 
     async def awaited_answers(
         self, items: Sequence[T], answer: Callable[[T], Awaitable[Any]], encode: Encode
-    ) -> Answers | list[Any]:
+    ) -> Answers:
         """The same, by a function that may have to wait."""
-        if len(items) <= _FEW:
-            return [made for item in items if (made := await answer(item)) is not None]
         answers = self.collect(items, encode)
         async for item in self.over(items):
             answers.add(await answer(item))
@@ -176,10 +172,15 @@ class Slices:
         """A place for the answers to the items."""
         return Answers(encode if isinstance(items, ElementArray) else None)
 
-    async def repeated(self, items: Iterable[T], key: Callable[[T], Hashable]) -> Repeated:
+    async def repeated(self, items: Sequence[T], key: Callable[[T], Hashable]) -> Repeated:
         """The keys that more than one item has."""
-        seen: set[Hashable] = set()
         repeated = Repeated()
+        if len(items) <= FEW_ELEMENTS:
+            keys = [key(item) for item in items]
+            if len(set(keys)) < len(keys):
+                repeated.update(one for one in keys if keys.count(one) > 1)
+            return repeated
+        seen: set[Hashable] = set()
         async for item in self.over(items):
             found = key(item)
             (repeated if found in seen else seen).add(found)

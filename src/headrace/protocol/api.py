@@ -15,7 +15,7 @@ from struct import error as StructError  # noqa: N812
 from sys import maxsize
 from typing import Any, NamedTuple
 
-from headrace.protocol.array_guard import MAX_TAGS, Budget, Guard, GuardFailed, ManyElements, budget, guard_of
+from headrace.protocol.array_guard import MAX_TAGS, Guard, GuardFailed, ManyElements, guard_of
 from headrace.protocol.encoder import Encode, Message, Placed, encoder_of
 from headrace.protocol.kio import (
     Reader,
@@ -147,6 +147,8 @@ class Spoken(NamedTuple):
     encode_reply: Encode
     has_tagged_request_header: bool
     has_tagged_response_header: bool
+    #: How many elements a request may have to be read at once.
+    max_elements: int
 
 
 class RequestHeader(NamedTuple):
@@ -178,6 +180,7 @@ def spoken(api: Api, version: int) -> Spoken | None:
         encode_reply=encoder_of(response),
         has_tagged_request_header=int(request.__header_schema__.__version__) >= 2,
         has_tagged_response_header=int(response.__header_schema__.__version__) >= 1,
+        max_elements=_MAX_ELEMENTS.get(api, AT_ONCE),
     )
 
 
@@ -233,32 +236,31 @@ def _uvarint(frame: memoryview, at: int) -> tuple[int, int]:
             raise BadRequest("a length of the header is too long")
 
 
-def element_budget(api: Api) -> Budget:
-    """How many elements a request may have to be read at once."""
-    return budget(_MAX_ELEMENTS.get(api, AT_ONCE))
+def read_request_body(header: RequestHeader, frame: memoryview) -> tuple[Any, int]:
+    """The body as kio's dataclass of that version: ``Any``, because handlers are written once for all versions; and how
+    many elements its arrays have.
 
-
-def read_request_body(header: RequestHeader, frame: memoryview, allowed: Budget | None = None) -> Any:
-    """The body as kio's dataclass of that version: ``Any``, because handlers are written once for all versions.
-
-    :param allowed: an :func:`element_budget`, from which the elements that are there are taken off.
     :raises BadRequest: if the version is not spoken, or the bytes are not a body of it, or it has too many elements.
     :raises ManyElements: if the body must be opened instead (:func:`open_request_body`).
     """
-    how, api = _how(header), header.api
+    how = header.spoken
+    if how is None:
+        raise BadRequest(f"{header.api.label} has no version {header.version}")
+    left = [how.max_elements, MAX_TAGS]
     try:
-        how.guard_body(frame, header.body_at, len(frame), allowed or element_budget(api))
+        how.guard_body(frame, header.body_at, len(frame), left)
         try:
-            return how.read_body(frame, header.body_at)[0]
+            body = how.read_body(frame, header.body_at)[0]
         except UnknownTag:
             schema = load_request_schema(header.api, header.version)
-            return how.read_body(without_unknown_tags(schema, frame[header.body_at :]), 0)[0]
+            body = how.read_body(without_unknown_tags(schema, frame[header.body_at :]), 0)[0]
     except ManyElements:
-        if api in _MAX_ELEMENTS:
-            raise BadRequest(f"{api.label} may have {_MAX_ELEMENTS[api]} elements, and has more") from None
+        if header.api in _MAX_ELEMENTS:
+            raise BadRequest(f"{header.api.label} may have {how.max_elements} elements, and has more") from None
         raise
     except GuardFailed + decode_failures() as error:
         raise _unreadable(header, error) from None
+    return body, how.max_elements - left[0]
 
 
 def open_request_body(header: RequestHeader, frame: memoryview) -> Generator[None, None, Any]:
@@ -273,12 +275,6 @@ def open_request_body(header: RequestHeader, frame: memoryview) -> Generator[Non
     except GuardFailed + decode_failures() as error:
         raise _unreadable(header, error) from None
     return body
-
-
-def _how(header: RequestHeader) -> Spoken:
-    if header.spoken is None:
-        raise BadRequest(f"{header.api.label} has no version {header.version}")
-    return header.spoken
 
 
 def _unreadable(header: RequestHeader, error: Exception) -> BadRequest:

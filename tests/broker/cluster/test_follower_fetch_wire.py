@@ -35,7 +35,7 @@ def test_requests(version, topic):
     body = write_request(limits, 9, 12, asked, [(name, 300), (name, 301)])
     (frame,) = encode_request(Api.FETCH, version, 5, "b", body)
     frame = memoryview(bytes(frame))[4:]
-    read = read_request_body(read_request_header(frame), frame)
+    read, _ = read_request_body(read_request_header(frame), frame)
     assert (read.replica_id, read.min_bytes, read.max_bytes, read.isolation_level) == (3, 1, 10_000_000, 0)
     assert (read.session_id, read.session_epoch, read.rack_id) == (9, 12, "")
     (found,) = read.topics

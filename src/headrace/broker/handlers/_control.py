@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_PIECE = 500
+_PIECE = 100
 
 
 def controller_of(broker: Broker) -> Controller | LoneController:
