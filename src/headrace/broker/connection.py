@@ -261,6 +261,7 @@ class Connection:
         self._loop.remove_writer(self._socket)
         self._socket.close()
         self._out.clear()
+        self._request = None  # it refers to us, and may hold a large frame until the collector comes
         self._on_close(self)
 
 

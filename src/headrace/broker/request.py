@@ -69,8 +69,8 @@ class Request:
         :raises BadRequest:
         """
         assert self._frame is not None
-        self.body = await self.slices.run(open_request_body(self._header, self._frame))
-        self._frame = None
+        frame, self._frame = self._frame, None
+        self.body = await self.slices.run(open_request_body(self._header, frame))
 
     async def answers(self, items: Sequence[T], answer: Callable[[T], Any], *path: str) -> Answers | list[Any]:
         """The answers to all elements of one of the request's arrays, made in slices.
