@@ -63,7 +63,7 @@ logger = getLogger(__name__)
 #: are fewer than records, as a rule.
 _MAX_RECORDS, _MAX_GROUPED_RECORDS = 250_000, 5_000_000
 #: More than this of one partition is read by several tasks. Progress within a batch is told task by task.
-_MAX_TASK_RECORDS = 250_000
+_MAX_TASK_RECORDS = 500_000
 #: How often the log is asked for more once all is read.
 _TRIGGER = "500 milliseconds"
 _WAITING = "Waiting for data to arrive"
