@@ -266,5 +266,6 @@ def _plain(value: object, kind: types.DataType) -> object:
         parts = value.values() if isinstance(value, dict) else value
         return [_plain(each, field.dataType) for each, field in zip(parts, kind, strict=True)]
     if isinstance(kind, (types.FloatType, types.DoubleType)):
-        return repr(np.float32(value) if isinstance(kind, types.FloatType) else np.float64(value))
+        with np.errstate(over="ignore"):  # a number that is too large for a FLOAT is infinity, as in Spark
+            return repr(np.float32(value) if isinstance(kind, types.FloatType) else np.float64(value))
     return value.date() if isinstance(kind, types.DateType) and isinstance(value, datetime) else value

@@ -46,7 +46,7 @@ async def alter_resources(
             if (kind, name) in repeated:
                 raise InvalidRequest("the resource is named twice in the request")
             if isinstance(resource.configs, ElementArray):
-                raise InvalidRequest(f"{len(resource.configs)} settings for one resource; nothing has so many")
+                raise InvalidRequest(f"{len(resource.configs)} settings are given for one resource, which has fewer")
             if kind == TOPIC:
                 if not name:
                     raise InvalidRequest("topics have no settings that hold for all of them")

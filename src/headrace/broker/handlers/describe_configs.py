@@ -30,7 +30,7 @@ async def _describe(broker: Broker, body: Any, resource: Any) -> dict[str, objec
     # Kafka says "" and not null where there is no error.
     with code_for_errors(resource_type=kind, resource_name=name, configs=(), error_message="") as answer:
         if isinstance(wanted, ElementArray):
-            raise InvalidRequest(f"{len(wanted)} settings of one resource; nothing has so many")
+            raise InvalidRequest(f"{len(wanted)} settings are asked for of one resource, which has fewer")
         synonyms, documentation = body.include_synonyms, getattr(body, "include_documentation", False)
         if kind == TOPIC:
             broker.topics.check_name(name)
