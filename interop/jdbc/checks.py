@@ -31,7 +31,7 @@ CASES = (
 )
 
 
-class World:
+class DriverHarness:
     def __init__(self, url: str) -> None:
         self.database = Database(url)
         Catalog(self.database)
@@ -69,18 +69,18 @@ def reader(class_path: str, *arguments: str) -> Iterator[Reader]:
         process.wait()
 
 
-def check(world: World, one: Reader, expected: str) -> str | None:
+def check(harness: DriverHarness, one: Reader, expected: str) -> str | None:
     """What is wrong, if anything."""
     one.ask(8)  # past the fifth read the driver prepares the statement
     if (found := one.answer()) != "." * 8:
         return f"{found!r} before any switch"
-    world.switch()
+    harness.switch()
     one.ask(3)
     if (found := one.answer()) != expected:
         return f"{found!r} after a switch, not {expected!r}"
     one.ask(READS)
     for _ in range(SWITCHES):
-        world.switch()
+        harness.switch()
     found = one.answer()
     most = SWITCHES if "x" in expected else 0
     if len(found) != READS or found.count("x") > most:
@@ -97,15 +97,15 @@ def main(class_path: str) -> None:
     server = PostgresqlProcess()
     server.start()
     try:
-        world = World(server.url)
-        world.switch()
+        harness = DriverHarness(server.url)
+        harness.switch()
         address = f"jdbc:postgresql://127.0.0.1:{server.port}/postgres?user=headrace"
         for settings, how, sql, expected in CASES:
             with reader(class_path, address + settings, sql, how) as one:
-                wrong = check(world, one, expected)
+                wrong = check(harness, one, expected)
             name = f"{sql} in {how}{' with ' + settings[1:] if settings else ''}"
             say(f"ok {name}" if wrong is None else f"FAILED {name}: {wrong}")
-        world.database.close()
+        harness.database.close()
     finally:
         server.close()
     say("done")

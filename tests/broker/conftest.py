@@ -1,6 +1,6 @@
 import pytest
-from brokerbed import OTHER_KAFKA, Client
-from peerbed import Peer
+from broker_harness import OTHER_KAFKA, Client
+from peer_harness import Peer
 
 from headrace import Broker
 

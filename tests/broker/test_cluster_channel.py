@@ -4,7 +4,7 @@ import asyncio
 from uuid import UUID
 
 import pytest
-from peerbed import CUT, HANG, LISTENER, Peer, leaders, metadata, stop
+from peer_harness import CUT, HANG, LISTENER, Peer, leaders, metadata, stop
 
 from headrace.broker.cluster import wire
 from headrace.broker.cluster.channel import BrokerChannel

@@ -1,7 +1,7 @@
 """Settings in the tree, and how changes of them get round."""
 
 import pytest
-from joinedbed import Standing, until
+from cluster_member_harness import ClusterMemberHarness, until
 
 from headrace.broker.cluster.config_changes import ConfigChanges
 from headrace.broker.cluster.membership import Membership
@@ -24,7 +24,7 @@ async def brokers(clock, tmp_path):
     tree = TreeHost(clock)
     made = []
     for broker_id in (1, 2):
-        broker = Standing(tree, clock, tmp_path / str(broker_id), broker_id=broker_id)
+        broker = ClusterMemberHarness(tree, clock, tmp_path / str(broker_id), broker_id=broker_id)
         await Membership(broker, broker.coordination).settle()
         broker.configs = ConfigChanges(broker)
         made.append(broker)

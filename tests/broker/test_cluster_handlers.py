@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from uuid import UUID
 
 import pytest
-from peerbed import LISTENER, leaders, metadata, stop
+from peer_harness import LISTENER, leaders, metadata, stop
 
 from headrace.broker.cluster.wire import SharedMetadata, leaders_body, stop_body
 from headrace.broker.dispatch import handler_of, served_apis

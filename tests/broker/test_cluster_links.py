@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from peerbed import CUT, HANG, Peer
+from peer_harness import CUT, HANG, Peer
 
 from headrace.broker.cluster.links import Links, NoAnswer
 from headrace.client.errors import BrokerUnreachable, ClientClosed, KafkaTimeout

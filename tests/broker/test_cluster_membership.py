@@ -5,7 +5,7 @@ import json
 import socket
 
 import pytest
-from joinedbed import Standing, until
+from cluster_member_harness import ClusterMemberHarness, until
 
 from headrace.broker.cluster.membership import SESSION_FILE, Membership
 from headrace.broker.start_error import StartError
@@ -27,7 +27,7 @@ def tree(clock):
 @pytest.fixture
 def standing(tree, clock, tmp_path):
     def made(folder="a", **settings):
-        broker = Standing(tree, clock, tmp_path / folder, **settings)
+        broker = ClusterMemberHarness(tree, clock, tmp_path / folder, **settings)
         return broker, Membership(broker, broker.coordination)
 
     return made

@@ -3,7 +3,7 @@
 from uuid import UUID
 
 import pytest
-from joinedbed import Standing, led, live, update
+from cluster_member_harness import ClusterMemberHarness, led, live, update
 
 from headrace.broker.cluster.metadata_updates import apply_update
 from headrace.broker.handlers._partitions import shown_partition
@@ -17,7 +17,7 @@ ID, OTHER_ID = UUID(int=7), UUID(int=8)
 @pytest.fixture
 async def broker(tmp_path):
     clock = ManualClock()
-    return Standing(TreeHost(clock), clock, tmp_path / "a", broker_id=1)
+    return ClusterMemberHarness(TreeHost(clock), clock, tmp_path / "a", broker_id=1)
 
 
 def shown(broker, topic, index, listener="PLAINTEXT"):

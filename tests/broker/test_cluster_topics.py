@@ -6,7 +6,7 @@ from random import Random
 from uuid import UUID
 
 import pytest
-from joinedbed import Standing, led, live, until, update
+from cluster_member_harness import ClusterMemberHarness, led, live, until, update
 
 from headrace.broker.cluster.config_changes import ConfigChanges
 from headrace.broker.cluster.membership import Membership
@@ -31,7 +31,7 @@ ID = UUID(int=7)
 @pytest.fixture
 async def broker(tmp_path):
     clock = ManualClock()
-    broker = Standing(TreeHost(clock), clock, tmp_path / "a", broker_id=1)
+    broker = ClusterMemberHarness(TreeHost(clock), clock, tmp_path / "a", broker_id=1)
     await Membership(broker, broker.coordination).settle()
     apply_update(broker, update(brokers=[live(1, rack="x"), live(2, rack="y"), live(3, rack="x")]))
     return broker

@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from peerbed import LISTENER, leaders
+from peer_harness import LISTENER, leaders
 
 from headrace.broker.cluster.wire import (
     SharedMetadata,

@@ -1,11 +1,11 @@
 """Coordinators whose partitions have followers: when they answer, and what a change of leader leaves."""
 
 import pytest
-from brokerbed import Client, await_on_loop, on_loop
-from heldbed import HeldBed
-from memberbed import Member
-from offsetbed import Group
-from txnbed import TxnProducer
+from broker_harness import Client, await_on_loop, on_loop
+from group_member_harness import Member
+from held_partitions_harness import HeldPartitionsHarness
+from offset_commit_harness import Group
+from transaction_harness import TxnProducer
 
 from headrace import Broker
 from headrace.broker.internal_topics import GROUPS, TRANSACTIONS
@@ -40,8 +40,8 @@ def topic(client):
 
 
 @pytest.fixture
-def bed(broker, topic):
-    return HeldBed(broker)
+def harness(broker, topic):
+    return HeldPartitionsHarness(broker)
 
 
 class Waits:
@@ -97,55 +97,55 @@ def offset_of(answer):
 # -- groups
 
 
-def test_a_commit_is_answered_when_its_followers_have_it(broker, bed, client, topic):
+def test_a_commit_is_answered_when_its_followers_have_it(broker, harness, client, topic):
     group = Group(client)
-    bed.hold()
+    harness.hold()
     waits = Waits(broker, Api.OFFSET_COMMIT, 9, **commit_request(group, topic, 7))
-    bed.release()
+    harness.release()
     assert code_of(waits.answer()) == 0
     assert group.commit(topic, 8) == 0
 
 
-def test_a_commit_that_followers_do_not_get_in_time(bed, client, topic):
+def test_a_commit_that_followers_do_not_get_in_time(harness, client, topic):
     group = Group(client)
-    bed.hold()
+    harness.hold()
     answer = client.ask(Api.OFFSET_COMMIT, 9, **commit_request(group, topic, 7))
     assert code_of(answer) == ErrorCode.coordinator_not_available
-    bed.release()  # it was in the log, and so it counts after all
+    harness.release()  # it was in the log, and so it counts after all
     assert offset_of(client.ask(Api.OFFSET_FETCH, 9, **fetch_request(group, topic))) == 7
 
 
-def test_a_commit_with_too_few_replicas_is_refused_and_forgotten(bed, client, topic):
+def test_a_commit_with_too_few_replicas_is_refused_and_forgotten(harness, client, topic):
     group = Group(client)
-    bed.hold(has_too_few=True)
+    harness.hold(has_too_few=True)
     answer = client.ask(Api.OFFSET_COMMIT, 9, **commit_request(group, topic, 7))
     assert code_of(answer) == ErrorCode.coordinator_not_available
     assert offset_of(client.ask(Api.OFFSET_FETCH, 9, **fetch_request(group, topic))) == -1
 
 
-def test_nobody_reads_an_offset_that_is_not_committed(broker, bed, client, topic):
+def test_nobody_reads_an_offset_that_is_not_committed(broker, harness, client, topic):
     group = Group(client)
     assert group.commit(topic, 6) == 0
-    bed.hold()
+    harness.hold()
     commits = Waits(broker, Api.OFFSET_COMMIT, 9, **commit_request(group, topic, 7))
     reads = Waits(broker, Api.OFFSET_FETCH, 9, **fetch_request(group, topic))
-    bed.lose()
+    harness.lose()
     assert code_of(commits.answer()) == ErrorCode.not_coordinator
     assert reads.answer().groups[0].error_code == ErrorCode.not_coordinator
-    bed.regain()
+    harness.regain()
     assert offset_of(client.ask(Api.OFFSET_FETCH, 9, **fetch_request(group, topic))) == 6
 
 
-def test_others_are_not_coordinated_here(bed, client, topic):
+def test_others_are_not_coordinated_here(harness, client, topic):
     group = Group(client)
-    bed.lose()
+    harness.lose()
     answer = client.ask(Api.OFFSET_COMMIT, 9, **commit_request(group, topic, 7))
     assert code_of(answer) == ErrorCode.not_coordinator
     asked = {"group_id": group.name, "member_id": "m", "generation_id": 1, "group_instance_id": None}
     assert client.ask(Api.HEARTBEAT, 4, **asked).error_code == ErrorCode.not_coordinator
 
 
-def test_who_waits_to_join_is_sent_away_when_the_leader_changes(broker, bed, client):
+def test_who_waits_to_join_is_sent_away_when_the_leader_changes(broker, harness, client):
     group = Group(client)
     with Member(broker.bootstrap_servers, group.name) as first, Member(broker.bootstrap_servers, group.name) as second:
         first.join()
@@ -154,15 +154,15 @@ def test_who_waits_to_join_is_sent_away_when_the_leader_changes(broker, bed, cli
         second.send_join()  # waits for the first to join again
         while first.heartbeat() == 0:
             pass  # until that was looked at
-        bed.lose()
+        harness.lose()
         assert second.receive().error_code == ErrorCode.not_coordinator
 
 
-def test_an_assignment_is_told_when_it_is_committed_and_outlasts_its_coordinator(broker, bed, client):
+def test_an_assignment_is_told_when_it_is_committed_and_outlasts_its_coordinator(broker, harness, client):
     group = Group(client)
     with Member(broker.bootstrap_servers, group.name) as member:
         member.join()
-        bed.hold()
+        harness.hold()
         asked = {
             "group_id": group.name,
             "member_id": member.member_id,
@@ -173,14 +173,14 @@ def test_an_assignment_is_told_when_it_is_committed_and_outlasts_its_coordinator
             "assignments": [{"member_id": member.member_id, "assignment": b"all"}],
         }
         waits = Waits(broker, Api.SYNC_GROUP, 5, **asked)
-        bed.release()
+        harness.release()
         assert waits.answer().assignment == b"all"
-        bed.lose()
-        bed.regain()
+        harness.lose()
+        harness.regain()
         assert member.heartbeat() == 0
 
 
-def test_a_member_of_the_consumer_protocol_hears_what_is_committed(broker, bed, client):
+def test_a_member_of_the_consumer_protocol_hears_what_is_committed(broker, harness, client):
     group = Group(client)
     asked = {
         "group_id": group.name,
@@ -194,91 +194,91 @@ def test_a_member_of_the_consumer_protocol_hears_what_is_committed(broker, bed, 
         "server_assignor": None,
         "topic_partitions": [],
     }
-    bed.hold()
+    harness.hold()
     waits = Waits(broker, Api.CONSUMER_GROUP_HEARTBEAT, 1, **asked)
-    bed.release()
+    harness.release()
     assert waits.answer().member_epoch == 1
 
 
 @pytest.mark.parametrize("deleted", ["group", "offset"])
-def test_a_deletion_is_answered_when_it_is_committed(broker, bed, client, topic, deleted):
+def test_a_deletion_is_answered_when_it_is_committed(broker, harness, client, topic, deleted):
     group = Group(client)
     assert group.commit(topic, 6) == 0
-    bed.hold()
+    harness.hold()
     if deleted == "group":
         waits = Waits(broker, Api.DELETE_GROUPS, 2, groups_names=[group.name])
-        bed.release()
+        harness.release()
         assert waits.answer().results[0].error_code == 0
     else:
         topics = [{"name": topic, "partitions": [{"partition_index": 0}]}]
         waits = Waits(broker, Api.OFFSET_DELETE, 0, group_id=group.name, topics=topics)
-        bed.lose()
+        harness.lose()
         assert waits.answer().error_code == ErrorCode.not_coordinator
 
 
-def test_a_shard_stays_when_its_leader_leads_on_and_goes_when_somebody_led_in_between(broker, bed, client, topic):
+def test_a_shard_stays_when_its_leader_leads_on_and_goes_when_somebody_led_in_between(broker, harness, client, topic):
     group = Group(client)
     assert group.commit(topic, 6) == 0
 
     def shard():
-        return on_loop(broker, lambda: bed.core.groups.coordinator.shard_for(group.name))
+        return on_loop(broker, lambda: harness.core.groups.coordinator.shard_for(group.name))
 
     before = shard()
-    bed.renew()
+    harness.renew()
     assert shard() is before
     assert group.commit(topic, 7) == 0
-    bed.lose()
-    bed.regain()
+    harness.lose()
+    harness.regain()
     assert shard() is not before
     assert offset_of(client.ask(Api.OFFSET_FETCH, 9, **fetch_request(group, topic))) == 7
 
 
-def test_nothing_is_loaded_before_the_broker_knows_of_topics(broker, bed, client, topic):
+def test_nothing_is_loaded_before_the_broker_knows_of_topics(broker, harness, client, topic):
     group = Group(client)
     assert group.commit(topic, 6) == 0
-    metadata = bed.core.metadata
+    metadata = harness.core.metadata
     known = metadata.named(GROUPS)
-    bed.lose()
+    harness.lose()
     on_loop(broker, lambda: metadata.remove(GROUPS))
-    bed.regain(settles=False)
+    harness.regain(settles=False)
     for _ in range(3):
         answer = client.ask(Api.OFFSET_FETCH, 9, **fetch_request(group, topic))
         assert answer.groups[0].error_code == ErrorCode.coordinator_load_in_progress
     on_loop(broker, lambda: metadata.put(known))
-    bed._settle()
+    harness._settle()
     assert offset_of(client.ask(Api.OFFSET_FETCH, 9, **fetch_request(group, topic))) == 6
 
 
-def test_the_number_of_partitions_is_the_trees(broker, bed, client, topic):
+def test_the_number_of_partitions_is_the_trees(broker, harness, client, topic):
     group = Group(client)
-    metadata = bed.core.metadata
+    metadata = harness.core.metadata
     known = metadata.named(GROUPS)
     # The broker was told of a part of the topic only: the group's partition stays what it is.
     on_loop(broker, lambda: metadata.put(TopicInfo(GROUPS, known.topic_id, known.partitions[:1])))
-    assert on_loop(broker, bed.core.groups.partition_count) == 2
-    on_loop(broker, lambda: bed.core.groups.topic_deleted(GROUPS))
+    assert on_loop(broker, harness.core.groups.partition_count) == 2
+    on_loop(broker, lambda: harness.core.groups.topic_deleted(GROUPS))
     answer = client.ask(Api.OFFSET_COMMIT, 9, **commit_request(group, topic, 7))
     assert code_of(answer) == ErrorCode.coordinator_load_in_progress
-    await_on_loop(broker, bed.core.groups.ensure())
+    await_on_loop(broker, harness.core.groups.ensure())
     assert group.commit(topic, 7) == 0
 
 
-def test_a_broker_that_leads_none_of_them_sends_clients_on(broker, bed, client, topic):
+def test_a_broker_that_leads_none_of_them_sends_clients_on(broker, harness, client, topic):
     """Nobody has asked it for a coordinator since its start: it does not know how many partitions there are, and would
     never find out."""
     group = Group(client)
-    bed.lose()
-    on_loop(broker, lambda: bed.core.groups.topic_deleted(GROUPS))
+    harness.lose()
+    on_loop(broker, lambda: harness.core.groups.topic_deleted(GROUPS))
     answer = client.ask(Api.OFFSET_COMMIT, 9, **commit_request(group, topic, 7))
     assert code_of(answer) == ErrorCode.not_coordinator
 
 
-def test_a_shard_of_an_epoch_that_is_over_does_not_write(broker, bed, client, topic):
+def test_a_shard_of_an_epoch_that_is_over_does_not_write(broker, harness, client, topic):
     group = Group(client)
 
     def write():
-        shard = bed.core.groups.coordinator.shard_for(group.name)
-        for partition in bed.partitions:
+        shard = harness.core.groups.coordinator.shard_for(group.name)
+        for partition in harness.partitions:
             partition.leader_epoch += 1
         shard.write([(b"\x00\x01k", None)])
 
@@ -289,22 +289,22 @@ def test_a_shard_of_an_epoch_that_is_over_does_not_write(broker, bed, client, to
 # -- transactions
 
 
-def test_a_producer_starts_when_its_epoch_is_committed(broker, bed, client):
+def test_a_producer_starts_when_its_epoch_is_committed(broker, harness, client):
     producer = TxnProducer(client)
     assert producer.start().error_code == 0
-    bed.hold()
+    harness.hold()
     asked = {"transactional_id": producer.name, "transaction_timeout": 60_000, "producer_id": -1, "producer_epoch": -1}
     waits = Waits(broker, Api.INIT_PRODUCER_ID, 4, **asked)
-    bed.lose()
+    harness.lose()
     assert waits.answer().error_code == ErrorCode.not_coordinator
-    bed.regain()
+    harness.regain()
     assert client.ask(Api.INIT_PRODUCER_ID, 4, **asked).producer_epoch == 1  # nobody was told of the first one
 
 
-def test_partitions_are_added_when_that_is_committed(broker, bed, client, topic):
+def test_partitions_are_added_when_that_is_committed(broker, harness, client, topic):
     producer = TxnProducer(client)
     producer.start()
-    bed.hold()
+    harness.hold()
     asked = {
         "v3_and_below_transactional_id": producer.name,
         "v3_and_below_producer_id": producer.id,
@@ -313,7 +313,7 @@ def test_partitions_are_added_when_that_is_committed(broker, bed, client, topic)
     }
     first = Waits(broker, Api.ADD_PARTITIONS_TO_TXN, 3, **asked)
     again = Waits(broker, Api.ADD_PARTITIONS_TO_TXN, 3, **asked)  # it is there, and yet may be lost
-    bed.release()
+    harness.release()
     for waits in (first, again):
         (added,) = waits.answer().results_by_topic_v3_and_below
         assert added.results_by_partition[0].partition_error_code == 0
@@ -328,14 +328,14 @@ def end_offset(broker, topic):
     return on_loop(broker, lambda: broker.core.partitions.get(topic, 0).log.next_offset)
 
 
-def test_no_marker_is_written_before_the_decision_is_committed(broker, bed, client, topic):
+def test_no_marker_is_written_before_the_decision_is_committed(broker, harness, client, topic):
     producer = TxnProducer(client)
     producer.start()
     assert producer.add((topic, 0)) == [0]
-    bed.hold()
+    harness.hold()
     waits = Waits(broker, Api.END_TXN, 3, **end_request(producer))
     assert end_offset(broker, topic) == 0
-    bed.release()
+    harness.release()
     assert waits.answer().error_code == 0
     while end_offset(broker, topic) == 0:
         pass
@@ -343,37 +343,37 @@ def test_no_marker_is_written_before_the_decision_is_committed(broker, bed, clie
     assert end_offset(broker, topic) == 1
 
 
-def test_a_decision_that_was_not_committed_is_open_again(broker, bed, client, topic):
+def test_a_decision_that_was_not_committed_is_open_again(broker, harness, client, topic):
     producer = TxnProducer(client)
     producer.start()
     assert producer.add((topic, 0)) == [0]
-    bed.hold()
+    harness.hold()
     waits = Waits(broker, Api.END_TXN, 3, **end_request(producer))
-    bed.lose()
+    harness.lose()
     assert waits.answer().error_code == ErrorCode.not_coordinator
-    bed.regain()
+    harness.regain()
     assert producer.state == "Ongoing"
     assert end_offset(broker, topic) == 0
     assert producer.end(commit=False).error_code == 0  # the other way: nothing was decided
     assert producer.described().transaction_state == "CompleteAbort"
 
 
-def test_a_decision_that_was_committed_is_carried_out_by_the_next_coordinator(broker, bed, client, topic):
+def test_a_decision_that_was_committed_is_carried_out_by_the_next_coordinator(broker, harness, client, topic):
     producer = TxnProducer(client)
     producer.start()
     assert producer.add((topic, 0)) == [0]
 
     def decide_and_lose():
-        partition = bed.core.partitions.get(topic, 0)
-        bed.core.partitions.lose(topic, 0)  # no marker can be written
-        bed.core.transactions.coordinator.end(producer.name, Identity(producer.id, producer.epoch), is_commit=True)
-        bed._lose()
-        bed.core.partitions.add(partition)
-        bed.core.partitions._lost.clear()
+        partition = harness.core.partitions.get(topic, 0)
+        harness.core.partitions.lose(topic, 0)  # no marker can be written
+        harness.core.transactions.coordinator.end(producer.name, Identity(producer.id, producer.epoch), is_commit=True)
+        harness._lose()
+        harness.core.partitions.add(partition)
+        harness.core.partitions._lost.clear()
 
     on_loop(broker, decide_and_lose)
     assert end_offset(broker, topic) == 0
-    bed.regain()
+    harness.regain()
     assert producer.described().transaction_state == "CompleteCommit"
     assert end_offset(broker, topic) == 1
     (described,) = (
@@ -385,20 +385,20 @@ def test_a_decision_that_was_committed_is_carried_out_by_the_next_coordinator(br
     assert described.coordinator_epoch == 2  # the leader epoch of the coordinator's partition
 
 
-def test_waiting_is_over_when_the_time_is(bed, client):
+def test_waiting_is_over_when_the_time_is(harness, client):
     producer = TxnProducer(client)
     producer.start()
-    bed.hold()
+    harness.hold()
     answer = client.ask(Api.END_TXN, 3, **end_request(producer, commit=False))
     assert answer.error_code == ErrorCode.invalid_txn_state  # nothing was written, so nothing is waited for
     offsets = {"group_id": "g", "transactional_id": producer.name, "producer_id": producer.id}
     answer = client.ask(Api.ADD_OFFSETS_TO_TXN, 3, producer_epoch=producer.epoch, **offsets)
     assert answer.error_code == ErrorCode.coordinator_not_available
-    bed.release()
+    harness.release()
     assert client.ask(Api.ADD_OFFSETS_TO_TXN, 3, producer_epoch=producer.epoch, **offsets).error_code == 0
 
 
-def test_markers_from_elsewhere_are_answered_when_they_are_committed(broker, bed):
+def test_markers_from_elsewhere_are_answered_when_they_are_committed(broker, harness):
     marker = {
         "producer_id": 5,
         "producer_epoch": 0,
@@ -406,9 +406,9 @@ def test_markers_from_elsewhere_are_answered_when_they_are_committed(broker, bed
         "topics": [{"name": GROUPS, "partition_indexes": [0]}],
         "coordinator_epoch": 3,
     }
-    bed.hold()
+    harness.hold()
     waits = Waits(broker, Api.WRITE_TXN_MARKERS, 1, markers=[marker])
-    bed.release()
+    harness.release()
     assert waits.answer().markers[0].topics[0].partitions[0].error_code == 0
     with Client(broker.bootstrap_servers) as client:
         older = {**marker, "coordinator_epoch": 2}
@@ -416,17 +416,17 @@ def test_markers_from_elsewhere_are_answered_when_they_are_committed(broker, bed
         assert answer.topics[0].partitions[0].error_code == ErrorCode.transaction_coordinator_fenced
 
 
-def test_what_replicated_says(broker, bed):
-    service = bed.core.transactions
+def test_what_replicated_says(broker, harness):
+    service = harness.core.transactions
 
     async def ask():
         await service.replicated("x")
 
     await_on_loop(broker, ask())
-    on_loop(broker, lambda: setattr(bed.core.partitions.get(TRANSACTIONS, 0).log, "high_watermark", -1))
-    on_loop(broker, lambda: setattr(bed.core.partitions.get(TRANSACTIONS, 1).log, "high_watermark", -1))
+    on_loop(broker, lambda: setattr(harness.core.partitions.get(TRANSACTIONS, 0).log, "high_watermark", -1))
+    on_loop(broker, lambda: setattr(harness.core.partitions.get(TRANSACTIONS, 1).log, "high_watermark", -1))
     with pytest.raises(CoordinatorNotAvailable):
         await_on_loop(broker, ask())
-    bed.lose()
+    harness.lose()
     with pytest.raises(NotCoordinator):
         await_on_loop(broker, ask())

@@ -5,7 +5,7 @@ import socket
 from shutil import copytree
 
 import pytest
-from brokerbed import BROKER, TOPIC, Client, batch, fetch_request, headers, unique
+from broker_harness import BROKER, TOPIC, Client, batch, fetch_request, headers, unique
 
 from headrace import Broker
 from headrace.broker.broker import StartError

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from uuid import uuid4
 
 import pytest
-from brokerbed import batch, headers
+from broker_harness import batch, headers
 
 from headrace.broker.fetch_sessions import FetchSessions
 from headrace.protocol.api import Api

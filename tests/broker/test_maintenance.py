@@ -3,7 +3,7 @@
 import logging
 
 import pytest
-from brokerbed import Client, batch, headers, on_loop, pass_time, values
+from broker_harness import Client, batch, headers, on_loop, pass_time, values
 
 from headrace import Broker
 from headrace.protocol.api import Api

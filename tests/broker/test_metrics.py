@@ -5,7 +5,7 @@ import urllib.request
 from contextlib import contextmanager
 
 import pytest
-from brokerbed import Client, batch, on_loop
+from broker_harness import Client, batch, on_loop
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families

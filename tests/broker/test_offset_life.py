@@ -1,9 +1,9 @@
 """Committed offsets over a broker's life: restarts, deleted topics, retention."""
 
 import pytest
-from brokerbed import Client, pass_time
-from offsetbed import Group
-from txnbed import TxnProducer
+from broker_harness import Client, pass_time
+from offset_commit_harness import Group
+from transaction_harness import TxnProducer
 
 from headrace import Broker
 from headrace.protocol.api import Api

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from brokerbed import BROKER, Client
-from joinedbed import Standing
+from broker_harness import BROKER, Client
+from cluster_member_harness import ClusterMemberHarness
 
 from headrace import Broker
 from headrace.broker.cluster.config_changes import ConfigChanges
@@ -351,7 +351,7 @@ async def test_one_warning_however_many_users_there_are(tree, caplog):
 
 
 async def test_a_quota_that_is_set_while_the_broker_runs(tree, caplog, tmp_path):
-    broker = Standing(tree, ManualClock(), tmp_path, broker_id=1)
+    broker = ClusterMemberHarness(tree, ManualClock(), tmp_path, broker_id=1)
     await Membership(broker, broker.coordination).settle()
     configs = ConfigChanges(broker)
     await configs.load()

@@ -4,7 +4,7 @@ import json
 from shutil import rmtree
 
 import pytest
-from brokerbed import Client, await_on_loop, headers
+from broker_harness import Client, await_on_loop, headers
 
 from headrace import Broker
 from headrace.broker.broker import StartError

@@ -1,8 +1,8 @@
 """Transactions in a whole broker: its clock, its restarts, its jobs."""
 
 import pytest
-from brokerbed import NOW_MS, Client, await_on_loop, on_loop, pass_time
-from txnbed import TxnProducer, committed
+from broker_harness import NOW_MS, Client, await_on_loop, on_loop, pass_time
+from transaction_harness import TxnProducer, committed
 
 from headrace import Broker
 from headrace.broker.internal_topics import TRANSACTIONS

@@ -1,7 +1,7 @@
 """Records wait, become ready and are drained: in order, and within their memory."""
 
 import pytest
-from accumulator_bench import Bench
+from accumulator_harness import AccumulatorHarness
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,164 +13,164 @@ from headrace.protocol.records import Codec, check_batch
 
 
 def test_not_ready_while_empty():
-    ready = Bench().ready()
+    ready = AccumulatorHarness().ready()
     assert ready.nodes == set()
     assert ready.next_check_delay_ms is None
 
 
 def test_ready_when_full():
-    bench = Bench()
-    bench.append(b"x" * 100)
-    assert not bench.is_ready
-    bench.append(b"x" * 200)
-    assert bench.is_ready
+    harness = AccumulatorHarness()
+    harness.append(b"x" * 100)
+    assert not harness.is_ready
+    harness.append(b"x" * 200)
+    assert harness.is_ready
 
 
 def test_ready_when_full_by_one_record_larger_than_batch_size():
-    bench = Bench()
-    bench.append(b"x" * 1000)
-    assert bench.is_ready
+    harness = AccumulatorHarness()
+    harness.append(b"x" * 1000)
+    assert harness.is_ready
 
 
 def test_ready_when_lingered():
-    bench = Bench()
-    bench.append()
-    bench.clock.advance(9)
-    assert not bench.is_ready
-    assert bench.ready().next_check_delay_ms == 1
-    bench.clock.advance(1)
-    assert bench.is_ready
+    harness = AccumulatorHarness()
+    harness.append()
+    harness.clock.advance(9)
+    assert not harness.is_ready
+    assert harness.ready().next_check_delay_ms == 1
+    harness.clock.advance(1)
+    assert harness.is_ready
 
 
 def test_ready_at_once_without_linger():
-    bench = Bench(linger_ms=0)
-    bench.append()
-    assert bench.is_ready
+    harness = AccumulatorHarness(linger_ms=0)
+    harness.append()
+    assert harness.is_ready
 
 
 def test_ready_when_memory_is_exhausted():
-    bench = Bench(memory_bytes=300)
-    bench.append()
-    assert bench.append(partition=1) is None
-    assert not bench.is_ready
-    bench.pool.wait(300, 1000, lambda wait: None)
-    assert bench.is_ready
+    harness = AccumulatorHarness(memory_bytes=300)
+    harness.append()
+    assert harness.append(partition=1) is None
+    assert not harness.is_ready
+    harness.pool.wait(300, 1000, lambda wait: None)
+    assert harness.is_ready
 
 
 def test_ready_when_closed():
-    bench = Bench()
-    bench.append()
-    bench.accumulator.is_closed = True
-    assert bench.is_ready
+    harness = AccumulatorHarness()
+    harness.append()
+    harness.accumulator.is_closed = True
+    assert harness.is_ready
 
 
 def test_ready_when_flushing():
-    bench = Bench()
-    bench.append()
-    mark = bench.accumulator.begin_flush()
-    assert bench.is_ready
-    assert not bench.accumulator.is_flushed(mark)
-    batch = bench.drain_one()
-    bench.append()
-    bench.accumulator.complete(batch)
-    assert bench.accumulator.is_flushed(mark)
-    bench.accumulator.end_flush()
-    assert not bench.is_ready
+    harness = AccumulatorHarness()
+    harness.append()
+    mark = harness.accumulator.begin_flush()
+    assert harness.is_ready
+    assert not harness.accumulator.is_flushed(mark)
+    batch = harness.drain_one()
+    harness.append()
+    harness.accumulator.complete(batch)
+    assert harness.accumulator.is_flushed(mark)
+    harness.accumulator.end_flush()
+    assert not harness.is_ready
 
 
 def test_ready_when_a_transaction_completes():
-    bench = Bench()
-    bench.append()
-    bench.accumulator.is_transaction_completing = True
-    assert bench.is_ready
+    harness = AccumulatorHarness()
+    harness.append()
+    harness.accumulator.is_transaction_completing = True
+    assert harness.is_ready
 
 
 def test_not_ready_while_backing_off_not_even_when_closed():
-    bench = Bench(linger_ms=0)
-    bench.append()
-    bench.retry(bench.drain_one())
-    bench.accumulator.is_closed = True
-    bench.clock.advance(99)
-    assert not bench.is_ready
-    assert bench.ready().next_check_delay_ms == 1
-    assert bench.drain() == []
-    bench.clock.advance(1)
-    assert bench.is_ready
+    harness = AccumulatorHarness(linger_ms=0)
+    harness.append()
+    harness.retry(harness.drain_one())
+    harness.accumulator.is_closed = True
+    harness.clock.advance(99)
+    assert not harness.is_ready
+    assert harness.ready().next_check_delay_ms == 1
+    assert harness.drain() == []
+    harness.clock.advance(1)
+    assert harness.is_ready
 
 
 def test_backoff_doubles():
-    bench = Bench(linger_ms=0)
-    bench.append()
+    harness = AccumulatorHarness(linger_ms=0)
+    harness.append()
     for delay_ms in (100, 200, 400):
-        bench.retry(bench.drain_one())
-        assert bench.ready().next_check_delay_ms == delay_ms
-        bench.clock.advance(delay_ms)
-        assert bench.is_ready
+        harness.retry(harness.drain_one())
+        assert harness.ready().next_check_delay_ms == delay_ms
+        harness.clock.advance(delay_ms)
+        assert harness.is_ready
 
 
 def test_not_ready_while_muted():
-    bench = Bench(linger_ms=0)
-    bench.append()
-    bench.accumulator.mute("t", 0)
-    assert not bench.is_ready
-    assert bench.drain() == []
-    bench.accumulator.unmute("t", 0)
-    assert bench.is_ready
+    harness = AccumulatorHarness(linger_ms=0)
+    harness.append()
+    harness.accumulator.mute("t", 0)
+    assert not harness.is_ready
+    assert harness.drain() == []
+    harness.accumulator.unmute("t", 0)
+    assert harness.is_ready
 
 
 def test_not_ready_while_the_leader_is_unknown():
-    bench = Bench(linger_ms=0)
-    bench.append()
-    bench.leader = None
-    ready = bench.ready()
+    harness = AccumulatorHarness(linger_ms=0)
+    harness.append()
+    harness.leader = None
+    ready = harness.ready()
     assert ready.nodes == set()
     assert ready.unknown_leader_topics == {"t"}
 
 
 def test_not_ready_before_an_idempotent_producer_has_its_id():
-    bench = Bench(linger_ms=0, is_idempotent=True)
-    bench.accumulator.set_producer(-1, -1)
-    bench.append()
-    assert not bench.is_ready
-    bench.accumulator.set_producer(5, 0)
-    assert bench.is_ready
+    harness = AccumulatorHarness(linger_ms=0, is_idempotent=True)
+    harness.accumulator.set_producer(-1, -1)
+    harness.append()
+    assert not harness.is_ready
+    harness.accumulator.set_producer(5, 0)
+    assert harness.is_ready
 
 
 # ---------------------------------------------------------------------------------------------------- filling, memory
 
 
 def test_records_share_a_batch_until_it_is_full():
-    bench = Bench()
-    first = bench.append(b"a" * 100, slot="one")
-    assert bench.append(b"b" * 100) is first
-    second = bench.append(b"c" * 100, slot="two")
+    harness = AccumulatorHarness()
+    first = harness.append(b"a" * 100, slot="one")
+    assert harness.append(b"b" * 100) is first
+    second = harness.append(b"c" * 100, slot="two")
     assert second is not first
     assert (first.slots, second.slots) == ([(0, "one")], [(0, "two")])
     assert first.record_count == 2
 
 
 def test_memory_is_taken_a_batch_at_a_time_and_given_back():
-    bench = Bench(memory_bytes=1000)
-    bench.append()
-    bench.append()
-    assert bench.pool.available_bytes == 700
-    bench.accumulator.complete(bench.drain_one())
-    assert bench.pool.available_bytes == 1000
-    assert not bench.accumulator.has_incomplete
+    harness = AccumulatorHarness(memory_bytes=1000)
+    harness.append()
+    harness.append()
+    assert harness.pool.available_bytes == 700
+    harness.accumulator.complete(harness.drain_one())
+    assert harness.pool.available_bytes == 1000
+    assert not harness.accumulator.has_incomplete
 
 
 def test_memory_waited_for_goes_back_if_there_is_room_by_then():
-    bench = Bench(memory_bytes=600)
-    bench.append()
-    assert bench.pool.try_reserve(300)
-    assert bench.accumulator.append("t", 0, None, b"v", (), 0, 0, reserved_bytes=300).record_count == 2
-    assert bench.pool.available_bytes == 300
+    harness = AccumulatorHarness(memory_bytes=600)
+    harness.append()
+    assert harness.pool.try_reserve(300)
+    assert harness.accumulator.append("t", 0, None, b"v", (), 0, 0, reserved_bytes=300).record_count == 2
+    assert harness.pool.available_bytes == 300
 
 
 def test_a_record_larger_than_all_memory_is_refused():
-    bench = Bench(memory_bytes=600)
+    harness = AccumulatorHarness(memory_bytes=600)
     with pytest.raises(LargerThanPool):
-        bench.append(b"x" * 1000)
+        harness.append(b"x" * 1000)
 
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
@@ -184,12 +184,12 @@ records = st.tuples(
 
 @given(st.lists(records, min_size=1, max_size=30), st.sampled_from(Codec), st.integers(0, 2**31 - 1))
 def test_batches_decode_to_what_was_appended(rows, codec, sequence):
-    bench = Bench(codec=codec, is_idempotent=True, linger_ms=0)
+    harness = AccumulatorHarness(codec=codec, is_idempotent=True, linger_ms=0)
     for timestamp_ms, key, value, headers in rows:
-        bench.accumulator.append("t", 0, key, value, headers, timestamp_ms, 0)
-    bench.number_from(sequence)
+        harness.accumulator.append("t", 0, key, value, headers, timestamp_ms, 0)
+    harness.number_from(sequence)
     found = []
-    while batches := bench.drain():
+    while batches := harness.drain():
         header = check_batch(batches[0].data)
         assert header.base_sequence == (sequence + len(found)) % 2**31
         assert (header.producer_id, header.producer_epoch, header.codec_number) == (5, 0, codec)
@@ -205,25 +205,25 @@ def test_batches_decode_to_what_was_appended(rows, codec, sequence):
 
 
 def test_drain_takes_a_batch_a_partition_up_to_the_request_size_and_goes_on_where_it_stopped():
-    bench = Bench()
+    harness = AccumulatorHarness()
     for partition in range(3):
-        bench.append(b"x" * 100, partition)
-        bench.append(b"y" * 200, partition)
-    first = bench.drain(partitions=(0, 1, 2), max_request_bytes=400)
+        harness.append(b"x" * 100, partition)
+        harness.append(b"y" * 200, partition)
+    first = harness.drain(partitions=(0, 1, 2), max_request_bytes=400)
     assert [batch.partition for batch in first] == [0, 1]
-    second = bench.drain(partitions=(0, 1, 2), max_request_bytes=400)
+    second = harness.drain(partitions=(0, 1, 2), max_request_bytes=400)
     assert [batch.partition for batch in second] == [2]
 
 
 def test_a_batch_larger_than_the_request_goes_alone():
-    bench = Bench()
-    bench.append(b"x" * 1000)
-    assert len(bench.drain(max_request_bytes=100)) == 1
+    harness = AccumulatorHarness()
+    harness.append(b"x" * 1000)
+    assert len(harness.drain(max_request_bytes=100)) == 1
 
 
 def test_a_drained_batch_takes_no_more_records_even_when_it_is_back():
-    bench = Bench()
-    batch = bench.append()
-    assert bench.drain_one() is batch
-    bench.retry(batch)
-    assert bench.append() is not batch
+    harness = AccumulatorHarness()
+    batch = harness.append()
+    assert harness.drain_one() is batch
+    harness.retry(batch)
+    assert harness.append() is not batch

@@ -19,7 +19,7 @@ import aggregate_cases as cases
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from lambda_worlds import quick as quick
+from lambda_harness import quick as quick
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from lambda_worlds import quick as quick
+from lambda_harness import quick as quick
 from pyspark.errors import ArithmeticException
 from pyspark.sql.types import StructType
 

@@ -17,7 +17,7 @@ DEFINITION = ViewDefinition(
 CHANGED = replace(DEFINITION, query=Source("pages.sql", "SELECT page, max(ms) AS n FROM events GROUP BY page"))
 
 
-class Bed:
+class ApplyingHarness:
     def __init__(self, url):
         self.database = Database(url)
         self.catalog = Catalog(self.database)
@@ -39,83 +39,83 @@ class Bed:
 
 
 @pytest.fixture
-def bed(sqlite_url):
-    made = Bed(sqlite_url)
+def harness(sqlite_url):
+    made = ApplyingHarness(sqlite_url)
     yield made
     made.database.close()
 
 
-def test_a_new_view_gets_its_first_version_and_then_nothing_changes(bed):
-    assert bed.apply(DEFINITION) == [("pages", Kind.NEW, 1)]
-    assert bed.apply(DEFINITION) == [("pages", Kind.UNCHANGED, 1)]
-    assert ViewDefinition.from_dict(bed.catalog.version("pages", 1).definition) == DEFINITION
+def test_a_new_view_gets_its_first_version_and_then_nothing_changes(harness):
+    assert harness.apply(DEFINITION) == [("pages", Kind.NEW, 1)]
+    assert harness.apply(DEFINITION) == [("pages", Kind.UNCHANGED, 1)]
+    assert ViewDefinition.from_dict(harness.catalog.version("pages", 1).definition) == DEFINITION
 
 
-def test_another_query_is_the_next_version(bed):
-    bed.apply(DEFINITION)
-    bed.serve(1)
-    (change,) = bed.plan(CHANGED)
+def test_another_query_is_the_next_version(harness):
+    harness.apply(DEFINITION)
+    harness.serve(1)
+    (change,) = harness.plan(CHANGED)
     assert change.in_words == (
         "v2 replays the log beside v1, which serves meanwhile; readers see it as soon as it has caught up"
     )
-    assert bed.apply(CHANGED) == [("pages", Kind.CHANGED, 2)]
-    assert [version.version for version in bed.catalog.versions("pages")] == [1, 2]
+    assert harness.apply(CHANGED) == [("pages", Kind.CHANGED, 2)]
+    assert [version.version for version in harness.catalog.versions("pages")] == [1, 2]
 
 
-def test_switching_by_hand_is_told(bed):
-    bed.apply(DEFINITION)
-    bed.serve(1)
-    (change,) = bed.plan(with_switch({"pages": CHANGED}, "manual")["pages"])
+def test_switching_by_hand_is_told(harness):
+    harness.apply(DEFINITION)
+    harness.serve(1)
+    (change,) = harness.plan(with_switch({"pages": CHANGED}, "manual")["pages"])
     assert change.in_words.endswith("; 'headrace views switch pages' makes readers see it")
 
 
-def test_going_back_to_an_older_query_names_the_version_that_has_it(bed):
-    bed.apply(DEFINITION)
-    bed.apply(CHANGED)
-    (change,) = bed.plan(DEFINITION)
+def test_going_back_to_an_older_query_names_the_version_that_has_it(harness):
+    harness.apply(DEFINITION)
+    harness.apply(CHANGED)
+    (change,) = harness.plan(DEFINITION)
     assert (change.kind, change.version, change.twin) == (Kind.CHANGED, 3, 1)
     assert "v1 has the same definition" in change.in_words
 
 
-def test_blank_lines_are_no_change(bed):
-    bed.apply(DEFINITION)
+def test_blank_lines_are_no_change(harness):
+    harness.apply(DEFINITION)
     loose = replace(DEFINITION, query=replace(DEFINITION.query, text=f"\n{DEFINITION.query.text}  \n\n"))
-    assert bed.apply(loose) == [("pages", Kind.UNCHANGED, 1)]
+    assert harness.apply(loose) == [("pages", Kind.UNCHANGED, 1)]
 
 
-def test_settings_are_given_to_the_version_that_is_there(bed):
-    bed.apply(DEFINITION)
+def test_settings_are_given_to_the_version_that_is_there(harness):
+    harness.apply(DEFINITION)
     changed = replace(DEFINITION, dead_letters="pages.dead", kappa=KappaSettings(caught_up_within=5))
-    assert bed.apply(changed) == [("pages", Kind.SETTINGS, 1)]
-    assert ViewDefinition.from_dict(bed.catalog.version("pages", 1).definition) == changed
-    assert bed.apply(changed) == [("pages", Kind.UNCHANGED, 1)]
+    assert harness.apply(changed) == [("pages", Kind.SETTINGS, 1)]
+    assert ViewDefinition.from_dict(harness.catalog.version("pages", 1).definition) == changed
+    assert harness.apply(changed) == [("pages", Kind.UNCHANGED, 1)]
 
 
-def test_what_failed_is_tried_again(bed):
-    bed.apply(DEFINITION)
-    bed.catalog.set_state("pages", 1, Event.FAILED, error="no")
-    assert bed.apply(DEFINITION) == [("pages", Kind.AGAIN, 1)]
-    assert [request.kind for request in bed.catalog.open_requests()] == ["restart"]
+def test_what_failed_is_tried_again(harness):
+    harness.apply(DEFINITION)
+    harness.catalog.set_state("pages", 1, Event.FAILED, error="no")
+    assert harness.apply(DEFINITION) == [("pages", Kind.AGAIN, 1)]
+    assert [request.kind for request in harness.catalog.open_requests()] == ["restart"]
 
 
-def test_a_view_without_a_file_goes_on_and_is_told(bed):
-    bed.apply(DEFINITION)
-    (change,) = bed.plan()
+def test_a_view_without_a_file_goes_on_and_is_told(harness):
+    harness.apply(DEFINITION)
+    (change,) = harness.plan()
     assert (change.kind, change.in_words) == (
         Kind.REMOVED, "v1 goes on though its file is gone; 'headrace views drop pages' ends it",
     )  # fmt: skip
-    assert bed.apply() == [("pages", Kind.REMOVED, 1)]
-    assert len(bed.catalog.versions()) == 1
+    assert harness.apply() == [("pages", Kind.REMOVED, 1)]
+    assert len(harness.catalog.versions()) == 1
 
 
-def test_a_view_that_is_being_dropped_is_made_anew(bed):
-    bed.apply(DEFINITION)
-    bed.catalog.want("pages", 1, Wanted.DROP)
-    assert bed.plan() == []
-    assert bed.apply(DEFINITION) == [("pages", Kind.NEW, 2)]
+def test_a_view_that_is_being_dropped_is_made_anew(harness):
+    harness.apply(DEFINITION)
+    harness.catalog.want("pages", 1, Wanted.DROP)
+    assert harness.plan() == []
+    assert harness.apply(DEFINITION) == [("pages", Kind.NEW, 2)]
 
 
-def test_a_view_may_change_its_architecture(bed):
-    bed.apply(DEFINITION)
-    assert bed.apply(replace(DEFINITION, architecture="lambda")) == [("pages", Kind.CHANGED, 2)]
-    assert bed.catalog.view("pages").architecture == "lambda"
+def test_a_view_may_change_its_architecture(harness):
+    harness.apply(DEFINITION)
+    assert harness.apply(replace(DEFINITION, architecture="lambda")) == [("pages", Kind.CHANGED, 2)]
+    assert harness.catalog.view("pages").architecture == "lambda"

@@ -11,7 +11,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from lambda_worlds import quick as quick
+from lambda_harness import quick as quick
 
 from headrace import Admin, Producer, TopicPartition
 from headrace.client.errors import UnknownTopic

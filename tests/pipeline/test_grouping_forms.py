@@ -13,8 +13,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from kappa_world import World
-from lambda_worlds import quick as quick
+from kappa_harness import KappaHarness
+from lambda_harness import quick as quick
 
 from headrace import Admin, Producer
 from headrace.pipeline.aggregates import Algebra
@@ -149,22 +149,25 @@ def test_a_null_is_another_group_than_a_struct_of_nulls(spark, orders):
 
 
 def test_a_stream_of_one_of_two_topics_grouped_by_nested_fields(spark, kafka, sqlite_url, tmp_path):
-    world = World(spark, kafka.bootstrap_servers, sqlite_url, tmp_path)
+    harness = KappaHarness(spark, kafka.bootstrap_servers, sqlite_url, tmp_path)
     try:
         query = f"""SELECT customer.id, upper(customer.name) AS who, labels['a'] AS a, count(*) AS n
-                    FROM {world.topic} GROUP BY customer.id, who, 3"""
-        other = f"{world.topic}-other"
-        with Admin(bootstrap_servers=world.bootstrap) as admin, Producer(bootstrap_servers=world.bootstrap) as producer:
+                    FROM {harness.topic} GROUP BY customer.id, who, 3"""
+        other = f"{harness.topic}-other"
+        with (
+            Admin(bootstrap_servers=harness.bootstrap) as admin,
+            Producer(bootstrap_servers=harness.bootstrap) as producer,
+        ):
             admin.create_topic(other)
             producer.send(other, json.dumps(ORDERS[0]).encode())
-        definition = world.definition(query, topics=(world.topic, other), decode=Decode("json", SCHEMA))
-        version = world.apply(definition)
-        world.produce(*ORDERS[:4])
-        world.run_once(version)
-        world.produce(*ORDERS[4:])
-        world.run_once(version)
-        assert sorted(world.rows(version), key=repr) == sorted(world.truth(definition, version), key=repr)
-        assert (1, "ANN", "1", 2) in world.rows(version)
-        assert world.progress(version).events == len(ORDERS) + 1, "the records of both topics are read"
+        definition = harness.definition(query, topics=(harness.topic, other), decode=Decode("json", SCHEMA))
+        version = harness.apply(definition)
+        harness.produce(*ORDERS[:4])
+        harness.run_once(version)
+        harness.produce(*ORDERS[4:])
+        harness.run_once(version)
+        assert sorted(harness.rows(version), key=repr) == sorted(harness.truth(definition, version), key=repr)
+        assert (1, "ANN", "1", 2) in harness.rows(version)
+        assert harness.progress(version).events == len(ORDERS) + 1, "the records of both topics are read"
     finally:
-        world.close()
+        harness.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from kappa_world import World, until
+from kappa_harness import KappaHarness, until
 
 from headrace.pipeline.failures import Verdict, verdict_on
 from headrace.pipeline.serving.catalog import Event, State
@@ -19,8 +19,8 @@ def counting(version: int) -> str:
 
 
 @pytest.fixture
-def world(spark, kafka, database_url, tmp_path):
-    made = World(spark, kafka.bootstrap_servers, database_url, tmp_path)
+def harness(spark, kafka, database_url, tmp_path):
+    made = KappaHarness(spark, kafka.bootstrap_servers, database_url, tmp_path)
     yield made
     made.close()
 
@@ -61,54 +61,54 @@ class Reader(threading.Thread):
         self.versions.append(as_of.version)
 
 
-def test_a_reader_in_a_tight_loop_does_not_notice_twenty_switches(world):
+def test_a_reader_in_a_tight_loop_does_not_notice_twenty_switches(harness):
     running = {}
-    world.clicks(100)
+    harness.clicks(100)
     for version in (1, 2):
-        world.apply(world.definition(counting(version)))
-        running[version] = world.start(version)
+        harness.apply(harness.definition(counting(version)))
+        running[version] = harness.start(version)
     assert running[1].behind().total == 100
-    world.serve(1)
-    world.serve(2)
-    with Reader(world.project.serving_url) as reader:
+    harness.serve(1)
+    harness.serve(2)
+    with Reader(harness.project.serving_url) as reader:
         for number in range(20):
-            world.clicks(10)
+            harness.clicks(10)
             seen = len(reader.versions)
-            world.serve(1 + number % 2)
+            harness.serve(1 + number % 2)
             until(lambda seen=seen: len(reader.versions) > seen + 1 or reader.wrong, "the reader reads")
     assert reader.wrong == []
     assert set(reader.versions) == {1, 2}
 
     for version, each in running.items():
-        until(lambda version=version: world.progress(version).events == 300, f"{version} reads what came meanwhile")
-        world.check(world.definition(counting(version)), version)
+        until(lambda version=version: harness.progress(version).events == 300, f"{version} reads what came meanwhile")
+        harness.check(harness.definition(counting(version)), version)
         each.stop()
         assert each.failure() is None
         each.stop()
-    assert world.catalog.view("pages").serving_version == 2
-    assert world.catalog.view("pages").previous_version == 1
+    assert harness.catalog.view("pages").serving_version == 2
+    assert harness.catalog.view("pages").previous_version == 1
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
-def test_a_version_that_fails_touches_nothing_but_itself(world):
-    world.apply(world.definition(counting(1)))
-    world.start(1)  # the log is empty, which is caught up
-    world.serve(1)
-    world.clicks(20)
-    until(lambda: world.rows(1), "the first batch")
+def test_a_version_that_fails_touches_nothing_but_itself(harness):
+    harness.apply(harness.definition(counting(1)))
+    harness.start(1)  # the log is empty, which is caught up
+    harness.serve(1)
+    harness.clicks(20)
+    until(lambda: harness.rows(1), "the first batch")
 
     failing = "SELECT page, sum(CASE WHEN ms = 5 THEN raise_error('five') ELSE 1 END) AS n FROM events GROUP BY page"
-    world.apply(world.definition(failing))
-    bad = world.start(2)
+    harness.apply(harness.definition(failing))
+    bad = harness.start(2)
     assert "five" in str(bad.failure())
     assert verdict_on(bad.failure()) is Verdict.PERMANENT
-    world.catalog.set_state("pages", 2, Event.FAILED, error="five")
-    assert world.rows(2) == []
-    assert world.progress(2) is None
+    harness.catalog.set_state("pages", 2, Event.FAILED, error="five")
+    assert harness.rows(2) == []
+    assert harness.progress(2) is None
 
-    world.clicks(20)
-    until(lambda: world.progress(1).events == 40, "the good one goes on")
-    world.check(world.definition(counting(1)))
-    assert world.catalog.version("pages", 1).state is State.SERVING
+    harness.clicks(20)
+    until(lambda: harness.progress(1).events == 40, "the good one goes on")
+    harness.check(harness.definition(counting(1)))
+    assert harness.catalog.version("pages", 1).state is State.SERVING
     bad.stop()
     bad.drop()

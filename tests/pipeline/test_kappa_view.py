@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
-from kappa_world import World
+from kappa_harness import KappaHarness
 
 from headrace import Admin, TopicPartition
 from headrace.pipeline.definition import KappaSettings, Source, Watermark
@@ -27,9 +27,9 @@ pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture
-def world(spark, kafka, database_url, tmp_path):
+def harness(spark, kafka, database_url, tmp_path):
     """In both databases."""
-    made = World(spark, kafka.bootstrap_servers, database_url, tmp_path)
+    made = KappaHarness(spark, kafka.bootstrap_servers, database_url, tmp_path)
     yield made
     made.close()
 
@@ -37,7 +37,7 @@ def world(spark, kafka, database_url, tmp_path):
 @pytest.fixture
 def small(spark, kafka, sqlite_url, tmp_path):
     """In SQLite, for what is the same in both."""
-    made = World(spark, kafka.bootstrap_servers, sqlite_url, tmp_path)
+    made = KappaHarness(spark, kafka.bootstrap_servers, sqlite_url, tmp_path)
     yield made
     made.close()
 
@@ -45,47 +45,47 @@ def small(spark, kafka, sqlite_url, tmp_path):
 # ---------------------------------------------------------------------------------------------------------- one version
 
 
-def test_a_version_is_the_query_over_the_log(world):
-    definition = world.definition(dead_letters=f"{world.topic}.dead")
-    world.apply(definition)
-    world.clicks(50)
-    world.produce(b"{nonsense", b"", key=b"k")
-    running = world.run_once()
-    assert world.catalog.version("pages", 1).state is State.REPLAYING
-    world.check(definition)
+def test_a_version_is_the_query_over_the_log(harness):
+    definition = harness.definition(dead_letters=f"{harness.topic}.dead")
+    harness.apply(definition)
+    harness.clicks(50)
+    harness.produce(b"{nonsense", b"", key=b"k")
+    running = harness.run_once()
+    assert harness.catalog.version("pages", 1).state is State.REPLAYING
+    harness.check(definition)
     assert (running.behind().records, running.behind().total) == (0, 52)
-    progress = world.progress()
+    progress = harness.progress()
     assert (progress.events, progress.dead_letters, progress.dropped_late) == (52, 2, 0)
-    assert progress.offsets == {world.topic: {0: 26, 1: 26}}
-    letters = world.messages(definition.dead_letters)
+    assert progress.offsets == {harness.topic: {0: 26, 1: 26}}
+    letters = harness.messages(definition.dead_letters)
     assert {(one.value, dict(one.headers)["headrace.offset"]) for one in letters} == {
         (b"{nonsense", b"25"),
         (b"", b"25"),
     }
 
-    world.clicks(20, pages=9)  # old keys and new ones
-    running = world.run_once()
-    world.check(definition)
-    progress = world.progress()
+    harness.clicks(20, pages=9)  # old keys and new ones
+    running = harness.run_once()
+    harness.check(definition)
+    progress = harness.progress()
     assert (progress.events, progress.dead_letters, progress.batch_id) == (72, 2, 1)
-    assert len(world.messages(definition.dead_letters)) == 2, "the second batch had none"
+    assert len(harness.messages(definition.dead_letters)) == 2, "the second batch had none"
     assert running.around.metrics.of("pages", 1).events == 20
-    with Admin(bootstrap_servers=world.bootstrap) as admin:
+    with Admin(bootstrap_servers=harness.bootstrap) as admin:
         told = admin.list_group_offsets("headrace.pages.v1")  # of other tests' topics too: they share the broker
-        assert [told[TopicPartition(world.topic, partition)].offset for partition in (0, 1)] == [36, 36]
+        assert [told[TopicPartition(harness.topic, partition)].offset for partition in (0, 1)] == [36, 36]
 
-    assert what_is_there(world) == {"table", "checkpoint", "group"}
+    assert what_is_there(harness) == {"table", "checkpoint", "group"}
     for _ in range(2):  # half of it may be done already
         running.drop()
-        assert what_is_there(world) == set()
+        assert what_is_there(harness) == set()
 
 
-def what_is_there(world: World) -> set[str]:
+def what_is_there(harness: KappaHarness) -> set[str]:
     """Of the first version, outside of the catalog."""
-    with world.database.read() as reader, Admin(bootstrap_servers=world.bootstrap) as admin:
+    with harness.database.read() as reader, Admin(bootstrap_servers=harness.bootstrap) as admin:
         is_there = {
             "table": reader.dialect.has_table(reader, "pages__v1"),
-            "checkpoint": (world.folder / "checkpoints" / "pages" / "v1").exists(),
+            "checkpoint": (harness.folder / "checkpoints" / "pages" / "v1").exists(),
             "group": "headrace.pages.v1" in [group.group_id for group in admin.list_groups()],
         }
     return {name for name, there in is_there.items() if there}

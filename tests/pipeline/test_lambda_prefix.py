@@ -12,8 +12,8 @@ import random
 import threading
 
 import pytest
-from lambda_worlds import World, until
-from lambda_worlds import quick as quick
+from lambda_harness import LambdaHarness, until
+from lambda_harness import quick as quick
 
 from headrace.pipeline.lambda_view import LambdaView
 
@@ -24,8 +24,8 @@ BATCHES = 3 * int(os.environ.get("HEADRACE_SOAK", "1"))
 class Reader:
     """Asks until it is told to stop, or until an answer is wrong."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, harness: LambdaHarness) -> None:
+        self._harness = harness
         self.is_told = threading.Event()
         self.wrong: BaseException | None = None
         self.micro_batches: set[int] = set()
@@ -48,7 +48,7 @@ class Reader:
     def _read(self) -> None:
         try:
             while not self.is_told.is_set():
-                self.micro_batches.add(self._world.check().batch_id)
+                self.micro_batches.add(self._harness.check().batch_id)
                 self.answers += 1
         except BaseException as error:  # noqa: BLE001  told where pytest sees it
             self.wrong = error
@@ -57,15 +57,15 @@ class Reader:
 class Sender(threading.Thread):
     """Sends a few events at a time, as fast as they are acknowledged."""
 
-    def __init__(self, world: World, seed: int) -> None:
+    def __init__(self, harness: LambdaHarness, seed: int) -> None:
         super().__init__()
-        self._world = world
+        self._harness = harness
         self._chance = random.Random(seed)
         self.is_told = threading.Event()
 
     def run(self) -> None:
         while not self.is_told.is_set():
-            self._world.send(*(self._event() for _ in range(self._chance.randrange(1, 6))))
+            self._harness.send(*(self._event() for _ in range(self._chance.randrange(1, 6))))
             self.is_told.wait(0.05)
 
     def _event(self) -> tuple[str, int] | None:
@@ -74,20 +74,20 @@ class Sender(threading.Thread):
 
 
 def test_every_answer_is_the_query_over_its_own_prefix_of_the_log(spark, kafka, database, tmp_path):
-    with World.make(spark, kafka.bootstrap_servers, database, tmp_path) as world:
-        world.send(*((f"page {number % 7}", number) for number in range(50)))
-        view = LambdaView(world.around, world.version)
+    with LambdaHarness.make(spark, kafka.bootstrap_servers, database, tmp_path) as harness:
+        harness.send(*((f"page {number % 7}", number) for number in range(50)))
+        view = LambdaView(harness.around, harness.version)
         view.start()
-        sender = Sender(world, seed=6)
+        sender = Sender(harness, seed=6)
         try:
             until(lambda: view.failure() is not None or view.has_caught_up(), "caught up")
             assert view.failure() is None
-            world.serve()
+            harness.serve()
             sender.start()
-            with Reader(world) as reader:
+            with Reader(harness) as reader:
                 for number in range(BATCHES):
                     reader.sees_more(view)
-                    batch(world, view, full=number % 2 == 1)
+                    batch(harness, view, full=number % 2 == 1)
                 reader.sees_more(view)
         finally:
             sender.is_told.set()
@@ -98,18 +98,18 @@ def test_every_answer_is_the_query_over_its_own_prefix_of_the_log(spark, kafka, 
         if reader.wrong is not None:
             raise reader.wrong
         assert reader.answers > 2 * BATCHES
-        assert last_batch(world) == 1 + BATCHES
+        assert last_batch(harness) == 1 + BATCHES
 
 
-def batch(world: World, view: LambdaView, *, full: bool) -> None:
-    catalog = world.around.catalog
-    number = catalog.ask(world.version.view, "batch", {"full": full})
+def batch(harness: LambdaHarness, view: LambdaView, *, full: bool) -> None:
+    catalog = harness.around.catalog
+    number = catalog.ask(harness.version.view, "batch", {"full": full})
     assert view.request(catalog.request(number))
     until(lambda: view.failure() is not None or catalog.request(number).done_ms is not None, "a batch")
     assert view.failure() is None
     assert catalog.request(number).error is None
 
 
-def last_batch(world: World) -> int:
-    with world.around.database.read() as connection:
-        return world.around.catalog.batches(connection, *world.who)[-1].batch
+def last_batch(harness: LambdaHarness) -> int:
+    with harness.around.database.read() as connection:
+        return harness.around.catalog.batches(connection, *harness.who)[-1].batch

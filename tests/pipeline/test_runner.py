@@ -26,14 +26,14 @@ SELECT = "SELECT {} AS version"
 class FakeVersion(RunningVersion):
     """Starts and stops at once; the test says how far behind it is, and when it fails."""
 
-    def __init__(self, bed, around, version):
+    def __init__(self, harness, around, version):
         super().__init__(around, version)
-        self.bed, self.is_running, self.far = bed, False, Behind()
+        self.harness, self.is_running, self.far = harness, False, Behind()
         self.broken = None
         self.asked = []
 
     def start(self):
-        error = self.bed.start_errors.pop(self.who, None)
+        error = self.harness.start_errors.pop(self.who, None)
         if error is not None:
             raise error
         self.is_running = True
@@ -46,10 +46,10 @@ class FakeVersion(RunningVersion):
             self.around.catalog.set_state(self.version.view, self.version.version, Event.STARTED, connection=connection)
 
     def stop(self, timeout_s=30):
-        if self.bed.stop_errors:
-            raise self.bed.stop_errors.pop()
+        if self.harness.stop_errors:
+            raise self.harness.stop_errors.pop()
         self.is_running = False
-        self.bed.log.append(f"stop {self.who}")
+        self.harness.log.append(f"stop {self.who}")
 
     def failure(self):
         return self.broken
@@ -58,7 +58,7 @@ class FakeVersion(RunningVersion):
         return self.far
 
     def select_sql(self, connection):
-        return self.bed.select.format(self.version.version, self.version.version)
+        return self.harness.select.format(self.version.version, self.version.version)
 
     def request(self, request):
         if request.detail.get("never"):
@@ -68,18 +68,18 @@ class FakeVersion(RunningVersion):
 
     def run_once(self):
         self._begin()
-        if self.who in self.bed.greedy:
+        if self.who in self.harness.greedy:
             with self.work.of(Work.BATCH):
-                self.bed.java.is_dead = True
+                self.harness.java.is_dead = True
                 raise ConnectionRefusedError(111, "Connection refused")
-        error = self.bed.start_errors.pop(self.who, None)
+        error = self.harness.start_errors.pop(self.who, None)
         if error is not None:
             raise error
 
     def drop(self):
-        self.bed.log.append(f"drop {self.who}")
-        if self.bed.drop_errors:
-            raise self.bed.drop_errors.pop()
+        self.harness.log.append(f"drop {self.who}")
+        if self.harness.drop_errors:
+            raise self.harness.drop_errors.pop()
 
 
 class FakeJava:
@@ -105,7 +105,7 @@ class FakeJava:
         return f"session {self.starts}"
 
 
-class Bed:
+class RunnerHarness:
     def __init__(self, url, folder):
         self.java = FakeJava()
         self.clock = ManualClock()
@@ -162,8 +162,8 @@ DEFINITION = ViewDefinition(
 
 
 @pytest.fixture
-def bed(sqlite_url, tmp_path):
-    made = Bed(sqlite_url, tmp_path)
+def harness(sqlite_url, tmp_path):
+    made = RunnerHarness(sqlite_url, tmp_path)
     yield made
     made.database.close()
 
@@ -171,566 +171,572 @@ def bed(sqlite_url, tmp_path):
 # ------------------------------------------------------------------------------------------------- starting, switching
 
 
-def test_a_new_version_is_started_and_serves_when_it_has_caught_up(bed):
-    bed.apply()
-    bed.tick()
-    assert (bed.state(), bed.serving()) == (State.REPLAYING, None)
-    bed.made["pages v1"].far = Behind(5_000, 10_000, 100.0)
-    bed.tick()
-    assert bed.state() is State.REPLAYING
-    bed.catch_up()
-    assert (bed.state(), bed.serving(), bed.seen()) == (State.SERVING, 1, 1)
+def test_a_new_version_is_started_and_serves_when_it_has_caught_up(harness):
+    harness.apply()
+    harness.tick()
+    assert (harness.state(), harness.serving()) == (State.REPLAYING, None)
+    harness.made["pages v1"].far = Behind(5_000, 10_000, 100.0)
+    harness.tick()
+    assert harness.state() is State.REPLAYING
+    harness.catch_up()
+    assert (harness.state(), harness.serving(), harness.seen()) == (State.SERVING, 1, 1)
 
 
-def test_the_first_version_serves_even_if_switching_is_manual(bed):
-    bed.apply(switch="manual")
-    bed.tick()
-    bed.catch_up()
-    assert bed.serving() == 1
+def test_the_first_version_serves_even_if_switching_is_manual(harness):
+    harness.apply(switch="manual")
+    harness.tick()
+    harness.catch_up()
+    assert harness.serving() == 1
 
 
-def serving_with_a_second(bed, switch="auto"):
-    bed.apply()
-    bed.tick()
-    bed.catch_up()
-    bed.apply(switch=switch)
-    bed.tick()
-    bed.catch_up("pages v2")
+def serving_with_a_second(harness, switch="auto"):
+    harness.apply()
+    harness.tick()
+    harness.catch_up()
+    harness.apply(switch=switch)
+    harness.tick()
+    harness.catch_up("pages v2")
 
 
-def test_a_newer_version_takes_over_and_the_old_one_stands_by(bed):
-    serving_with_a_second(bed)
-    assert (bed.state(1), bed.state(2), bed.seen()) == (State.STANDBY, State.SERVING, 2)
-    assert bed.made["pages v1"].is_running
-    assert bed.catalog.view("pages").previous_version == 1
+def test_a_newer_version_takes_over_and_the_old_one_stands_by(harness):
+    serving_with_a_second(harness)
+    assert (harness.state(1), harness.state(2), harness.seen()) == (State.STANDBY, State.SERVING, 2)
+    assert harness.made["pages v1"].is_running
+    assert harness.catalog.view("pages").previous_version == 1
 
 
-def test_a_version_that_is_switched_by_hand_waits(bed):
-    serving_with_a_second(bed, switch="manual")
-    bed.tick()
-    assert (bed.state(2), bed.seen()) == (State.CAUGHT_UP, 1)
+def test_a_version_that_is_switched_by_hand_waits(harness):
+    serving_with_a_second(harness, switch="manual")
+    harness.tick()
+    assert (harness.state(2), harness.seen()) == (State.CAUGHT_UP, 1)
 
 
-def test_a_version_that_is_far_behind_again_is_not_switched_to(bed):
-    serving_with_a_second(bed, switch="manual")
-    bed.made["pages v2"].far = Behind(9_000, 10_000)
-    bed.tick()
-    assert bed.state(2) is State.CAUGHT_UP, "not for every record"
-    bed.made["pages v2"].far = Behind(11_000, 20_000)
-    bed.tick()
-    assert bed.state(2) is State.REPLAYING
-    bed.catch_up("pages v2")
-    assert bed.state(2) is State.CAUGHT_UP
+def test_a_version_that_is_far_behind_again_is_not_switched_to(harness):
+    serving_with_a_second(harness, switch="manual")
+    harness.made["pages v2"].far = Behind(9_000, 10_000)
+    harness.tick()
+    assert harness.state(2) is State.CAUGHT_UP, "not for every record"
+    harness.made["pages v2"].far = Behind(11_000, 20_000)
+    harness.tick()
+    assert harness.state(2) is State.REPLAYING
+    harness.catch_up("pages v2")
+    assert harness.state(2) is State.CAUGHT_UP
 
 
-def test_after_a_rollback_the_newer_version_is_left_alone_also_by_the_next_runner(bed):
-    serving_with_a_second(bed)
-    with bed.database.begin() as connection:
-        bed.catalog.switch(connection, "pages", 1, SELECT.format(1))
-    bed.tick()
-    bed.runner.close()
-    assert (bed.state(1), bed.state(2), bed.serving()) == (State.STOPPED, State.STOPPED, 1)
-    bed.runner = bed.new_runner()
-    bed.tick()
-    bed.catch_up("pages v1")
-    bed.catch_up("pages v2")
-    assert (bed.state(1), bed.state(2), bed.seen()) == (State.SERVING, State.CAUGHT_UP, 1)
+def test_after_a_rollback_the_newer_version_is_left_alone_also_by_the_next_runner(harness):
+    serving_with_a_second(harness)
+    with harness.database.begin() as connection:
+        harness.catalog.switch(connection, "pages", 1, SELECT.format(1))
+    harness.tick()
+    harness.runner.close()
+    assert (harness.state(1), harness.state(2), harness.serving()) == (State.STOPPED, State.STOPPED, 1)
+    harness.runner = harness.new_runner()
+    harness.tick()
+    harness.catch_up("pages v1")
+    harness.catch_up("pages v2")
+    assert (harness.state(1), harness.state(2), harness.seen()) == (State.SERVING, State.CAUGHT_UP, 1)
 
 
-def test_what_a_runner_that_died_left_behind_goes_on(bed):
-    serving_with_a_second(bed)
-    bed.runner = bed.new_runner()  # as after kill -9: the states are as they were
-    bed.tick()
-    assert (bed.state(1), bed.state(2), bed.seen()) == (State.REPLAYING, State.REPLAYING, 2)
-    bed.catch_up("pages v2")
-    bed.catch_up("pages v1")
-    assert (bed.state(1), bed.state(2), bed.serving()) == (State.CAUGHT_UP, State.SERVING, 2)
+def test_what_a_runner_that_died_left_behind_goes_on(harness):
+    serving_with_a_second(harness)
+    harness.runner = harness.new_runner()  # as after kill -9: the states are as they were
+    harness.tick()
+    assert (harness.state(1), harness.state(2), harness.seen()) == (State.REPLAYING, State.REPLAYING, 2)
+    harness.catch_up("pages v2")
+    harness.catch_up("pages v1")
+    assert (harness.state(1), harness.state(2), harness.serving()) == (State.CAUGHT_UP, State.SERVING, 2)
 
 
-def test_an_older_version_that_catches_up_late_is_not_switched_to(bed):
-    bed.apply()
-    bed.apply()
-    bed.tick()
-    bed.catch_up("pages v2")
-    bed.catch_up("pages v1")
-    assert (bed.serving(), bed.state(1)) == (2, State.CAUGHT_UP)
+def test_an_older_version_that_catches_up_late_is_not_switched_to(harness):
+    harness.apply()
+    harness.apply()
+    harness.tick()
+    harness.catch_up("pages v2")
+    harness.catch_up("pages v1")
+    assert (harness.serving(), harness.state(1)) == (2, State.CAUGHT_UP)
 
 
-def test_a_switch_that_readers_are_in_the_way_of_is_tried_again_later(bed, monkeypatch):
+def test_a_switch_that_readers_are_in_the_way_of_is_tried_again_later(harness, monkeypatch):
     tries = []
 
     def switch(*arguments):
         tries.append(arguments)
         raise DatabaseBusy("readers have held a view")
 
-    bed.apply()
-    bed.tick()
-    monkeypatch.setattr(bed.catalog, "switch", switch)
-    bed.catch_up()
-    bed.tick()
+    harness.apply()
+    harness.tick()
+    monkeypatch.setattr(harness.catalog, "switch", switch)
+    harness.catch_up()
+    harness.tick()
     assert len(tries) == 1, "not at every round"
     monkeypatch.undo()
-    bed.tick(after_ms=5_000)
-    assert bed.serving() == 1
+    harness.tick(after_ms=5_000)
+    assert harness.serving() == 1
 
 
-def obstacle(bed, version=1):
-    return bed.catalog.reports()["pages", version].obstacle
+def obstacle(harness, version=1):
+    return harness.catalog.reports()["pages", version].obstacle
 
 
 @pytest.mark.parametrize("once", [False, True])
 def test_a_switch_waits_for_a_users_view_says_so_and_happens_when_the_view_is_gone(postgresql_url, tmp_path, once):
     """PostgreSQL gives a view no other columns while a user's view depends on it."""
-    bed = Bed(postgresql_url, tmp_path)
-    bed.apply()
-    bed.tick()
-    bed.catch_up()
-    with bed.database.begin() as connection:
+    harness = RunnerHarness(postgresql_url, tmp_path)
+    harness.apply()
+    harness.tick()
+    harness.catch_up()
+    with harness.database.begin() as connection:
         connection.exec_driver_sql("CREATE VIEW report AS SELECT version FROM pages")
-    bed.select = "SELECT {} AS version2, {} AS version"
-    bed.apply(topics=("others",))
+    harness.select = "SELECT {} AS version2, {} AS version"
+    harness.apply(topics=("others",))
     if once:
-        bed.runner.close()
-        assert bed.runner.run_once() == ["pages v2"], "its readers do not see it"
+        harness.runner.close()
+        assert harness.runner.run_once() == ["pages v2"], "its readers do not see it"
     else:
-        bed.tick()
-        bed.catch_up("pages v2")
-        bed.tick()
-        assert bed.state(2) is State.CAUGHT_UP
-    assert (bed.serving(), bed.seen("report")) == (1, 1)
-    text = obstacle(bed, 2)
+        harness.tick()
+        harness.catch_up("pages v2")
+        harness.tick()
+        assert harness.state(2) is State.CAUGHT_UP
+    assert (harness.serving(), harness.seen("report")) == (1, 1)
+    text = obstacle(harness, 2)
     assert text.startswith(
         "is not switched to, which is tried again every 5 s: other objects of the database depend on"
     )
     assert "view report depends on view pages" in text
     assert "drop them" in text
-    with bed.database.begin() as connection:
+    with harness.database.begin() as connection:
         connection.exec_driver_sql("DROP VIEW report")
     if once:
-        bed.runner = bed.new_runner()
-        assert bed.runner.run_once() == []
+        harness.runner = harness.new_runner()
+        assert harness.runner.run_once() == []
     else:
-        bed.tick(after_ms=5_000)
-    assert (bed.serving(), bed.seen()) == (2, 2)
-    assert obstacle(bed, 2) is None
-    bed.database.close()
+        harness.tick(after_ms=5_000)
+    assert (harness.serving(), harness.seen()) == (2, 2)
+    assert obstacle(harness, 2) is None
+    harness.database.close()
 
 
-def test_the_same_obstacle_is_logged_once(bed, monkeypatch, caplog):
-    monkeypatch.setattr(bed.catalog, "switch", lambda *_: (_ for _ in ()).throw(DatabaseBusy("readers have held it")))
-    bed.apply()
-    bed.tick()
-    bed.catch_up()
+def test_the_same_obstacle_is_logged_once(harness, monkeypatch, caplog):
+    monkeypatch.setattr(
+        harness.catalog, "switch", lambda *_: (_ for _ in ()).throw(DatabaseBusy("readers have held it"))
+    )
+    harness.apply()
+    harness.tick()
+    harness.catch_up()
     for _ in range(3):
-        bed.tick(after_ms=5_000)
+        harness.tick(after_ms=5_000)
     assert sum("readers have held it" in record.getMessage() for record in caplog.records) == 1
 
 
-def test_a_switch_by_a_command_ends_the_obstacle(bed, monkeypatch):
-    monkeypatch.setattr(bed.catalog, "switch", lambda *_: (_ for _ in ()).throw(DatabaseBusy("readers have held it")))
-    bed.apply()
-    bed.tick()
-    bed.catch_up()
-    assert "readers have held it" in obstacle(bed)
+def test_a_switch_by_a_command_ends_the_obstacle(harness, monkeypatch):
+    monkeypatch.setattr(
+        harness.catalog, "switch", lambda *_: (_ for _ in ()).throw(DatabaseBusy("readers have held it"))
+    )
+    harness.apply()
+    harness.tick()
+    harness.catch_up()
+    assert "readers have held it" in obstacle(harness)
     monkeypatch.undo()
-    with bed.database.begin() as connection:
-        bed.catalog.switch(connection, "pages", 1, SELECT.format(1))
-    bed.tick()
-    bed.tick(after_ms=1_000)
-    assert obstacle(bed) is None
+    with harness.database.begin() as connection:
+        harness.catalog.switch(connection, "pages", 1, SELECT.format(1))
+    harness.tick()
+    harness.tick(after_ms=1_000)
+    assert obstacle(harness) is None
 
 
-def test_the_last_error_stays_until_a_version_has_moved(bed):
-    bed.apply()
-    bed.tick()
-    bed.made["pages v1"].broken = BrokerUnreachable("no broker")
-    bed.tick()
-    bed.tick(after_ms=60_000)
-    assert (bed.state(), bed.catalog.version("pages", 1).error) == (State.REPLAYING, None)
-    bed.tick(after_ms=1_000)
-    assert obstacle(bed) == "failed at its last try: no broker"
-    bed.metrics.micro_batch("pages", 1, seconds=1, events=5)
-    bed.tick()
-    assert obstacle(bed) is None
+def test_the_last_error_stays_until_a_version_has_moved(harness):
+    harness.apply()
+    harness.tick()
+    harness.made["pages v1"].broken = BrokerUnreachable("no broker")
+    harness.tick()
+    harness.tick(after_ms=60_000)
+    assert (harness.state(), harness.catalog.version("pages", 1).error) == (State.REPLAYING, None)
+    harness.tick(after_ms=1_000)
+    assert obstacle(harness) == "failed at its last try: no broker"
+    harness.metrics.micro_batch("pages", 1, seconds=1, events=5)
+    harness.tick()
+    assert obstacle(harness) is None
 
 
-def test_what_a_version_reads_and_when_it_was_complete_is_told_once_a_second(bed):
-    bed.apply()
-    bed.tick()
-    version = bed.made["pages v1"]
+def test_what_a_version_reads_and_when_it_was_complete_is_told_once_a_second(harness):
+    harness.apply()
+    harness.tick()
+    version = harness.made["pages v1"]
     version.far, version.reading = Behind(5_000, 10_000, 100.0), lambda: 1_200
-    bed.tick(after_ms=1_000)
-    assert bed.catalog.reports()["pages", 1].reading == 1_200
-    version.far = Behind(0, 10_000, 100.0, complete_ms=bed.clock.wall_ms())
-    first_ms = bed.clock.wall_ms()
-    bed.tick(after_ms=1_000)
-    assert bed.catalog.reports()["pages", 1].complete_ms == first_ms
-    assert bed.metrics.of("pages", 1).age_seconds == 1.0
-    version.far = Behind(0, 10_000, 100.0, complete_ms=bed.clock.wall_ms())
-    bed.tick()
-    assert bed.catalog.reports()["pages", 1].complete_ms == first_ms, "not at every round"
+    harness.tick(after_ms=1_000)
+    assert harness.catalog.reports()["pages", 1].reading == 1_200
+    version.far = Behind(0, 10_000, 100.0, complete_ms=harness.clock.wall_ms())
+    first_ms = harness.clock.wall_ms()
+    harness.tick(after_ms=1_000)
+    assert harness.catalog.reports()["pages", 1].complete_ms == first_ms
+    assert harness.metrics.of("pages", 1).age_seconds == 1.0
+    version.far = Behind(0, 10_000, 100.0, complete_ms=harness.clock.wall_ms())
+    harness.tick()
+    assert harness.catalog.reports()["pages", 1].complete_ms == first_ms, "not at every round"
     version.broken = BrokerUnreachable("no broker")
-    bed.tick()
-    bed.tick(after_ms=1_000)
-    report = bed.catalog.reports()["pages", 1]
+    harness.tick()
+    harness.tick(after_ms=1_000)
+    report = harness.catalog.reports()["pages", 1]
     assert (report.reading, report.complete_ms) == (0, first_ms + 1_000)
-    assert bed.metrics.of("pages", 1).age_seconds > 1.0
+    assert harness.metrics.of("pages", 1).age_seconds > 1.0
 
 
-def test_a_version_that_ran_once_is_complete_as_of_when_it_began(bed):
-    bed.apply()
-    began_ms = bed.clock.wall_ms()
-    bed.runner.run_once()
-    assert bed.catalog.reports()["pages", 1].complete_ms == began_ms
+def test_a_version_that_ran_once_is_complete_as_of_when_it_began(harness):
+    harness.apply()
+    began_ms = harness.clock.wall_ms()
+    harness.runner.run_once()
+    assert harness.catalog.reports()["pages", 1].complete_ms == began_ms
 
 
-def test_settings_that_change_restart_a_version_but_when_to_switch_does_not(bed):
-    version = bed.apply()
-    bed.tick()
-    first = bed.made["pages v1"]
+def test_settings_that_change_restart_a_version_but_when_to_switch_does_not(harness):
+    version = harness.apply()
+    harness.tick()
+    first = harness.made["pages v1"]
     for definition, is_the_same in (
         (replace(DEFINITION, kappa=KappaSettings(switch="manual")), True),
         (replace(DEFINITION, dead_letters="pages.dead"), False),
     ):
-        with bed.database.begin() as connection:
-            bed.catalog.set_definition(connection, version.view, version.version, definition.as_dict())
-        bed.tick()
-        bed.tick()
-        assert (bed.made["pages v1"] is first) == is_the_same
-    assert (first.is_running, bed.made["pages v1"].definition.dead_letters) == (False, "pages.dead")
+        with harness.database.begin() as connection:
+            harness.catalog.set_definition(connection, version.view, version.version, definition.as_dict())
+        harness.tick()
+        harness.tick()
+        assert (harness.made["pages v1"] is first) == is_the_same
+    assert (first.is_running, harness.made["pages v1"].definition.dead_letters) == (False, "pages.dead")
 
 
 # ------------------------------------------------------------------------------------------------------------ failures
 
 
-def test_what_may_pass_is_tried_again_with_longer_waits(bed):
-    bed.apply()
-    bed.start_errors["pages v1"] = BrokerUnreachable("no broker")
-    bed.tick()
-    assert (bed.state(), bed.catalog.version("pages", 1).error) == (State.FAILED, "no broker")
-    assert bed.catalog.version("pages", 1).due_ms == bed.clock.wall_ms() + 500
-    bed.tick(after_ms=499)
-    assert bed.state() is State.FAILED
-    bed.start_errors["pages v1"] = BrokerUnreachable("still no broker")
-    bed.tick(after_ms=1)
-    assert bed.catalog.version("pages", 1).error == "still no broker"
-    bed.tick(after_ms=999)
-    assert bed.state() is State.FAILED
-    bed.tick(after_ms=1)
-    assert (bed.state(), bed.catalog.version("pages", 1).error) == (State.REPLAYING, None)
-    assert bed.metrics.of("pages", 1).failures == 2
+def test_what_may_pass_is_tried_again_with_longer_waits(harness):
+    harness.apply()
+    harness.start_errors["pages v1"] = BrokerUnreachable("no broker")
+    harness.tick()
+    assert (harness.state(), harness.catalog.version("pages", 1).error) == (State.FAILED, "no broker")
+    assert harness.catalog.version("pages", 1).due_ms == harness.clock.wall_ms() + 500
+    harness.tick(after_ms=499)
+    assert harness.state() is State.FAILED
+    harness.start_errors["pages v1"] = BrokerUnreachable("still no broker")
+    harness.tick(after_ms=1)
+    assert harness.catalog.version("pages", 1).error == "still no broker"
+    harness.tick(after_ms=999)
+    assert harness.state() is State.FAILED
+    harness.tick(after_ms=1)
+    assert (harness.state(), harness.catalog.version("pages", 1).error) == (State.REPLAYING, None)
+    assert harness.metrics.of("pages", 1).failures == 2
 
 
-def test_what_will_not_pass_stays_failed_until_somebody_asks(bed):
-    bed.apply()
-    bed.tick()
-    bed.made["pages v1"].broken = DataLost("offsets 0 to 9 are gone")
-    bed.tick()
-    bed.tick(after_ms=3_600_000)
-    assert (bed.state(), bed.catalog.version("pages", 1).error) == (State.FAILED, "offsets 0 to 9 are gone")
-    assert bed.catalog.version("pages", 1).due_ms is None
-    asked = bed.catalog.ask("pages", "restart")
-    bed.tick()
-    bed.tick()
-    assert bed.state() is State.REPLAYING
-    assert bed.catalog.request(asked).done_ms is not None
+def test_what_will_not_pass_stays_failed_until_somebody_asks(harness):
+    harness.apply()
+    harness.tick()
+    harness.made["pages v1"].broken = DataLost("offsets 0 to 9 are gone")
+    harness.tick()
+    harness.tick(after_ms=3_600_000)
+    assert (harness.state(), harness.catalog.version("pages", 1).error) == (State.FAILED, "offsets 0 to 9 are gone")
+    assert harness.catalog.version("pages", 1).due_ms is None
+    asked = harness.catalog.ask("pages", "restart")
+    harness.tick()
+    harness.tick()
+    assert harness.state() is State.REPLAYING
+    assert harness.catalog.request(asked).done_ms is not None
 
 
-def test_a_new_runner_tries_what_failed_in_the_one_before(bed):
-    bed.apply()
-    bed.start_errors["pages v1"] = DataLost("gone")
-    bed.tick()
-    bed.runner = bed.new_runner()
-    bed.tick()
-    assert bed.state() is State.REPLAYING
+def test_a_new_runner_tries_what_failed_in_the_one_before(harness):
+    harness.apply()
+    harness.start_errors["pages v1"] = DataLost("gone")
+    harness.tick()
+    harness.runner = harness.new_runner()
+    harness.tick()
+    assert harness.state() is State.REPLAYING
 
 
-def test_a_version_that_fails_while_it_serves_goes_on_being_read_and_the_others_run(bed):
-    serving_with_a_second(bed)
-    bed.made["pages v2"].broken = DataLost("gone")
-    bed.tick()
-    assert (bed.state(1), bed.state(2)) == (State.STANDBY, State.FAILED)
-    assert (bed.serving(), bed.seen()) == (2, 2)
-    assert bed.made["pages v1"].is_running
+def test_a_version_that_fails_while_it_serves_goes_on_being_read_and_the_others_run(harness):
+    serving_with_a_second(harness)
+    harness.made["pages v2"].broken = DataLost("gone")
+    harness.tick()
+    assert (harness.state(1), harness.state(2)) == (State.STANDBY, State.FAILED)
+    assert (harness.serving(), harness.seen()) == (2, 2)
+    assert harness.made["pages v1"].is_running
 
 
-def test_a_failed_new_version_never_touches_the_one_that_serves(bed):
-    bed.apply()
-    bed.tick()
-    bed.catch_up()
-    bed.apply()
-    bed.start_errors["pages v2"] = ValueError("a query that does not work")
-    bed.tick()
-    assert (bed.state(1), bed.state(2), bed.seen()) == (State.SERVING, State.FAILED, 1)
+def test_a_failed_new_version_never_touches_the_one_that_serves(harness):
+    harness.apply()
+    harness.tick()
+    harness.catch_up()
+    harness.apply()
+    harness.start_errors["pages v2"] = ValueError("a query that does not work")
+    harness.tick()
+    assert (harness.state(1), harness.state(2), harness.seen()) == (State.SERVING, State.FAILED, 1)
 
 
-def test_a_user_may_have_switched_to_another_version_when_one_that_failed_is_back(bed):
-    serving_with_a_second(bed)
-    bed.made["pages v2"].broken = BrokerUnreachable("away")
-    bed.tick()
-    with bed.database.begin() as connection:
-        bed.catalog.switch(connection, "pages", 1, SELECT.format(1))
-    bed.tick(after_ms=500)
-    bed.catch_up("pages v2")
-    assert (bed.serving(), bed.state(1), bed.state(2)) == (1, State.SERVING, State.CAUGHT_UP)
+def test_a_user_may_have_switched_to_another_version_when_one_that_failed_is_back(harness):
+    serving_with_a_second(harness)
+    harness.made["pages v2"].broken = BrokerUnreachable("away")
+    harness.tick()
+    with harness.database.begin() as connection:
+        harness.catalog.switch(connection, "pages", 1, SELECT.format(1))
+    harness.tick(after_ms=500)
+    harness.catch_up("pages v2")
+    assert (harness.serving(), harness.state(1), harness.state(2)) == (1, State.SERVING, State.CAUGHT_UP)
 
 
 # ---------------------------------------------------------------------------------------------------- the Java process
 
 
-def at_work_on(bed, who, work=Work.STREAM):
+def at_work_on(harness, who, work=Work.STREAM):
     """From now on, until the test leaves the block."""
-    return bed.made[who].work.of(work)
+    return harness.made[who].work.of(work)
 
 
-def the_greedy_one_kills_java(bed, who="greedy v1"):
+def the_greedy_one_kills_java(harness, who="greedy v1"):
     """As it does whenever it has begun."""
-    bed.java.is_dead = True
-    with pytest.raises(ConnectionRefusedError), at_work_on(bed, who):
+    harness.java.is_dead = True
+    with pytest.raises(ConnectionRefusedError), at_work_on(harness, who):
         raise ConnectionRefusedError(111, "Connection refused")
 
 
-def test_when_java_dies_another_one_is_started_and_all_go_on(bed):
-    serving_with_a_second(bed)
-    before = dict(bed.made)
-    bed.java.is_dead = True
-    bed.tick()
-    assert (bed.state(1), bed.state(2), bed.seen()) == (State.STOPPED, State.STOPPED, 2)
+def test_when_java_dies_another_one_is_started_and_all_go_on(harness):
+    serving_with_a_second(harness)
+    before = dict(harness.made)
+    harness.java.is_dead = True
+    harness.tick()
+    assert (harness.state(1), harness.state(2), harness.seen()) == (State.STOPPED, State.STOPPED, 2)
     assert not any(made.is_running for made in before.values())
-    bed.tick(after_ms=500)
-    assert (bed.java.starts, bed.state(1), bed.state(2)) == (1, State.REPLAYING, State.REPLAYING)
-    assert all(bed.made[who] is not before[who] for who in before)
-    assert {made.around.spark for made in bed.made.values()} == {"session 1"}
-    bed.catch_up("pages v2")
-    assert (bed.state(2), bed.seen()) == (State.SERVING, 2)
+    harness.tick(after_ms=500)
+    assert (harness.java.starts, harness.state(1), harness.state(2)) == (1, State.REPLAYING, State.REPLAYING)
+    assert all(harness.made[who] is not before[who] for who in before)
+    assert {made.around.spark for made in harness.made.values()} == {"session 1"}
+    harness.catch_up("pages v2")
+    assert (harness.state(2), harness.seen()) == (State.SERVING, 2)
 
 
-def test_a_version_that_was_at_work_at_two_deaths_is_set_aside_and_the_others_go_on(bed, caplog):
-    bed.apply("greedy")
-    bed.apply()
-    bed.tick()
-    with at_work_on(bed, "pages v1"):
-        the_greedy_one_kills_java(bed)
-        bed.tick()
-    bed.tick(after_ms=500)
-    assert (bed.state(1, "greedy"), bed.state()) == (State.REPLAYING, State.STOPPED), "one suspect at a time"
-    the_greedy_one_kills_java(bed)
-    bed.tick()
-    bed.tick(after_ms=1_000)
-    found = bed.catalog.version("greedy", 1)
+def test_a_version_that_was_at_work_at_two_deaths_is_set_aside_and_the_others_go_on(harness, caplog):
+    harness.apply("greedy")
+    harness.apply()
+    harness.tick()
+    with at_work_on(harness, "pages v1"):
+        the_greedy_one_kills_java(harness)
+        harness.tick()
+    harness.tick(after_ms=500)
+    assert (harness.state(1, "greedy"), harness.state()) == (State.REPLAYING, State.STOPPED), "one suspect at a time"
+    the_greedy_one_kills_java(harness)
+    harness.tick()
+    harness.tick(after_ms=1_000)
+    found = harness.catalog.version("greedy", 1)
     assert (found.state, found.due_ms) == (State.FAILED, None)
     assert "out of heap memory, exit code 3" in found.error
     assert "[spark] memory" in found.error
     assert "headrace views switch greedy --restart" in found.error
-    bed.tick()
-    with at_work_on(bed, "pages v1"):
+    harness.tick()
+    with at_work_on(harness, "pages v1"):
         pass
-    bed.catch_up()
-    assert (bed.state(), bed.java.starts) == (State.SERVING, 2)
+    harness.catch_up()
+    assert (harness.state(), harness.java.starts) == (State.SERVING, 2)
     lines = [record.getMessage() for record in caplog.records if record.levelname != "DEBUG"]
     assert len(lines) == 3, lines
     assert not any(record.exc_info for record in caplog.records if record.levelname != "DEBUG")
 
-    bed.runner.close()
-    bed.runner = bed.new_runner()  # the next start does not do the same again
-    bed.tick()
-    assert (bed.state(1, "greedy"), bed.state()) == (State.FAILED, State.REPLAYING)
-    bed.catalog.ask("greedy", "restart")
-    bed.tick()
-    bed.tick()
-    assert bed.state(1, "greedy") is State.REPLAYING
+    harness.runner.close()
+    harness.runner = harness.new_runner()  # the next start does not do the same again
+    harness.tick()
+    assert (harness.state(1, "greedy"), harness.state()) == (State.FAILED, State.REPLAYING)
+    harness.catalog.ask("greedy", "restart")
+    harness.tick()
+    harness.tick()
+    assert harness.state(1, "greedy") is State.REPLAYING
 
 
-def test_a_death_during_a_start_is_seen_as_one(bed):
-    bed.apply()
-    bed.java.is_dead = True
-    bed.start_errors["pages v1"] = ConnectionRefusedError(111, "Connection refused")
-    bed.java.has_ended = lambda: False  # not yet reaped when it is asked first
-    bed.tick()
-    assert (bed.state(), bed.catalog.version("pages", 1).error) == (State.STOPPED, None)
-    bed.tick(after_ms=500)
-    assert (bed.java.starts, bed.state()) == (1, State.REPLAYING)
+def test_a_death_during_a_start_is_seen_as_one(harness):
+    harness.apply()
+    harness.java.is_dead = True
+    harness.start_errors["pages v1"] = ConnectionRefusedError(111, "Connection refused")
+    harness.java.has_ended = lambda: False  # not yet reaped when it is asked first
+    harness.tick()
+    assert (harness.state(), harness.catalog.version("pages", 1).error) == (State.STOPPED, None)
+    harness.tick(after_ms=500)
+    assert (harness.java.starts, harness.state()) == (1, State.REPLAYING)
 
 
-def test_a_version_that_did_not_get_memory_is_tried_once_more_and_set_aside(bed):
-    bed.apply()
-    bed.tick()
+def test_a_version_that_did_not_get_memory_is_tried_once_more_and_set_aside(harness):
+    harness.apply()
+    harness.tick()
     for state in (State.REPLAYING, State.FAILED):
-        with pytest.raises(MemoryError), at_work_on(bed, "pages v1"):
+        with pytest.raises(MemoryError), at_work_on(harness, "pages v1"):
             raise MemoryError
-        bed.made["pages v1"].broken = RuntimeError("Lost task 0.0: java.lang.OutOfMemoryError: Direct buffer memory")
-        bed.tick()
-        bed.tick(after_ms=10_000)
-        assert bed.state() is state
-    assert "set aside" in bed.catalog.version("pages", 1).error
-    assert bed.java.starts == 0
-    bed.runner = bed.new_runner()
-    bed.tick()
-    assert bed.state() is State.FAILED
+        harness.made["pages v1"].broken = RuntimeError(
+            "Lost task 0.0: java.lang.OutOfMemoryError: Direct buffer memory"
+        )
+        harness.tick()
+        harness.tick(after_ms=10_000)
+        assert harness.state() is state
+    assert "set aside" in harness.catalog.version("pages", 1).error
+    assert harness.java.starts == 0
+    harness.runner = harness.new_runner()
+    harness.tick()
+    assert harness.state() is State.FAILED
 
 
-def test_a_java_that_does_not_start_is_tried_a_few_times(bed):
-    bed.apply()
-    bed.tick()
-    bed.java.is_dead, bed.java.start_errors = True, [SparkMissing("no Java")] * 5
+def test_a_java_that_does_not_start_is_tried_a_few_times(harness):
+    harness.apply()
+    harness.tick()
+    harness.java.is_dead, harness.java.start_errors = True, [SparkMissing("no Java")] * 5
     for _ in range(5):  # the first one notices the death
-        bed.tick(after_ms=30_000)
+        harness.tick(after_ms=30_000)
     with pytest.raises(SparkMissing):
-        bed.tick(after_ms=30_000)
-    assert bed.java.starts == 5
+        harness.tick(after_ms=30_000)
+    assert harness.java.starts == 5
 
 
-def test_running_once_that_is_interrupted_says_what_is_not_there(bed):
-    bed.apply()
+def test_running_once_that_is_interrupted_says_what_is_not_there(harness):
+    harness.apply()
     stop = threading.Event()
     stop.set()
-    assert bed.runner.run_once(stop) == ["pages v1"]
+    assert harness.runner.run_once(stop) == ["pages v1"]
 
 
-def test_running_once_survives_the_death_of_java_and_tells_who_is_not_there(bed):
-    bed.apply("greedy")
-    bed.apply()
-    bed.greedy = {"greedy v1"}
-    assert bed.runner.run_once() == ["greedy v1"]
-    assert (bed.java.starts, bed.state(1, "greedy"), bed.serving()) == (2, State.FAILED, 1)
-    assert bed.new_runner().run_once() == ["greedy v1"], "it is not tried again, and still not there"
-    assert bed.java.starts == 2
-    bed.greedy = set()
-    bed.catalog.ask("greedy", "restart")
-    assert bed.new_runner().run_once() == []
+def test_running_once_survives_the_death_of_java_and_tells_who_is_not_there(harness):
+    harness.apply("greedy")
+    harness.apply()
+    harness.greedy = {"greedy v1"}
+    assert harness.runner.run_once() == ["greedy v1"]
+    assert (harness.java.starts, harness.state(1, "greedy"), harness.serving()) == (2, State.FAILED, 1)
+    assert harness.new_runner().run_once() == ["greedy v1"], "it is not tried again, and still not there"
+    assert harness.java.starts == 2
+    harness.greedy = set()
+    harness.catalog.ask("greedy", "restart")
+    assert harness.new_runner().run_once() == []
 
 
 # --------------------------------------------------------------------------------------------------- stopping, dropping
 
 
-def test_stopping_the_runner_stops_everything_and_says_so(bed):
-    serving_with_a_second(bed)
+def test_stopping_the_runner_stops_everything_and_says_so(harness):
+    serving_with_a_second(harness)
     stop = threading.Event()
     stop.set()
-    bed.runner.run(stop)
-    assert (bed.state(1), bed.state(2), bed.seen()) == (State.STOPPED, State.STOPPED, 2)
-    assert not any(made.is_running for made in bed.made.values())
+    harness.runner.run(stop)
+    assert (harness.state(1), harness.state(2), harness.seen()) == (State.STOPPED, State.STOPPED, 2)
+    assert not any(made.is_running for made in harness.made.values())
 
 
-def test_a_version_that_does_not_stop_is_asked_again_and_the_others_go_on(bed, caplog):
-    bed.apply()
-    bed.apply("users")
-    bed.tick()
-    bed.stop_errors += [TimeoutError("pages v1 has not stopped after 30 s")] * 2
-    bed.catalog.want("pages", 1, Wanted.STOP)
-    bed.tick()
-    bed.tick()
-    assert bed.state() is State.REPLAYING
-    bed.catch_up("users v1")
-    assert (bed.state(), bed.serving("users")) == (State.STOPPED, 1)
+def test_a_version_that_does_not_stop_is_asked_again_and_the_others_go_on(harness, caplog):
+    harness.apply()
+    harness.apply("users")
+    harness.tick()
+    harness.stop_errors += [TimeoutError("pages v1 has not stopped after 30 s")] * 2
+    harness.catalog.want("pages", 1, Wanted.STOP)
+    harness.tick()
+    harness.tick()
+    assert harness.state() is State.REPLAYING
+    harness.catch_up("users v1")
+    assert (harness.state(), harness.serving("users")) == (State.STOPPED, 1)
     warnings = [record.getMessage() for record in caplog.records]
     assert warnings == ["pages v1: pages v1 has not stopped after 30 s"]
 
 
-def test_a_version_that_is_not_wanted_stops_and_starts_when_it_is_again(bed):
-    bed.apply()
-    bed.tick()
-    bed.catalog.want("pages", 1, Wanted.STOP)
-    bed.tick()
-    bed.tick()
-    assert (bed.state(), bed.log) == (State.STOPPED, ["stop pages v1"])
-    bed.catalog.want("pages", 1, Wanted.RUN)
-    bed.tick()
-    assert bed.state() is State.REPLAYING
+def test_a_version_that_is_not_wanted_stops_and_starts_when_it_is_again(harness):
+    harness.apply()
+    harness.tick()
+    harness.catalog.want("pages", 1, Wanted.STOP)
+    harness.tick()
+    harness.tick()
+    assert (harness.state(), harness.log) == (State.STOPPED, ["stop pages v1"])
+    harness.catalog.want("pages", 1, Wanted.RUN)
+    harness.tick()
+    assert harness.state() is State.REPLAYING
 
 
-def test_a_dropped_version_is_stopped_removed_and_forgotten(bed):
-    serving_with_a_second(bed)
-    bed.catalog.want("pages", 1, Wanted.DROP)
-    bed.tick()
-    assert [version.version for version in bed.catalog.versions("pages")] == [2]
-    assert bed.log == ["stop pages v1", "drop pages v1"]
-    assert ("pages", 1) not in bed.metrics.snapshot()
-    assert bed.seen() == 2
+def test_a_dropped_version_is_stopped_removed_and_forgotten(harness):
+    serving_with_a_second(harness)
+    harness.catalog.want("pages", 1, Wanted.DROP)
+    harness.tick()
+    assert [version.version for version in harness.catalog.versions("pages")] == [2]
+    assert harness.log == ["stop pages v1", "drop pages v1"]
+    assert ("pages", 1) not in harness.metrics.snapshot()
+    assert harness.seen() == 2
 
 
-def test_a_drop_that_does_not_work_is_tried_again(bed):
-    serving_with_a_second(bed)
-    bed.drop_errors.append(OSError("disk"))
-    bed.catalog.want("pages", 1, Wanted.DROP)
-    bed.tick()
-    bed.tick()
-    assert bed.state(1) is State.DROPPING
-    assert bed.log.count("drop pages v1") == 1
-    bed.tick(after_ms=500)
-    assert [version.version for version in bed.catalog.versions("pages")] == [2]
+def test_a_drop_that_does_not_work_is_tried_again(harness):
+    serving_with_a_second(harness)
+    harness.drop_errors.append(OSError("disk"))
+    harness.catalog.want("pages", 1, Wanted.DROP)
+    harness.tick()
+    harness.tick()
+    assert harness.state(1) is State.DROPPING
+    assert harness.log.count("drop pages v1") == 1
+    harness.tick(after_ms=500)
+    assert [version.version for version in harness.catalog.versions("pages")] == [2]
 
 
-def test_a_drop_that_a_dead_runner_began_is_finished(bed):
-    serving_with_a_second(bed)
-    bed.catalog.want("pages", 1, Wanted.DROP)
-    bed.catalog.set_state("pages", 1, Event.DROPPED)
-    bed.runner = bed.new_runner()
-    bed.tick()
-    assert [version.version for version in bed.catalog.versions("pages")] == [2]
+def test_a_drop_that_a_dead_runner_began_is_finished(harness):
+    serving_with_a_second(harness)
+    harness.catalog.want("pages", 1, Wanted.DROP)
+    harness.catalog.set_state("pages", 1, Event.DROPPED)
+    harness.runner = harness.new_runner()
+    harness.tick()
+    assert [version.version for version in harness.catalog.versions("pages")] == [2]
 
 
-def test_a_view_goes_with_its_last_version_and_may_come_again(bed):
-    serving_with_a_second(bed)
-    with bed.database.begin() as connection:
-        bed.catalog.retire_view(connection, "pages")
-    bed.tick()
-    assert bed.catalog.views() == []
-    with bed.database.read() as connection:
+def test_a_view_goes_with_its_last_version_and_may_come_again(harness):
+    serving_with_a_second(harness)
+    with harness.database.begin() as connection:
+        harness.catalog.retire_view(connection, "pages")
+    harness.tick()
+    assert harness.catalog.views() == []
+    with harness.database.read() as connection:
         tables = connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'view'").all()
     assert tables == []
-    assert bed.apply().version == 1
-    bed.tick()
-    bed.catch_up()
-    assert bed.seen() == 1
+    assert harness.apply().version == 1
+    harness.tick()
+    harness.catch_up()
+    assert harness.seen() == 1
 
 
 # ------------------------------------------------------------------------------------------------------------ requests
 
 
-def test_a_request_goes_once_to_the_version_that_serves_and_again_after_it_failed(bed):
-    serving_with_a_second(bed)
-    asked = bed.catalog.ask("pages", "batch", {"full": True})
-    bed.tick()
-    bed.tick()
-    serving = bed.made["pages v2"]
-    assert (serving.asked, bed.made["pages v1"].asked) == ([asked], [])
+def test_a_request_goes_once_to_the_version_that_serves_and_again_after_it_failed(harness):
+    serving_with_a_second(harness)
+    asked = harness.catalog.ask("pages", "batch", {"full": True})
+    harness.tick()
+    harness.tick()
+    serving = harness.made["pages v2"]
+    assert (serving.asked, harness.made["pages v1"].asked) == ([asked], [])
     serving.broken = BrokerUnreachable("away")
-    bed.tick()
-    bed.tick(after_ms=500)
-    bed.tick()
-    assert bed.made["pages v2"].asked == [asked]
+    harness.tick()
+    harness.tick(after_ms=500)
+    harness.tick()
+    assert harness.made["pages v2"].asked == [asked]
 
 
-def test_a_request_that_is_refused_is_answered(bed):
-    bed.apply()
-    bed.tick()
-    asked = bed.catalog.ask("pages", "batch", {"never": True})
-    bed.tick()
-    assert bed.catalog.request(asked).error == "never"
+def test_a_request_that_is_refused_is_answered(harness):
+    harness.apply()
+    harness.tick()
+    asked = harness.catalog.ask("pages", "batch", {"never": True})
+    harness.tick()
+    assert harness.catalog.request(asked).error == "never"
 
 
-def test_a_request_to_a_version_that_failed_is_answered_with_why(bed):
-    bed.apply()
-    bed.start_errors["pages v1"] = DataLost("gone")
-    bed.tick()
-    asked = bed.catalog.ask("pages", "batch")
-    bed.tick()
-    assert bed.catalog.request(asked).error == "pages v1 failed: gone"
+def test_a_request_to_a_version_that_failed_is_answered_with_why(harness):
+    harness.apply()
+    harness.start_errors["pages v1"] = DataLost("gone")
+    harness.tick()
+    asked = harness.catalog.ask("pages", "batch")
+    harness.tick()
+    assert harness.catalog.request(asked).error == "pages v1 failed: gone"
 
 
 # ---------------------------------------------------------------------------------------------------------------- once
 
 
-def test_running_once_brings_all_versions_up_to_date_and_ends(bed):
-    bed.apply()
-    bed.apply("users")
-    assert bed.runner.run_once() == []
-    assert (bed.serving(), bed.seen(), bed.seen("users"), bed.state()) == (1, 1, 1, State.STOPPED)
-    bed.apply()
-    bed.start_errors["users v1"] = DataLost("gone")
-    assert bed.runner.run_once() == ["users v1"]
-    assert (bed.serving(), bed.state(1, "users"), bed.state(1), bed.state(2)) == (
+def test_running_once_brings_all_versions_up_to_date_and_ends(harness):
+    harness.apply()
+    harness.apply("users")
+    assert harness.runner.run_once() == []
+    assert (harness.serving(), harness.seen(), harness.seen("users"), harness.state()) == (1, 1, 1, State.STOPPED)
+    harness.apply()
+    harness.start_errors["users v1"] = DataLost("gone")
+    assert harness.runner.run_once() == ["users v1"]
+    assert (harness.serving(), harness.state(1, "users"), harness.state(1), harness.state(2)) == (
         2, State.FAILED, State.STOPPED, State.STOPPED,
     )  # fmt: skip
 
@@ -743,63 +749,63 @@ def test_there_is_a_decision_for_every_state_and_wish():
 
 
 @pytest.mark.parametrize("state", list(State))
-def test_nothing_is_ever_started_that_is_being_dropped(bed, state):
-    version = replace(bed.apply(), state=state, wanted=Wanted.DROP)
+def test_nothing_is_ever_started_that_is_being_dropped(harness, state):
+    version = replace(harness.apply(), state=state, wanted=Wanted.DROP)
     assert decide(version, is_at_work=False) is decide(version, is_at_work=True) is Decision.DROP
     assert decide(replace(version, state=State.DROPPING, wanted=Wanted.RUN), is_at_work=False) is Decision.DROP
 
 
-def test_metrics_say_what_is(bed):
-    serving_with_a_second(bed)
-    bed.made["pages v2"].far = Behind(42, 100, 7.0)
-    bed.tick()
-    counts = bed.metrics.of("pages", 2)
+def test_metrics_say_what_is(harness):
+    serving_with_a_second(harness)
+    harness.made["pages v2"].far = Behind(42, 100, 7.0)
+    harness.tick()
+    counts = harness.metrics.of("pages", 2)
     assert (counts.state, counts.serves, counts.records_behind, counts.records_per_s) == ("serving", True, 42, 7.0)
-    assert not bed.metrics.of("pages", 1).serves
+    assert not harness.metrics.of("pages", 1).serves
 
 
-def test_a_database_that_is_away_is_waited_for(bed, monkeypatch, caplog):
+def test_a_database_that_is_away_is_waited_for(harness, monkeypatch, caplog):
     caplog.set_level("INFO", "headrace.views")
-    bed.apply()
-    bed.tick()
-    monkeypatch.setattr(bed.catalog, "views", lambda *_: (_ for _ in ()).throw(DatabaseBusy("locked")))
+    harness.apply()
+    harness.tick()
+    monkeypatch.setattr(harness.catalog, "views", lambda *_: (_ for _ in ()).throw(DatabaseBusy("locked")))
     rounds = iter(range(3))
-    bed.runner._round(lambda: next(rounds))
-    bed.runner._round(lambda: next(rounds))
+    harness.runner._round(lambda: next(rounds))
+    harness.runner._round(lambda: next(rounds))
     monkeypatch.undo()
-    bed.runner._round(lambda: next(rounds))
+    harness.runner._round(lambda: next(rounds))
     assert [record.getMessage() for record in caplog.records][-2:] == [
         "waiting for the serving database: locked",
         "the serving database is back",
     ]
-    assert bed.made["pages v1"].is_running
+    assert harness.made["pages v1"].is_running
 
 
-def test_a_failure_that_the_database_cannot_be_told_of_is_not_forgotten(bed, monkeypatch):
-    bed.apply()
-    bed.tick()
-    first = bed.made["pages v1"]
+def test_a_failure_that_the_database_cannot_be_told_of_is_not_forgotten(harness, monkeypatch):
+    harness.apply()
+    harness.tick()
+    first = harness.made["pages v1"]
     first.broken = BrokerUnreachable("gone")
 
     def away(*_, **__):
         raise DatabaseUnreachable("away")
 
     with monkeypatch.context() as patch:
-        patch.setattr(bed.catalog, "set_state", away)
+        patch.setattr(harness.catalog, "set_state", away)
         with pytest.raises(DatabaseUnreachable):
-            bed.tick()
+            harness.tick()
     assert not first.is_running
-    bed.tick()
-    assert bed.made["pages v1"] is not first
-    assert bed.made["pages v1"].is_running
+    harness.tick()
+    assert harness.made["pages v1"] is not first
+    assert harness.made["pages v1"].is_running
 
 
-def test_one_that_ran_for_a_while_is_not_made_to_wait_for_what_was_long_ago(bed):
-    bed.apply()
+def test_one_that_ran_for_a_while_is_not_made_to_wait_for_what_was_long_ago(harness):
+    harness.apply()
     for _ in range(3):
-        bed.tick(10_000)
-        bed.made["pages v1"].broken = BrokerUnreachable("gone")
-        bed.tick(10_000)
-        assert bed.state() is State.FAILED
-        bed.tick(500)
-        assert bed.state() is State.REPLAYING
+        harness.tick(10_000)
+        harness.made["pages v1"].broken = BrokerUnreachable("gone")
+        harness.tick(10_000)
+        assert harness.state() is State.FAILED
+        harness.tick(500)
+        assert harness.state() is State.REPLAYING

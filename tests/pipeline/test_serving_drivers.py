@@ -176,7 +176,7 @@ FAIL_ONCE = (PsycopgInTransactions, AsyncpgInTransactions, SqlalchemyAsyncpg)
 FAIL_UNTIL_RECONNECTED = (Psycopg, SqlalchemyPsycopgAutocommit)
 
 
-class World:
+class DriverHarness:
     def __init__(self, url: str) -> None:
         self.url = url
         self.database = Database(url)
@@ -211,8 +211,8 @@ class World:
 
 
 @pytest.fixture
-def world(postgresql_url):
-    made = World(postgresql_url)
+def harness(postgresql_url):
+    made = DriverHarness(postgresql_url)
     made.switch()
     yield made
     made.close()
@@ -243,60 +243,60 @@ def check_answers(readers: Readers) -> None:
         assert order[0] < order[-1]
 
 
-def test_statements_that_name_their_columns_do_not_notice_a_switch_whatever_the_driver(world):
-    drivers = world.open(*NEVER_FAIL, *FAIL_ONCE, *FAIL_UNTIL_RECONNECTED)
+def test_statements_that_name_their_columns_do_not_notice_a_switch_whatever_the_driver(harness):
+    drivers = harness.open(*NEVER_FAIL, *FAIL_ONCE, *FAIL_UNTIL_RECONNECTED)
     for driver in drivers:
         assert outcomes(driver, NAMED, 8) == "." * 8  # past the fifth read it is prepared
     with Readers(*(lambda driver=driver: driver.read(NAMED) for driver in drivers)) as readers:
-        world.switch_often(readers)
+        harness.switch_often(readers)
     check_answers(readers)
 
 
-def test_select_star_does_not_notice_a_switch_with_the_settings_of_the_guide(world):
-    drivers = world.open(*NEVER_FAIL)
+def test_select_star_does_not_notice_a_switch_with_the_settings_of_the_guide(harness):
+    drivers = harness.open(*NEVER_FAIL)
     for driver in drivers:
         assert outcomes(driver, STAR, 8) == "." * 8
     with Readers(*(lambda driver=driver: driver.read(STAR) for driver in drivers)) as readers:
-        world.switch_often(readers)
+        harness.switch_often(readers)
     check_answers(readers)
 
 
 @pytest.mark.parametrize("kind", FAIL_ONCE)
-def test_select_star_in_a_prepared_statement_fails_once_and_not_when_it_is_tried_again(world, kind):
-    (driver,) = world.open(kind)
+def test_select_star_in_a_prepared_statement_fails_once_and_not_when_it_is_tried_again(harness, kind):
+    (driver,) = harness.open(kind)
     assert outcomes(driver, STAR, 8) == "." * 8
-    world.switch()
+    harness.switch()
     assert outcomes(driver, STAR, 3) == "x.."
 
 
 @pytest.mark.parametrize("kind", FAIL_UNTIL_RECONNECTED)
-def test_psycopg_in_autocommit_keeps_a_prepared_select_star_that_fails_until_it_connects_anew(world, kind):
-    (driver,) = world.open(kind)
+def test_psycopg_in_autocommit_keeps_a_prepared_select_star_that_fails_until_it_connects_anew(harness, kind):
+    (driver,) = harness.open(kind)
     assert outcomes(driver, STAR, 8) == "." * 8
-    world.switch()
+    harness.switch()
     assert outcomes(driver, STAR, 3) == "xxx"
     driver.close()
     driver.open()
     assert outcomes(driver, STAR, 3) == "..."
 
 
-def test_our_own_queries_may_say_select_star(world):
-    service = QueryService(world.url)
+def test_our_own_queries_may_say_select_star(harness):
+    service = QueryService(harness.url)
     for _ in range(8):
         service.query(STAR)
     with Readers(lambda: service.query(STAR).rows, lambda: service.query(STAR).rows) as readers:
-        world.switch_often(readers)
+        harness.switch_often(readers)
     service.close()
     check_answers(readers)
 
 
-def test_a_reader_with_one_snapshot_for_several_statements_locks_the_gate_first(world):
+def test_a_reader_with_one_snapshot_for_several_statements_locks_the_gate_first(harness):
     """As the guide says of REPEATABLE READ; the lock makes a switch wait until the transaction ends."""
-    with psycopg.connect(world.url) as reader, psycopg.connect(world.url) as other:
+    with psycopg.connect(harness.url) as reader, psycopg.connect(harness.url) as other:
         reader.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         reader.read_only = True
         reader.execute(f"LOCK TABLE {GATE} IN ACCESS SHARE MODE".encode())
         reader.execute("SELECT 1")
         with pytest.raises(psycopg.errors.LockNotAvailable):
             other.execute(f"LOCK TABLE {GATE} IN ACCESS EXCLUSIVE MODE NOWAIT".encode())
-        assert {row[1] for row in reader.execute(NAMED)} == {world.version}
+        assert {row[1] for row in reader.execute(NAMED)} == {harness.version}

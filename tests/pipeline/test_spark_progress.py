@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from kappa_world import World, until
+from kappa_harness import KappaHarness, until
 
 from headrace.pipeline.definition import Decode, Source
 from headrace.pipeline.lambda_view import LambdaView
@@ -29,8 +29,8 @@ EACH = 10
 
 
 @pytest.fixture
-def world(spark, kafka, sqlite_url, tmp_path):
-    made = World(spark, kafka.bootstrap_servers, sqlite_url, tmp_path)
+def harness(spark, kafka, sqlite_url, tmp_path):
+    made = KappaHarness(spark, kafka.bootstrap_servers, sqlite_url, tmp_path)
     # Two partitions of the same size; the last record of the second one is waited for.
     made.produce(*({"page": "p", "ms": one} for one in range(2 * EACH - 1)), {"page": "wait", "ms": 0})
     yield made
@@ -38,25 +38,25 @@ def world(spark, kafka, sqlite_url, tmp_path):
     made.close()
 
 
-def go_on(world: World) -> None:
-    (world.folder / "go-on").touch()
+def go_on(harness: KappaHarness) -> None:
+    (harness.folder / "go-on").touch()
 
 
-def waiting_definition(world: World, **changes):
-    decoder = WAITING_DECODER.format(go_on=str(world.folder / "go-on"))
+def waiting_definition(harness: KappaHarness, **changes):
+    decoder = WAITING_DECODER.format(go_on=str(harness.folder / "go-on"))
     decode = Decode("python", "page STRING, ms BIGINT", function=Source("decoders.py", decoder, "decode"))
-    return world.definition(decode=decode, **changes)
+    return harness.definition(decode=decode, **changes)
 
 
-def test_a_kappa_version_tells_what_its_batch_has_read_and_when_it_was_complete(world):
-    world.apply(waiting_definition(world))
-    running = world.running()
+def test_a_kappa_version_tells_what_its_batch_has_read_and_when_it_was_complete(harness):
+    harness.apply(waiting_definition(harness))
+    running = harness.running()
     running.start()
     until(lambda: running.reading() == EACH or running.failure(), "the task of the first partition has ended")
     assert running.failure() is None
     assert running.behind().records == 2 * EACH, "nothing is committed"
     assert running.behind().complete_ms is None
-    go_on(world)
+    go_on(harness)
     until(lambda: running.behind().records == 0 or running.failure(), "all is read")
     assert running.reading() == 0
     until(lambda: running.behind().complete_ms is not None, "it is compared with the log")
@@ -65,17 +65,17 @@ def test_a_kappa_version_tells_what_its_batch_has_read_and_when_it_was_complete(
     until(lambda: running.behind().complete_ms > first_ms, "a quiet topic is compared again and again")
 
 
-def test_a_lambda_version_tells_how_far_its_first_batch_is_and_when_it_was_complete(world):
-    world.apply(waiting_definition(world, architecture="lambda"))
-    running = LambdaView(world.around(), world.catalog.version("pages", 1))
+def test_a_lambda_version_tells_how_far_its_first_batch_is_and_when_it_was_complete(harness):
+    harness.apply(waiting_definition(harness, architecture="lambda"))
+    running = LambdaView(harness.around(), harness.catalog.version("pages", 1))
     running.start()
     try:
         # The archive has all by then, which are two of three reads of each record.
         until(lambda: running.reading() >= 2 * EACH * 2 // 3 or running.failure(), "the archive has all")
         assert running.failure() is None
         assert running.reading() < 2 * EACH
-        assert world.progress() is None, "nothing is committed"
-        go_on(world)
+        assert harness.progress() is None, "nothing is committed"
+        go_on(harness)
         until(lambda: running.behind().complete_ms is not None or running.failure(), "it is compared with the log")
         assert running.reading() == 0
         first_ms = running.behind().complete_ms

@@ -6,7 +6,7 @@ import threading
 from dataclasses import replace
 
 import pytest
-from lambda_worlds import FIRST, QUERY, SECOND, TOTAL, World, until
+from lambda_harness import FIRST, QUERY, SECOND, TOTAL, LambdaHarness, until
 
 from headrace import Admin, Consumer, Producer, TopicPartition
 from headrace.client.errors import UnknownTopic
@@ -28,21 +28,21 @@ BY_JOB = QUERY.replace("FROM events", "FROM events LATERAL VIEW explode(array(1)
 
 @pytest.fixture
 def make(spark, kafka, sqlite_url, tmp_path):
-    """Worlds whose view has read nothing and shows nothing, with their speed layers."""
+    """Makes harnesses whose view has read nothing and shows nothing, with their speed layers."""
     opened = []
 
     def made(query: str = QUERY, **options):
         database = Database(sqlite_url)
-        manager = World.make(spark, kafka.bootstrap_servers, database, tmp_path, query=query, **options)
-        world = manager.__enter__()
-        store = world.store()
+        manager = LambdaHarness.make(spark, kafka.bootstrap_servers, database, tmp_path, query=query, **options)
+        harness = manager.__enter__()
+        store = harness.store()
         assert store.load_batch(1, {}, []) == (query == TOTAL)
         store.land_batch(1, {})
-        world.serve()
+        harness.serve()
         opened.append((manager, database))
-        layer = speed(world, store)
+        layer = speed(harness, store)
         opened.append((layer, None))
-        return world, store, layer
+        return harness, store, layer
 
     yield made
     for one, database in reversed(opened):
@@ -51,15 +51,15 @@ def make(spark, kafka, sqlite_url, tmp_path):
             database.close()
 
 
-def speed(world: World, store: LambdaStore) -> SpeedLayer:
-    notes = DeadLetterNotes(world.around.database, *world.who)
-    dead_letters = DeadLetters(world.around.project, world.definition, notes)
-    return SpeedLayer(world.around, world.definition, store, store.algebra, dead_letters)
+def speed(harness: LambdaHarness, store: LambdaStore) -> SpeedLayer:
+    notes = DeadLetterNotes(harness.around.database, *harness.who)
+    dead_letters = DeadLetters(harness.around.project, harness.definition, notes)
+    return SpeedLayer(harness.around, harness.definition, store, store.algebra, dead_letters)
 
 
-def dead_letters_of(world: World) -> list[tuple[bytes | None, dict[str, bytes]]]:
-    place = TopicPartition(world.definition.dead_letters, 0)
-    with Consumer(bootstrap_servers=world.around.project.bootstrap) as consumer:
+def dead_letters_of(harness: LambdaHarness) -> list[tuple[bytes | None, dict[str, bytes]]]:
+    place = TopicPartition(harness.definition.dead_letters, 0)
+    with Consumer(bootstrap_servers=harness.around.project.bootstrap) as consumer:
         wanted = consumer.end_offsets(place)[place]
         consumer.assign([place])
         consumer.seek(place, 0)
@@ -70,22 +70,22 @@ def dead_letters_of(world: World) -> list[tuple[bytes | None, dict[str, bytes]]]
 
 @pytest.mark.parametrize("query", [QUERY, BY_JOB], ids=["here", "by_job"])
 def test_a_step_that_fails_and_is_done_again_sends_its_dead_letters_once(make, monkeypatch, query):
-    world, store, layer = make(query)
-    world.send(*FIRST)
+    harness, store, layer = make(query)
+    harness.send(*FIRST)
 
     def fails(*_, **__):
         raise DatabaseUnreachable("away")
 
-    for tries in (layer, speed(world, store)):  # the second as after a crash
+    for tries in (layer, speed(harness, store)):  # the second as after a crash
         with monkeypatch.context() as patch:
             patch.setattr(store, "commit_micro_batch", fails)
             with pytest.raises(DatabaseUnreachable):
                 tries.step()
-    world.send(*SECOND)
-    after = speed(world, store)
+    harness.send(*SECOND)
+    after = speed(harness, store)
     assert after.step()
-    assert world.check().dead_letters == 2
-    letters = dead_letters_of(world)
+    assert harness.check().dead_letters == 2
+    letters = dead_letters_of(harness)
     assert len({(headers["headrace.partition"], headers["headrace.offset"]) for _, headers in letters}) == 2
     assert len(letters) == 2
     for each in (tries, after):
@@ -94,36 +94,36 @@ def test_a_step_that_fails_and_is_done_again_sends_its_dead_letters_once(make, m
 
 @pytest.mark.parametrize("query", [QUERY, TOTAL, BY_JOB], ids=["by page", "total", "by jobs"])
 def test_after_each_step_the_view_is_the_query_over_the_progress(make, monkeypatch, query):
-    world, store, layer = make(query)
-    world.definition = replace(world.definition, query=Source("q.sql", QUERY if query == BY_JOB else query))
+    harness, store, layer = make(query)
+    harness.definition = replace(harness.definition, query=Source("q.sql", QUERY if query == BY_JOB else query))
     assert layer.step() is False
     for events in (FIRST, SECOND):
-        world.send(*events)
+        harness.send(*events)
         assert layer.step() is True
-        assert world.check().offsets == world.ends()
+        assert harness.check().offsets == harness.ends()
         assert layer.step() is False
     monkeypatch.setattr(speed_layer, "MAX_RECORDS_HERE", 4)  # more is for Spark's tasks to read
-    world.send(*FIRST, *SECOND)
+    harness.send(*FIRST, *SECOND)
     assert layer.step() is True
-    progress = world.check()
-    assert (progress.offsets, progress.events, progress.dead_letters) == (world.ends(), 20, 4)
+    progress = harness.check()
+    assert (progress.offsets, progress.events, progress.dead_letters) == (harness.ends(), 20, 4)
     assert [each.span for each in store.spans()] == [1, 2, 3]
-    letters = dead_letters_of(world)
+    letters = dead_letters_of(harness)
     assert [value for value, _ in letters] == [b"{"] * 4
     places = {(int(h["headrace.partition"]), int(h["headrace.offset"])) for _, h in letters}
-    assert places == {(at, n) for at, sent in world.sent.items() for n, event in enumerate(sent) if event is None}
-    counts = world.around.metrics.of(*world.who)
+    assert places == {(at, n) for at, sent in harness.sent.items() for n, event in enumerate(sent) if event is None}
+    counts = harness.around.metrics.of(*harness.who)
     assert (counts.micro_batches, counts.events, counts.dead_letters) == (3, 20, 4)
 
 
 def test_a_step_takes_so_much_and_the_next_one_the_rest(make, monkeypatch):
     monkeypatch.setattr(speed_layer, "MAX_RECORDS", 4)
-    world, _, layer = make()
-    world.send(*FIRST, *SECOND)
+    harness, _, layer = make()
+    harness.send(*FIRST, *SECOND)
     assert layer.behind().records is None
     seen = []
     while layer.step():
-        world.check()
+        harness.check()
         seen.append(layer.behind().records)
     assert seen == [6, 2, 0]
     assert layer.behind().total == 10
@@ -131,33 +131,33 @@ def test_a_step_takes_so_much_and_the_next_one_the_rest(make, monkeypatch):
 
 def test_it_waits_for_the_first_batch(spark, kafka, sqlite_url, tmp_path):
     database = Database(sqlite_url)
-    with World.make(spark, kafka.bootstrap_servers, database, tmp_path) as world:
-        world.send(*FIRST)
-        store = world.store()
-        layer = speed(world, store)
+    with LambdaHarness.make(spark, kafka.bootstrap_servers, database, tmp_path) as harness:
+        harness.send(*FIRST)
+        store = harness.store()
+        layer = speed(harness, store)
         assert layer.step() is False
         store.load_batch(1, {}, [])
         store.land_batch(1, {})
-        world.serve()
+        harness.serve()
         assert layer.step() is True
-        assert world.check().offsets == world.ends()
+        assert harness.check().offsets == harness.ends()
         layer.close()
     database.close()
 
 
 def test_what_was_not_committed_is_done_again(make, monkeypatch):
-    world, store, layer = make()
-    world.send(*FIRST)
+    harness, store, layer = make()
+    harness.send(*FIRST)
 
     def away(*_: object, **__: object) -> None:
         raise DatabaseUnreachable("it is away")
 
     for point in ("upsert", "bulk_load"):
         with monkeypatch.context() as patched:
-            patched.setattr(world.around.database, point, away)
+            patched.setattr(harness.around.database, point, away)
             with pytest.raises(DatabaseUnreachable):
                 layer.step()
-        assert world.check().offsets == {}
+        assert harness.check().offsets == {}
     committed = store.commit_micro_batch
 
     def unanswered(*arguments, **options):
@@ -168,22 +168,22 @@ def test_what_was_not_committed_is_done_again(make, monkeypatch):
         patched.setattr(store, "commit_micro_batch", unanswered)
         with pytest.raises(DatabaseUnreachable):
             layer.step()
-    assert world.check().offsets == world.ends(), "it was committed all the same"
+    assert harness.check().offsets == harness.ends(), "it was committed all the same"
     assert layer.step() is False, "and is not read twice"
-    world.send(*SECOND)
+    harness.send(*SECOND)
     assert layer.step() is True
-    assert world.check().events == 10
+    assert harness.check().events == 10
 
 
 def test_it_runs_until_it_is_told_to_stop(make):
-    world, _, layer = make()
+    harness, _, layer = make()
     stop = threading.Event()
     thread = threading.Thread(target=layer.run, args=(stop,))
     thread.start()
     try:
         for events in (FIRST, SECOND, FIRST):
-            world.send(*events)
-            until(lambda: world.check().offsets == world.ends(), "everything is seen")
+            harness.send(*events)
+            until(lambda: harness.check().offsets == harness.ends(), "everything is seen")
     finally:
         stop.set()
         thread.join(60)
@@ -192,60 +192,60 @@ def test_it_runs_until_it_is_told_to_stop(make):
 
 def test_partitions_that_are_added_are_read_from_their_start(make, kafka):
     clock = ManualClock()
-    world, _, layer = make(clock=clock)
-    world.send(*FIRST)
+    harness, _, layer = make(clock=clock)
+    harness.send(*FIRST)
     assert layer.step() is True
     with Admin(bootstrap_servers=kafka.bootstrap_servers) as admin:
-        admin.create_partitions({world.topic: 3})
-    world.sent[2] = [("home", 100)]
+        admin.create_partitions({harness.topic: 3})
+    harness.sent[2] = [("home", 100)]
     with Producer(bootstrap_servers=kafka.bootstrap_servers) as producer:  # the other one knows of two
-        producer.send(world.topic, b'{"page": "home", "ms": 100}', partition=2).result()
+        producer.send(harness.topic, b'{"page": "home", "ms": 100}', partition=2).result()
     assert layer.step() is False, "not looked for yet"
     clock.advance(1_000)
     until(layer.step, "the partition is known")
-    assert world.check().offsets == world.ends()
+    assert harness.check().offsets == harness.ends()
 
 
 # --------------------------------------------------------------------------------------------------------- lost data
 
 
 def test_what_retention_took_before_it_was_read_is_lost(make, kafka):
-    world, _, layer = make()
-    world.send(*FIRST)
+    harness, _, layer = make()
+    harness.send(*FIRST)
     assert layer.step() is True
     layer.close()  # what it has fetched ahead would not be lost
-    world.send(*SECOND, *SECOND)
-    before = world.seen()
+    harness.send(*SECOND, *SECOND)
+    before = harness.seen()
     with Admin(bootstrap_servers=kafka.bootstrap_servers) as admin:
-        admin.delete_records({TopicPartition(world.topic, 0): 5}).all()
+        admin.delete_records({TopicPartition(harness.topic, 0): 5}).all()
     with pytest.raises(DataLost, match="are gone"):
         layer.step()
-    assert world.seen() == before
+    assert harness.seen() == before
 
 
 def test_a_topic_that_is_gone_or_made_anew_is_lost(make, kafka):
     clock = ManualClock()
-    world, _, layer = make(clock=clock)
-    world.send(*FIRST)
+    harness, _, layer = make(clock=clock)
+    harness.send(*FIRST)
     assert layer.step() is True
-    before = world.seen()
+    before = harness.seen()
     with Admin(bootstrap_servers=kafka.bootstrap_servers) as admin:
-        admin.delete_topic(world.topic)
+        admin.delete_topic(harness.topic)
         clock.advance(1_000)
         with pytest.raises((UnknownTopic, DataLost)):
             layer.step()
-        until(lambda: world.topic not in admin.list_topics(), "the topic is gone")
-        admin.create_topic(world.topic, num_partitions=2)
+        until(lambda: harness.topic not in admin.list_topics(), "the topic is gone")
+        admin.create_topic(harness.topic, num_partitions=2)
     clock.advance(1_000)
     with pytest.raises(DataLost, match="made anew"):
         layer.step()
-    assert world.seen() == before
+    assert harness.seen() == before
 
 
 def test_a_log_that_ends_too_early_is_lost_if_it_stays_so(make, monkeypatch):
     clock = ManualClock()
-    world, _, layer = make(clock=clock)
-    world.send(*FIRST)
+    harness, _, layer = make(clock=clock)
+    harness.send(*FIRST)
     assert layer.step() is True
     latest = layer._log._log.latest
     monkeypatch.setattr(layer._log._log, "latest", lambda places: dict.fromkeys(latest(places), 1))
@@ -255,4 +255,4 @@ def test_a_log_that_ends_too_early_is_lost_if_it_stays_so(make, monkeypatch):
     clock.advance(1)
     with pytest.raises(DataLost, match="ends at 1"):
         layer.step()
-    world.check()
+    harness.check()

@@ -8,7 +8,7 @@ import time
 from random import Random
 
 import pytest
-from cluster_scene import Load, Scene, check_replicas_are_alike
+from cluster_scenario_harness import ClusterScenarioHarness, Load, check_replicas_are_alike
 
 from headrace.testing.cluster_process import ClusterProcess
 
@@ -76,22 +76,22 @@ class Chaos:
 def test_chaos(tmp_path, seed):
     random = Random(seed)
     with ClusterProcess(tmp_path, session_timeout_ms=2_000) as cluster:
-        scene, chaos = Scene(cluster), Chaos(cluster, random)
-        scene.wait_until_in_sync()
+        harness, chaos = ClusterScenarioHarness(cluster), Chaos(cluster, random)
+        harness.wait_until_in_sync()
         try:
-            with Load(scene, rate=1_000, **{"delivery.timeout.ms": 300_000}) as load:
+            with Load(harness, rate=1_000, **{"delivery.timeout.ms": 300_000}) as load:
                 for _ in range(STEPS):
                     chaos.step()
                     if random.random() < 0.7:
-                        scene.wait_until_in_sync()
+                        harness.wait_until_in_sync()
                     load.flows(100)
-                scene.wait_until_in_sync()
-                scene.wait_until_all_live()
+                harness.wait_until_in_sync()
+                harness.wait_until_all_live()
                 load.flows()
             load.check()
             for number in cluster.brokers:
                 assert cluster.stop(number) == 0
-            check_replicas_are_alike(tmp_path, scene.topic)
+            check_replicas_are_alike(tmp_path, harness.topic)
         except BaseException as error:
             for number in cluster.brokers:
                 (tmp_path / f"broker-{number}.log").write_text(cluster.log(number))

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from cluster_scene import until
+from cluster_scenario_harness import until
 from prometheus_client.parser import text_string_to_metric_families
 
 from headrace import Admin, Producer, TopicPartition

@@ -5,7 +5,7 @@ import signal
 import time
 
 import pytest
-from cluster_scene import Load, Scene, check_replicas_are_alike, until
+from cluster_scenario_harness import ClusterScenarioHarness, Load, check_replicas_are_alike, until
 
 from headrace.testing.broker_process import BrokerProcess, StartFailed
 from headrace.testing.cluster_process import LocalClusterProcess
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.xdist_group("cluster")
 
 
 class Local:
-    """The face of a cluster that a scene wants."""
+    """The face of a cluster that a harness wants."""
 
     def __init__(self, process):
         self.bootstrap_servers = process.address
@@ -23,32 +23,32 @@ class Local:
 
 def test_a_cluster_by_one_command(tmp_path):
     with LocalClusterProcess(tmp_path / "data") as parent:
-        scene = Scene(Local(parent))
-        with Load(scene) as load:
+        harness = ClusterScenarioHarness(Local(parent))
+        with Load(harness) as load:
             load.flows()
         load.check()
         assert len(parent.address.split(",")) == 3
-        assert scene.alive() == [1, 2, 3]
+        assert harness.alive() == [1, 2, 3]
         assert sorted(os.listdir(tmp_path / "data")) == ["broker-1", "broker-2", "broker-3", "zookeeper"]
         assert parent.terminate() == 0
         assert "Traceback" not in parent.log
-    check_replicas_are_alike(tmp_path / "data", scene.topic)
+    check_replicas_are_alike(tmp_path / "data", harness.topic)
     with LocalClusterProcess(tmp_path / "data") as parent:
-        again = Scene(Local(parent), "u", 1)
+        again = ClusterScenarioHarness(Local(parent), "u", 1)
         until(lambda: {"t", "u"} <= set(again.metadata().topics), "both topics")
         until(lambda: again.in_sync("t"), "all replicas in sync")
 
 
 def test_whoever_started_a_broker_knows_at_once_that_it_died(tmp_path):
     with LocalClusterProcess(tmp_path / "data") as parent:
-        scene = Scene(Local(parent))
-        scene.wait_until_in_sync()
-        with Load(scene) as load:
+        harness = ClusterScenarioHarness(Local(parent))
+        harness.wait_until_in_sync()
+        with Load(harness) as load:
             load.flows()
-            victim = scene.partition(0).leader
+            victim = harness.partition(0).leader
             parent.kill_broker(victim)
             began = time.monotonic()
-            until(lambda: scene.partition(0).leader != victim, "another leader")
+            until(lambda: harness.partition(0).leader != victim, "another leader")
             took_s = time.monotonic() - began
             load.flows()
         load.check()
@@ -56,22 +56,22 @@ def test_whoever_started_a_broker_knows_at_once_that_it_died(tmp_path):
         assert f"broker {victim} (process {parent.pid_of(victim)}) was ended by signal 9" in parent.log
         command = parent.log.split("To start it again: headrace start ")[1].split(" (headrace)")[0].split()
         with BrokerProcess(tmp_path / "data" / f"broker-{victim}", *command[2:]):
-            until(lambda: scene.alive() == [1, 2, 3], "it is back")
-            scene.wait_until_in_sync()
+            until(lambda: harness.alive() == [1, 2, 3], "it is back")
+            harness.wait_until_in_sync()
 
 
 def test_the_brokers_go_with_a_parent_that_is_killed(tmp_path):
     with LocalClusterProcess(tmp_path / "data") as parent:
-        scene = Scene(Local(parent))
-        scene.wait_until_in_sync()
-        with Load(scene) as load:
+        harness = ClusterScenarioHarness(Local(parent))
+        harness.wait_until_in_sync()
+        with Load(harness) as load:
             load.flows()
         pids = [parent.pid_of(number) for number in (1, 2, 3)]
         parent.kill()
         until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in pids), "they are gone")
     with LocalClusterProcess(tmp_path / "data") as again:
-        scene.moved_to(Local(again))
-        scene.wait_until_in_sync()
+        harness.moved_to(Local(again))
+        harness.wait_until_in_sync()
         load.check()
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from cluster_scene import Load, Scene, until
+from cluster_scenario_harness import ClusterScenarioHarness, Load, until
 
 from headrace.testing.broker_process import BrokerProcess, StartFailed
 
@@ -47,26 +47,26 @@ def cluster(tmp_path):
 
 
 def test_leaders_leave_a_disk_that_fails(cluster):
-    scene = Scene(cluster, partitions=6)
-    scene.wait_until_in_sync()
+    harness = ClusterScenarioHarness(cluster, partitions=6)
+    harness.wait_until_in_sync()
     first = cluster.brokers[1]
     inside = ("nsenter", "--target", str(first.pid), "--mount")
     listed = subprocess.run([*inside, "ls", cluster.small], check=True, capture_output=True, text=True, timeout=10)
-    lost = {int(index) for index in re.findall(rf"^{scene.topic}-(\d+)$", listed.stdout, re.MULTILINE)}
-    kept = set(range(scene.partitions)) - lost
+    lost = {int(index) for index in re.findall(rf"^{harness.topic}-(\d+)$", listed.stdout, re.MULTILINE)}
+    kept = set(range(harness.partitions)) - lost
     assert lost
     assert kept
-    with Load(scene) as load:
+    with Load(harness) as load:
         load.flows()
         fill = ["sh", "-c", f"cat /dev/zero > {cluster.small}/fill"]
         subprocess.run([*inside, *fill], check=False, capture_output=True, timeout=30)
-        until(lambda: set(in_sync_at(scene, 1)) == kept, "only what is on the other disk is in sync")
-        assert not {index for index in lost if scene.partition(index).leader == 1}
+        until(lambda: set(in_sync_at(harness, 1)) == kept, "only what is on the other disk is in sync")
+        assert not {index for index in lost if harness.partition(index).leader == 1}
         load.flows()
         assert first.is_running
     load.check()
 
 
-def in_sync_at(scene, broker_id):
-    partitions = scene.metadata().topics[scene.topic].partitions
+def in_sync_at(harness, broker_id):
+    partitions = harness.metadata().topics[harness.topic].partitions
     return [index for index, one in partitions.items() if broker_id in one.isrs]

@@ -3,7 +3,7 @@
 import threading
 
 import pytest
-from cluster_scene import PATIENCE_S, Load, Scene, as_options, coordinator_of, until
+from cluster_scenario_harness import PATIENCE_S, ClusterScenarioHarness, Load, as_options, coordinator_of, until
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from headrace.testing.cluster_process import ClusterProcess
@@ -20,8 +20,8 @@ def cluster(tmp_path_factory):
 
 
 @pytest.fixture
-def scene(cluster, request):
-    made = Scene(cluster, request.node.name.replace("[", "-").rstrip("]"), partitions=3)
+def harness(cluster, request):
+    made = ClusterScenarioHarness(cluster, request.node.name.replace("[", "-").rstrip("]"), partitions=3)
     made.wait_until_in_sync()
     yield made
     made.mend("__consumer_offsets")
@@ -30,11 +30,11 @@ def scene(cluster, request):
 class Reader:
     """A consumer in a thread of its own that commits what it has read, and notes what it was told."""
 
-    def __init__(self, scene, group, **settings):
-        self._topic = scene.topic
+    def __init__(self, harness, group, **settings):
+        self._topic = harness.topic
         self._consumer = Consumer(
             {
-                "bootstrap.servers": scene.cluster.bootstrap_servers,
+                "bootstrap.servers": harness.cluster.bootstrap_servers,
                 "group.id": group,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
@@ -112,51 +112,51 @@ _PASSING = {
 }
 
 
-def offsets_of(scene, group):
+def offsets_of(harness, group):
     """As another client of the group reads them."""
-    consumer = Consumer({"bootstrap.servers": scene.cluster.bootstrap_servers, "group.id": group, "log_level": 0})
+    consumer = Consumer({"bootstrap.servers": harness.cluster.bootstrap_servers, "group.id": group, "log_level": 0})
     try:
-        wanted = [TopicPartition(scene.topic, index) for index in range(scene.partitions)]
+        wanted = [TopicPartition(harness.topic, index) for index in range(harness.partitions)]
         return {part.partition: part.offset for part in consumer.committed(wanted, timeout=PATIENCE_S)}
     finally:
         consumer.close()
 
 
 @pytest.mark.parametrize("how", ["kill", "stop", "pause"])
-def test_the_coordinator_goes_under_a_reader_that_commits(scene, cluster, how):
+def test_the_coordinator_goes_under_a_reader_that_commits(harness, cluster, how):
     group = f"readers-{how}"
-    with Load(scene, rate=500) as load, Reader(scene, group) as reader:
+    with Load(harness, rate=500) as load, Reader(harness, group) as reader:
         reader.goes_on()
         victim = coordinator_of(cluster, group)
         getattr(cluster, how)(victim)
         told = dict(reader.committed)
-        until(lambda: victim not in scene.alive(), "it is known to be away")
+        until(lambda: victim not in harness.alive(), "it is known to be away")
         reader.goes_on()
-        found = offsets_of(scene, group)
+        found = offsets_of(harness, group)
         assert all(found[index] >= offset for index, offset in told.items()), (told, found)
         if how == "pause":
             cluster.resume(victim)
         else:
             cluster.restart(victim)
-        until(lambda: scene.in_sync("__consumer_offsets"), "all in sync again")
+        until(lambda: harness.in_sync("__consumer_offsets"), "all in sync again")
         reader.goes_on()
     load.check()
-    assert reader.assigned == [scene.partitions]  # nobody had to join again
-    found = offsets_of(scene, group)
+    assert reader.assigned == [harness.partitions]  # nobody had to join again
+    found = offsets_of(harness, group)
     assert all(found[index] >= offset for index, offset in reader.committed.items())
-    for index in range(scene.partitions):  # and each record was read once
+    for index in range(harness.partitions):  # and each record was read once
         values = [value for partition, value in reader.values if partition == index]
         assert len(values) == len(set(values))
         assert values == load.acknowledged[index][: len(values)]
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_two_share_a_topic_through_the_death_of_their_coordinator(scene, cluster, protocol):
+def test_two_share_a_topic_through_the_death_of_their_coordinator(harness, cluster, protocol):
     group = f"sharers-{protocol}"
     settings = {"group.protocol": protocol}
-    with Load(scene, rate=500) as load, Reader(scene, group, **settings) as first:
+    with Load(harness, rate=500) as load, Reader(harness, group, **settings) as first:
         first.goes_on()
-        with Reader(scene, group, **settings) as second:
+        with Reader(harness, group, **settings) as second:
             second.goes_on()
             first.goes_on()
             cluster.kill(coordinator_of(cluster, group))
@@ -165,5 +165,5 @@ def test_two_share_a_topic_through_the_death_of_their_coordinator(scene, cluster
         first.goes_on()  # alone again
     load.check()
     read = {pair for reader in (first, second) for pair in reader.values}
-    for index, offset in offsets_of(scene, group).items():  # what is committed was read by one of them
+    for index, offset in offsets_of(harness, group).items():  # what is committed was read by one of them
         assert {(index, value) for value in load.acknowledged[index][:offset]} <= read

@@ -5,7 +5,7 @@ from importlib import import_module
 from itertools import permutations
 
 import pytest
-from cluster_scene import Load, Scene, as_options, until
+from cluster_scenario_harness import ClusterScenarioHarness, Load, as_options, until
 
 from headrace import Admin, TopicPartition
 from headrace.protocol.api import Api
@@ -27,8 +27,8 @@ def cluster(tmp_path_factory):
 
 
 @pytest.fixture
-def scene(cluster, request):
-    made = Scene(cluster, request.node.name)
+def harness(cluster, request):
+    made = ClusterScenarioHarness(cluster, request.node.name)
     made.wait_until_in_sync()
     return made
 
@@ -51,36 +51,38 @@ def tool(cluster, capsys):
     return run
 
 
-def partitions_of(scene):
-    return scene.metadata().topics[scene.topic].partitions
+def partitions_of(harness):
+    return harness.metadata().topics[harness.topic].partitions
 
 
-def test_a_broker_that_was_away_gets_its_leaderships_back(scene, cluster, tool):
-    with Load(scene) as load:
-        away = scene.partition(0).leader
+def test_a_broker_that_was_away_gets_its_leaderships_back(harness, cluster, tool):
+    with Load(harness) as load:
+        away = harness.partition(0).leader
         cluster.stop(away)
-        assert scene.partition(0).leader != away
+        assert harness.partition(0).leader != away
         cluster.restart(away)
-        scene.wait_until_in_sync()
+        harness.wait_until_in_sync()
         load.flows()
         said = tool("leader-election", "--election-type", "preferred", "--all-topic-partitions")
-        assert f"{scene.topic}-0" in said
-        until(lambda: all(one.leader == one.replicas[0] for one in partitions_of(scene).values()), "preferred leaders")
+        assert f"{harness.topic}-0" in said
+        until(
+            lambda: all(one.leader == one.replicas[0] for one in partitions_of(harness).values()), "preferred leaders"
+        )
         load.flows()
     load.check()
 
 
-def test_partitions_move_while_they_are_written(scene, admin):
+def test_partitions_move_while_they_are_written(harness, admin):
     def move(targets):
-        targets = {TopicPartition(scene.topic, index): replicas for index, replicas in targets.items()}
+        targets = {TopicPartition(harness.topic, index): replicas for index, replicas in targets.items()}
         assert admin.alter_partition_reassignments(targets).errors == {}
         until(lambda: not admin.list_partition_reassignments(), "all moved")
         until(
-            lambda: all(tuple(scene.partition(at.partition).replicas) == target for at, target in targets.items()),
+            lambda: all(tuple(harness.partition(at.partition).replicas) == target for at, target in targets.items()),
             "everybody knows",
         )
 
-    with Load(scene) as load:
+    with Load(harness) as load:
         load.flows()
         move(dict(enumerate(permutations((1, 2, 3)))))  # another preferred leader, and what was is still there
         load.flows()
@@ -89,13 +91,13 @@ def test_partitions_move_while_they_are_written(scene, admin):
         move({0: (3, 1), 1: (1, 3, 2), 2: (2, 1)})  # to brokers that must copy all, and one replica more
         load.flows()
     load.check()
-    assert all(set(one.isrs) == set(one.replicas) for one in partitions_of(scene).values())
+    assert all(set(one.isrs) == set(one.replicas) for one in partitions_of(harness).values())
 
 
-def test_a_move_is_throttled_shown_and_cancelled(scene, admin, tool, tmp_path):
-    topic = f"{scene.topic}-slow"
+def test_a_move_is_throttled_shown_and_cancelled(harness, admin, tool, tmp_path):
+    topic = f"{harness.topic}-slow"
     admin.create_topic(topic, assignments={0: [1]})
-    with RawClient(scene.cluster.addresses[1]) as client:
+    with RawClient(harness.cluster.addresses[1]) as client:
         batch = build_batch([Record(0, 0, None, bytes(900_000), ())])
         for _ in range(5):
             data = [{"index": 0, "records": batch}]
@@ -114,15 +116,15 @@ def test_a_move_is_throttled_shown_and_cancelled(scene, admin, tool, tmp_path):
     assert f"Successfully cancelled partition reassignment for: {topic}-0" in tool(
         "reassign-partitions", "--cancel", *with_plan
     )
-    until(lambda: list(scene.partition(0, topic).replicas) == [1], "it is where it was")
+    until(lambda: list(harness.partition(0, topic).replicas) == [1], "it is where it was")
     tool("reassign-partitions", "--execute", *with_plan)
-    until(lambda: sorted(scene.partition(0, topic).isrs) == [2, 3], "it has moved")
+    until(lambda: sorted(harness.partition(0, topic).isrs) == [2, 3], "it has moved")
     assert "is completed" in tool("reassign-partitions", "--verify", *with_plan)
 
 
-def test_what_only_the_controller_answers(scene, cluster):
+def test_what_only_the_controller_answers(harness, cluster):
     for number, address in cluster.addresses.items():
-        expected = ErrorCode.none if number == scene.controller else ErrorCode.not_controller
+        expected = ErrorCode.none if number == harness.controller else ErrorCode.not_controller
         with RawClient(address) as client:
             elected = client.ask(Api.ELECT_LEADERS, 2, election_type=0, topic_partitions=None, timeout=5_000)
             moved = client.ask(Api.ALTER_PARTITION_REASSIGNMENTS, 1, topics=(), timeout=5_000)
@@ -130,13 +132,13 @@ def test_what_only_the_controller_answers(scene, cluster):
             assert [answer.error_code for answer in (elected, moved, moving)] == [expected] * 3
 
 
-def test_a_controller_of_the_past_is_refused(scene, cluster):
+def test_a_controller_of_the_past_is_refused(harness, cluster):
     head = {"controller_id": 1, "controller_epoch": 0, "broker_epoch": -1}
     stopped = {"partition_index": 0, "leader_epoch": 99, "delete_partition": True}
     requests = [
         (Api.LEADER_AND_ISR, 7, {"topic_states": (), "live_leaders": ()}),
         (Api.UPDATE_METADATA, 8, {"topic_states": (), "live_brokers": ()}),
-        (Api.STOP_REPLICA, 4, {"topic_states": [{"topic_name": scene.topic, "partition_states": [stopped]}]}),
+        (Api.STOP_REPLICA, 4, {"topic_states": [{"topic_name": harness.topic, "partition_states": [stopped]}]}),
     ]
     for address in cluster.addresses.values():
         with RawClient(address) as client:
@@ -147,5 +149,5 @@ def test_a_controller_of_the_past_is_refused(scene, cluster):
                 assert answer.error_code == ErrorCode.stale_broker_epoch
             answer = client.ask(Api.CONTROLLED_SHUTDOWN, 3, broker_id=1, broker_epoch=0)
             assert answer.error_code in (ErrorCode.stale_broker_epoch, ErrorCode.not_controller)
-    assert scene.alive() == [1, 2, 3]
-    scene.create(f"{scene.topic}-after")
+    assert harness.alive() == [1, 2, 3]
+    harness.create(f"{harness.topic}-after")

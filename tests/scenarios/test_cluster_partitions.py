@@ -8,7 +8,7 @@ import time
 from contextlib import contextmanager
 
 import pytest
-from cluster_scene import Load, Scene, as_options, until, zookeeper_shell
+from cluster_scenario_harness import ClusterScenarioHarness, Load, as_options, until, zookeeper_shell
 from namespaces import Namespaces, NoNamespaces
 
 from headrace.coordination.paths import partition_state_path
@@ -40,8 +40,8 @@ def cluster(network, tmp_path_factory):
 
 
 @pytest.fixture
-def scene(cluster, network, request):
-    made = Scene(cluster, request.node.name, partitions=3)
+def harness(cluster, network, request):
+    made = ClusterScenarioHarness(cluster, request.node.name, partitions=3)
     made.wait_until_in_sync()
     yield made
     network.mend()
@@ -53,81 +53,81 @@ def others(number):
 
 
 @contextmanager
-def under_load(scene, network):
+def under_load(harness, network):
     """What is done within is mended at the end; then all is as it was, though the load went on, and topics are made."""
-    with Load(scene) as load:
+    with Load(harness) as load:
         load.flows()
         yield load
         network.mend()
-        wait_until_all_follow(scene)
-        scene.wait_until_all_live()
+        wait_until_all_follow(harness)
+        harness.wait_until_all_live()
         load.flows()
-        scene.create(f"{scene.topic}-after")
+        harness.create(f"{harness.topic}-after")
     load.check()
 
 
-def written(scene, index=0):
+def written(harness, index=0):
     """What the tree says of a partition: any broker may be the last to know."""
-    path = partition_state_path(scene.topic, index)
-    return PartitionState.from_json(zookeeper_shell(scene.cluster.zookeeper_address, "get", path).encode())
+    path = partition_state_path(harness.topic, index)
+    return PartitionState.from_json(zookeeper_shell(harness.cluster.zookeeper_address, "get", path).encode())
 
 
-def leads_no_more(scene, number):
-    until(lambda: all(written(scene, index).leader not in (number, -1) for index in range(3)), "other leaders")
+def leads_no_more(harness, number):
+    until(lambda: all(written(harness, index).leader not in (number, -1) for index in range(3)), "other leaders")
 
 
-def wait_until_all_follow(scene):
+def wait_until_all_follow(harness):
     """Who comes back takes itself for the leader until it is told otherwise: its metadata is as old as its log. Once
     it is in the ISR, it has heard."""
-    until(lambda: all(len(written(scene, index).isr) == len(BROKERS) for index in range(3)), "all replicas in sync")
+    until(lambda: all(len(written(harness, index).isr) == len(BROKERS) for index in range(3)), "all replicas in sync")
 
 
-def test_a_leader_that_nobody_reaches(scene, network):
-    with under_load(scene, network) as load:
-        leader = scene.partition(0).leader
+def test_a_leader_that_nobody_reaches(harness, network):
+    with under_load(harness, network) as load:
+        leader = harness.partition(0).leader
         network.unplug(f"broker-{leader}")
-        leads_no_more(scene, leader)
+        leads_no_more(harness, leader)
         load.flows()
 
 
-def test_a_leader_that_reaches_all_but_the_tree(scene, network):
+def test_a_leader_that_reaches_all_but_the_tree(harness, network):
     """It does not know that it leads no more, and clients still come to it: it acknowledges nothing."""
-    with under_load(scene, network) as load:
-        leader = scene.partition(0).leader
+    with under_load(harness, network) as load:
+        leader = harness.partition(0).leader
         network.cut(f"broker-{leader}", "zookeeper")
-        leads_no_more(scene, leader)
+        leads_no_more(harness, leader)
         load.flows()
 
 
-def test_a_leader_that_reaches_the_tree_and_no_broker(scene, network):
+def test_a_leader_that_reaches_the_tree_and_no_broker(harness, network):
     """It takes the others out of the ISR, and is then too few: nothing is acknowledged until they are back."""
-    leader = scene.partition(0).leader
-    with under_load(scene, network):
+    leader = harness.partition(0).leader
+    with under_load(harness, network):
         network.cut(f"broker-{leader}", *others(leader))
-        until(lambda: written(scene).isr == (leader,), "that it is alone in the ISR")
+        until(lambda: written(harness).isr == (leader,), "that it is alone in the ISR")
 
 
-def test_a_controller_that_reaches_no_other_broker(scene, network):
+def test_a_controller_that_reaches_no_other_broker(harness, network):
     """It stays controller, as the tree says. What it could not tell them, it tells them then."""
-    controller = scene.controller
-    with under_load(scene, network):
+    controller = harness.controller
+    with under_load(harness, network):
         network.cut(f"broker-{controller}", *others(controller))
         time.sleep(2 * SESSION_S)  # so that it may try, and whoever waits for it notice
 
 
-def test_a_follower_that_is_heard_but_does_not_hear(scene, network):
+def test_a_follower_that_is_heard_but_does_not_hear(harness, network):
     """One way only: its questions arrive, the answers do not."""
-    leader = scene.partition(0).leader
-    follower = next(one for one in scene.partition(0).replicas if one != leader)
-    with under_load(scene, network) as load:
+    leader = harness.partition(0).leader
+    follower = next(one for one in harness.partition(0).replicas if one != leader)
+    with under_load(harness, network) as load:
         network.drop(f"broker-{leader}", f"broker-{follower}")
-        until(lambda: follower not in written(scene).isr, "that it is not in sync")
+        until(lambda: follower not in written(harness).isr, "that it is not in sync")
         load.flows()
 
 
-def test_the_tree_is_gone_for_everybody(scene, network):
+def test_the_tree_is_gone_for_everybody(harness, network):
     """For longer than the sessions last. Leaders lead on; who is controller is found out anew."""
-    with under_load(scene, network) as load:
+    with under_load(harness, network) as load:
         network.unplug("zookeeper")
         time.sleep(SESSION_S + 1)
         load.flows()

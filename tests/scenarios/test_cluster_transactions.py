@@ -8,7 +8,7 @@ import threading
 from contextlib import suppress
 
 import pytest
-from cluster_scene import PATIENCE_S, Scene, as_options, coordinator_of, until
+from cluster_scenario_harness import PATIENCE_S, ClusterScenarioHarness, as_options, coordinator_of, until
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import ConfigResource
 
@@ -45,32 +45,32 @@ def cluster(tmp_path_factory):
 
 
 @pytest.fixture
-def scene(cluster, request):
-    made = Scene(cluster, request.node.name.replace("[", "-").rstrip("]"), partitions=2)
+def harness(cluster, request):
+    made = ClusterScenarioHarness(cluster, request.node.name.replace("[", "-").rstrip("]"), partitions=2)
     made.create(f"{made.topic}-in")
     made.wait_until_in_sync()
     yield made
     made.mend("__consumer_offsets", "__transaction_state")
 
 
-def _name_with_two_coordinators(scene):
+def _name_with_two_coordinators(harness):
     """As a group it belongs to another broker than as a transactional id."""
-    names = (f"mover-{scene.topic}-{number}" for number in range(100))
+    names = (f"mover-{harness.topic}-{number}" for number in range(100))
     return next(
         name
         for name in names
-        if coordinator_of(scene.cluster, name) != coordinator_of(scene.cluster, name, of_transactions=True)
+        if coordinator_of(harness.cluster, name) != coordinator_of(harness.cluster, name, of_transactions=True)
     )
 
 
 class Mover:
     """In a thread of its own: begins anew, with a new producer, whenever something is not to be mended otherwise."""
 
-    def __init__(self, scene, make_hands, count):
-        self._scene = scene
+    def __init__(self, harness, make_hands, count):
+        self._harness = harness
         self._make_hands = make_hands
         self._count = count
-        self.name = _name_with_two_coordinators(scene)
+        self.name = _name_with_two_coordinators(harness)
         self.moved = 0
         self.transactions = self.starts = 0
         self.failure = None
@@ -100,7 +100,7 @@ class Mover:
 
     def _live(self):
         self.starts += 1
-        with suppress(KafkaException, HeadraceError), self._make_hands(self._scene, self.name) as hands:
+        with suppress(KafkaException, HeadraceError), self._make_hands(self._harness, self.name) as hands:
             # Whatever goes wrong: a new one finds out how far this one came.
             self.moved = hands.position()
             while self.moved < self._count and not self._is_stopping:
@@ -123,10 +123,10 @@ class LibrdkafkaHands:
     #: A producer of librdkafka 2.x that has a dead broker in its cache as a group's coordinator waits for it for good.
     survives_its_group_coordinator = False
 
-    def __init__(self, scene, name):
-        servers = {"bootstrap.servers": scene.cluster.bootstrap_servers, **QUICK}
-        self._topic = scene.topic
-        self._source = TopicPartition(f"{scene.topic}-in", 0)
+    def __init__(self, harness, name):
+        servers = {"bootstrap.servers": harness.cluster.bootstrap_servers, **QUICK}
+        self._topic = harness.topic
+        self._source = TopicPartition(f"{harness.topic}-in", 0)
         self._producer = Producer({**servers, "transactional.id": name, "linger.ms": 1})
         self._consumer = Consumer(
             {**servers, "group.id": name, "enable.auto.commit": False, "isolation.level": "read_committed"}
@@ -179,15 +179,15 @@ class OurHands:
 
     survives_its_group_coordinator = True
 
-    def __init__(self, scene, name):
+    def __init__(self, harness, name):
         servers = {
-            "bootstrap_servers": scene.cluster.bootstrap_servers,
+            "bootstrap_servers": harness.cluster.bootstrap_servers,
             "request_timeout_ms": 3_000,
             "socket_connection_setup_timeout_ms": 3_000,
         }
         self._name = name
-        self._topic = scene.topic
-        self._source = OurPartition(f"{scene.topic}-in", 0)
+        self._topic = harness.topic
+        self._source = OurPartition(f"{harness.topic}-in", 0)
         self._producer = headrace.Producer(transactional_id=name, linger_ms=1, **servers)
         self._consumer = headrace.Consumer(group_id=name, enable_auto_commit=False, **servers)
 
@@ -225,18 +225,18 @@ class OurHands:
         producer.commit_transaction()
 
 
-def fill(scene, count):
-    producer = Producer({"bootstrap.servers": scene.cluster.bootstrap_servers, "acks": "all", **QUICK})
+def fill(harness, count):
+    producer = Producer({"bootstrap.servers": harness.cluster.bootstrap_servers, "acks": "all", **QUICK})
     for number in range(count):
-        producer.produce(f"{scene.topic}-in", str(number).encode())
+        producer.produce(f"{harness.topic}-in", str(number).encode())
     assert producer.flush(PATIENCE_S) == 0
 
 
-def committed(scene, partition, count):
+def committed(harness, partition, count):
     """The numbers that a reader of what is committed gets, up to the end."""
     consumer = Consumer(
         {
-            "bootstrap.servers": scene.cluster.bootstrap_servers,
+            "bootstrap.servers": harness.cluster.bootstrap_servers,
             "group.id": "never-committed",
             "enable.auto.commit": False,
             "isolation.level": "read_committed",
@@ -245,7 +245,7 @@ def committed(scene, partition, count):
         }
     )
     try:
-        consumer.assign([TopicPartition(scene.topic, partition, 0)])
+        consumer.assign([TopicPartition(harness.topic, partition, 0)])
         found = []
 
         def is_at_end():
@@ -265,12 +265,12 @@ def committed(scene, partition, count):
     ("how", "hands"),
     [("kill", LibrdkafkaHands), ("kill", OurHands), ("pause", OurHands), ("stop", LibrdkafkaHands)],
 )
-def test_each_number_arrives_once(scene, cluster, how, hands):
-    fill(scene, NUMBERS)
-    with Mover(scene, hands, NUMBERS) as mover:
+def test_each_number_arrives_once(harness, cluster, how, hands):
+    fill(harness, NUMBERS)
+    with Mover(harness, hands, NUMBERS) as mover:
         victims = {
             0.1: lambda: coordinator_of(cluster, mover.name, of_transactions=True),
-            0.4: lambda: scene.partition(0).leader,
+            0.4: lambda: harness.partition(0).leader,
             0.7: lambda: coordinator_of(cluster, mover.name),
         }
         for share, victim in victims.items():
@@ -279,21 +279,21 @@ def test_each_number_arrives_once(scene, cluster, how, hands):
             if not hands.survives_its_group_coordinator and number == coordinator_of(cluster, mover.name):
                 continue
             getattr(cluster, how)(number)
-            until(lambda number=number: number not in scene.alive(), "it is known to be away")
+            until(lambda number=number: number not in harness.alive(), "it is known to be away")
             mover.reaches(share + 0.1)
             if how == "pause":
                 cluster.resume(number)
             else:
                 cluster.restart(number)
-            for topic in (scene.topic, "__transaction_state", "__consumer_offsets"):
-                until(lambda topic=topic: scene.in_sync(topic), f"all replicas of {topic} in sync again")
+            for topic in (harness.topic, "__transaction_state", "__consumer_offsets"):
+                until(lambda topic=topic: harness.in_sync(topic), f"all replicas of {topic} in sync again")
     for partition in (0, 1):
-        assert committed(scene, partition, NUMBERS) == list(range(NUMBERS))
+        assert committed(harness, partition, NUMBERS) == list(range(NUMBERS))
 
 
-def test_all_brokers_die_at_once(scene, cluster):
-    fill(scene, NUMBERS)
-    with Mover(scene, OurHands, NUMBERS) as mover:
+def test_all_brokers_die_at_once(harness, cluster):
+    fill(harness, NUMBERS)
+    with Mover(harness, OurHands, NUMBERS) as mover:
         for share in (0.2, 0.6):
             mover.reaches(share)
             for number in cluster.brokers:
@@ -301,11 +301,11 @@ def test_all_brokers_die_at_once(scene, cluster):
             for number in cluster.brokers:
                 cluster.restart(number)
     for partition in (0, 1):
-        assert committed(scene, partition, NUMBERS) == list(range(NUMBERS))
+        assert committed(harness, partition, NUMBERS) == list(range(NUMBERS))
 
 
-def test_what_coordinators_decide_is_on_two_brokers_at_least(scene):
+def test_what_coordinators_decide_is_on_two_brokers_at_least(harness):
     resource = ConfigResource(ConfigResource.Type.TOPIC, "__transaction_state")
-    (found,) = scene.admin.describe_configs([resource]).values()
+    (found,) = harness.admin.describe_configs([resource]).values()
     assert found.result()["min.insync.replicas"].value == "2"
-    assert len(scene.partition(0, "__transaction_state").replicas) == 3
+    assert len(harness.partition(0, "__transaction_state").replicas) == 3

@@ -4,7 +4,7 @@ import os
 import time
 
 import pytest
-from cluster_scene import Load, Scene, until, zookeeper_shell
+from cluster_scenario_harness import ClusterScenarioHarness, Load, until, zookeeper_shell
 
 from headrace.testing.cluster_process import ClusterProcess
 from headrace.testing.zookeeper_process import ZookeeperEnsemble, ZookeeperMissing
@@ -15,15 +15,15 @@ pytestmark = pytest.mark.xdist_group("cluster")
 def test_a_zookeeper_that_is_killed_and_comes_back(tmp_path):
     """Who leads what stays as it is while there is none; nobody writes anything to it."""
     with ClusterProcess(tmp_path) as cluster:
-        scene = Scene(cluster)
-        scene.wait_until_in_sync()
-        with Load(scene) as load:
+        harness = ClusterScenarioHarness(cluster)
+        harness.wait_until_in_sync()
+        with Load(harness) as load:
             load.flows()
             cluster.zookeeper.kill()
             load.flows(1_000)
             cluster.restart_zookeeper()
             load.flows()
-            scene.create("later", 3)
+            harness.create("later", 3)
         load.check()
         assert load.longest_pause_s < 3.0
         assert all("with ZooKeeper is lost" not in cluster.log(number) for number in (1, 2, 3)), "sessions go on"
@@ -34,9 +34,9 @@ def test_a_zookeeper_that_stands_still(tmp_path):
     Either way records are acknowledged meanwhile, and when it goes on all is as before."""
     session_s = 2.0
     with ClusterProcess(tmp_path, session_timeout_ms=int(1_000 * session_s)) as cluster:
-        scene = Scene(cluster)
-        scene.wait_until_in_sync()
-        with Load(scene) as load:
+        harness = ClusterScenarioHarness(cluster)
+        harness.wait_until_in_sync()
+        with Load(harness) as load:
             load.flows()
             for pause_s in (session_s / 4, 2 * session_s):
                 cluster.zookeeper.pause()
@@ -44,9 +44,9 @@ def test_a_zookeeper_that_stands_still(tmp_path):
                 load.flows()
                 until(lambda end=until_then: time.monotonic() > end, "the end of the pause")
                 cluster.zookeeper.resume()
-                scene.create(f"after-{pause_s}", 3)
-                scene.wait_until_all_live()
-                scene.wait_until_in_sync()
+                harness.create(f"after-{pause_s}", 3)
+                harness.wait_until_all_live()
+                harness.wait_until_in_sync()
                 load.flows()
         load.check()
         assert load.longest_pause_s < 3.0
@@ -54,9 +54,9 @@ def test_a_zookeeper_that_stands_still(tmp_path):
 
 def test_a_controller_that_is_removed_by_hand(tmp_path):
     with ClusterProcess(tmp_path) as cluster:
-        scene = Scene(cluster)
-        scene.wait_until_in_sync()
-        with Load(scene) as load:
+        harness = ClusterScenarioHarness(cluster)
+        harness.wait_until_in_sync()
+        with Load(harness) as load:
             for number in range(3):
                 epoch = int(zookeeper_shell(cluster.zookeeper_address, "get", "/controller_epoch").split()[0])
                 zookeeper_shell(cluster.zookeeper_address, "delete", "/controller")
@@ -66,7 +66,7 @@ def test_a_controller_that_is_removed_by_hand(tmp_path):
                     ),
                     "the next controller",
                 )
-                scene.create(f"after-{number}")
+                harness.create(f"after-{number}")
             load.flows()
         load.check()
         assert load.longest_pause_s < 3.0
@@ -75,25 +75,25 @@ def test_a_controller_that_is_removed_by_hand(tmp_path):
 def test_on_a_real_zookeeper_below_a_chroot(tmp_path, mortal_zookeeper):
     connect = f"{mortal_zookeeper.address}/headrace/prod"
     with ClusterProcess(tmp_path, zookeeper=connect, session_timeout_ms=4_000) as cluster:
-        scene = Scene(cluster)
-        scene.wait_until_in_sync()
+        harness = ClusterScenarioHarness(cluster)
+        harness.wait_until_in_sync()
         assert "/controller" not in zookeeper_shell(mortal_zookeeper.address, "ls", "/")
-        with Load(scene) as load:
+        with Load(harness) as load:
             load.flows()
-            victim = scene.controller
+            victim = harness.controller
             cluster.kill(victim)
-            until(lambda: victim not in scene.alive(), "it is known to be dead")
+            until(lambda: victim not in harness.alive(), "it is known to be dead")
             load.flows()
             cluster.restart(victim)
-            scene.wait_until_in_sync()
+            harness.wait_until_in_sync()
             mortal_zookeeper.kill()
             load.flows()
             mortal_zookeeper.start()
-            scene.create("later", 3)
+            harness.create("later", 3)
             mortal_zookeeper.pause()
             load.flows(1_000)
             mortal_zookeeper.resume()
-            scene.create("last", 3)
+            harness.create("last", 3)
         load.check()
 
 
@@ -104,19 +104,19 @@ def test_on_an_ensemble_that_loses_a_server(tmp_path):
     except ZookeeperMissing as missing:
         pytest.skip(str(missing))
     with ensemble, ClusterProcess(tmp_path, zookeeper=ensemble.address, session_timeout_ms=8_000) as cluster:
-        scene = Scene(cluster)
-        scene.wait_until_in_sync()
-        with Load(scene) as load:
+        harness = ClusterScenarioHarness(cluster)
+        harness.wait_until_in_sync()
+        with Load(harness) as load:
             load.flows()
             for number, server in enumerate(ensemble.servers[:2]):
                 server.kill()
                 load.flows()
-                scene.create(f"after-{number}")
+                harness.create(f"after-{number}")
                 server.start()
             for number, server in enumerate(ensemble.servers):
                 server.pause()
                 load.flows()
-                scene.create(f"beside-{number}")
+                harness.create(f"beside-{number}")
                 server.resume()
                 load.flows()
         load.check()

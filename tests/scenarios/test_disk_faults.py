@@ -17,7 +17,7 @@ from headrace.testing.raw_client import RawClient
 PARTITIONS = 4
 
 
-class Scene:
+class DiskFaultHarness:
     """A broker with the log dirs ``good`` and ``bad``, and topic ``t`` over both."""
 
     def __init__(self, broker, client, disk, tmp_path):
@@ -73,20 +73,20 @@ class Scene:
 
 
 @contextmanager
-def scene(tmp_path, disk, *, first_start=True):
+def harness(tmp_path, disk, *, first_start=True):
     config = {"log.dirs": f"{tmp_path}/good,{tmp_path}/bad"}
     with Broker(config=config, disk=disk) as broker, RawClient(broker.bootstrap_servers) as client:
-        scene = Scene(broker, client, disk, tmp_path)
+        harness = DiskFaultHarness(broker, client, disk, tmp_path)
         if first_start:
-            assert scene.create().error_code == 0
-        yield scene
+            assert harness.create().error_code == 0
+        yield harness
 
 
 @pytest.mark.parametrize(
     ("error_number", "partial_bytes"), [(errno.EIO, 0), (errno.ENOSPC, 0), (errno.ENOSPC, 20)], ids=str
 )
 def test_a_dir_that_cannot_be_written_goes_offline_and_the_other_goes_on(tmp_path, caplog, error_number, partial_bytes):
-    with scene(tmp_path, FaultyDisk()) as now:
+    with harness(tmp_path, FaultyDisk()) as now:
         good, bad = now.in_folder("good"), now.in_folder("bad")
         assert len(good) == len(bad) == PARTITIONS // 2
         for partition in range(PARTITIONS):
@@ -118,27 +118,27 @@ def test_a_dir_that_cannot_be_written_goes_offline_and_the_other_goes_on(tmp_pat
 
 
 def test_after_a_restart_with_a_healed_disk_all_that_was_acknowledged_is_there(tmp_path):
-    with scene(tmp_path, FaultyDisk()) as now:
+    with harness(tmp_path, FaultyDisk()) as now:
         bad = now.in_folder("bad")
         assert now.produce(bad[0], b"first").base_offset == 0
         now.disk.fail("write", "/bad/", error_number=errno.ENOSPC, partial_bytes=30)
         assert now.produce(bad[0], b"refused").error_code == ErrorCode.kafka_storage_error
     assert (tmp_path / "good" / ".kafka_cleanshutdown").exists()
     assert not (tmp_path / "bad" / ".kafka_cleanshutdown").exists(), "it was not stopped cleanly"
-    with scene(tmp_path, FaultyDisk(), first_start=False) as now:
+    with harness(tmp_path, FaultyDisk(), first_start=False) as now:
         assert [record.value for record in decode_records(now.fetch(bad[0]).records)] == [b"first"]
         assert now.produce(bad[0], b"second").base_offset == 1
         assert now.shows_offline([])
 
 
 def test_a_dir_that_is_broken_at_the_start_is_offline_and_its_logs_are_not_started_anew_elsewhere(tmp_path):
-    with scene(tmp_path, FaultyDisk()) as now:
+    with harness(tmp_path, FaultyDisk()) as now:
         good, bad = now.in_folder("good"), now.in_folder("bad")
         for partition in range(PARTITIONS):
             now.produce(partition, b"before")
     disk = FaultyDisk()
     disk.fail("list", "/bad")
-    with scene(tmp_path, disk, first_start=False) as now:
+    with harness(tmp_path, disk, first_start=False) as now:
         assert now.shows_offline(bad)
         assert now.in_folder("good") == good, "nothing was made in the other dir"
         for partition in bad:
@@ -149,13 +149,13 @@ def test_a_dir_that_is_broken_at_the_start_is_offline_and_its_logs_are_not_start
         assert now.log_dirs()["bad"].error_code == ErrorCode.kafka_storage_error
         assert now.create("later").error_code == 0
         assert now.in_folder("good", "later") == list(range(PARTITIONS))
-    with scene(tmp_path, FaultyDisk(), first_start=False) as now:
+    with harness(tmp_path, FaultyDisk(), first_start=False) as now:
         for partition in bad:
             assert [record.value for record in decode_records(now.fetch(partition).records)] == [b"before"]
 
 
 def test_a_failing_read_takes_the_dir_offline_too(tmp_path):
-    with scene(tmp_path, FaultyDisk()) as now:
+    with harness(tmp_path, FaultyDisk()) as now:
         bad = now.in_folder("bad")
         now.produce(bad[0])
         now.disk.fail("fsync", "/bad/")
@@ -168,7 +168,7 @@ def test_a_failing_read_takes_the_dir_offline_too(tmp_path):
 
 
 def test_a_topic_whose_folder_cannot_be_made_goes_to_the_other_dir(tmp_path):
-    with scene(tmp_path, FaultyDisk()) as now:
+    with harness(tmp_path, FaultyDisk()) as now:
         now.disk.fail("mkdir", "/bad/later")
         assert now.create("later").error_code == 0
         assert now.in_folder("good", "later") == list(range(PARTITIONS))
@@ -176,7 +176,7 @@ def test_a_topic_whose_folder_cannot_be_made_goes_to_the_other_dir(tmp_path):
 
 
 def test_with_every_dir_offline_the_broker_still_answers(tmp_path):
-    with scene(tmp_path, FaultyDisk()) as now:
+    with harness(tmp_path, FaultyDisk()) as now:
         now.disk.fail("write", "/t-")
         for partition in range(PARTITIONS):
             assert now.produce(partition).error_code == ErrorCode.kafka_storage_error

@@ -18,7 +18,7 @@ SESSION_MS, REBALANCE_MS, DELAY_MS = 10_000, 60_000, 3_000
 NONE, REBALANCING, UNKNOWN = ErrorCode.none, ErrorCode.rebalance_in_progress, ErrorCode.unknown_member_id
 
 
-class Bed:
+class GroupScenarioHarness:
     def __init__(self, folder):
         self.clock = ManualClock()
         self.broker = Broker(data=folder, clock=self.clock, config={"group.initial.rebalance.delay.ms": DELAY_MS})
@@ -56,15 +56,15 @@ class Bed:
 class Member:
     """One consumer: what it asks and hears is noted as ``name what``."""
 
-    def __init__(self, bed, name):
-        self.bed = bed
+    def __init__(self, harness, name):
+        self.harness = harness
         self.name = name
-        self.client = RawClient(bed.broker.bootstrap_servers, client_id=name)
+        self.client = RawClient(harness.broker.bootstrap_servers, client_id=name)
         self.member_id, self.generation_id, self.joined = "", -1, None
         self.client.ask(Api.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=[GROUP])
 
     def note(self, what):
-        self.bed.events.append(f"{self.name} {what}")
+        self.harness.events.append(f"{self.name} {what}")
 
     def asks_to_join(self):
         request = {
@@ -140,24 +140,24 @@ class Member:
         }  # fmt: skip
 
 
-def all_join(bed, *members):
+def all_join(harness, *members):
     for member in members:
         member.asks_to_join()
-    bed.until("PreparingRebalance")
+    harness.until("PreparingRebalance")
 
 
-def all_sync(bed, *members):
+def all_sync(harness, *members):
     """Followers first: they wait for the leader, who is the first here."""
     for member in reversed(members):
         member.asks_for_its_part()
     for member in members:
         member.gets_its_part()
-    assert bed.state == "Stable"
+    assert harness.state == "Stable"
 
 
 @pytest.fixture
-def bed(tmp_path):
-    made = Bed(tmp_path)
+def harness(tmp_path):
+    made = GroupScenarioHarness(tmp_path)
     with made.broker:
         with RawClient(made.broker.bootstrap_servers) as client:
             topic = {"name": TOPIC, "num_partitions": 4, "replication_factor": 1, "assignments": (), "configs": ()}
@@ -168,20 +168,22 @@ def bed(tmp_path):
 
 
 @pytest.fixture
-def pair(bed):
+def pair(harness):
     """Two members, settled in the first generation; the first leads."""
-    one, two = bed.member("one"), bed.member("two")
+    one, two = harness.member("one"), harness.member("two")
     one.asks_to_join()
-    bed.until("PreparingRebalance")
+    harness.until("PreparingRebalance")
     two.asks_to_join()
-    while bed.on_loop(lambda: len(bed.broker.core.groups.coordinator.shard_for(GROUP).groups[GROUP].members)) < 2:
+    while (
+        harness.on_loop(lambda: len(harness.broker.core.groups.coordinator.shard_for(GROUP).groups[GROUP].members)) < 2
+    ):
         pass
-    bed.advance(DELAY_MS)
-    bed.advance(DELAY_MS)
+    harness.advance(DELAY_MS)
+    harness.advance(DELAY_MS)
     one.is_in()
     two.is_in()
-    all_sync(bed, one, two)
-    assert bed.noted() == [
+    all_sync(harness, one, two)
+    assert harness.noted() == [
         "one asks to join",
         "two asks to join",
         "one is in generation 1 and leads one two",
@@ -192,19 +194,19 @@ def pair(bed):
     return one, two
 
 
-def test_a_member_joins(bed, pair):
+def test_a_member_joins(harness, pair):
     one, two = pair
-    three = bed.member("three")
+    three = harness.member("three")
     assert one.hears() == two.hears() == NONE
-    all_join(bed, three)
+    all_join(harness, three)
     assert one.hears() == two.hears() == REBALANCING
     one.asks_to_join()
     two.asks_to_join()
     for member in (one, two, three):
         member.is_in()
-    assert bed.state == "CompletingRebalance"
-    all_sync(bed, one, two, three)
-    assert bed.noted() == [
+    assert harness.state == "CompletingRebalance"
+    all_sync(harness, one, two, three)
+    assert harness.noted() == [
         "one hears none",
         "two hears none",
         "three asks to join",
@@ -221,17 +223,17 @@ def test_a_member_joins(bed, pair):
     ]
 
 
-def test_a_member_leaves(bed, pair):
+def test_a_member_leaves(harness, pair):
     one, two = pair
     one.leaves()
-    assert bed.state == "PreparingRebalance"
+    assert harness.state == "PreparingRebalance"
     assert two.hears() == REBALANCING
     two.asks_to_join()
     two.is_in()
-    all_sync(bed, two)
+    all_sync(harness, two)
     two.leaves()
-    assert bed.state == "Empty"
-    assert bed.noted() == [
+    assert harness.state == "Empty"
+    assert harness.noted() == [
         "one leaves",
         "two hears rebalance_in_progress",
         "two asks to join",
@@ -241,17 +243,17 @@ def test_a_member_leaves(bed, pair):
     ]
 
 
-def test_a_member_crashes(bed, pair):
+def test_a_member_crashes(harness, pair):
     one, two = pair
     two.crashes()
-    bed.advance(SESSION_MS - 1)
+    harness.advance(SESSION_MS - 1)
     assert one.hears() == NONE
-    bed.advance(1)
+    harness.advance(1)
     assert one.hears() == REBALANCING
     one.asks_to_join()
     one.is_in()
-    all_sync(bed, one)
-    assert bed.noted() == [
+    all_sync(harness, one)
+    assert harness.noted() == [
         "two crashes",
         "one hears none",
         "one hears rebalance_in_progress",
@@ -261,10 +263,10 @@ def test_a_member_crashes(bed, pair):
     ]
 
 
-def test_members_commit_during_a_rebalance(bed, pair):
+def test_members_commit_during_a_rebalance(harness, pair):
     """What was read before is still committed when the rebalance begins; once parts are given anew, no more."""
     one, two = pair
-    all_join(bed, one)
+    all_join(harness, one)
     assert two.hears() == REBALANCING
     assert two.commits(7) == NONE
     two.asks_to_join()
@@ -274,11 +276,11 @@ def test_members_commit_during_a_rebalance(bed, pair):
     two.generation_id -= 1
     assert two.commits(9) == ErrorCode.illegal_generation
     two.generation_id += 1
-    all_sync(bed, one, two)
+    all_sync(harness, one, two)
     assert two.committed() == 7
     assert two.commits(10) == NONE
     assert two.committed() == 10
-    assert bed.noted() == [
+    assert harness.noted() == [
         "one asks to join",
         "two hears rebalance_in_progress",
         "two commits 7: none",
@@ -293,27 +295,27 @@ def test_members_commit_during_a_rebalance(bed, pair):
     ]
 
 
-def test_a_member_that_was_thrown_out_cannot_commit(bed, pair):
+def test_a_member_that_was_thrown_out_cannot_commit(harness, pair):
     one, two = pair
-    bed.advance(SESSION_MS - 1)
+    harness.advance(SESSION_MS - 1)
     one.hears()
-    bed.advance(1)
+    harness.advance(1)
     assert two.commits(7) == UNKNOWN
     assert one.commits(8) == NONE
     assert one.committed() == 8
 
 
-def test_members_go_on_when_the_broker_is_started_anew(bed, pair):
+def test_members_go_on_when_the_broker_is_started_anew(harness, pair):
     one, _ = pair
     assert one.commits(7) == NONE
-    bed.broker.stop()
-    bed.broker.start()
+    harness.broker.stop()
+    harness.broker.start()
     for member in pair:
         member.client.close()
-        member.client = RawClient(bed.broker.bootstrap_servers, client_id=member.name)
+        member.client = RawClient(harness.broker.bootstrap_servers, client_id=member.name)
         while (code := member.hears()) == ErrorCode.coordinator_load_in_progress:
             pass
         assert code == NONE
     assert one.committed() == 7
-    bed.advance(SESSION_MS)
-    assert bed.state == "Empty"
+    harness.advance(SESSION_MS)
+    assert harness.state == "Empty"

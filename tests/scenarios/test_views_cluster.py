@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from spark_cluster import SparkCluster
-from views_scene import KILLS, TIMEOUT_S, Scene
+from views_harness import KILLS, TIMEOUT_S, ViewsHarness
 
 pytestmark = [pytest.mark.timeout(TIMEOUT_S), pytest.mark.xdist_group("views")]
 #: Small, as three JVMs share a machine; and what was lost is noticed at once.
@@ -19,21 +19,21 @@ def cluster(tmp_path) -> Iterator[SparkCluster]:
 
 
 @pytest.fixture
-def scene(tmp_path, cluster) -> Iterator[Scene]:
-    made = Scene(tmp_path, master=cluster.url, conf=_CONF)
+def harness(tmp_path, cluster) -> Iterator[ViewsHarness]:
+    made = ViewsHarness(tmp_path, master=cluster.url, conf=_CONF)
     yield made
     made.close()
 
 
-def test_a_cluster_keeps_the_views_though_its_workers_are_killed(scene, cluster):
-    scene.begins()
+def test_a_cluster_keeps_the_views_though_its_workers_are_killed(harness, cluster):
+    harness.begins()
     for number in range(KILLS):
-        scene.project.waits_until(lambda: len(cluster.executors) > 0, "there are no executors")
-        scene.comes_to_a_random_point()
+        harness.project.waits_until(lambda: len(cluster.executors) > 0, "there are no executors")
+        harness.comes_to_a_random_point()
         if number % 3 == 0:  # a machine goes away, and another one comes
-            cluster.kill_worker(scene.pick.randrange(len(cluster.workers)))
-            scene.hesitates(3)
+            cluster.kill_worker(harness.pick.randrange(len(cluster.workers)))
+            harness.hesitates(3)
             cluster.start_worker()
         else:
-            scene.pick.choice(cluster.executors).kill()
-    scene.ends_well()
+            harness.pick.choice(cluster.executors).kill()
+    harness.ends_well()

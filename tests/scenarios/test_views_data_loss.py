@@ -23,7 +23,7 @@ HISTORY = 3000
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory) -> Iterator[SimpleNamespace]:
+def shared_project(tmp_path_factory) -> Iterator[SimpleNamespace]:
     """A broker and a runner for all tests: Spark takes longer to start than they do."""
     folder = tmp_path_factory.mktemp("losses")
     server = Server(folder / "broker")
@@ -37,16 +37,16 @@ def world(tmp_path_factory) -> Iterator[SimpleNamespace]:
 
 
 @pytest.fixture
-def scene(world) -> Iterator[SimpleNamespace]:
+def harness(shared_project) -> Iterator[SimpleNamespace]:
     """Both views have counted all there is. In the end they begin anew, as they advise if something is lost."""
-    server, project = world.server, world.project
+    server, project = shared_project.server, shared_project.project
     make_topic(server.address)
-    world.clicks.write(HISTORY)
+    shared_project.clicks.write(HISTORY)
     project.apply()
     if not project.is_running:
         project.start()
     project.serves()
-    yield SimpleNamespace(**vars(world), truth=check_everything(project, server.address))
+    yield SimpleNamespace(**vars(shared_project), truth=check_everything(project, server.address))
     for view in VIEWS:
         project.command("views", "drop", view)
     shutil.rmtree(project.folder / "archive")
@@ -86,40 +86,40 @@ def still_says(project: ViewsProject, truth: Truth) -> None:
         truth.check(sample)
 
 
-def test_retention_cuts_what_was_not_read_yet(scene):
-    cut(scene.server)  # all of it was read: nothing is lost
-    scene.clicks.write(300)
+def test_retention_cuts_what_was_not_read_yet(harness):
+    cut(harness.server)  # all of it was read: nothing is lost
+    harness.clicks.write(300)
     for view in VIEWS:
-        scene.project.waits_until(lambda view=view: scene.project.counted(view) == HISTORY + 300, f"{view} stopped")
-    scene.project.signal_all(signal.SIGSTOP)
-    scene.clicks.write(300)  # a fetch that waits at the broker is answered with these, at most
-    scene.clicks.write(300)
-    truth = Truth(scene.server.address, earlier=scene.truth)
-    cut(scene.server)
-    scene.clicks.write(300)
-    scene.project.signal_all(signal.SIGCONT)
-    fails(scene.project, "no more", "begins at", "lost")
+        harness.project.waits_until(lambda view=view: harness.project.counted(view) == HISTORY + 300, f"{view} stopped")
+    harness.project.signal_all(signal.SIGSTOP)
+    harness.clicks.write(300)  # a fetch that waits at the broker is answered with these, at most
+    harness.clicks.write(300)
+    truth = Truth(harness.server.address, earlier=harness.truth)
+    cut(harness.server)
+    harness.clicks.write(300)
+    harness.project.signal_all(signal.SIGCONT)
+    fails(harness.project, "no more", "begins at", "lost")
     for view in VIEWS:
-        truth.check(Sample.of(view, scene.project.ask(view)))
+        truth.check(Sample.of(view, harness.project.ask(view)))
 
 
-def test_the_topic_is_deleted(scene):
-    delete_topic(scene.server)
-    fails(scene.project, "no topic")
-    still_says(scene.project, scene.truth)
-    make_topic(scene.server.address)
-    scene.clicks.write(2 * HISTORY)  # the offsets that the views have come to are there again, with other clicks
-    scene.project.kill()
-    scene.project.start()
-    fails(scene.project, "deleted and made anew")
-    still_says(scene.project, scene.truth)
+def test_the_topic_is_deleted(harness):
+    delete_topic(harness.server)
+    fails(harness.project, "no topic")
+    still_says(harness.project, harness.truth)
+    make_topic(harness.server.address)
+    harness.clicks.write(2 * HISTORY)  # the offsets that the views have come to are there again, with other clicks
+    harness.project.kill()
+    harness.project.start()
+    fails(harness.project, "deleted and made anew")
+    still_says(harness.project, harness.truth)
 
 
-def test_the_topic_is_made_anew_while_nobody_looks(scene):
-    assert scene.project.terminate() == 0, scene.project.log()
-    delete_topic(scene.server)
-    make_topic(scene.server.address)
-    scene.clicks.write(2 * HISTORY)
-    scene.project.start()
-    fails(scene.project, "deleted and made anew")
-    still_says(scene.project, scene.truth)
+def test_the_topic_is_made_anew_while_nobody_looks(harness):
+    assert harness.project.terminate() == 0, harness.project.log()
+    delete_topic(harness.server)
+    make_topic(harness.server.address)
+    harness.clicks.write(2 * HISTORY)
+    harness.project.start()
+    fails(harness.project, "deleted and made anew")
+    still_says(harness.project, harness.truth)

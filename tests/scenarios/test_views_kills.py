@@ -10,71 +10,71 @@ from collections.abc import Iterator
 
 import psutil
 import pytest
+from views_harness import IS_SOAK, KILLS, TIMEOUT_S, ViewsHarness
 from views_process import KAPPA, PATIENCE_S
-from views_scene import IS_SOAK, KILLS, TIMEOUT_S, Scene
 
 pytestmark = [pytest.mark.timeout(TIMEOUT_S), pytest.mark.xdist_group("views")]
 only_in_soaks = pytest.mark.skipif(not IS_SOAK, reason="takes many minutes: script/soak runs it")
 
 
 @pytest.fixture
-def scene(tmp_path) -> Iterator[Scene]:
-    made = Scene(tmp_path)
+def harness(tmp_path) -> Iterator[ViewsHarness]:
+    made = ViewsHarness(tmp_path)
     yield made
     made.close()
 
 
 @pytest.fixture
-def postgresql_scene(tmp_path, mortal_postgresql) -> Iterator[Scene]:
-    made = Scene(tmp_path, url=mortal_postgresql.url)
+def postgresql_harness(tmp_path, mortal_postgresql) -> Iterator[ViewsHarness]:
+    made = ViewsHarness(tmp_path, url=mortal_postgresql.url)
     yield made
     made.close()
 
 
-def test_each_of_them_is_killed(postgresql_scene, mortal_postgresql):
-    scene = postgresql_scene
-    scene.begins()
-    scene.watcher.may_fail = True
-    scene.comes_to_a_random_point()
-    scene.server.kill()
-    scene.hesitates(2)
-    scene.server.start()
-    scene.comes_to_a_random_point()
+def test_each_of_them_is_killed(postgresql_harness, mortal_postgresql):
+    harness = postgresql_harness
+    harness.begins()
+    harness.watcher.may_fail = True
+    harness.comes_to_a_random_point()
+    harness.server.kill()
+    harness.hesitates(2)
+    harness.server.start()
+    harness.comes_to_a_random_point()
     mortal_postgresql.kill()
-    scene.hesitates(2)
+    harness.hesitates(2)
     mortal_postgresql.start()
-    scene.comes_to_a_random_point()
-    kill_the_driver(scene)
-    scene.ends_well()
+    harness.comes_to_a_random_point()
+    kill_the_driver(harness)
+    harness.ends_well()
 
 
 @only_in_soaks
-def test_the_driver_is_killed(scene):
-    scene.begins()
+def test_the_driver_is_killed(harness):
+    harness.begins()
     for number in range(KILLS):
-        if scene.pick.random() < 0.25:
-            scene.hesitates(10)  # it may not have got anywhere since the last time
+        if harness.pick.random() < 0.25:
+            harness.hesitates(10)  # it may not have got anywhere since the last time
         else:
-            scene.comes_to_a_random_point()
+            harness.comes_to_a_random_point()
         if number == KILLS // 2:
-            scene.project.change_the_kappa_query()
-            scene.project.apply()
-            scene.hesitates(5)  # into the replay, or past it
-        kill_the_driver(scene)
-    scene.project.waits_until(lambda: scene.project.serving(KAPPA) == 2, "the changed query does not serve")
-    scene.ends_well()
+            harness.project.change_the_kappa_query()
+            harness.project.apply()
+            harness.hesitates(5)  # into the replay, or past it
+        kill_the_driver(harness)
+    harness.project.waits_until(lambda: harness.project.serving(KAPPA) == 2, "the changed query does not serve")
+    harness.ends_well()
 
 
-def kill_the_driver(scene: Scene) -> None:
+def kill_the_driver(harness: ViewsHarness) -> None:
     """Its Python, its JVM or both; and starts it again, where it does not do so by itself."""
-    project = scene.project
+    project = harness.project
     jvm = project.jvm
-    how = scene.pick.choice(["python", "jvm", "both"])
+    how = harness.pick.choice(["python", "jvm", "both"])
     if how == "jvm" and jvm is not None:
         jvm.kill()
         project.waits_until(lambda: project.jvm not in (None, jvm), "no other JVM is started")
         # A version that is at work at two deaths, and gets nowhere in between, is set aside.
-        scene.comes_to_a_random_point()
+        harness.comes_to_a_random_point()
         return
     if how == "both" or jvm is None:
         project.kill()
@@ -87,24 +87,24 @@ def kill_the_driver(scene: Scene) -> None:
 
 
 @only_in_soaks
-def test_the_broker_is_killed(scene):
-    scene.begins()
+def test_the_broker_is_killed(harness):
+    harness.begins()
     for _ in range(KILLS):
-        scene.comes_to_a_random_point()
-        scene.server.kill()
-        scene.hesitates(2)
-        scene.server.start()
-    scene.ends_well()
+        harness.comes_to_a_random_point()
+        harness.server.kill()
+        harness.hesitates(2)
+        harness.server.start()
+    harness.ends_well()
 
 
 @only_in_soaks
-def test_the_database_is_killed(postgresql_scene, mortal_postgresql):
-    scene = postgresql_scene
-    scene.begins()
-    scene.watcher.may_fail = True
+def test_the_database_is_killed(postgresql_harness, mortal_postgresql):
+    harness = postgresql_harness
+    harness.begins()
+    harness.watcher.may_fail = True
     for _ in range(KILLS):
-        scene.comes_to_a_random_point()
+        harness.comes_to_a_random_point()
         mortal_postgresql.kill()
-        scene.hesitates(2)
+        harness.hesitates(2)
         mortal_postgresql.start()
-    scene.ends_well()
+    harness.ends_well()

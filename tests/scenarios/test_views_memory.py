@@ -26,7 +26,7 @@ schema = "visitor STRING, page STRING, ms BIGINT"
 _SQL = "SELECT page, max(length(repeat(page, 400000000))) AS longest FROM events GROUP BY page"
 
 
-class Scene:
+class MemoryHarness:
     def __init__(self, folder: Path) -> None:
         self.server = Server(folder / "broker")
         make_topic(self.server.address)
@@ -50,50 +50,50 @@ class Scene:
 
 
 @pytest.fixture
-def scene(tmp_path) -> Iterator[Scene]:
-    made = Scene(tmp_path)
+def harness(tmp_path) -> Iterator[MemoryHarness]:
+    made = MemoryHarness(tmp_path)
     yield made
     made.close()
 
 
-def test_a_view_that_exhausts_the_heap_is_set_aside_and_the_others_go_on(scene):
-    scene.begins("lambda")
-    project = scene.project
+def test_a_view_that_exhausts_the_heap_is_set_aside_and_the_others_go_on(harness):
+    harness.begins("lambda")
+    project = harness.project
     project.start()
     project.waits_until(lambda: project.states(GREEDY)[1][0] == "failed", "the greedy view is not set aside")
     state, error = project.states(GREEDY)[1]
     assert "out of heap memory" in error
     assert f"headrace views switch {GREEDY} --restart" in error
     project.serves()
-    check_everything(project, scene.server.address)
-    assert scene.deaths() == 2
+    check_everything(project, harness.server.address)
+    assert harness.deaths() == 2
 
     jvm = project.jvm
     jvm.kill()  # as the system does it when memory is short
-    scene.clicks.write(300)
-    check_everything(project, scene.server.address)
+    harness.clicks.write(300)
+    check_everything(project, harness.server.address)
     assert project.jvm.pid != jvm.pid
     assert project.terminate() == 0, project.log()
 
     project.start()  # the next one has not forgotten
-    scene.clicks.write(300)
-    check_everything(project, scene.server.address)
+    harness.clicks.write(300)
+    check_everything(project, harness.server.address)
     assert project.states(GREEDY)[1] == (state, error)
     assert project.terminate() == 0, project.log()
-    assert scene.deaths() == 3
+    assert harness.deaths() == 3
     log = project.log(10_000)
     assert "Traceback" not in log, log
     assert "\tat " not in log, log
 
 
-def test_running_once_ends_with_an_exit_code_that_tells(scene):
-    scene.begins("kappa")
-    project = scene.project
+def test_running_once_ends_with_an_exit_code_that_tells(harness):
+    harness.begins("kappa")
+    project = harness.project
     project.start("--once")
     assert project.ends() == 1, project.log()
     assert project.states(GREEDY)[1][0] == "failed"
-    assert scene.deaths() == 2
-    truth = Truth(scene.server.address)
+    assert harness.deaths() == 2
+    truth = Truth(harness.server.address)
     for view in (LAMBDA, KAPPA):
         sample = Sample.of(view, project.ask(view))
         assert sum(sample.next_offsets.values()) == sum(truth.next_offsets.values())

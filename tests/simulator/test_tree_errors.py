@@ -18,7 +18,7 @@ from headrace.testing.simulator.cluster import SimulatedCluster, name_of
 from headrace.testing.simulator.simulation import chance_of
 
 
-class World:
+class TreeHarness:
     def __init__(self, folder):
         self.cluster = SimulatedCluster(1, folder)
 
@@ -53,82 +53,82 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path):
+def harness(tmp_path):
     with chance_of(1):
-        made = World(tmp_path)
+        made = TreeHarness(tmp_path)
         yield made
         made.cluster.close()
 
 
-def test_a_controller_is_elected_after_all_who_stood_were_refused(world):
+def test_a_controller_is_elected_after_all_who_stood_were_refused(harness):
     async def play():
-        await world.begin()
-        (died,) = world.active()
-        world.tree.error_share = 1.0
-        world.cluster.crash(died)
-        await world.until(lambda: not world.tree.tree.exists(CONTROLLER))
+        await harness.begin()
+        (died,) = harness.active()
+        harness.tree.error_share = 1.0
+        harness.cluster.crash(died)
+        await harness.until(lambda: not harness.tree.tree.exists(CONTROLLER))
         await asyncio.sleep(1)
-        assert world.active() == []
-        world.tree.error_share = 0.0
-        await world.until(lambda: len(world.active()) == 1)
+        assert harness.active() == []
+        harness.tree.error_share = 0.0
+        await harness.until(lambda: len(harness.active()) == 1)
 
-    world.run(play())
+    harness.run(play())
 
 
-def test_a_controller_that_could_not_write_of_a_death_does_so_later(world):
+def test_a_controller_that_could_not_write_of_a_death_does_so_later(harness):
     async def play():
-        await world.begin()
-        died = next(one for one in world.cluster.ids if one not in world.active())
-        world.tree.error_share = 1.0
-        world.cluster.crash(died)
-        await world.until(lambda: not world.tree.tree.exists(f"/brokers/ids/{died}"))
+        await harness.begin()
+        died = next(one for one in harness.cluster.ids if one not in harness.active())
+        harness.tree.error_share = 1.0
+        harness.cluster.crash(died)
+        await harness.until(lambda: not harness.tree.tree.exists(f"/brokers/ids/{died}"))
         await asyncio.sleep(1)
-        assert died in world.state().isr
-        world.tree.error_share = 0.0
-        await world.until(lambda: died not in world.state().isr)
-        assert world.state().leader in world.state().isr
+        assert died in harness.state().isr
+        harness.tree.error_share = 0.0
+        await harness.until(lambda: died not in harness.state().isr)
+        assert harness.state().leader in harness.state().isr
 
-    world.run(play())
+    harness.run(play())
 
 
-def test_an_isr_shrinks_once_the_tree_takes_it(world):
+def test_an_isr_shrinks_once_the_tree_takes_it(harness):
     async def play():
-        await world.begin()
-        state = world.state()
-        leader = world.cluster.brokers[state.leader].partitions.get("events", 0).leader
+        await harness.begin()
+        state = harness.state()
+        leader = harness.cluster.brokers[state.leader].partitions.get("events", 0).leader
         lagging = next(one for one in state.isr if one != state.leader)
         for one, other in ((lagging, state.leader), (state.leader, lagging)):
-            world.cluster.network.cut(name_of(one), name_of(other))
+            harness.cluster.network.cut(name_of(one), name_of(other))
         at = f"{name_of(state.leader)}:9092"
-        async with AsyncProducer(bootstrap_servers=at, clock=world.cluster.clock, acks=1) as producer:
-            await (await producer.send("events", b"x", partition=0, timestamp_ms=world.cluster.clock.wall_ms()))
-        await world.until(lambda: leader.pending is None)
-        world.tree.error_share = 1.0
-        await world.until(lambda: leader.pending is not None)
+        async with AsyncProducer(bootstrap_servers=at, clock=harness.cluster.clock, acks=1) as producer:
+            await (await producer.send("events", b"x", partition=0, timestamp_ms=harness.cluster.clock.wall_ms()))
+        await harness.until(lambda: leader.pending is None)
+        harness.tree.error_share = 1.0
+        await harness.until(lambda: leader.pending is not None)
         await asyncio.sleep(1)
-        assert lagging in world.state().isr
-        world.tree.error_share = 0.0
-        await world.until(lambda: lagging not in world.state().isr)
+        assert lagging in harness.state().isr
+        harness.tree.error_share = 0.0
+        await harness.until(lambda: lagging not in harness.state().isr)
 
-    world.run(play())
+    harness.run(play())
 
 
-def test_a_broker_that_the_tree_refuses_while_it_starts_ends_with_a_reason(world, monkeypatch):
+def test_a_broker_that_the_tree_refuses_while_it_starts_ends_with_a_reason(harness, monkeypatch):
     async def refuse(_):
         raise CoordinationError("SYSTEMERROR")
 
     async def play():
-        await world.begin()
-        died = next(one for one in world.cluster.ids if one not in world.active())
-        world.cluster.crash(died)
+        await harness.begin()
+        died = next(one for one in harness.cluster.ids if one not in harness.active())
+        harness.cluster.crash(died)
         monkeypatch.setattr(Membership, "end_earlier_life", refuse)
         with pytest.raises(StartError, match="SYSTEMERROR"):
-            await world.cluster.start_broker(died)
+            await harness.cluster.start_broker(died)
 
-    world.run(play())
+    harness.run(play())
 
 
-def test_settings_that_came_too_late_are_in_force_when_they_come(world, monkeypatch):
+def test_settings_that_came_too_late_are_in_force_when_they_come(harness, monkeypatch):
     read, is_slow = ConfigChanges.read, True
 
     async def read_slowly(self, kind, name):
@@ -140,22 +140,22 @@ def test_settings_that_came_too_late_are_in_force_when_they_come(world, monkeypa
 
     async def play():
         nonlocal is_slow
-        await world.begin(min_insync_replicas="3", cleanup_policy="compact")
+        await harness.begin(min_insync_replicas="3", cleanup_policy="compact")
         is_slow = False
-        await world.until(lambda: all(one.settings.min_insync_replicas == 3 for one in world.partitions()))
-        assert all(one.log.config.is_compacted for one in world.partitions())
+        await harness.until(lambda: all(one.settings.min_insync_replicas == 3 for one in harness.partitions()))
+        assert all(one.log.config.is_compacted for one in harness.partitions())
 
-    world.run(play())
+    harness.run(play())
 
 
-def test_defaults_reach_what_is_left_of_a_topic(world):
+def test_defaults_reach_what_is_left_of_a_topic(harness):
     async def play():
-        await world.begin(partitions=2)
-        (active,) = world.active()
-        await world.cluster.brokers[active].cluster.controller.reassign({("events", 0): [1, 2]})
-        broker = world.cluster.brokers[0]
-        await world.until(lambda: broker.partitions.get("events", 0) is None)
+        await harness.begin(partitions=2)
+        (active,) = harness.active()
+        await harness.cluster.brokers[active].cluster.controller.reassign({("events", 0): [1, 2]})
+        broker = harness.cluster.brokers[0]
+        await harness.until(lambda: broker.partitions.get("events", 0) is None)
         await broker.cluster.configs.write("brokers", DEFAULT_ENTITY, {"log.retention.ms": "12345"})
-        await world.until(lambda: all(one.log.config.retention_ms == 12345 for one in world.partitions(1)))
+        await harness.until(lambda: all(one.log.config.retention_ms == 12345 for one in harness.partitions(1)))
 
-    world.run(play())
+    harness.run(play())

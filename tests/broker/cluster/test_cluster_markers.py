@@ -140,7 +140,7 @@ class LocalWriter:
         return self.partition, 1
 
 
-class Bed:
+class MarkersHarness:
     def __init__(self):
         self.links = Links()
         self.metadata = MetadataCache("cluster")
@@ -208,8 +208,8 @@ class Bed:
 
 
 @pytest.fixture
-async def bed():
-    made = Bed()
+async def harness():
+    made = MarkersHarness()
     yield made
     await made.markers.close()
     await made.partitions.close()
@@ -218,91 +218,94 @@ async def bed():
 # -- markers
 
 
-async def test_each_leader_gets_the_markers_of_its_partitions(bed):
-    bed.local.partition.log.high_watermark = 1
-    bed.send(0, 1, 2, 3)
-    assert await bed.all_sent() == [[]]
-    assert bed.local.written == [("t", 0)]
-    asked = {broker_id: body["markers"] for broker_id, body in bed.links.asked}
+async def test_each_leader_gets_the_markers_of_its_partitions(harness):
+    harness.local.partition.log.high_watermark = 1
+    harness.send(0, 1, 2, 3)
+    assert await harness.all_sent() == [[]]
+    assert harness.local.written == [("t", 0)]
+    asked = {broker_id: body["markers"] for broker_id, body in harness.links.asked}
     assert [marker["topics"] for marker in asked[B]] == [[{"name": "t", "partition_indexes": [1, 3]}]]
     assert [marker["topics"] for marker in asked[C]] == [[{"name": "t", "partition_indexes": [2]}]]
     assert asked[B][0]["coordinator_epoch"] == 4
 
 
-async def test_without_followers_a_local_marker_is_there_at_once(bed):
-    bed.local.partition.log.high_watermark = 1
-    bed.send(0)
-    assert bed.sent == [frozenset()]
+async def test_without_followers_a_local_marker_is_there_at_once(harness):
+    harness.local.partition.log.high_watermark = 1
+    harness.send(0)
+    assert harness.sent == [frozenset()]
 
 
-async def test_a_local_marker_counts_when_it_is_committed(bed):
-    bed.send(0)
+async def test_a_local_marker_counts_when_it_is_committed(harness):
+    harness.send(0)
     await asyncio.sleep(0)
-    assert not bed.sent
-    bed.local.partition.log.high_watermark = 1
-    bed.broker.delayed_produce.check_and_complete(("t", 0))
-    assert await bed.all_sent() == [[]]
+    assert not harness.sent
+    harness.local.partition.log.high_watermark = 1
+    harness.broker.delayed_produce.check_and_complete(("t", 0))
+    assert await harness.all_sent() == [[]]
 
 
 @pytest.mark.parametrize("how", ["lost", "late", "refused"])
-async def test_a_local_marker_that_is_to_be_sent_again(bed, how):
+async def test_a_local_marker_that_is_to_be_sent_again(harness, how):
     if how == "refused":
-        bed.local.error = NotEnoughReplicas("only one")
-    bed.send(0)
+        harness.local.error = NotEnoughReplicas("only one")
+    harness.send(0)
     await asyncio.sleep(0)
     if how == "lost":
-        bed.local.partition.error = NotLeaderOrFollower("not any more")
-        bed.broker.delayed_produce.check_and_complete(("t", 0))
+        harness.local.partition.error = NotLeaderOrFollower("not any more")
+        harness.broker.delayed_produce.check_and_complete(("t", 0))
     elif how == "late":
-        bed.clock.advance(5_000)
-        bed.timer.advance()
-    assert await bed.all_sent() == [[0]]
+        harness.clock.advance(5_000)
+        harness.timer.advance()
+    assert await harness.all_sent() == [[0]]
 
 
-async def test_what_others_cannot_write_now_is_sent_again_and_what_is_obsolete_is_not(bed):
-    bed.links.codes = {("t", 1): ErrorCode.not_leader_or_follower, ("t", 2): ErrorCode.transaction_coordinator_fenced}
-    bed.local.error = TransactionCoordinatorFenced("a newer one was there")
-    bed.send(0, 1, 2, 3, 4)
-    assert await bed.all_sent() == [[1, 4]]  # 4 has no leader
+async def test_what_others_cannot_write_now_is_sent_again_and_what_is_obsolete_is_not(harness):
+    harness.links.codes = {
+        ("t", 1): ErrorCode.not_leader_or_follower,
+        ("t", 2): ErrorCode.transaction_coordinator_fenced,
+    }
+    harness.local.error = TransactionCoordinatorFenced("a newer one was there")
+    harness.send(0, 1, 2, 3, 4)
+    assert await harness.all_sent() == [[1, 4]]  # 4 has no leader
 
 
-async def test_a_deleted_topic_needs_no_marker(bed):
-    bed.markers.send(MARKER, [("gone", 0), ("t", 99)], bed.sent.append)
-    assert await bed.all_sent() == [[]]
+async def test_a_deleted_topic_needs_no_marker(harness):
+    harness.markers.send(MARKER, [("gone", 0), ("t", 99)], harness.sent.append)
+    assert await harness.all_sent() == [[]]
 
 
-async def test_a_topic_that_was_not_heard_of_yet_is_waited_for(bed):
-    bed.metadata.remove("t")
-    bed.send(1, 99)
-    assert await bed.all_sent() == [[1]]
+async def test_a_topic_that_was_not_heard_of_yet_is_waited_for(harness):
+    harness.metadata.remove("t")
+    harness.send(1, 99)
+    assert await harness.all_sent() == [[1]]
 
 
-async def test_a_broker_that_is_not_to_be_reached(bed):
-    bed.links.unreachable = {B}
-    bed.send(1, 2)
-    assert await bed.all_sent() == [[1]]
+async def test_a_broker_that_is_not_to_be_reached(harness):
+    harness.links.unreachable = {B}
+    harness.send(1, 2)
+    assert await harness.all_sent() == [[1]]
 
 
-async def test_a_broker_that_hangs_is_given_up_when_it_is_known_to_be_gone(bed, monkeypatch):
+async def test_a_broker_that_hangs_is_given_up_when_it_is_known_to_be_gone(harness, monkeypatch):
     monkeypatch.setattr("headrace.broker.cluster.outbox._LOOK_EVERY_S", 0)
-    bed.links.may_answer.clear()
-    bed.send(1)
-    await until(lambda: bed.links.asked)
-    assert not bed.sent
-    del bed.metadata.nodes[B]
-    assert await bed.all_sent() == [[1]]
-    assert bed.links.dropped == (B, "markers")
+    harness.links.may_answer.clear()
+    harness.send(1)
+    await until(lambda: harness.links.asked)
+    assert not harness.sent
+    del harness.metadata.nodes[B]
+    assert await harness.all_sent() == [[1]]
+    assert harness.links.dropped == (B, "markers")
 
 
-async def test_markers_gather_while_a_request_is_under_way(bed):
-    bed.links.may_answer.clear()
+async def test_markers_gather_while_a_request_is_under_way(harness):
+    harness.links.may_answer.clear()
     for producer_id in range(5):
-        bed.send(1, marker=MARKER._replace(producer_id=producer_id))
+        harness.send(1, marker=MARKER._replace(producer_id=producer_id))
         await asyncio.sleep(0)
-    assert len(bed.links.asked) == 1
-    bed.links.may_answer.set()
-    assert await bed.all_sent(5) == [[]] * 5
-    assert [len(body["markers"]) for _, body in bed.links.asked] == [1, 4]
+    assert len(harness.links.asked) == 1
+    harness.links.may_answer.set()
+    assert await harness.all_sent(5) == [[]] * 5
+    assert [len(body["markers"]) for _, body in harness.links.asked] == [1, 4]
 
 
 async def test_an_outbox_outlives_what_fails():
@@ -327,76 +330,76 @@ async def test_an_outbox_outlives_what_fails():
 WHO = Identity(7, 0)
 
 
-async def test_another_coordinator_is_asked(bed):
-    bed.links.codes = {("t", 1): ErrorCode.transaction_abortable, ("t", 2): ErrorCode.producer_fenced}
-    refusals = await bed.partitions.refusals("x", WHO, [("t", 0), ("t", 1), ("t", 2)], adds=False)
+async def test_another_coordinator_is_asked(harness):
+    harness.links.codes = {("t", 1): ErrorCode.transaction_abortable, ("t", 2): ErrorCode.producer_fenced}
+    refusals = await harness.partitions.refusals("x", WHO, [("t", 0), ("t", 1), ("t", 2)], adds=False)
     assert {key: type(error) for key, error in refusals.items()} == {
         ("t", 1): TransactionAbortable,
         ("t", 2): ProducerFenced,
     }
-    ((broker_id, body),) = bed.links.asked
+    ((broker_id, body),) = harness.links.asked
     assert broker_id == B
     (asked,) = body["transactions"]
     assert asked["verify_only"]
     assert asked["topics"] == [{"name": "t", "partitions": [0, 1, 2]}]
 
 
-async def test_questions_gather_and_an_id_is_in_a_request_once(bed):
-    bed.links.may_answer.clear()
-    asking = [asyncio.ensure_future(bed.partitions.refusals("x", WHO, [("t", 0)], adds=True))]
+async def test_questions_gather_and_an_id_is_in_a_request_once(harness):
+    harness.links.may_answer.clear()
+    asking = [asyncio.ensure_future(harness.partitions.refusals("x", WHO, [("t", 0)], adds=True))]
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     for name, who, index in (("x", WHO, 1), ("x", WHO, 2), ("x", Identity(7, 1), 3), ("y", WHO, 1)):
-        asking.append(asyncio.ensure_future(bed.partitions.refusals(name, who, [("t", index)], adds=True)))
+        asking.append(asyncio.ensure_future(harness.partitions.refusals(name, who, [("t", index)], adds=True)))
     await asyncio.sleep(0)
-    bed.links.may_answer.set()
+    harness.links.may_answer.set()
     assert await asyncio.gather(*asking) == [{}] * 5
     first, second, third = [
         [(each["transactional_id"], each["producer_epoch"], each["topics"][0]["partitions"]) for each in body]
-        for body in (body["transactions"] for _, body in bed.links.asked)
+        for body in (body["transactions"] for _, body in harness.links.asked)
     ]
     assert first == [("x", 0, [0])]
     assert second == [("x", 0, [1, 2]), ("y", 0, [1])]
     assert third == [("x", 1, [3])]
 
 
-async def test_a_coordinator_that_cannot_be_asked(bed):
-    bed.links.unreachable = {B}
-    refusals = await bed.partitions.refusals("x", WHO, [("t", 0)], adds=True)
+async def test_a_coordinator_that_cannot_be_asked(harness):
+    harness.links.unreachable = {B}
+    refusals = await harness.partitions.refusals("x", WHO, [("t", 0)], adds=True)
     assert isinstance(refusals["t", 0], CoordinatorNotAvailable)
-    bed.lead("__transaction_state", NOBODY)
-    refusals = await bed.partitions.refusals("x", WHO, [("t", 0)], adds=True)
+    harness.lead("__transaction_state", NOBODY)
+    refusals = await harness.partitions.refusals("x", WHO, [("t", 0)], adds=True)
     assert isinstance(refusals["t", 0], CoordinatorNotAvailable)
 
 
-async def test_our_own_coordinator_is_asked_directly(bed):
-    bed.lead("__transaction_state", US)
-    assert await bed.partitions.refusals("x", WHO, [("t", 0)], adds=True) == {}
-    assert bed.added == {("t", 0)}
-    bed.missing = frozenset([("t", 1)])
-    refusals = await bed.partitions.refusals("x", WHO, [("t", 0), ("t", 1)], adds=False)
+async def test_our_own_coordinator_is_asked_directly(harness):
+    harness.lead("__transaction_state", US)
+    assert await harness.partitions.refusals("x", WHO, [("t", 0)], adds=True) == {}
+    assert harness.added == {("t", 0)}
+    harness.missing = frozenset([("t", 1)])
+    refusals = await harness.partitions.refusals("x", WHO, [("t", 0), ("t", 1)], adds=False)
     assert [(key, type(error)) for key, error in refusals.items()] == [(("t", 1), TransactionAbortable)]
-    bed.refusal = ProducerFenced("a newer one")
-    refusals = await bed.partitions.refusals("x", WHO, [("t", 0)], adds=True)
+    harness.refusal = ProducerFenced("a newer one")
+    refusals = await harness.partitions.refusals("x", WHO, [("t", 0)], adds=True)
     assert isinstance(refusals["t", 0], ProducerFenced)
 
 
 @pytest.mark.parametrize("what", ["marker", "another leader", "another's marker"])
-async def test_what_was_true_when_it_was_asked_may_not_be_when_it_is_answered(bed, what):
-    bed.led["t", 0] = FakePartition()
-    bed.links.may_answer.clear()
-    asking = asyncio.ensure_future(bed.partitions.refusals("x", WHO, [("t", 0)], adds=False))
+async def test_what_was_true_when_it_was_asked_may_not_be_when_it_is_answered(harness, what):
+    harness.led["t", 0] = FakePartition()
+    harness.links.may_answer.clear()
+    asking = asyncio.ensure_future(harness.partitions.refusals("x", WHO, [("t", 0)], adds=False))
     await asyncio.sleep(0)
     if what == "marker":
-        bed.partitions.marker_written("t", 0, 7)
+        harness.partitions.marker_written("t", 0, 7)
     elif what == "another's marker":
-        bed.partitions.marker_written("t", 0, 8)
+        harness.partitions.marker_written("t", 0, 8)
     else:
-        bed.led["t", 0].leader_epoch += 1
-    bed.links.may_answer.set()
+        harness.led["t", 0].leader_epoch += 1
+    harness.links.may_answer.set()
     refusals = await asking
     if what == "another's marker":
         assert refusals == {}
     else:
         assert isinstance(refusals["t", 0], InvalidTxnState)
-    assert bed.partitions._guards == {}
+    assert harness.partitions._guards == {}

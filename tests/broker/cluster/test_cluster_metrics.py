@@ -3,8 +3,8 @@
 from types import SimpleNamespace
 
 import pytest
-from joinedbed import Recorder
-from replicabed import TOPIC_ID, Bed, until
+from broker_replica_harness import TOPIC_ID, BrokerReplicaHarness, until
+from cluster_member_harness import Recorder
 
 from headrace.broker.cluster.member import ClusterMember
 from headrace.broker.metrics import MinuteRate
@@ -23,15 +23,15 @@ LATENCY = "kafka_server_zookeeperclientmetrics_zookeeperrequestlatencyms"
 
 
 @pytest.fixture
-async def bed(tmp_path):
-    made = Bed(tmp_path)
+async def harness(tmp_path):
+    made = BrokerReplicaHarness(tmp_path)
     await made.open()
     yield made
     await made.close()
 
 
-def start(bed, broker_id, **settings):
-    broker = bed.start(broker_id, **settings)
+def start(harness, broker_id, **settings):
+    broker = harness.start(broker_id, **settings)
     broker.cluster.is_open = True
     return broker
 
@@ -43,11 +43,11 @@ def values(broker, name):
     return found[()] if [*found] == [()] else found
 
 
-async def test_partitions_tell_how_they_are_replicated(bed):
-    bed.topic_configs["t"] = {"min.insync.replicas": "2"}
-    leader, follower = start(bed, 1), start(bed, 2)
-    await bed.lead(1, (1, 2, 3), isr=(1, 2))
-    await bed.lead(1, (1, 2, 3), index=1, isr=(1,), to=(1,))
+async def test_partitions_tell_how_they_are_replicated(harness):
+    harness.topic_configs["t"] = {"min.insync.replicas": "2"}
+    leader, follower = start(harness, 1), start(harness, 2)
+    await harness.lead(1, (1, 2, 3), isr=(1, 2))
+    await harness.lead(1, (1, 2, 3), index=1, isr=(1,), to=(1,))
     assert values(leader, f"{PARTITION}insyncreplicascount") == {("t", "0"): 2, ("t", "1"): 1}
     assert values(leader, f"{PARTITION}underreplicated") == {("t", "0"): 1, ("t", "1"): 1}
     assert values(leader, f"{PARTITION}underminisr") == {("t", "0"): 0, ("t", "1"): 1}
@@ -55,9 +55,9 @@ async def test_partitions_tell_how_they_are_replicated(bed):
         assert values(follower, f"{PARTITION}{name}") == {("t", "0"): 0}
 
 
-async def test_replicas_that_are_being_added_are_not_missing(bed):
-    leader = start(bed, 1)
-    await bed.lead(1, (1,))
+async def test_replicas_that_are_being_added_are_not_missing(harness):
+    leader = start(harness, 1)
+    await harness.lead(1, (1,))
     assert values(leader, f"{MANAGER}reassigningpartitions") == 0
     for epoch, assignment, reassigning in ((1, Assignment((2, 1), (2,), (1,)), 1), (2, Assignment((1, 2)), 0)):
         told = LeaderAndIsrPartition("t", 0, Leadership(1, epoch, (1,), 1, epoch), assignment, False)
@@ -66,34 +66,34 @@ async def test_replicas_that_are_being_added_are_not_missing(bed):
         assert values(leader, f"{MANAGER}underreplicatedpartitions") == 1 - reassigning
 
 
-async def test_a_partition_that_is_fenced_counts_as_failed_until_the_controller_speaks(bed):
-    start(bed, 1)
-    follower = start(bed, 2, replica_fetch_wait_max_ms=20)
-    await bed.lead(1, (1, 2))
+async def test_a_partition_that_is_fenced_counts_as_failed_until_the_controller_speaks(harness):
+    start(harness, 1)
+    follower = start(harness, 2, replica_fetch_wait_max_ms=20)
+    await harness.lead(1, (1, 2))
     failed = f"{FETCHERS}failedpartitionscount"
     assert values(follower, failed) == {("Replica",): 0}
-    await bed.lead(1, (1, 2), epoch=1, to=(1,))
+    await harness.lead(1, (1, 2), epoch=1, to=(1,))
     await until(lambda: values(follower, failed) == {("Replica",): 1}, "the refusal")
-    await bed.lead(1, (1, 2), epoch=2)
+    await harness.lead(1, (1, 2), epoch=2)
     assert values(follower, failed) == {("Replica",): 0}
 
 
-async def test_a_partition_whose_log_fails_counts_as_failed(bed, monkeypatch):
-    start(bed, 1)
-    follower = start(bed, 2)
-    await bed.lead(1, (1, 2))
+async def test_a_partition_whose_log_fails_counts_as_failed(harness, monkeypatch):
+    start(harness, 1)
+    follower = start(harness, 2)
+    await harness.lead(1, (1, 2))
     monkeypatch.setattr(follower, "log_dirs_failed", lambda: None)  # which takes it from its fetcher
     follower.logs.homes[0].fail(OSError(5, "broken"))
-    await bed.brokers[1].produce(b"a", acks=1)
+    await harness.brokers[1].produce(b"a", acks=1)
     await until(lambda: values(follower, f"{FETCHERS}failedpartitionscount") == {("Replica",): 1}, "the failure")
 
 
-async def test_fetchers_tell_how_often_they_fetch_and_whether_they_live(bed):
-    start(bed, 1)
-    follower = start(bed, 2, replica_fetch_wait_max_ms=5)
+async def test_fetchers_tell_how_often_they_fetch_and_whether_they_live(harness):
+    start(harness, 1)
+    follower = start(harness, 2, replica_fetch_wait_max_ms=5)
     dead, rate = f"{FETCHERS}deadthreadcount", f"{FETCHERS}minfetchrate"
     assert (values(follower, dead), values(follower, rate)) == ({("Replica",): 0}, {("Replica",): 0})
-    await bed.lead(1, (1, 2))
+    await harness.lead(1, (1, 2))
     (fetcher,) = follower.replicas.fetchers
     await until(lambda: fetcher._fetches > 2, "the fetches")
     assert values(follower, rate)["Replica",] > 0

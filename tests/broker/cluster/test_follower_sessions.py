@@ -10,7 +10,7 @@ from headrace.runtime.timer import Timer
 from headrace.testing.clock import ManualClock
 
 
-class Bench:
+class FollowerSessionsHarness:
     def __init__(self):
         self.clock = ManualClock()
         self.timer = Timer(self.clock)
@@ -41,61 +41,61 @@ class Bench:
 
 
 @pytest.fixture
-async def bench():
-    return Bench()
+async def harness():
+    return FollowerSessionsHarness()
 
 
-async def test_a_request_waits_as_long_as_it_says(bench):
-    bench.fetch(500)
-    assert bench.ended_after() == 500
+async def test_a_request_waits_as_long_as_it_says(harness):
+    harness.fetch(500)
+    assert harness.ended_after() == 500
 
 
-async def test_the_next_one_waits_as_long_from_its_own_time(bench):
-    bench.fetch(500)
+async def test_the_next_one_waits_as_long_from_its_own_time(harness):
+    harness.fetch(500)
     for _ in range(7):
-        bench.clock.advance(100)
-        bench.timer.advance()
-        bench.answer()
-        bench.fetch(500)
-        assert len(bench.timer) == 1
-    assert bench.ended_after() == 500
+        harness.clock.advance(100)
+        harness.timer.advance()
+        harness.answer()
+        harness.fetch(500)
+        assert len(harness.timer) == 1
+    assert harness.ended_after() == 500
 
 
-async def test_one_that_says_less_does_not_wait_for_the_timer_of_another(bench):
-    bench.fetch(500)
-    bench.answer()
-    bench.fetch(20)
-    assert bench.ended_after() == 20
-    bench.answer()
-    bench.fetch(0)
-    assert bench.ended_after() == 0
+async def test_one_that_says_less_does_not_wait_for_the_timer_of_another(harness):
+    harness.fetch(500)
+    harness.answer()
+    harness.fetch(20)
+    assert harness.ended_after() == 20
+    harness.answer()
+    harness.fetch(0)
+    assert harness.ended_after() == 0
 
 
-async def test_nothing_is_left_of_a_session_that_is_closed(bench):
-    bench.fetch(500)
-    bench.session.close()
-    assert bench.session.is_over
-    assert len(bench.timer) == 0
+async def test_nothing_is_left_of_a_session_that_is_closed(harness):
+    harness.fetch(500)
+    harness.session.close()
+    assert harness.session.is_over
+    assert len(harness.timer) == 0
 
 
-async def test_a_timer_that_finds_nobody_waiting_is_gone(bench):
-    bench.fetch(500)
-    bench.answer()
-    bench.clock.advance(600)
-    bench.timer.advance()
-    assert len(bench.timer) == 0
-    bench.fetch(300)
-    assert bench.ended_after() == 300
+async def test_a_timer_that_finds_nobody_waiting_is_gone(harness):
+    harness.fetch(500)
+    harness.answer()
+    harness.clock.advance(600)
+    harness.timer.advance()
+    assert len(harness.timer) == 0
+    harness.fetch(300)
+    assert harness.ended_after() == 300
 
 
-async def test_who_waits_is_woken_in_the_next_turn_or_before(bench):
-    bench.fetch(500)
-    bench.session.wake()
-    assert not bench.session.waiter.done()
+async def test_who_waits_is_woken_in_the_next_turn_or_before(harness):
+    harness.fetch(500)
+    harness.session.wake()
+    assert not harness.session.waiter.done()
     await asyncio.sleep(0)
-    assert bench.session.waiter.done()
-    bench.answer()
-    bench.fetch(500)
-    bench.session.wake()
-    bench.sessions.serve_woken()
-    assert bench.session.waiter.done()
+    assert harness.session.waiter.done()
+    harness.answer()
+    harness.fetch(500)
+    harness.session.wake()
+    harness.sessions.serve_woken()
+    assert harness.session.waiter.done()

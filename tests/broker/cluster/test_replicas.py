@@ -4,7 +4,7 @@ import asyncio
 from uuid import UUID
 
 import pytest
-from replicabed import TOPIC_ID, Bed, batch, until
+from broker_replica_harness import TOPIC_ID, BrokerReplicaHarness, batch, until
 
 from headrace.broker.metadata_cache import Node, PartitionInfo, TopicInfo
 from headrace.controller.elections import Leadership
@@ -15,20 +15,20 @@ from headrace.protocol.errors import ErrorCode
 
 
 @pytest.fixture
-async def bed(tmp_path):
-    made = Bed(tmp_path)
+async def harness(tmp_path):
+    made = BrokerReplicaHarness(tmp_path)
     await made.open()
     yield made
     await made.close()
 
 
 @pytest.fixture
-async def three(bed):
+async def three(harness):
     """One partition on three brokers, led by the first."""
     for number in (1, 2, 3):
-        bed.start(number)
-    assert set((await bed.lead(1, (1, 2, 3))).values()) == {ErrorCode.none}
-    return bed
+        harness.start(number)
+    assert set((await harness.lead(1, (1, 2, 3))).values()) == {ErrorCode.none}
+    return harness
 
 
 async def test_what_is_produced_is_on_all_replicas_when_it_is_acknowledged(three):
@@ -74,30 +74,30 @@ async def test_acks_1_does_not_wait(three):
     assert (await three.brokers[1].produce(b"a", acks=1)).error_code is ErrorCode.none
 
 
-async def test_a_follower_that_stays_away_leaves_the_isr_and_comes_back(bed):
+async def test_a_follower_that_stays_away_leaves_the_isr_and_comes_back(harness):
     for number in (1, 2, 3):
-        bed.start(number, replica_lag_time_max_ms=300, replica_fetch_wait_max_ms=50)
-    await bed.lead(1, (1, 2, 3))
-    leader = bed.brokers[1]
+        harness.start(number, replica_lag_time_max_ms=300, replica_fetch_wait_max_ms=50)
+    await harness.lead(1, (1, 2, 3))
+    leader = harness.brokers[1]
     await leader.produce(b"a")
-    await bed.stop(3, epoch=0)
+    await harness.stop(3, epoch=0)
     answer = await leader.produce(b"b")
     assert answer.error_code is ErrorCode.none
-    assert (await bed.state()).isr == (1, 2)
+    assert (await harness.state()).isr == (1, 2)
     assert leader.partition().leader.isr == (1, 2)
-    assert leader.values() == bed.brokers[2].values()
-    await bed.tell(3, leadership_of(leader), (1, 2, 3))
+    assert leader.values() == harness.brokers[2].values()
+    await harness.tell(3, leadership_of(leader), (1, 2, 3))
     await until(lambda: leader.partition().leader.isr == (1, 2, 3), "the follower")
-    assert (await bed.state()).isr == (1, 2, 3)
-    assert bed.brokers[3].values() == [b"a", b"b"]
-    await bed.until_children(ISR_CHANGES)
+    assert (await harness.state()).isr == (1, 2, 3)
+    assert harness.brokers[3].values() == [b"a", b"b"]
+    await harness.until_children(ISR_CHANGES)
 
 
-async def test_changes_of_the_isr_count_once_they_are_written(bed):
-    bed.start(1)
-    bed.start(2, replica_fetch_wait_max_ms=50)
-    await bed.lead(1, (1, 2), to=(1,))
-    leader = bed.brokers[1]
+async def test_changes_of_the_isr_count_once_they_are_written(harness):
+    harness.start(1)
+    harness.start(2, replica_fetch_wait_max_ms=50)
+    await harness.lead(1, (1, 2), to=(1,))
+    leader = harness.brokers[1]
 
     def counts():
         return leader.replicas.isr_shrinks, leader.replicas.isr_expands, leader.replicas.failed_isr_updates
@@ -110,10 +110,12 @@ async def test_changes_of_the_isr_count_once_they_are_written(bed):
     assert counts() == (0, 0, 0)
     await until(lambda: leader.partition().leader.isr == (1,), "the smaller ISR")
     assert counts() == (1, 0, 0)
-    await bed.tell(2, leadership_of(leader), (1, 2))
+    await harness.tell(2, leadership_of(leader), (1, 2))
     await until(lambda: leader.partition().leader.isr == (1, 2), "the follower")
     assert counts() == (1, 1, 0)
-    await bed.coordination.set(partition_state_path("t", 0), (await bed.state()).to_json())  # somebody else writes
+    await harness.coordination.set(
+        partition_state_path("t", 0), (await harness.state()).to_json()
+    )  # somebody else writes
     wish_without_the_follower()
     await until(lambda: leader.partition().leader.pending is None, "the refusal")
     assert counts() == (1, 1, 1)
@@ -148,12 +150,12 @@ def leadership_of(broker):
     return Leadership.of(leader.state, leader.version)
 
 
-async def test_too_few_in_sync(bed):
-    bed.topic_configs["t"] = {"min.insync.replicas": "2"}
-    bed.start(1)
-    bed.start(2)
-    await bed.lead(1, (1, 2), isr=(1,), to=(1,))
-    leader = bed.brokers[1]
+async def test_too_few_in_sync(harness):
+    harness.topic_configs["t"] = {"min.insync.replicas": "2"}
+    harness.start(1)
+    harness.start(2)
+    await harness.lead(1, (1, 2), isr=(1,), to=(1,))
+    leader = harness.brokers[1]
     assert (await leader.produce(b"a")).error_code is ErrorCode.not_enough_replicas
     assert leader.partition().log.next_offset == 0
     assert (await leader.produce(b"a", acks=1)).error_code is ErrorCode.none
@@ -161,16 +163,16 @@ async def test_too_few_in_sync(bed):
     assert (await leader.produce(b"b")).error_code is ErrorCode.none
 
 
-async def test_below_min_insync_replicas_writes_are_not_visible_until_it_is_lowered(bed):
-    bed.topic_configs["t"] = {"min.insync.replicas": "2"}
-    bed.start(1)
-    await bed.lead(1, (1, 2), isr=(1,), to=(1,))
-    leader = bed.brokers[1]
+async def test_below_min_insync_replicas_writes_are_not_visible_until_it_is_lowered(harness):
+    harness.topic_configs["t"] = {"min.insync.replicas": "2"}
+    harness.start(1)
+    await harness.lead(1, (1, 2), isr=(1,), to=(1,))
+    leader = harness.brokers[1]
     assert (await leader.produce(b"a", acks=1)).error_code is ErrorCode.none
     fetched = await leader.fetch(0)
     assert (fetched.high_watermark, len(fetched.records or b"")) == (0, 0)
     # Whoever leads next cannot know where what is committed ends.
-    await bed.lead(1, (1, 2), epoch=1, isr=(1,), to=(1,))
+    await harness.lead(1, (1, 2), epoch=1, isr=(1,), to=(1,))
     partitions = [{"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1}]
     topics = [{"name": "t", "partitions": partitions}]
     answer = await leader.ask(Api.LIST_OFFSETS, 7, replica_id=-1, isolation_level=0, topics=topics)
@@ -256,26 +258,26 @@ async def test_a_follower_that_lost_all_starts_where_the_leader_does(three):
     assert follower.logs.get("t", 0).next_offset == 4
 
 
-async def test_partitions_that_come_while_a_fetch_is_held_do_not_wait_for_its_end(bed):
+async def test_partitions_that_come_while_a_fetch_is_held_do_not_wait_for_its_end(harness):
     for number in (1, 2):
-        bed.start(number, replica_fetch_wait_max_ms=20_000)
-    await bed.lead(1, (1, 2))
-    leader = bed.brokers[1]
+        harness.start(number, replica_fetch_wait_max_ms=20_000)
+    await harness.lead(1, (1, 2))
+    leader = harness.brokers[1]
     await leader.produce(b"a")
     for index in (1, 2, 3):
         await until(lambda: any(session.waiter for session in leader.replicas.sessions), "the held fetch")
-        await bed.lead(1, (1, 2), index=index)
+        await harness.lead(1, (1, 2), index=index)
         assert (await leader.produce(b"b", index=index)).error_code is ErrorCode.none
-    assert len(list(bed.brokers[2].replicas.fetchers)) == 1
+    assert len(list(harness.brokers[2].replicas.fetchers)) == 1
 
 
-async def test_a_follower_that_comes_before_its_leader_knows(bed):
+async def test_a_follower_that_comes_before_its_leader_knows(harness):
     for number in (1, 2):
-        bed.start(number)
-    await bed.lead(1, (1, 2), to=(2,))
-    await until(lambda: bed.served.count((Api.FETCH, 1)) >= 2, "the refusals")
-    await bed.lead(1, (1, 2), to=(1,), epoch=0)
-    assert (await bed.brokers[1].produce(b"a")).error_code is ErrorCode.none
+        harness.start(number)
+    await harness.lead(1, (1, 2), to=(2,))
+    await until(lambda: harness.served.count((Api.FETCH, 1)) >= 2, "the refusals")
+    await harness.lead(1, (1, 2), to=(1,), epoch=0)
+    assert (await harness.brokers[1].produce(b"a")).error_code is ErrorCode.none
 
 
 async def test_leader_epochs_are_checked(three):
@@ -316,11 +318,11 @@ async def test_high_watermarks_outlive_a_restart(three):
     assert again.values() == [b"a", b"b", b"c"]
 
 
-async def test_consumers_are_sent_to_the_replica_in_their_rack(bed):
+async def test_consumers_are_sent_to_the_replica_in_their_rack(harness):
     for number, rack in ((1, "a"), (2, "b")):
-        bed.start(number, broker_rack=rack, replica_selector_class="x.RackAwareReplicaSelector")
-    await bed.lead(1, (1, 2))
-    leader, follower = bed.brokers[1], bed.brokers[2]
+        harness.start(number, broker_rack=rack, replica_selector_class="x.RackAwareReplicaSelector")
+    await harness.lead(1, (1, 2))
+    leader, follower = harness.brokers[1], harness.brokers[2]
     await leader.produce(b"v")
     assert (await leader.fetch(0, rack="a")).preferred_read_replica == -1
     sent_away = await leader.fetch(0, rack="b")
@@ -334,12 +336,12 @@ async def test_consumers_are_sent_to_the_replica_in_their_rack(bed):
     assert len((await waiting).records or b"") > 0
 
 
-async def test_consumers_are_not_sent_to_a_replica_that_is_not_in_sync(bed):
+async def test_consumers_are_not_sent_to_a_replica_that_is_not_in_sync(harness):
     """It may be behind for long, and would be chosen again and again."""
     for number, rack in ((1, "a"), (2, "b")):
-        bed.start(number, broker_rack=rack, replica_selector_class="x.RackAwareReplicaSelector")
-    await bed.lead(1, (1, 2), isr=(1,), to=(1,))
-    leader = bed.brokers[1]
+        harness.start(number, broker_rack=rack, replica_selector_class="x.RackAwareReplicaSelector")
+    await harness.lead(1, (1, 2), isr=(1,), to=(1,))
+    leader = harness.brokers[1]
     await leader.produce(b"v")
     leader.partition().leader.remote(2).fetched(0, 0, 1, leader.clock.monotonic_ms())
     fetched = await leader.fetch(0, rack="b")
@@ -348,70 +350,70 @@ async def test_consumers_are_not_sent_to_a_replica_that_is_not_in_sync(bed):
 
 
 @pytest.mark.parametrize("selector", ["org.apache.kafka.common.replica.LeaderSelector", "x.MySelector"])
-async def test_a_selector_that_does_not_look_at_racks_sends_nobody_away(bed, selector):
+async def test_a_selector_that_does_not_look_at_racks_sends_nobody_away(harness, selector):
     for number, rack in ((1, "a"), (2, "b")):
-        bed.start(number, broker_rack=rack, replica_selector_class=selector)
-    await bed.lead(1, (1, 2))
-    leader = bed.brokers[1]
+        harness.start(number, broker_rack=rack, replica_selector_class=selector)
+    await harness.lead(1, (1, 2))
+    leader = harness.brokers[1]
     await leader.produce(b"v")
     assert (await leader.fetch(0, rack="b")).preferred_read_replica == -1
 
 
-async def test_a_lost_log_dir_is_told_of(bed):
-    bed.start(1)
-    bed.start(2)
-    await bed.lead(1, (1, 2))
-    leader = bed.brokers[1]
+async def test_a_lost_log_dir_is_told_of(harness):
+    harness.start(1)
+    harness.start(2)
+    await harness.lead(1, (1, 2))
+    leader = harness.brokers[1]
     await leader.produce(b"a")
     leader.logs.homes[0].fail(OSError(5, "broken"))
     await until(lambda: leader.partitions.is_lost("t", 0), "the loss")
     assert leader.roles[-1] == ("t", 0, False)
     assert (await leader.produce(b"b")).error_code is ErrorCode.kafka_storage_error
-    await bed.until_children(LOG_DIR_EVENTS)
-    assert set((await bed.lead(1, (1, 2), epoch=1, to=(1,))).values()) == {ErrorCode.kafka_storage_error}
+    await harness.until_children(LOG_DIR_EVENTS)
+    assert set((await harness.lead(1, (1, 2), epoch=1, to=(1,))).values()) == {ErrorCode.kafka_storage_error}
 
 
-async def test_a_replica_is_made_in_the_log_dir_that_was_asked_for_before_it_came(bed):
+async def test_a_replica_is_made_in_the_log_dir_that_was_asked_for_before_it_came(harness):
     """As reassign-partitions does with a plan that names log dirs: it asks first, and moves then."""
-    bed.start(1)
-    bed.start(2, folders=2)
-    await bed.lead(1, (1,))
-    broker = bed.brokers[2]
+    harness.start(1)
+    harness.start(2, folders=2)
+    await harness.lead(1, (1,))
+    broker = harness.brokers[2]
     broker.metadata.put(TopicInfo("t", TOPIC_ID, (PartitionInfo(1, 0, (1,), (1,), ()),)))
     wished = broker.logs.homes[1].path
     dirs = [{"path": wished, "topics": [{"name": "t", "partitions": [0]}]}]
     answer = await broker.ask(Api.ALTER_REPLICA_LOG_DIRS, 2, dirs=dirs)
     assert answer.results[0].partitions[0].error_code is ErrorCode.replica_not_available
-    await bed.lead(1, (1, 2), epoch=1, isr=(1,))
+    await harness.lead(1, (1, 2), epoch=1, isr=(1,))
     assert broker.partition().log.home.path == wished
 
 
-async def test_a_throttled_follower_catches_up_slowly_and_then_fully(bed):
-    bed.topic_configs["t"] = {
+async def test_a_throttled_follower_catches_up_slowly_and_then_fully(harness):
+    harness.topic_configs["t"] = {
         "leader.replication.throttled.replicas": "0:1",
         "follower.replication.throttled.replicas": "0:2",
     }
     rate = {"leader_replication_throttled_rate": 2000, "follower_replication_throttled_rate": 2000}
-    bed.start(1, **rate)
-    bed.start(2, **rate, replica_fetch_max_bytes=1000, replica_fetch_wait_max_ms=50)
-    await bed.lead(1, (1, 2), isr=(1,), to=(1,))
-    leader = bed.brokers[1]
+    harness.start(1, **rate)
+    harness.start(2, **rate, replica_fetch_max_bytes=1000, replica_fetch_wait_max_ms=50)
+    await harness.lead(1, (1, 2), isr=(1,), to=(1,))
+    leader = harness.brokers[1]
     for _ in range(40):
         await leader.produce(b"x" * 1000)
-    await bed.tell(2, leadership_of(leader), (1, 2))
-    follower = bed.brokers[2]
+    await harness.tell(2, leadership_of(leader), (1, 2))
+    follower = harness.brokers[2]
     await until(lambda: follower.partition().log.next_offset > 0, "the first")
     await until(lambda: leader.replicas.throttles._sent.is_exceeded, "the throttle")
     assert follower.partition().log.next_offset < 40
-    for broker in bed.brokers.values():
+    for broker in harness.brokers.values():
         broker.replicas.topic_configured("t", {})
     await until(lambda: follower.partition().log.next_offset == 40, "the rest")
 
 
-async def test_fetch_sessions_of_followers(bed):
-    bed.start(1)
-    await bed.lead(1, (1, 2), isr=(1,), to=(1,))
-    leader = bed.brokers[1]
+async def test_fetch_sessions_of_followers(harness):
+    harness.start(1)
+    await harness.lead(1, (1, 2), isr=(1,), to=(1,))
+    leader = harness.brokers[1]
     leader.metadata.nodes[2] = Node(2, "h", 1)
     await leader.produce(b"a")
 
@@ -474,9 +476,9 @@ async def test_a_follower_with_something_else_is_told_where_they_part(three):
     assert follower.values() == [b"a", b"b"]
 
 
-async def test_roles_change_without_the_tree(bed):
-    bed.start(1)
-    bed.is_tree_away = True
-    assert set((await bed.lead(1, (1,))).values()) == {ErrorCode.none}
-    assert (await bed.brokers[1].produce(b"a")).error_code is ErrorCode.none
-    assert bed.are_settings_wanted  # as soon as they can be read
+async def test_roles_change_without_the_tree(harness):
+    harness.start(1)
+    harness.is_tree_away = True
+    assert set((await harness.lead(1, (1,))).values()) == {ErrorCode.none}
+    assert (await harness.brokers[1].produce(b"a")).error_code is ErrorCode.none
+    assert harness.are_settings_wanted  # as soon as they can be read

@@ -1,8 +1,8 @@
 """AddOffsetsToTxn: the group's partition of __consumer_offsets becomes part of the transaction."""
 
 import pytest
-from brokerbed import all_versions, unique
-from txnbed import TxnProducer, patiently
+from broker_harness import all_versions, unique
+from transaction_harness import TxnProducer, patiently
 
 from headrace.protocol.api import Api
 from headrace.protocol.errors import ErrorCode

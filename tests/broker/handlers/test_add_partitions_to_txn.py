@@ -1,8 +1,8 @@
 """AddPartitionsToTxn: from clients one transaction at a time, from brokers many."""
 
 import pytest
-from brokerbed import all_versions, unique
-from txnbed import TxnProducer
+from broker_harness import all_versions, unique
+from transaction_harness import TxnProducer
 
 from headrace.protocol.api import Api
 from headrace.protocol.errors import ErrorCode

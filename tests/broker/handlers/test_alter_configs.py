@@ -1,7 +1,7 @@
 """AlterConfigs: what is given becomes all that is set."""
 
 import pytest
-from brokerbed import BROKER, TOPIC, Client, all_versions, unique
+from broker_harness import BROKER, TOPIC, Client, all_versions, unique
 
 from headrace import Broker
 from headrace.protocol.api import Api

@@ -1,7 +1,7 @@
 """AlterPartitionReassignments and ListPartitionReassignments of a broker alone: it has only itself to move to."""
 
 import pytest
-from brokerbed import all_versions, unique
+from broker_harness import all_versions, unique
 
 from headrace.protocol.api import Api
 from headrace.protocol.errors import ErrorCode

@@ -1,7 +1,7 @@
 """AlterReplicaLogDirs: a partition moves to another folder of its broker."""
 
 import pytest
-from brokerbed import OTHER_KAFKA, Client, all_versions, batch, headers, on_loop, unique
+from broker_harness import OTHER_KAFKA, Client, all_versions, batch, headers, on_loop, unique
 
 from headrace import Broker
 from headrace.protocol.api import Api

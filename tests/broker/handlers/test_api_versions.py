@@ -3,7 +3,7 @@
 from struct import pack, unpack_from
 
 import pytest
-from brokerbed import all_versions
+from broker_harness import all_versions
 
 from headrace.broker.dispatch import served_apis
 from headrace.protocol.api import Api, versions_of

@@ -1,8 +1,8 @@
 """ConsumerGroupDescribe: groups of the consumer protocol, as an administrator sees them."""
 
 import pytest
-from brokerbed import all_versions, unique
-from memberbed import find_coordinator, members
+from broker_harness import all_versions, unique
+from group_member_harness import find_coordinator, members
 from test_consumer_group_heartbeat import beat
 
 from headrace.protocol.api import Api

@@ -1,8 +1,8 @@
 """ConsumerGroupHeartbeat: members of the consumer protocol over the wire, in each version."""
 
 import pytest
-from brokerbed import all_versions, unique
-from memberbed import find_coordinator
+from broker_harness import all_versions, unique
+from group_member_harness import find_coordinator
 
 from headrace import Broker
 from headrace.protocol.api import Api

@@ -1,7 +1,7 @@
 """CreatePartitions: more of them, never fewer."""
 
 import pytest
-from brokerbed import all_versions, unique
+from broker_harness import all_versions, unique
 
 from headrace.protocol.api import Api
 from headrace.protocol.errors import ErrorCode

@@ -1,7 +1,7 @@
 """CreateTopics: what is made, what is only checked, what is refused."""
 
 import pytest
-from brokerbed import TOPIC, Client, all_versions, unique
+from broker_harness import TOPIC, Client, all_versions, unique
 
 from headrace import Broker
 from headrace.protocol.api import Api

@@ -1,8 +1,8 @@
 """DeleteGroups, in each version."""
 
 import pytest
-from brokerbed import all_versions, unique
-from memberbed import find_coordinator, members
+from broker_harness import all_versions, unique
+from group_member_harness import find_coordinator, members
 
 from headrace.protocol.api import Api
 from headrace.protocol.errors import ErrorCode

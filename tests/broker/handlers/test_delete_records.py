@@ -1,7 +1,7 @@
 """DeleteRecords: the start of a partition moves."""
 
 import pytest
-from brokerbed import all_versions, batch, unique
+from broker_harness import all_versions, batch, unique
 
 from headrace.protocol.api import Api
 from headrace.protocol.errors import ErrorCode

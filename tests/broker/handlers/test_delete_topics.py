@@ -3,7 +3,7 @@
 from uuid import uuid4
 
 import pytest
-from brokerbed import Client, all_versions, unique
+from broker_harness import Client, all_versions, unique
 
 from headrace import Broker
 from headrace.protocol.api import Api

@@ -1,5 +1,5 @@
 import pytest
-from brokerbed import all_versions
+from broker_harness import all_versions
 
 from headrace.protocol.api import Api
 from headrace.protocol.errors import ErrorCode

@@ -1,7 +1,7 @@
 """DescribeConfigs: values, and where each comes from."""
 
 import pytest
-from brokerbed import BROKER, TOPIC, all_versions, unique
+from broker_harness import BROKER, TOPIC, all_versions, unique
 
 from headrace.protocol.api import Api
 from headrace.protocol.errors import ErrorCode

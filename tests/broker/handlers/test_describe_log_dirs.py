@@ -1,7 +1,7 @@
 """DescribeLogDirs: which folder holds what."""
 
 import pytest
-from brokerbed import Client, all_versions, batch, unique
+from broker_harness import Client, all_versions, batch, unique
 
 from headrace import Broker
 from headrace.protocol.api import Api

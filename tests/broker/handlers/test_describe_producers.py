@@ -1,5 +1,5 @@
 import pytest
-from brokerbed import NOW_MS, batch, unique
+from broker_harness import NOW_MS, batch, unique
 
 from headrace.protocol.api import Api
 from headrace.protocol.errors import ErrorCode

@@ -1,7 +1,7 @@
 """DescribeTopicPartitions: topics by name, a page at a time."""
 
 import pytest
-from brokerbed import unique
+from broker_harness import unique
 
 from headrace.protocol.api import Api
 from headrace.protocol.errors import ErrorCode

@@ -1,8 +1,8 @@
 """DescribeTransactions and ListTransactions: what the coordinator knows."""
 
 import pytest
-from brokerbed import all_versions, unique
-from txnbed import TxnProducer
+from broker_harness import all_versions, unique
+from transaction_harness import TxnProducer
 
 from headrace.protocol.api import Api
 from headrace.protocol.errors import ErrorCode

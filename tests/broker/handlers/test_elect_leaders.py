@@ -1,7 +1,7 @@
 """ElectLeaders, asked of a broker alone; what a cluster's controller decides is tested with the controller."""
 
 import pytest
-from brokerbed import all_versions, unique
+from broker_harness import all_versions, unique
 
 from headrace.protocol.api import Api
 from headrace.protocol.errors import ErrorCode

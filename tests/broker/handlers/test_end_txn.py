@@ -1,8 +1,8 @@
 """EndTxn: commit and abort, in both versions of transactions."""
 
 import pytest
-from brokerbed import all_versions
-from txnbed import TxnProducer, committed
+from broker_harness import all_versions
+from transaction_harness import TxnProducer, committed
 
 from headrace.protocol.api import Api
 from headrace.protocol.errors import ErrorCode

@@ -3,7 +3,7 @@
 from uuid import uuid4
 
 import pytest
-from brokerbed import NOW_MS, Client, all_versions, batch, fetch_request, headers, on_loop, unique, values
+from broker_harness import NOW_MS, Client, all_versions, batch, fetch_request, headers, on_loop, unique, values
 
 from headrace import Broker
 from headrace.log.partition_log import Origin

@@ -3,7 +3,7 @@
 import threading
 
 import pytest
-from brokerbed import Client, batch, values
+from broker_harness import Client, batch, values
 
 from headrace.protocol.api import Api
 from headrace.protocol.errors import ErrorCode

@@ -1,7 +1,7 @@
 """IncrementalAlterConfigs: single settings of topics and brokers, in effect at once."""
 
 import pytest
-from brokerbed import BROKER, TOPIC, Client, all_versions, batch, unique
+from broker_harness import BROKER, TOPIC, Client, all_versions, batch, unique
 
 from headrace import Broker
 from headrace.protocol.api import Api

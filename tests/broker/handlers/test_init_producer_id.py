@@ -1,8 +1,8 @@
 """InitProducerId: ids for idempotent producers, epochs for transactional ones."""
 
 import pytest
-from brokerbed import OTHER_KAFKA, Client, all_versions
-from txnbed import TxnProducer, committed
+from broker_harness import OTHER_KAFKA, Client, all_versions
+from transaction_harness import TxnProducer, committed
 
 from headrace import Broker
 from headrace.protocol.api import Api

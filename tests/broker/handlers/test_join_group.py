@@ -3,8 +3,8 @@
 from contextlib import ExitStack
 
 import pytest
-from brokerbed import all_versions, unique
-from memberbed import SUBSCRIPTION, Member, find_coordinator, join_request, members
+from broker_harness import all_versions, unique
+from group_member_harness import SUBSCRIPTION, Member, find_coordinator, join_request, members
 
 from headrace.protocol.api import Api
 from headrace.protocol.errors import ErrorCode

@@ -1,7 +1,7 @@
 """ListConfigResources: the names of topics and brokers."""
 
 import pytest
-from brokerbed import unique
+from broker_harness import unique
 
 from headrace.protocol.api import Api
 from headrace.protocol.errors import ErrorCode

@@ -1,8 +1,8 @@
 """ListGroups, in each version, and its filters."""
 
 import pytest
-from brokerbed import all_versions
-from memberbed import members
+from broker_harness import all_versions
+from group_member_harness import members
 
 from headrace.protocol.api import Api
 

@@ -1,7 +1,7 @@
 """ListOffsets: the special times, times, and who may ask."""
 
 import pytest
-from brokerbed import NOW_MS, all_versions, batch, unique
+from broker_harness import NOW_MS, all_versions, batch, unique
 
 from headrace.protocol.api import Api
 from headrace.protocol.errors import ErrorCode

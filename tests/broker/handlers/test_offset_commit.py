@@ -1,8 +1,8 @@
 """OffsetCommit: who may commit, and what is refused."""
 
 import pytest
-from brokerbed import all_versions, unique
-from offsetbed import Group
+from broker_harness import all_versions, unique
+from offset_commit_harness import Group
 
 from headrace import Broker
 from headrace.protocol.api import Api

@@ -1,9 +1,9 @@
 """OffsetDelete: what may be taken back, and from whom."""
 
 import pytest
-from brokerbed import unique
-from offsetbed import Group
-from txnbed import TxnProducer
+from broker_harness import unique
+from offset_commit_harness import Group
+from transaction_harness import TxnProducer
 
 from headrace.protocol.errors import ErrorCode
 

@@ -3,9 +3,9 @@
 from uuid import uuid4
 
 import pytest
-from brokerbed import all_versions, unique
-from offsetbed import Group
-from txnbed import TxnProducer
+from broker_harness import all_versions, unique
+from offset_commit_harness import Group
+from transaction_harness import TxnProducer
 
 from headrace import Broker
 from headrace.protocol.api import Api

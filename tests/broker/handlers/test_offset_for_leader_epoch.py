@@ -1,7 +1,7 @@
 """OffsetForLeaderEpoch: where an epoch ended."""
 
 import pytest
-from brokerbed import all_versions, batch, unique
+from broker_harness import all_versions, batch, unique
 
 from headrace.protocol.api import Api
 from headrace.protocol.errors import ErrorCode

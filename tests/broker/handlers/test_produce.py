@@ -1,7 +1,7 @@
 """Produce: what is appended, what is refused and with which code."""
 
 import pytest
-from brokerbed import NOW_MS, all_versions, batch, headers, unique, values
+from broker_harness import NOW_MS, all_versions, batch, headers, unique, values
 
 from headrace.protocol.api import Api
 from headrace.protocol.errors import ErrorCode

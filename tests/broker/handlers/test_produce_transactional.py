@@ -3,8 +3,8 @@
 from time import monotonic
 
 import pytest
-from brokerbed import OTHER_KAFKA, Client, all_versions, batch, fetch_request
-from txnbed import TxnProducer, committed
+from broker_harness import OTHER_KAFKA, Client, all_versions, batch, fetch_request
+from transaction_harness import TxnProducer, committed
 
 from headrace import Broker
 from headrace.protocol.api import Api

@@ -1,8 +1,8 @@
 """SyncGroup: the leader's assignment reaches all, in each version."""
 
 import pytest
-from brokerbed import all_versions, unique
-from memberbed import Member, members
+from broker_harness import all_versions, unique
+from group_member_harness import Member, members
 
 from headrace.protocol.api import Api
 from headrace.protocol.errors import ErrorCode

@@ -1,9 +1,9 @@
 """TxnOffsetCommit: offsets that count with their transaction."""
 
 import pytest
-from brokerbed import Client, all_versions, on_loop, unique
-from offsetbed import Group
-from txnbed import TxnProducer
+from broker_harness import Client, all_versions, on_loop, unique
+from offset_commit_harness import Group
+from transaction_harness import TxnProducer
 
 from headrace import Broker
 from headrace.protocol.api import Api

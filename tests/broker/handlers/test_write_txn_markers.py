@@ -1,8 +1,8 @@
 """WriteTxnMarkers: what other brokers' coordinators send, and whoever ends a hanging transaction by hand."""
 
 import pytest
-from brokerbed import all_versions, unique
-from txnbed import TxnProducer, committed
+from broker_harness import all_versions, unique
+from transaction_harness import TxnProducer, committed
 
 from headrace.protocol.api import Api
 from headrace.protocol.errors import ErrorCode

@@ -1,7 +1,7 @@
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
-from adminbed import OTHER_KAFKA, unique
+from admin_harness import OTHER_KAFKA, unique
 
 from headrace import AsyncAdmin, Broker
 from headrace.testing.raw_client import RawClient

@@ -5,7 +5,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from adminbed import ours, produce, unique
+from admin_harness import ours, produce, unique
 
 from headrace import Admin, AsyncAdmin, Broker, TopicPartition
 from headrace.client.admin_types import TopicPartitionReplica

@@ -1,7 +1,7 @@
 """The admin client's groups and transactions."""
 
 import pytest
-from adminbed import begin_transaction, join, unique
+from admin_harness import begin_transaction, join, unique
 
 from headrace import AsyncAdmin, OffsetAndMetadata, TopicPartition
 from headrace.client.admin_types import ProducerIdAndEpoch

@@ -1,7 +1,7 @@
 """The admin client's topics, settings and records."""
 
 import pytest
-from adminbed import NOW_MS, OTHER_KAFKA, produce, unique
+from admin_harness import NOW_MS, OTHER_KAFKA, produce, unique
 
 from headrace import AsyncAdmin, TopicPartition
 from headrace.client.admin_types import ConfigChange, ConfigResource, NewTopic

@@ -1,7 +1,7 @@
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
-from readerbed import BROKER_CONFIG, OTHER_KAFKA, Bed
+from reader_harness import BROKER_CONFIG, OTHER_KAFKA, ReaderHarness
 
 from headrace import Broker
 
@@ -16,7 +16,7 @@ def servers() -> Iterator[str]:
 
 
 @pytest.fixture
-async def bed(servers: str) -> AsyncIterator[Bed]:
-    made = Bed(servers)
+async def harness(servers: str) -> AsyncIterator[ReaderHarness]:
+    made = ReaderHarness(servers)
     yield made
     await made.close()

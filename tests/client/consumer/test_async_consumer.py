@@ -4,7 +4,7 @@ import re
 import time
 
 import pytest
-from readerbed import Bed, at, read, unique, values
+from reader_harness import ReaderHarness, at, read, unique, values
 
 from headrace import AsyncProducer, TopicPartition
 from headrace.client.errors import (
@@ -22,29 +22,29 @@ HOUR_MS = 3_600_000
 
 
 @pytest.fixture
-async def topic(bed: Bed) -> str:
+async def topic(harness: ReaderHarness) -> str:
     """One partition with the values 0 to 9."""
-    name = await bed.topic()
-    await bed.fill(name, range(10))
+    name = await harness.topic()
+    await harness.fill(name, range(10))
     return name
 
 
-async def test_a_record_has_all_that_was_sent(bed: Bed):
-    name = await bed.topic()
-    async with AsyncProducer(bootstrap_servers=bed.servers) as producer:
+async def test_a_record_has_all_that_was_sent(harness: ReaderHarness):
+    name = await harness.topic()
+    async with AsyncProducer(bootstrap_servers=harness.servers) as producer:
         await producer.send_and_wait(
             name, b"value", key=b"key", partition=0, timestamp_ms=1234, headers=[("a", b"1"), ("b", None)]
         )
         await producer.send_and_wait(name, None, partition=0)
-    consumer = bed.consumer(in_group=False)
+    consumer = harness.consumer(in_group=False)
     consumer.assign(at(name, 0))
     first, second = await read(consumer, 2)
     assert first[:8] == (name, 0, 0, 1234, TimestampType.create_time, b"key", b"value", (("a", b"1"), ("b", None)))
     assert (second.key, second.value, second.headers, second.offset) == (None, None, (), 1)
 
 
-async def test_a_poll_gives_no_more_than_it_may(bed: Bed, topic: str):
-    consumer = bed.consumer(in_group=False, max_poll_records=4)
+async def test_a_poll_gives_no_more_than_it_may(harness: ReaderHarness, topic: str):
+    consumer = harness.consumer(in_group=False, max_poll_records=4)
     consumer.assign(at(topic, 0))
     assert values(await consumer.poll(5000)) == ["0", "1", "2", "3"]
     assert values(await consumer.poll(5000, 3)) == ["4", "5", "6"]
@@ -52,16 +52,16 @@ async def test_a_poll_gives_no_more_than_it_may(bed: Bed, topic: str):
     assert values(await consumer.poll(5000, 100)) == ["7", "8", "9"]
 
 
-async def test_a_poll_without_records_ends_with_its_time(bed: Bed, topic: str):
-    consumer = bed.consumer(in_group=False, auto_offset_reset="latest")
+async def test_a_poll_without_records_ends_with_its_time(harness: ReaderHarness, topic: str):
+    consumer = harness.consumer(in_group=False, auto_offset_reset="latest")
     consumer.assign(at(topic, 0))
     assert await consumer.poll(0) == []
     assert await consumer.position(*at(topic, 0)) == 10
     assert await consumer.poll(10) == []
 
 
-async def test_an_iteration_left_early_loses_nothing(bed: Bed, topic: str):
-    consumer = bed.consumer(in_group=False)
+async def test_an_iteration_left_early_loses_nothing(harness: ReaderHarness, topic: str):
+    consumer = harness.consumer(in_group=False)
     consumer.assign(at(topic, 0))
     async for record in consumer:
         if record.offset == 3:
@@ -75,8 +75,8 @@ async def test_an_iteration_left_early_loses_nothing(bed: Bed, topic: str):
     assert values(await consumer.poll(1000)) == ["7", "8", "9"]
 
 
-async def test_a_seek_within_an_iteration_counts_at_once(bed: Bed, topic: str):
-    consumer = bed.consumer(in_group=False)
+async def test_a_seek_within_an_iteration_counts_at_once(harness: ReaderHarness, topic: str):
+    consumer = harness.consumer(in_group=False)
     consumer.assign(at(topic, 0))
     seen = []
     async for record in consumer:
@@ -88,11 +88,11 @@ async def test_a_seek_within_an_iteration_counts_at_once(bed: Bed, topic: str):
     assert seen == [0, 1, 8, 9]
 
 
-async def test_a_seek_leaves_what_was_taken_of_others(bed: Bed):
-    name = await bed.topic(2)
-    await bed.fill(name, range(3), partition=0)
-    await bed.fill(name, "abc", partition=1)
-    consumer = bed.consumer(in_group=False)
+async def test_a_seek_leaves_what_was_taken_of_others(harness: ReaderHarness):
+    name = await harness.topic(2)
+    await harness.fill(name, range(3), partition=0)
+    await harness.fill(name, "abc", partition=1)
+    consumer = harness.consumer(in_group=False)
     consumer.assign(at(name, 0, 1))
     await consumer.position(TopicPartition(name, 1))
     seen = []
@@ -108,20 +108,20 @@ async def test_a_seek_leaves_what_was_taken_of_others(bed: Bed):
 
 
 @pytest.mark.parametrize(("reset", "first"), [("earliest", "0"), ("latest", "new"), ("by_duration:PT1H", "7")])
-async def test_where_it_begins(bed: Bed, reset: str, first: str):
-    name = await bed.topic()
+async def test_where_it_begins(harness: ReaderHarness, reset: str, first: str):
+    name = await harness.topic()
     now_ms = time.time_ns() // 1_000_000
     times = [now_ms - 2 * HOUR_MS] * 7 + [now_ms] * 3
-    await bed.fill(name, range(10), timestamps_ms=times)
-    consumer = bed.consumer(in_group=False, auto_offset_reset=reset)
+    await harness.fill(name, range(10), timestamps_ms=times)
+    consumer = harness.consumer(in_group=False, auto_offset_reset=reset)
     consumer.assign(at(name, 0))
     await consumer.position(*at(name, 0))
-    await bed.fill(name, ["new"])
+    await harness.fill(name, ["new"])
     assert values(await read(consumer, 1)) == [first]
 
 
-async def test_without_a_reset_it_must_be_told_where_to_begin(bed: Bed, topic: str):
-    consumer = bed.consumer(in_group=False, auto_offset_reset="none")
+async def test_without_a_reset_it_must_be_told_where_to_begin(harness: ReaderHarness, topic: str):
+    consumer = harness.consumer(in_group=False, auto_offset_reset="none")
     consumer.assign(at(topic, 0))
     for _ in range(2):
         with pytest.raises(NoCommittedOffset, match=rf"{topic}-0.*seek"):
@@ -135,16 +135,16 @@ async def test_without_a_reset_it_must_be_told_where_to_begin(bed: Bed, topic: s
     assert await consumer.position(*at(topic, 0)) == 10
 
 
-async def test_an_offset_that_is_not_there_is_reset(bed: Bed, topic: str):
-    consumer = bed.consumer(in_group=False)
+async def test_an_offset_that_is_not_there_is_reset(harness: ReaderHarness, topic: str):
+    consumer = harness.consumer(in_group=False)
     consumer.assign(at(topic, 0))
     consumer.seek(*at(topic, 0), 99)
     assert values(await read(consumer, 1)) == ["0"]
 
 
-async def test_seeking(bed: Bed, topic: str):
+async def test_seeking(harness: ReaderHarness, topic: str):
     (partition,) = at(topic, 0)
-    consumer = bed.consumer(in_group=False)
+    consumer = harness.consumer(in_group=False)
     consumer.assign([partition])
     await read(consumer, 5)
     consumer.seek_to_beginning(partition)
@@ -159,11 +159,11 @@ async def test_seeking(bed: Bed, topic: str):
         consumer.seek(TopicPartition(topic, 3), 0)
 
 
-async def test_what_is_paused_is_not_handed_out(bed: Bed):
-    name = await bed.topic(2)
-    await bed.fill(name, range(3), partition=0)
-    await bed.fill(name, "abc", partition=1)
-    consumer = bed.consumer(in_group=False)
+async def test_what_is_paused_is_not_handed_out(harness: ReaderHarness):
+    name = await harness.topic(2)
+    await harness.fill(name, range(3), partition=0)
+    await harness.fill(name, "abc", partition=1)
+    consumer = harness.consumer(in_group=False)
     consumer.assign(at(name, 0, 1))
     consumer.pause(*at(name, 0))
     assert consumer.paused() == {TopicPartition(name, 0)}
@@ -174,8 +174,8 @@ async def test_what_is_paused_is_not_handed_out(bed: Bed):
     assert values(await read(consumer, 3)) == ["0", "1", "2"]
 
 
-async def test_pausing_within_an_iteration(bed: Bed, topic: str):
-    consumer = bed.consumer(in_group=False)
+async def test_pausing_within_an_iteration(harness: ReaderHarness, topic: str):
+    consumer = harness.consumer(in_group=False)
     consumer.assign(at(topic, 0))
     async for _ in consumer:
         consumer.pause(*at(topic, 0))
@@ -185,11 +185,11 @@ async def test_pausing_within_an_iteration(bed: Bed, topic: str):
     assert values(await read(consumer, 9)) == [str(number) for number in range(1, 10)]
 
 
-async def test_assigning_again_keeps_positions(bed: Bed):
-    name = await bed.topic(3)
+async def test_assigning_again_keeps_positions(harness: ReaderHarness):
+    name = await harness.topic(3)
     for index in range(3):
-        await bed.fill(name, range(4), partition=index)
-    consumer = bed.consumer(in_group=False)
+        await harness.fill(name, range(4), partition=index)
+    consumer = harness.consumer(in_group=False)
     consumer.assign(at(name, 0, 1))
     await read(consumer, 8)
     consumer.assign(at(name, 1, 2))
@@ -201,8 +201,8 @@ async def test_assigning_again_keeps_positions(bed: Bed):
     assert await consumer.poll(0) == []
 
 
-async def test_beginnings_ends_and_lag(bed: Bed, topic: str):
-    consumer = bed.consumer(in_group=False)
+async def test_beginnings_ends_and_lag(harness: ReaderHarness, topic: str):
+    consumer = harness.consumer(in_group=False)
     (partition,) = at(topic, 0)
     assert await consumer.beginning_offsets(partition) == {partition: 0}
     assert await consumer.end_offsets(partition) == {partition: 10}
@@ -210,14 +210,14 @@ async def test_beginnings_ends_and_lag(bed: Bed, topic: str):
     assert consumer.current_lag(partition) is None
     await read(consumer, 4)
     assert consumer.current_lag(partition) == 6
-    await bed.fill(topic, "ab")
+    await harness.fill(topic, "ab")
     assert await consumer.lag() == {partition: 8}
 
 
-async def test_offsets_for_times(bed: Bed):
-    name = await bed.topic(2)
-    await bed.fill(name, range(3), timestamps_ms=[1000, 2000, 3000])
-    consumer = bed.consumer(in_group=False)
+async def test_offsets_for_times(harness: ReaderHarness):
+    name = await harness.topic(2)
+    await harness.fill(name, range(3), timestamps_ms=[1000, 2000, 3000])
+    consumer = harness.consumer(in_group=False)
     zero, one = at(name, 0, 1)
     found = await consumer.offsets_for_times({zero: 1500, one: 0})
     assert found[one] is None
@@ -228,9 +228,9 @@ async def test_offsets_for_times(bed: Bed):
         await consumer.offsets_for_times({zero: -1})
 
 
-async def test_topics_and_partitions(bed: Bed):
-    name = await bed.topic(2)
-    consumer = bed.consumer(in_group=False, allow_auto_create_topics=False)
+async def test_topics_and_partitions(harness: ReaderHarness):
+    name = await harness.topic(2)
+    consumer = harness.consumer(in_group=False, allow_auto_create_topics=False)
     assert [info.partition for info in await consumer.partitions_for(name)] == [0, 1]
     assert len((await consumer.list_topics())[name].partitions) == 2
     with pytest.raises(UnknownTopic):
@@ -239,10 +239,10 @@ async def test_topics_and_partitions(bed: Bed):
         await consumer.end_offsets(TopicPartition(name, 7), timeout_ms=500)
 
 
-async def test_deserializers(bed: Bed):
-    name = await bed.topic()
-    await bed.fill(name, [1, 2, "three", 4])
-    consumer = bed.consumer(in_group=False, value_deserializer=int)
+async def test_deserializers(harness: ReaderHarness):
+    name = await harness.topic()
+    await harness.fill(name, [1, 2, "three", 4])
+    consumer = harness.consumer(in_group=False, value_deserializer=int)
     consumer.assign(at(name, 0))
     assert [record.value for record in await consumer.poll(5000)] == [1, 2]
     for _ in range(2):
@@ -253,8 +253,8 @@ async def test_deserializers(bed: Bed):
     assert [record.value for record in await consumer.poll(5000)] == [4]
 
 
-async def test_whole_batches(bed: Bed, topic: str):
-    consumer = bed.consumer(in_group=False)
+async def test_whole_batches(harness: ReaderHarness, topic: str):
+    consumer = harness.consumer(in_group=False)
     (partition,) = at(topic, 0)
     consumer.assign([partition])
     consumer.seek(partition, 3)
@@ -266,14 +266,14 @@ async def test_whole_batches(bed: Bed, topic: str):
     assert found[-1].batch.header.last_offset == 9
 
 
-async def test_read_committed_sees_no_open_and_no_aborted_transactions(bed: Bed):
-    name = await bed.topic()
+async def test_read_committed_sees_no_open_and_no_aborted_transactions(harness: ReaderHarness):
+    name = await harness.topic()
     (partition,) = at(name, 0)
-    committed = bed.consumer(in_group=False, isolation_level="read_committed")
-    everything = bed.consumer(in_group=False)
+    committed = harness.consumer(in_group=False, isolation_level="read_committed")
+    everything = harness.consumer(in_group=False)
     for consumer in (committed, everything):
         consumer.assign([partition])
-    async with AsyncProducer(bootstrap_servers=bed.servers, transactional_id=unique("id")) as producer:
+    async with AsyncProducer(bootstrap_servers=harness.servers, transactional_id=unique("id")) as producer:
         await producer.init_transactions()
         for value, is_committed in [(b"gone", False), (b"kept", True)]:
             await producer.begin_transaction()
@@ -291,23 +291,23 @@ async def test_read_committed_sees_no_open_and_no_aborted_transactions(bed: Bed)
     assert await committed.end_offsets(partition) == {partition: 6}
 
 
-async def test_a_topic_that_comes_later(bed: Bed):
+async def test_a_topic_that_comes_later(harness: ReaderHarness):
     name = unique()
-    consumer = bed.consumer(in_group=False, allow_auto_create_topics=False)
+    consumer = harness.consumer(in_group=False, allow_auto_create_topics=False)
     consumer.assign(at(name, 0))
     assert await consumer.poll(50) == []
-    await bed.create(name)
-    await bed.fill(name, ["late"])
+    await harness.create(name)
+    await harness.fill(name, ["late"])
     assert values(await read(consumer, 1)) == ["late"]
 
 
-async def test_bad_use_is_told(bed: Bed, topic: str):
-    alone = bed.consumer(in_group=False)
+async def test_bad_use_is_told(harness: ReaderHarness, topic: str):
+    alone = harness.consumer(in_group=False)
     with pytest.raises(ValueError, match="needs a group_id"):
         alone.subscribe([topic])
     with pytest.raises(HeadraceError, match="without a group_id"):
         await alone.commit()
-    consumer = bed.consumer()
+    consumer = harness.consumer()
     with pytest.raises(ValueError, match="topics or a pattern"):
         consumer.subscribe()
     with pytest.raises(ValueError, match="topics or a pattern"):

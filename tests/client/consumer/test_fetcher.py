@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from readerbed import Bed, at, read, values
+from reader_harness import ReaderHarness, at, read, values
 
 from headrace import AsyncConsumer, Broker, TopicPartition
 from headrace.client.errors import BrokerError, BrokerUnreachable
@@ -39,55 +39,55 @@ async def fetched(consumer: AsyncConsumer, partition: TopicPartition, *, lag: in
         await consumer._signal.wait(1000)
 
 
-async def test_what_is_read_was_fetched_before_it_was_asked_for(bed: Bed):
-    name = await bed.topic(1)
-    await bed.fill(name, range(10))
-    consumer = bed.consumer(in_group=False)
+async def test_what_is_read_was_fetched_before_it_was_asked_for(harness: ReaderHarness):
+    name = await harness.topic(1)
+    await harness.fill(name, range(10))
+    consumer = harness.consumer(in_group=False)
     consumer.assign(at(name, 0))
     await read(consumer, 1)
-    await bed.fill(name, range(10, 20))
+    await harness.fill(name, range(10, 20))
     await fetched(consumer, TopicPartition(name, 0), lag=19)
     assert values(await consumer.poll(0)) == [str(number) for number in range(1, 20)]
 
 
 async def test_reading_goes_on_after_a_broker_came_back(broker: Broker):
-    bed = Bed(broker.bootstrap_servers)
-    name = await bed.topic(2)
-    await bed.fill(name, range(5))
-    consumer = bed.consumer(in_group=False, reconnect_backoff_ms=10)
+    harness = ReaderHarness(broker.bootstrap_servers)
+    name = await harness.topic(2)
+    await harness.fill(name, range(5))
+    consumer = harness.consumer(in_group=False, reconnect_backoff_ms=10)
     consumer.assign(at(name, 0, 1))
     assert len(await read(consumer, 5)) == 5
     await restart(broker)
-    await bed.fill(name, range(5, 8))
-    await bed.fill(name, ["other"], partition=1)
+    await harness.fill(name, range(5, 8))
+    await harness.fill(name, ["other"], partition=1)
     assert sorted(values(await read(consumer, 4))) == ["5", "6", "7", "other"]
-    await bed.close()
+    await harness.close()
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 async def test_a_group_goes_on_after_its_coordinator_came_back(broker: Broker, protocol: str):
-    bed = Bed(broker.bootstrap_servers)
-    name = await bed.topic(1)
-    await bed.fill(name, range(5))
-    consumer = bed.consumer(name, group_protocol=protocol, reconnect_backoff_ms=10, enable_auto_commit=False)
+    harness = ReaderHarness(broker.bootstrap_servers)
+    name = await harness.topic(1)
+    await harness.fill(name, range(5))
+    consumer = harness.consumer(name, group_protocol=protocol, reconnect_backoff_ms=10, enable_auto_commit=False)
     seen = values(await read(consumer, 5))
     await consumer.commit()
     await restart(broker)
-    await bed.fill(name, range(5, 8))
+    await harness.fill(name, range(5, 8))
     seen += values(await read(consumer, 3))
     await consumer.commit()
     assert seen == [str(number) for number in range(8)]
     found = await consumer.committed(*at(name, 0))
     assert found[TopicPartition(name, 0)] is not None
     assert found[TopicPartition(name, 0)].offset == 8
-    await bed.close()
+    await harness.close()
 
 
 async def test_sessions_are_closed_with_the_consumer(broker: Broker):
-    bed = Bed(broker.bootstrap_servers)
-    name = await bed.topic(1)
-    await bed.fill(name, range(5))
-    consumer = bed.consumer(in_group=False)
+    harness = ReaderHarness(broker.bootstrap_servers)
+    name = await harness.topic(1)
+    await harness.fill(name, range(5))
+    consumer = harness.consumer(in_group=False)
     consumer.assign(at(name, 0))
     await read(consumer, 5)
     connection = await consumer._cluster.connection(0)
@@ -105,12 +105,12 @@ async def test_no_broker_is_told_by_the_first_call():
     await consumer.close()
 
 
-async def test_a_batch_that_cannot_be_read_is_told_and_can_be_passed_over(bed: Bed):
-    name = await bed.topic(1)
-    await bed.fill(name, ["bad"])
-    await bed.fill(name, ["good"])
+async def test_a_batch_that_cannot_be_read_is_told_and_can_be_passed_over(harness: ReaderHarness):
+    name = await harness.topic(1)
+    await harness.fill(name, ["bad"])
+    await harness.fill(name, ["good"])
     (partition,) = at(name, 0)
-    consumer = bed.consumer(in_group=False)
+    consumer = harness.consumer(in_group=False)
     consumer.assign([partition])
     await consumer.position(partition)
     await fetched(consumer, partition, lag=2)

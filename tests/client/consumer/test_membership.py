@@ -4,7 +4,7 @@ import asyncio
 import re
 
 import pytest
-from readerbed import Bed, at, meanwhile, poll_until, read, settle, unique, values
+from reader_harness import ReaderHarness, at, meanwhile, poll_until, read, settle, unique, values
 
 from headrace import AsyncConsumer, AsyncProducer, OffsetAndMetadata, TopicPartition
 from headrace.client.errors import BrokerError, ErrorCode, HeadraceError, MemberFenced
@@ -29,34 +29,34 @@ class Log:
         return {"on_assigned": note("assigned"), "on_revoked": note("revoked"), "on_lost": note("lost")}
 
 
-async def test_a_consumer_alone_gets_everything_and_commits_when_it_is_closed(bed: Bed):
-    name = await bed.topic(3)
+async def test_a_consumer_alone_gets_everything_and_commits_when_it_is_closed(harness: ReaderHarness):
+    name = await harness.topic(3)
     for index in range(3):
-        await bed.fill(name, range(5), partition=index)
-    consumer, log = bed.consumer(), Log()
+        await harness.fill(name, range(5), partition=index)
+    consumer, log = harness.consumer(), Log()
     consumer.subscribe([name], **log.callbacks())
     assert consumer.subscription() == {name}
     assert len(await read(consumer, 15)) == 15
     assert log.events == [("assigned", [0, 1, 2])]
     await consumer.close()
     assert log.events[1:] == [("revoked", [0, 1, 2])]
-    heir = bed.consumer()
+    heir = harness.consumer()
     assert await heir.committed(*at(name, 0, 1, 2)) == {
         one: OffsetAndMetadata(5, leader_epoch=0) for one in at(name, 0, 1, 2)
     }
     heir.subscribe([name])
-    await bed.fill(name, ["new"], partition=1)
+    await harness.fill(name, ["new"], partition=1)
     assert values(await read(heir, 1)) == ["new"]
 
 
 @pytest.mark.parametrize("strategy", [*EAGER, "cooperative-sticky"])
-async def test_three_share_and_take_over_from_who_leaves(bed: Bed, strategy: str):
-    name = await bed.topic(6)
+async def test_three_share_and_take_over_from_who_leaves(harness: ReaderHarness, strategy: str):
+    name = await harness.topic(6)
     options = {"partition_assignment_strategy": strategy}
-    consumers = [bed.consumer(name, **options)]
+    consumers = [harness.consumer(name, **options)]
     await settle(6, *consumers)
     for _ in range(2):
-        consumers.append(bed.consumer(name, **options))
+        consumers.append(harness.consumer(name, **options))
         await settle(6, *consumers)
     assert [len(consumer.assignment()) for consumer in consumers] == [2, 2, 2]
     await meanwhile(consumers[0].close(), *consumers[1:])
@@ -64,12 +64,12 @@ async def test_three_share_and_take_over_from_who_leaves(bed: Bed, strategy: str
     assert [len(consumer.assignment()) for consumer in consumers[1:]] == [3, 3]
 
 
-async def test_records_are_read_once_across_rebalances(bed: Bed):
-    name = await bed.topic(4)
+async def test_records_are_read_once_across_rebalances(harness: ReaderHarness):
+    name = await harness.topic(4)
     for index in range(4):
-        await bed.fill(name, range(index * 100, index * 100 + 100), partition=index)
-    first = bed.consumer(name, max_poll_records=7)
-    second = bed.consumer(name, max_poll_records=7)
+        await harness.fill(name, range(index * 100, index * 100 + 100), partition=index)
+    first = harness.consumer(name, max_poll_records=7)
+    second = harness.consumer(name, max_poll_records=7)
     seen = values(await read(first, 30))
     seen += values(await poll_until(lambda: second.assignment(), first, second))
     more: list[str] = []
@@ -79,33 +79,33 @@ async def test_records_are_read_once_across_rebalances(bed: Bed):
     assert sorted(map(int, seen + more)) == list(range(400))
 
 
-async def test_an_eager_rebalance_takes_all_and_gives_anew(bed: Bed):
-    name = await bed.topic(4)
-    first, log = bed.consumer(partition_assignment_strategy="range"), Log()
+async def test_an_eager_rebalance_takes_all_and_gives_anew(harness: ReaderHarness):
+    name = await harness.topic(4)
+    first, log = harness.consumer(partition_assignment_strategy="range"), Log()
     first.subscribe([name], **log.callbacks())
     await settle(4, first)
-    second = bed.consumer(name, partition_assignment_strategy="range")
+    second = harness.consumer(name, partition_assignment_strategy="range")
     await settle(4, first, second)
     assert log.events[:2] == [("assigned", [0, 1, 2, 3]), ("revoked", [0, 1, 2, 3])]
     assert len(log.events[2][1]) == 2
 
 
-async def test_a_cooperative_rebalance_takes_only_what_moves(bed: Bed):
-    name = await bed.topic(4)
-    first, log = bed.consumer(partition_assignment_strategy="cooperative-sticky"), Log()
+async def test_a_cooperative_rebalance_takes_only_what_moves(harness: ReaderHarness):
+    name = await harness.topic(4)
+    first, log = harness.consumer(partition_assignment_strategy="cooperative-sticky"), Log()
     first.subscribe([name], **log.callbacks())
     await settle(4, first)
-    second = bed.consumer(name, partition_assignment_strategy="cooperative-sticky")
+    second = harness.consumer(name, partition_assignment_strategy="cooperative-sticky")
     await settle(4, first, second)
     assert log.events[0] == ("assigned", [0, 1, 2, 3])
     kinds = [(kind, len(partitions)) for kind, partitions in log.events[1:] if partitions]
     assert kinds == [("revoked", 2)]
 
 
-async def test_callbacks_may_commit_and_seek_and_be_coroutines(bed: Bed):
-    name = await bed.topic(1)
-    await bed.fill(name, range(10))
-    consumer = bed.consumer(enable_auto_commit=False)
+async def test_callbacks_may_commit_and_seek_and_be_coroutines(harness: ReaderHarness):
+    name = await harness.topic(1)
+    await harness.fill(name, range(10))
+    consumer = harness.consumer(enable_auto_commit=False)
 
     async def on_assigned(partitions: list[TopicPartition]) -> None:
         for partition in partitions:
@@ -117,12 +117,12 @@ async def test_callbacks_may_commit_and_seek_and_be_coroutines(bed: Bed):
     consumer.subscribe([name], on_assigned=on_assigned, on_revoked=on_revoked)
     assert values(await read(consumer, 1)) == ["6"]
     await consumer.close()
-    assert await bed.consumer().committed(*at(name, 0)) == {TopicPartition(name, 0): OffsetAndMetadata(8)}
+    assert await harness.consumer().committed(*at(name, 0)) == {TopicPartition(name, 0): OffsetAndMetadata(8)}
 
 
-async def test_what_a_callback_raises_the_poll_raises(bed: Bed):
-    name = await bed.topic(1)
-    consumer = bed.consumer()
+async def test_what_a_callback_raises_the_poll_raises(harness: ReaderHarness):
+    name = await harness.topic(1)
+    consumer = harness.consumer()
 
     def on_assigned(_: list[TopicPartition]) -> None:
         raise RuntimeError("mine")
@@ -133,55 +133,55 @@ async def test_what_a_callback_raises_the_poll_raises(bed: Bed):
     assert consumer.assignment() == set(at(name, 0))
 
 
-async def test_a_static_member_comes_back_without_a_rebalance(bed: Bed):
-    name = await bed.topic(4)
+async def test_a_static_member_comes_back_without_a_rebalance(harness: ReaderHarness):
+    name = await harness.topic(4)
     options = {"partition_assignment_strategy": "range"}
-    other, log = bed.consumer(**options), Log()
+    other, log = harness.consumer(**options), Log()
     other.subscribe([name], **log.callbacks())
-    static = bed.consumer(name, group_instance_id="one", **options)
+    static = harness.consumer(name, group_instance_id="one", **options)
     await settle(4, other, static)
     before, share = len(log.events), static.assignment()
     await static.close()
-    again = bed.consumer(name, group_instance_id="one", **options)
+    again = harness.consumer(name, group_instance_id="one", **options)
     await settle(4, other, again)
     assert again.assignment() == share
     assert len(log.events) == before
 
 
-async def test_two_with_one_instance_id_do_not_go_together(bed: Bed):
-    name = await bed.topic(1)
-    first = bed.consumer(name, group_instance_id="one")
+async def test_two_with_one_instance_id_do_not_go_together(harness: ReaderHarness):
+    name = await harness.topic(1)
+    first = harness.consumer(name, group_instance_id="one")
     await settle(1, first)
-    second = bed.consumer(name, group_instance_id="one")
+    second = harness.consumer(name, group_instance_id="one")
     await settle(1, second)
     with pytest.raises(MemberFenced, match=re.escape("group.instance.id")):
         await poll_until(lambda: False, first)
 
 
-async def test_a_pattern_follows_topics_as_they_come(bed: Bed):
+async def test_a_pattern_follows_topics_as_they_come(harness: ReaderHarness):
     prefix = unique("many")
-    await bed.create(f"{prefix}-a", 2)
-    consumer = bed.consumer(metadata_max_age_ms=50)
+    await harness.create(f"{prefix}-a", 2)
+    consumer = harness.consumer(metadata_max_age_ms=50)
     consumer.subscribe(pattern=rf"{prefix}-.")
     await settle(2, consumer)
-    await bed.create(f"{prefix}-long", 1)
-    await bed.create(f"{prefix}-b", 1)
+    await harness.create(f"{prefix}-long", 1)
+    await harness.create(f"{prefix}-b", 1)
     await settle(3, consumer)
     assert consumer.subscription() == {f"{prefix}-a", f"{prefix}-b"}
 
 
-async def test_new_partitions_of_a_topic_are_shared_out(bed: Bed):
-    name = await bed.topic(1)
-    consumer = bed.consumer(name, metadata_max_age_ms=50)
+async def test_new_partitions_of_a_topic_are_shared_out(harness: ReaderHarness):
+    name = await harness.topic(1)
+    consumer = harness.consumer(name, metadata_max_age_ms=50)
     await settle(1, consumer)
-    await bed.widen(name, 3)
+    await harness.widen(name, 3)
     await settle(3, consumer)
     assert consumer.assignment() == set(at(name, 0, 1, 2))
 
 
-async def test_subscribing_to_something_else(bed: Bed):
-    one, other = await bed.topic(1), await bed.topic(2)
-    consumer = bed.consumer(one)
+async def test_subscribing_to_something_else(harness: ReaderHarness):
+    one, other = await harness.topic(1), await harness.topic(2)
+    consumer = harness.consumer(one)
     await settle(1, consumer)
     consumer.subscribe([other])
     await settle(2, consumer)
@@ -192,19 +192,19 @@ async def test_subscribing_to_something_else(bed: Bed):
     assert consumer.assignment() == set(at(one, 0))
 
 
-async def test_a_topic_that_is_not_there_is_waited_for(bed: Bed):
+async def test_a_topic_that_is_not_there_is_waited_for(harness: ReaderHarness):
     name = unique()
-    consumer = bed.consumer(name, allow_auto_create_topics=False)
+    consumer = harness.consumer(name, allow_auto_create_topics=False)
     assert await consumer.poll(100) == []
-    await bed.create(name, 2)
+    await harness.create(name, 2)
     await settle(2, consumer)
 
 
-async def test_commits(bed: Bed):
-    name = await bed.topic(2)
+async def test_commits(harness: ReaderHarness):
+    name = await harness.topic(2)
     zero, one = at(name, 0, 1)
-    await bed.fill(name, range(10))
-    consumer = bed.consumer(name, enable_auto_commit=False)
+    await harness.fill(name, range(10))
+    consumer = harness.consumer(name, enable_auto_commit=False)
     await read(consumer, 4)
     assert await consumer.committed() == {zero: None, one: None}
     await consumer.commit()
@@ -218,10 +218,10 @@ async def test_commits(bed: Bed):
     assert (await consumer.committed(zero))[zero] == OffsetAndMetadata(6)
 
 
-async def test_an_iteration_commits_what_was_seen_and_no_more(bed: Bed):
-    name = await bed.topic(1)
-    await bed.fill(name, range(10))
-    consumer = bed.consumer(name, enable_auto_commit=False)
+async def test_an_iteration_commits_what_was_seen_and_no_more(harness: ReaderHarness):
+    name = await harness.topic(1)
+    await harness.fill(name, range(10))
+    consumer = harness.consumer(name, enable_auto_commit=False)
     async for record in consumer:
         if record.offset == 5:
             await consumer.commit()
@@ -229,36 +229,36 @@ async def test_an_iteration_commits_what_was_seen_and_no_more(bed: Bed):
     assert (await consumer.committed())[TopicPartition(name, 0)] == OffsetAndMetadata(6, leader_epoch=0)
 
 
-async def test_offsets_are_committed_automatically(bed: Bed):
-    name = await bed.topic(1)
+async def test_offsets_are_committed_automatically(harness: ReaderHarness):
+    name = await harness.topic(1)
     (partition,) = at(name, 0)
-    await bed.fill(name, range(10))
-    consumer = bed.consumer(name, auto_commit_interval_ms=1)
+    await harness.fill(name, range(10))
+    consumer = harness.consumer(name, auto_commit_interval_ms=1)
     await read(consumer, 10)
-    other = bed.consumer()
+    other = harness.consumer()
     while (await other.committed(partition))[partition] != OffsetAndMetadata(10, leader_epoch=0):
         await consumer.poll(5)
 
 
-async def test_a_consumer_of_partitions_of_its_own_commits_to_its_group(bed: Bed):
-    name = await bed.topic(1)
-    await bed.fill(name, range(10))
-    first = bed.consumer()
+async def test_a_consumer_of_partitions_of_its_own_commits_to_its_group(harness: ReaderHarness):
+    name = await harness.topic(1)
+    await harness.fill(name, range(10))
+    first = harness.consumer()
     first.assign(at(name, 0))
     await read(first, 3)
     await first.close()
-    second = bed.consumer()
+    second = harness.consumer()
     second.assign(at(name, 0))
     assert values(await read(second, 1)) == ["3"]
 
 
-async def test_positions_that_a_transaction_commits(bed: Bed):
-    name = await bed.topic(1)
+async def test_positions_that_a_transaction_commits(harness: ReaderHarness):
+    name = await harness.topic(1)
     (partition,) = at(name, 0)
-    await bed.fill(name, range(10))
-    consumer = bed.consumer(name, enable_auto_commit=False)
+    await harness.fill(name, range(10))
+    consumer = harness.consumer(name, enable_auto_commit=False)
     await read(consumer, 5)
-    async with AsyncProducer(bootstrap_servers=bed.servers, transactional_id=unique("id")) as producer:
+    async with AsyncProducer(bootstrap_servers=harness.servers, transactional_id=unique("id")) as producer:
         await producer.init_transactions()
         await producer.begin_transaction()
         await producer.send_offsets_to_transaction({partition: 5}, consumer.group_metadata())
@@ -266,13 +266,13 @@ async def test_positions_that_a_transaction_commits(bed: Bed):
     assert (await consumer.committed())[partition] == OffsetAndMetadata(5)
 
 
-async def test_who_does_not_poll_is_out_and_joins_again(bed: Bed):
-    name = await bed.topic(2)
-    await bed.fill(name, range(5))
-    slow, log = bed.consumer(max_poll_interval_ms=300, session_timeout_ms=6000), Log()
+async def test_who_does_not_poll_is_out_and_joins_again(harness: ReaderHarness):
+    name = await harness.topic(2)
+    await harness.fill(name, range(5))
+    slow, log = harness.consumer(max_poll_interval_ms=300, session_timeout_ms=6000), Log()
     slow.subscribe([name], **log.callbacks())
     await settle(2, slow)
-    quick = bed.consumer(name)
+    quick = harness.consumer(name)
     # The slow one does not poll: it leaves by itself, and the other gets everything.
     await poll_until(lambda: len(quick.assignment()) == 2, quick)
     with pytest.raises(HeadraceError):
@@ -281,9 +281,9 @@ async def test_who_does_not_poll_is_out_and_joins_again(bed: Bed):
     assert ("lost", [0, 1]) in log.events
 
 
-async def test_a_generation_that_has_passed_is_no_new_member(bed: Bed):
-    name = await bed.topic(2)
-    consumer, log = bed.consumer(), Log()
+async def test_a_generation_that_has_passed_is_no_new_member(harness: ReaderHarness):
+    name = await harness.topic(2)
+    consumer, log = harness.consumer(), Log()
     consumer.subscribe([name], **log.callbacks())
     await settle(2, consumer)
     before = consumer.group_metadata()
@@ -294,20 +294,20 @@ async def test_a_generation_that_has_passed_is_no_new_member(bed: Bed):
     assert consumer.group_metadata().member_id == before.member_id
 
 
-async def test_who_waits_for_others_to_join_can_be_closed_at_once(bed: Bed):
-    name = await bed.topic(2)
-    first = bed.consumer(name)
+async def test_who_waits_for_others_to_join_can_be_closed_at_once(harness: ReaderHarness):
+    name = await harness.topic(2)
+    first = harness.consumer(name)
     await settle(2, first)
-    second = bed.consumer(name)
+    second = harness.consumer(name)
     assert await second.poll(100) == []  # its join is held until the first one polls
     async with asyncio.timeout(4):
         await second.close()
     await settle(2, first)
 
 
-async def test_who_is_closed_before_it_has_joined_holds_up_nobody(bed: Bed):
-    name = await bed.topic(1)
-    hasty, patient = bed.consumer(name), bed.consumer(name)
+async def test_who_is_closed_before_it_has_joined_holds_up_nobody(harness: ReaderHarness):
+    name = await harness.topic(1)
+    hasty, patient = harness.consumer(name), harness.consumer(name)
     await hasty.start()
     assert await hasty.poll(0) == []  # its join is on the way
     await hasty.close()
@@ -315,10 +315,10 @@ async def test_who_is_closed_before_it_has_joined_holds_up_nobody(bed: Bed):
         await settle(1, patient)
 
 
-async def test_commits_do_not_wait_for_others_to_join(bed: Bed):
-    name = await bed.topic(2)
+async def test_commits_do_not_wait_for_others_to_join(harness: ReaderHarness):
+    name = await harness.topic(2)
     options = {"partition_assignment_strategy": "cooperative-sticky", "enable_auto_commit": False}
-    first, second, third = (bed.consumer(name, **options) for _ in range(3))
+    first, second, third = (harness.consumer(name, **options) for _ in range(3))
     await settle(2, first, second)
     # The first one notices that a third has come, and waits for the second, which does not poll.
     await poll_until(lambda: first._membership.state is State.JOINING, first, third)
@@ -328,10 +328,10 @@ async def test_commits_do_not_wait_for_others_to_join(bed: Bed):
         assert await first.committed(mine) == {mine: OffsetAndMetadata(1)}
 
 
-async def test_a_poll_that_is_cancelled_loses_nothing(bed: Bed):
-    name = await bed.topic(1)
-    await bed.fill(name, range(3))
-    consumer = bed.consumer(name)
+async def test_a_poll_that_is_cancelled_loses_nothing(harness: ReaderHarness):
+    name = await harness.topic(1)
+    await harness.fill(name, range(3))
+    consumer = harness.consumer(name)
     for _ in range(5):
         polling = asyncio.ensure_future(consumer.poll(1000))
         await asyncio.sleep(0)
@@ -340,19 +340,19 @@ async def test_a_poll_that_is_cancelled_loses_nothing(bed: Bed):
     assert values(await read(consumer, 3)) == ["0", "1", "2"]
 
 
-async def test_a_group_that_does_not_want_us_says_why(bed: Bed):
-    name = await bed.topic(1)
-    first = bed.consumer(name, partition_assignment_strategy="range")
+async def test_a_group_that_does_not_want_us_says_why(harness: ReaderHarness):
+    name = await harness.topic(1)
+    first = harness.consumer(name, partition_assignment_strategy="range")
     await settle(1, first)
-    second = bed.consumer(name, partition_assignment_strategy="sticky")
+    second = harness.consumer(name, partition_assignment_strategy="sticky")
     with pytest.raises(BrokerError, match=re.escape("partition.assignment.strategy")) as caught:
         await second.poll(5000)
     assert caught.value.code is ErrorCode.inconsistent_group_protocol
     with pytest.raises(ValueError, match="one or more of range"):
-        bed.consumer(name, partition_assignment_strategy="nonsense")
+        harness.consumer(name, partition_assignment_strategy="nonsense")
 
 
-async def test_the_coordinator_is_told_by_the_name_of_the_client(bed: Bed):
-    consumer = bed.consumer()
+async def test_the_coordinator_is_told_by_the_name_of_the_client(harness: ReaderHarness):
+    consumer = harness.consumer()
     assert isinstance(consumer, AsyncConsumer)
-    assert re.fullmatch(rf"consumer-{bed.group}-\d+", consumer.config.client_id)
+    assert re.fullmatch(rf"consumer-{harness.group}-\d+", consumer.config.client_id)

@@ -3,14 +3,14 @@
 import threading
 
 import pytest
-from readerbed import Bed, at, unique, values
+from reader_harness import ReaderHarness, at, unique, values
 
 from headrace import Consumer, OffsetAndMetadata, Producer, TopicPartition
 from headrace.client.errors import ClientClosed, NotAssigned, UnknownTopic
 from headrace.client.sync_admin import Admin
 
 
-class SyncBed(Bed):
+class SyncReaderHarness(ReaderHarness):
     """The same without a loop of its own."""
 
     def make_topic(self, partitions: int = 1, records: int = 0) -> str:
@@ -28,13 +28,13 @@ class SyncBed(Bed):
 
 
 @pytest.fixture
-def sync_bed(servers: str) -> SyncBed:
-    return SyncBed(servers)
+def sync_harness(servers: str) -> SyncReaderHarness:
+    return SyncReaderHarness(servers)
 
 
-def test_polling(sync_bed: SyncBed):
-    name = sync_bed.make_topic(2, records=10)
-    with sync_bed.open(max_poll_records=4) as consumer:
+def test_polling(sync_harness: SyncReaderHarness):
+    name = sync_harness.make_topic(2, records=10)
+    with sync_harness.open(max_poll_records=4) as consumer:
         consumer.assign(at(name, 0, 1))
         found = []
         while len(found) < 10:
@@ -46,9 +46,9 @@ def test_polling(sync_bed: SyncBed):
         assert consumer.assignment() == set(at(name, 0, 1))
 
 
-def test_iterating_goes_on_where_it_was_left(sync_bed: SyncBed):
-    name = sync_bed.make_topic(records=10)
-    with sync_bed.open(max_poll_records=4) as consumer:
+def test_iterating_goes_on_where_it_was_left(sync_harness: SyncReaderHarness):
+    name = sync_harness.make_topic(records=10)
+    with sync_harness.open(max_poll_records=4) as consumer:
         consumer.assign(at(name, 0))
         seen = []
         for record in consumer:
@@ -63,9 +63,9 @@ def test_iterating_goes_on_where_it_was_left(sync_bed: SyncBed):
         assert seen == list(range(10))
 
 
-def test_a_seek_within_an_iteration_counts_at_once(sync_bed: SyncBed):
-    name = sync_bed.make_topic(records=10)
-    with sync_bed.open() as consumer:
+def test_a_seek_within_an_iteration_counts_at_once(sync_harness: SyncReaderHarness):
+    name = sync_harness.make_topic(records=10)
+    with sync_harness.open() as consumer:
         consumer.assign(at(name, 0))
         seen = []
         for record in consumer:
@@ -77,21 +77,23 @@ def test_a_seek_within_an_iteration_counts_at_once(sync_bed: SyncBed):
         assert seen == [0, 1, 7, 8, 9]
 
 
-def test_an_iteration_in_a_group_commits_what_was_seen(sync_bed: SyncBed):
-    name = sync_bed.make_topic(records=10)
-    with sync_bed.open(name, group_id=sync_bed.group, enable_auto_commit=False) as consumer:
+def test_an_iteration_in_a_group_commits_what_was_seen(sync_harness: SyncReaderHarness):
+    name = sync_harness.make_topic(records=10)
+    with sync_harness.open(name, group_id=sync_harness.group, enable_auto_commit=False) as consumer:
         for record in consumer:
             if record.offset == 6:
                 consumer.commit()
                 break
         assert consumer.committed() == {TopicPartition(name, 0): OffsetAndMetadata(7, leader_epoch=0)}
         assert consumer.lag() == {TopicPartition(name, 0): 3}
-        assert consumer.group_metadata().group_id == sync_bed.group
+        assert consumer.group_metadata().group_id == sync_harness.group
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_callbacks_run_on_the_thread_that_polls_and_may_use_the_consumer(sync_bed: SyncBed, protocol: str):
-    name = sync_bed.make_topic(2, records=10)
+def test_callbacks_run_on_the_thread_that_polls_and_may_use_the_consumer(
+    sync_harness: SyncReaderHarness, protocol: str
+):
+    name = sync_harness.make_topic(2, records=10)
     told = []
 
     def on_assigned(partitions: list[TopicPartition]) -> None:
@@ -103,8 +105,8 @@ def test_callbacks_run_on_the_thread_that_polls_and_may_use_the_consumer(sync_be
         told.append(("revoked", len(partitions), threading.current_thread()))
         consumer.commit()
 
-    options = {"group_id": sync_bed.group, "group_protocol": protocol, "enable_auto_commit": False}
-    with sync_bed.open(**options) as consumer:
+    options = {"group_id": sync_harness.group, "group_protocol": protocol, "enable_auto_commit": False}
+    with sync_harness.open(**options) as consumer:
         consumer.subscribe([name], on_assigned=on_assigned, on_revoked=on_revoked)
         found = []
         while len(found) < 2:
@@ -112,18 +114,18 @@ def test_callbacks_run_on_the_thread_that_polls_and_may_use_the_consumer(sync_be
     here = threading.current_thread()
     assert told == [("assigned", 2, here), ("revoked", 2, here)]
     assert [record.offset for record in found] == [4, 4]
-    with sync_bed.open(group_id=sync_bed.group) as other:
+    with sync_harness.open(group_id=sync_harness.group) as other:
         assert {one.offset for one in other.committed(*at(name, 0, 1)).values() if one} == {5}
 
 
-def test_a_busy_consumer_notices_new_topics_all_the_same(sync_bed: SyncBed):
+def test_a_busy_consumer_notices_new_topics_all_the_same(sync_harness: SyncReaderHarness):
     prefix = unique("many")
-    with Admin(bootstrap_servers=sync_bed.servers) as admin:
+    with Admin(bootstrap_servers=sync_harness.servers) as admin:
         admin.create_topic(f"{prefix}-a", 1, 1)
-        options = {"group_id": sync_bed.group, "enable_auto_commit": False, "metadata_max_age_ms": 50}
-        with sync_bed.open(max_poll_records=1, **options) as consumer:
+        options = {"group_id": sync_harness.group, "enable_auto_commit": False, "metadata_max_age_ms": 50}
+        with sync_harness.open(max_poll_records=1, **options) as consumer:
             consumer.subscribe(pattern=rf"{prefix}-.")
-            with Producer(bootstrap_servers=sync_bed.servers) as producer:
+            with Producer(bootstrap_servers=sync_harness.servers) as producer:
                 for _ in range(20_000):
                     producer.send(f"{prefix}-a", b"a")
                 producer.flush()
@@ -136,26 +138,26 @@ def test_a_busy_consumer_notices_new_topics_all_the_same(sync_bed: SyncBed):
             assert seen < 20_000
 
 
-def test_what_a_callback_raises_the_poll_raises(sync_bed: SyncBed):
-    name = sync_bed.make_topic()
+def test_what_a_callback_raises_the_poll_raises(sync_harness: SyncReaderHarness):
+    name = sync_harness.make_topic()
 
     def on_assigned(_: list[TopicPartition]) -> None:
         raise RuntimeError("mine")
 
-    with sync_bed.open(group_id=sync_bed.group) as consumer:
+    with sync_harness.open(group_id=sync_harness.group) as consumer:
         consumer.subscribe([name], on_assigned=on_assigned)
         with pytest.raises(RuntimeError, match="mine"):
             consumer.poll(10_000)
         assert consumer.assignment() == set(at(name, 0))
 
 
-def test_two_threads_with_a_consumer_each_share_a_topic(sync_bed: SyncBed):
-    name = sync_bed.make_topic(4, records=400)
+def test_two_threads_with_a_consumer_each_share_a_topic(sync_harness: SyncReaderHarness):
+    name = sync_harness.make_topic(4, records=400)
     seen: list[str] = []
     lock = threading.Lock()
 
     def work() -> None:
-        with sync_bed.open(name, group_id=sync_bed.group, max_poll_records=20) as consumer:
+        with sync_harness.open(name, group_id=sync_harness.group, max_poll_records=20) as consumer:
             while len(seen) < 400:
                 found = values(consumer.poll(50))
                 with lock:
@@ -169,11 +171,11 @@ def test_two_threads_with_a_consumer_each_share_a_topic(sync_bed: SyncBed):
     assert sorted(map(int, seen)) == list(range(400))
 
 
-def test_a_commit_in_the_background_tells_at_the_next_poll(sync_bed: SyncBed):
-    name = sync_bed.make_topic(records=3)
+def test_a_commit_in_the_background_tells_at_the_next_poll(sync_harness: SyncReaderHarness):
+    name = sync_harness.make_topic(records=3)
     (partition,) = at(name, 0)
     told = []
-    with sync_bed.open(group_id=sync_bed.group) as consumer:
+    with sync_harness.open(group_id=sync_harness.group) as consumer:
         consumer.assign([partition])
         consumer.commit_nowait({partition: 2}, lambda *found: told.append((*found, threading.current_thread())))
         while not told:
@@ -181,10 +183,10 @@ def test_a_commit_in_the_background_tells_at_the_next_poll(sync_bed: SyncBed):
     assert told == [({partition: OffsetAndMetadata(2)}, None, threading.current_thread())]
 
 
-def test_the_rest_of_the_methods(sync_bed: SyncBed):
-    name = sync_bed.make_topic(2, records=6)
+def test_the_rest_of_the_methods(sync_harness: SyncReaderHarness):
+    name = sync_harness.make_topic(2, records=6)
     zero, one = at(name, 0, 1)
-    with sync_bed.open(group_id=sync_bed.group) as consumer:
+    with sync_harness.open(group_id=sync_harness.group) as consumer:
         consumer.assign([zero, one])
         assert consumer.beginning_offsets(zero, one) == {zero: 0, one: 0}
         assert consumer.end_offsets(zero) == {zero: 3}
@@ -209,12 +211,12 @@ def test_the_rest_of_the_methods(sync_bed: SyncBed):
     with pytest.raises(ClientClosed):
         consumer.poll()
     with pytest.raises(TypeError, match=r"did you mean group\.id"):
-        sync_bed.open(group_idd="x")
+        sync_harness.open(group_idd="x")
 
 
-def test_batches_for_those_who_decode_by_themselves(sync_bed: SyncBed):
-    name = sync_bed.make_topic(records=5)
-    with sync_bed.open() as consumer:
+def test_batches_for_those_who_decode_by_themselves(sync_harness: SyncReaderHarness):
+    name = sync_harness.make_topic(records=5)
+    with sync_harness.open() as consumer:
         consumer.assign(at(name, 0))
         found = []
         while consumer.position(*at(name, 0)) < 5:

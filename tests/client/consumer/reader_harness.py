@@ -29,7 +29,7 @@ def unique(prefix: str = "topic") -> str:
     return f"{prefix}-{_run}-{next(_numbers)}"
 
 
-class Bed:
+class ReaderHarness:
     """What a test needs around its consumers; closes them at the end."""
 
     def __init__(self, servers: str) -> None:

@@ -45,7 +45,7 @@ class Member(Recorder):
             self.topics.changed(topics)
 
 
-class Standing:
+class ClusterMemberHarness:
     def __init__(self, tree, clock, folder, **settings):
         properties = {name.replace("_", "."): str(value) for name, value in settings.items()}
         folder.mkdir(exist_ok=True)

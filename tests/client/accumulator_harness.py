@@ -1,4 +1,4 @@
-"""What the tests of the accumulator share: one on a bench, with a clock and a leader of its own."""
+"""An accumulator with a clock and a leader that the test controls."""
 
 from headrace.client.accumulator import Accumulator
 from headrace.client.accumulator_types import AccumulatorOptions
@@ -9,7 +9,7 @@ from headrace.testing import ManualClock
 NODE = 7
 
 
-class Bench:
+class AccumulatorHarness:
     """An accumulator whose partitions are all led by one node, on a clock of its own."""
 
     def __init__(self, *, memory_bytes=1_000_000, **options):
@@ -55,7 +55,7 @@ def values(batch):
     return [record.value for record in decode_records(batch.data)]
 
 
-def filled(bench, count):
+def filled(harness, count):
     for number in range(count):
-        bench.append(b"%d" % number * 200)
-    return [bench.drain_one() for _ in range(count)]
+        harness.append(b"%d" % number * 200)
+    return [harness.drain_one() for _ in range(count)]

@@ -1,7 +1,7 @@
 """Short words for what tests say about committed offsets, in any version of the requests."""
 
-from brokerbed import unique
-from txnbed import patiently
+from broker_harness import unique
+from transaction_harness import patiently
 
 from headrace.protocol.api import Api
 from headrace.protocol.errors import ErrorCode

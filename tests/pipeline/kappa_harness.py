@@ -27,7 +27,7 @@ _ATTEMPTS = 4
 _topics = count()
 
 
-class World:
+class KappaHarness:
     """A project with one topic of its own, and what a runner would do with it."""
 
     def __init__(self, spark, bootstrap: str, database_url: str, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""The world that the simulator makes: its time, its network, its disk, its deaths."""
+"""The parts of the simulator: its clock, its network, its disk, its crashes."""
 
 from __future__ import annotations
 

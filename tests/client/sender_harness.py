@@ -1,4 +1,4 @@
-"""A sender on a bench: a cluster of one broker that answers what the test says, and a clock that the test moves."""
+"""A sender with a cluster of one broker that answers what the test says, and a clock that the test moves."""
 
 import asyncio
 from types import SimpleNamespace
@@ -123,7 +123,7 @@ class FakeCluster:
         return SimpleNamespace(error_code=ErrorCode.none, producer_id=found[0], producer_epoch=found[1])
 
 
-class SenderBench:
+class SenderHarness:
     def __init__(self, *, partitions=1, **options):
         defaults = {"linger_ms": 0, "retry_backoff_ms": 100, "retry_backoff_max_ms": 100}
         self.config = ProducerConfig.load(bootstrap_servers="h:1", **(defaults | options))

@@ -73,8 +73,8 @@ class ServerSide:
 class ClientSide:
     """As much of a client's connection as fetchers use, to a broker of this process."""
 
-    def __init__(self, bed, broker_id):
-        self._bed = bed
+    def __init__(self, harness, broker_id):
+        self._harness = harness
         self._broker_id = broker_id
         self.server = ServerSide()
         self._numbers = count()
@@ -96,12 +96,12 @@ class ClientSide:
     async def _serve(self):
         while self.server.waiting:
             api, version, frame, is_raw, future = self.server.waiting.pop(0)
-            broker = self._bed.brokers.get(self._broker_id)
-            if broker is None or self._bed.is_cut(self._broker_id):
+            broker = self._harness.brokers.get(self._broker_id)
+            if broker is None or self._harness.is_cut(self._broker_id):
                 if not future.done():
                     future.set_exception(BrokerUnreachable("gone"))
                 continue
-            self._bed.served.append((api, self._broker_id))
+            self._harness.served.append((api, self._broker_id))
             answer = await call(broker, api, version, frame, self.server)
             if not future.done():
                 future.set_result(memoryview(answer) if is_raw else decode_response(api, version, answer))
@@ -125,38 +125,38 @@ async def call(broker, api, version, frame, connection):
 
 
 class Links:
-    def __init__(self, bed):
-        self._bed = bed
+    def __init__(self, harness):
+        self._harness = harness
 
     async def connect(self, broker_id, purpose):
-        if broker_id not in self._bed.brokers or self._bed.is_cut(broker_id):
+        if broker_id not in self._harness.brokers or self._harness.is_cut(broker_id):
             raise BrokerUnreachable(f"no broker {broker_id}")
-        return ClientSide(self._bed, broker_id)
+        return ClientSide(self._harness, broker_id)
 
     async def drop(self, broker_id, purpose):
         pass
 
 
 class Configs:
-    def __init__(self, bed):
-        self._bed = bed
+    def __init__(self, harness):
+        self._harness = harness
 
     async def learn(self, topic):
-        if self._bed.is_tree_away:
+        if self._harness.is_tree_away:
             raise ConnectionLostError
-        return self._bed.topic_configs.get(topic, {})
+        return self._harness.topic_configs.get(topic, {})
 
     def of_topic(self, topic):
         return {}
 
     def read_again(self):
-        self._bed.are_settings_wanted = True
+        self._harness.are_settings_wanted = True
 
 
 class Member:
-    def __init__(self, bed, broker):
-        self.links = Links(bed)
-        self.configs = Configs(bed)
+    def __init__(self, harness, broker):
+        self.links = Links(harness)
+        self.configs = Configs(harness)
         self.controller_epoch = 0
         self.broker_epoch = 0
 
@@ -175,7 +175,7 @@ class Member:
 
 
 class Broker:
-    def __init__(self, bed, broker_id, folders, settings, disk=None):
+    def __init__(self, harness, broker_id, folders, settings, disk=None):
         self.broker_id = broker_id
         self.loop = asyncio.get_running_loop()
         self.config = BrokerConfig.load(
@@ -196,7 +196,7 @@ class Broker:
         self.delayed_produce = Purgatory("Produce", self.timer)
         self.delayed_delete_records = Purgatory("DeleteRecords", self.timer)
         self.fetch_sessions = FetchSessions(self.clock, slots=lambda: 10, eviction_ms=lambda: 1000)
-        self.coordination = LocalCoordination(bed.tree)
+        self.coordination = LocalCoordination(harness.tree)
         self.roles = []
         config = LogConfig()
         self.logs = LogManager(
@@ -209,7 +209,7 @@ class Broker:
             on_offline=lambda folder, error: self.loop.call_soon_threadsafe(self.log_dirs_failed),
         )
         self.logs.load()
-        self.cluster = Member(bed, self)
+        self.cluster = Member(harness, self)
         self.replicas = self.cluster.replicas = ReplicaManager(self)
         self.replicas.start()
 
@@ -296,7 +296,7 @@ class Broker:
         self._loop_timer.stop()
 
 
-class Bed:
+class BrokerReplicaHarness:
     def __init__(self, folder):
         self.folder = folder
         self.tree = TreeHost(SystemClock())
@@ -383,4 +383,4 @@ class Bed:
             await self.end(broker_id)
 
 
-__all__ = ["TOPIC_ID", "Bed", "batch", "until"]
+__all__ = ["TOPIC_ID", "BrokerReplicaHarness", "batch", "until"]

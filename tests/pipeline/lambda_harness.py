@@ -63,7 +63,7 @@ def _measures(all_ms: list[int]) -> Row:
 
 
 @dataclass
-class World:
+class LambdaHarness:
     """
     :ivar sent: by partition, what stands at each offset; None where it does not decode.
     """
@@ -87,7 +87,7 @@ class World:
         clock: Clock | None = None,
         batch_every_ms: int = 0,
         log_options: Mapping[str, str] | None = None,
-    ) -> Iterator[World]:
+    ) -> Iterator[LambdaHarness]:
         number, clock = next(_numbers), clock or SystemClock()
         topic, name = f"lambda-{number}", f"pages_{number}"
         with Admin(bootstrap_servers=bootstrap) as admin:

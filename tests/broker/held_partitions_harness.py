@@ -1,13 +1,13 @@
-"""A lone broker that believes to be in a cluster, with internal topics whose followers do what the test says.
+"""Runs one broker with the code paths of a cluster; the test decides what the internal topics' followers do.
 
-``bed.hold()``: what is written from now on stays uncommitted; ``bed.release()`` commits it. ``bed.lose()`` makes
-somebody else the leader of all partitions of the internal topics; ``bed.regain()`` comes back in a later epoch, on a
-log of which what was not committed is gone.
+``harness.hold()``: records written from now on stay uncommitted; ``harness.release()`` commits them.
+``harness.lose()`` makes another broker the leader of all partitions of the internal topics. ``harness.regain()`` makes
+this broker the leader again in a later epoch, with a log that has lost its uncommitted records.
 """
 
 from types import SimpleNamespace
 
-from brokerbed import await_on_loop, on_loop
+from broker_harness import await_on_loop, on_loop
 
 from headrace.broker.internal_topics import GROUPS, TRANSACTIONS
 from headrace.broker.metadata_cache import Node
@@ -44,7 +44,7 @@ class HeldPartition(Partition):
         return super().is_acknowledged(end_offset)
 
 
-class HeldBed:
+class HeldPartitionsHarness:
     def __init__(self, broker, links=None):
         self.broker = broker
         self.core = broker.core

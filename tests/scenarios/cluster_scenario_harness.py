@@ -50,7 +50,7 @@ def as_options(settings):
     return [part for name, value in settings.items() for part in ("-o", f"{name}={value}")]
 
 
-class Scene:
+class ClusterScenarioHarness:
     """A topic with three replicas, written with the configuration that loses nothing."""
 
     def __init__(self, cluster, topic="t", partitions=6):
@@ -224,14 +224,14 @@ def codecs_of(folder, topic):
 class Load:
     """Numbers, written to all partitions in turn from a thread until it is stopped."""
 
-    def __init__(self, scene, rate=2_000, *, width=1, **settings):
+    def __init__(self, harness, rate=2_000, *, width=1, **settings):
         """
         :param width: with zeros before it, so that it is worth being compressed.
         """
-        self._scene = scene
+        self._harness = harness
         self._width = width
         self._pause_s = 1 / rate
-        self.producer = self._made_producer(scene.cluster.bootstrap_servers, settings)
+        self.producer = self._made_producer(harness.cluster.bootstrap_servers, settings)
         self.acknowledged = defaultdict(list)
         self.count = 0
         self.failures = []
@@ -268,7 +268,7 @@ class Load:
     def _run(self):
         number = 0
         while not self._is_stopped.is_set():
-            if self._send(number, number % self._scene.partitions):
+            if self._send(number, number % self._harness.partitions):
                 number += 1
             if number % 20 == 0:
                 self._is_stopped.wait(20 * self._pause_s)
@@ -313,7 +313,7 @@ class Load:
         """Whether there was room for it."""
         try:
             self.producer.produce(
-                self._scene.topic, self._value(number), partition=partition, on_delivery=self._delivered
+                self._harness.topic, self._value(number), partition=partition, on_delivery=self._delivered
             )
         except BufferError:
             self.producer.poll(0.05)
@@ -331,8 +331,8 @@ class Load:
     def check(self):
         """Every record was acknowledged, and is there once and in order."""
         assert self.failures == []
-        found = self._scene.records()
-        for index in range(self._scene.partitions):
+        found = self._harness.records()
+        for index in range(self._harness.partitions):
             wanted, there = self.acknowledged[index], found[index]
             assert sorted(there) == sorted(set(there)), f"doubled in {index}: {len(there) - len(set(there))}"
             assert there == sorted(wanted), (
@@ -351,7 +351,7 @@ class OurLoad(Load):
         def delivered(_, error):
             self._answered(partition, number, error)
 
-        self.producer.send(self._scene.topic, self._value(number), partition=partition, on_delivery=delivered)
+        self.producer.send(self._harness.topic, self._value(number), partition=partition, on_delivery=delivered)
         return True
 
     def _end(self):

@@ -2,7 +2,7 @@
 
 from contextlib import contextmanager
 
-from brokerbed import Client, unique
+from broker_harness import Client, unique
 
 from headrace.protocol.api import Api
 

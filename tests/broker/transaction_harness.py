@@ -1,6 +1,6 @@
 """A transactional producer in bare requests, of which a test chooses each."""
 
-from brokerbed import NOW_MS, batch, unique, values
+from broker_harness import NOW_MS, batch, unique, values
 
 from headrace.protocol.api import Api
 from headrace.protocol.errors import ErrorCode

@@ -22,7 +22,7 @@ _HISTORY = 6000
 _MOST_BETWEEN_KILLS = 1500
 
 
-class Scene:
+class ViewsHarness:
     def __init__(
         self,
         folder: Path,
