@@ -21,7 +21,7 @@ import servers
 from client_loads import Load
 from report import Row, Table
 
-from headrace.client.record_decoding import preload_kernels
+from headrace.client.consumer.record_decoding import preload_kernels
 
 PARTITIONS = (1, 4)
 NO_BAR = float("inf")

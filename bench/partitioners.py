@@ -7,11 +7,11 @@ partition. Two brokers answer after 1 ms, one after 20 ms. Run: ``python bench/p
 from collections import Counter
 from random import Random
 
-from headrace.client.accumulator import Accumulator
-from headrace.client.accumulator_types import AccumulatorOptions
-from headrace.client.buffer_pool import BufferPool
-from headrace.client.partitioners import Adaptive, Partitioner, RoundRobin, UniformSticky
-from headrace.client.producer_batch import ProducerBatch
+from headrace.client.producer.accumulator import Accumulator
+from headrace.client.producer.accumulator_types import AccumulatorOptions
+from headrace.client.producer.batch import ProducerBatch
+from headrace.client.producer.buffer_pool import BufferPool
+from headrace.client.producer.partitioners import Adaptive, Partitioner, RoundRobin, UniformSticky
 
 PARTITIONS = (0, 1, 2)
 ANSWER_MS = {0: 1, 1: 1, 2: 20}

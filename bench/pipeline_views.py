@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from sqlalchemy import Engine, Table
 
-    from headrace.pipeline.running import RunningVersion, Surroundings
+    from headrace.pipeline.runner.running_version import RunningVersion, Surroundings
     from headrace.pipeline.serving.catalog import Version
 
 COUNTED = "SELECT string({key}) AS page, count(*) AS hits FROM events GROUP BY 1"
@@ -125,7 +125,7 @@ def _upsert(engine: Engine, table: Table) -> Callable[[DataFrame, int], None]:
 
 
 def _replay_ours(worker: Worker, address: str, topic: str, folder: Path) -> Answer:
-    from headrace.pipeline.versions import KappaView
+    from headrace.pipeline.kappa.view import KappaView
 
     around = _project(
         worker,
@@ -146,7 +146,7 @@ def _replay_ours(worker: Worker, address: str, topic: str, folder: Path) -> Answ
 
 
 def _follow_ours(worker: Worker, address: str, topic: str, folder: Path) -> Following:
-    from headrace.pipeline.lambda_view import LambdaView
+    from headrace.pipeline.lambda_.view import LambdaView
     from headrace.pipeline.serving.version_states import Event
 
     decode = f'decode = {{ format = "json", schema = "{EVENT}" }}'
@@ -167,9 +167,9 @@ def _follow_ours(worker: Worker, address: str, topic: str, folder: Path) -> Foll
 
 
 def _project(worker: Worker, folder: Path, address: str, topic: str, settings: str, query: str) -> Surroundings:
-    from headrace.pipeline.pipeline_metrics import PipelineMetrics
-    from headrace.pipeline.project import load_project
-    from headrace.pipeline.running import Surroundings
+    from headrace.pipeline.project.project import load_project
+    from headrace.pipeline.runner.metrics import PipelineMetrics
+    from headrace.pipeline.runner.running_version import Surroundings
     from headrace.pipeline.serving.catalog import Catalog
     from headrace.pipeline.serving.database import Database
     from headrace.runtime.clock import SystemClock

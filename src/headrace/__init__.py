@@ -7,13 +7,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headrace.client.admin import AsyncAdmin
-    from headrace.client.consumer import AsyncConsumer
+    from headrace.client.admin.async_admin import AsyncAdmin
+    from headrace.client.admin.sync_admin import Admin
+    from headrace.client.consumer.async_consumer import AsyncConsumer
+    from headrace.client.consumer.sync_consumer import Consumer
     from headrace.client.errors import HeadraceError
-    from headrace.client.producer import AsyncProducer
-    from headrace.client.sync_admin import Admin
-    from headrace.client.sync_consumer import Consumer
-    from headrace.client.sync_producer import Producer
+    from headrace.client.producer.async_producer import AsyncProducer
+    from headrace.client.producer.sync_producer import Producer
     from headrace.client.types import OffsetAndMetadata, TopicPartition
     from headrace.embedded import Broker
 
@@ -33,15 +33,15 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Admin": "headrace.client.sync_admin",
-    "AsyncAdmin": "headrace.client.admin",
-    "AsyncConsumer": "headrace.client.consumer",
-    "AsyncProducer": "headrace.client.producer",
+    "Admin": "headrace.client.admin.sync_admin",
+    "AsyncAdmin": "headrace.client.admin.async_admin",
+    "AsyncConsumer": "headrace.client.consumer.async_consumer",
+    "AsyncProducer": "headrace.client.producer.async_producer",
     "Broker": "headrace.embedded",
-    "Consumer": "headrace.client.sync_consumer",
+    "Consumer": "headrace.client.consumer.sync_consumer",
     "HeadraceError": "headrace.client.errors",
     "OffsetAndMetadata": "headrace.client.types",
-    "Producer": "headrace.client.sync_producer",
+    "Producer": "headrace.client.producer.sync_producer",
     "TopicPartition": "headrace.client.types",
 }
 

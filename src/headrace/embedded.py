@@ -21,7 +21,7 @@ from tempfile import mkdtemp
 from types import TracebackType
 
 from headrace.broker.broker import Broker as _Broker
-from headrace.broker.config import BrokerConfig
+from headrace.broker.configs.broker_config import BrokerConfig
 from headrace.event_loop import new_event_loop
 from headrace.log.disk import Disk
 from headrace.runtime.clock import Clock

@@ -3,8 +3,8 @@ process that several of them share."""
 
 import asyncio
 
-from headrace.broker.config import BrokerConfig
-from headrace.broker.group_configs import GroupConfigs
+from headrace.broker.configs.broker_config import BrokerConfig
+from headrace.broker.configs.group_overrides import GroupConfigs
 from headrace.broker.metadata_cache import MetadataCache
 from headrace.controller.context import LiveBroker
 from headrace.controller.elections import Leadership

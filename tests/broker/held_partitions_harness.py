@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 from broker_harness import await_on_loop, on_loop
 
-from headrace.broker.internal_topics import GROUPS, TRANSACTIONS
+from headrace.broker.coordinators.internal_topics import GROUPS, TRANSACTIONS
 from headrace.broker.metadata_cache import Node
 from headrace.protocol.errors import NotEnoughReplicas, NotLeaderOrFollower
 from headrace.replication.partition import Partition

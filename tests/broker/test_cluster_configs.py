@@ -5,7 +5,7 @@ from cluster_member_harness import ClusterMemberHarness, until
 
 from headrace.broker.cluster.config_changes import ConfigChanges
 from headrace.broker.cluster.membership import Membership
-from headrace.broker.group_configs import entity_of
+from headrace.broker.configs.group_overrides import entity_of
 from headrace.coordination.local import TreeHost
 from headrace.coordination.paths import ConfigChange, EntityConfig
 from headrace.testing import ManualClock

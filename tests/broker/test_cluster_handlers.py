@@ -11,8 +11,8 @@ import pytest
 from peer_harness import LISTENER, leaders, metadata, stop
 
 from headrace.broker.cluster.wire import SharedMetadata, leaders_body, stop_body
-from headrace.broker.dispatch import handler_of, served_apis
-from headrace.broker.slices import Answers, Slices
+from headrace.broker.network.dispatch import handler_of, served_apis
+from headrace.broker.network.slices import Answers, Slices
 from headrace.controller.decisions import Election
 from headrace.controller.reassignments import Assignment
 from headrace.controller.requests import LeadersAnswer, StopAnswer

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from headrace.broker.config import (
+from headrace.broker.configs.broker_config import (
     BrokerConfig,
     ConfigError,
     Operation,

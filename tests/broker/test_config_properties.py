@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.broker.config import (
+from headrace.broker.configs.broker_config import (
     ConfigError,
     format_properties,
     parse_overrides,

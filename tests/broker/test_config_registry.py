@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.broker.config import (
+from headrace.broker.configs.broker_config import (
     BROKER_KEYS,
     TOPIC_KEYS,
     ConfigError,
@@ -16,7 +16,7 @@ from headrace.broker.config import (
     to_text,
 )
 from headrace.broker.configs.registry import SUBJECTS, WITHOUT_MEANING, broker_key, broker_synonyms, without_meaning
-from headrace.tools.docs_configs import render
+from headrace.tools.docs.configs import render
 
 ROOT = Path(__file__).parents[2]
 ALL_KEYS = [*BROKER_KEYS.values(), *TOPIC_KEYS.values()]

@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 import pytest
 from kio.schema.describe_configs.v4.response import DescribeConfigsResourceResult, DescribeConfigsSynonym
 
-from headrace.broker.config import (
+from headrace.broker.configs.broker_config import (
     TOPIC_KEYS,
     BrokerConfig,
     Operation,

@@ -10,8 +10,8 @@ from struct import pack
 import pytest
 
 from headrace import Broker
-from headrace.broker.connection import Connection
-from headrace.broker.metrics import RequestMetrics
+from headrace.broker.metrics.counters import RequestMetrics
+from headrace.broker.network.connection import Connection
 from headrace.protocol.api import Api
 from headrace.protocol.batch_building import build_batch
 from headrace.protocol.record_body import Record

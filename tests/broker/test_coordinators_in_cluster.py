@@ -8,7 +8,7 @@ from offset_commit_harness import Group
 from transaction_harness import TxnProducer
 
 from headrace import Broker
-from headrace.broker.internal_topics import GROUPS, TRANSACTIONS
+from headrace.broker.coordinators.internal_topics import GROUPS, TRANSACTIONS
 from headrace.broker.metadata_cache import TopicInfo
 from headrace.protocol.api import Api
 from headrace.protocol.errors import CoordinatorNotAvailable, ErrorCode, NotCoordinator

@@ -5,10 +5,10 @@ import logging
 
 import pytest
 
-from headrace.broker import dispatch
-from headrace.broker.dispatch import Dispatcher, handler_of, served_apis
-from headrace.broker.prompt_future import PromptFuture
-from headrace.broker.request import Request
+from headrace.broker.network import dispatch
+from headrace.broker.network.dispatch import Dispatcher, handler_of, served_apis
+from headrace.broker.network.prompt_future import PromptFuture
+from headrace.broker.network.request import Request
 from headrace.protocol.api import Api, read_request_header
 from headrace.testing.raw_client import encode_request
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from headrace.broker.producer_ids import BLOCK_SIZE, ProducerIds
+from headrace.broker.coordinators.producer_ids import BLOCK_SIZE, ProducerIds
 from headrace.coordination.interface import ConnectionLostError, SessionExpiredError
 from headrace.coordination.local import LocalCoordination, TreeHost
 from headrace.coordination.paths import PRODUCER_ID_BLOCK, ProducerIdBlock

@@ -10,7 +10,14 @@ from headrace import Broker
 from headrace.broker.cluster.config_changes import ConfigChanges
 from headrace.broker.cluster.membership import Membership
 from headrace.broker.cluster.unenforced_rules import warn_of_unenforced_rules
-from headrace.broker.config import BROKER_KEYS, BrokerConfig, ConfigError, alter_broker, describe_broker, replace_broker
+from headrace.broker.configs.broker_config import (
+    BROKER_KEYS,
+    BrokerConfig,
+    ConfigError,
+    alter_broker,
+    describe_broker,
+    replace_broker,
+)
 from headrace.broker.configs.refusals import refused_row, refused_settings
 from headrace.broker.configs.registry import without_meaning
 from headrace.coordination.local import LocalCoordination, TreeHost
@@ -18,7 +25,7 @@ from headrace.coordination.paths import EntityConfig
 from headrace.protocol.errors import ErrorCode, InvalidConfig
 from headrace.testing import ManualClock
 from headrace.testing.broker_process import BrokerProcess, StartFailed
-from headrace.tools import start as start_command
+from headrace.tools.start import command as start_command
 
 SET, DELETE, APPEND = 0, 1, 2
 ALL_OF_KAFKA = (Path(__file__).parent / "kafka_setting_names.txt").read_text().split()

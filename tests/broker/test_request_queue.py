@@ -1,6 +1,6 @@
 """The queue between connections and handlers, with requests that are only names and turns that are taken by hand."""
 
-from headrace.broker.request_queue import TURN, RequestQueue
+from headrace.broker.network.request_queue import TURN, RequestQueue
 from headrace.protocol.api import Api
 
 

@@ -3,7 +3,7 @@
 import asyncio
 from itertools import pairwise
 
-from headrace.broker.slices import SLICE_MS, Answers, Slices, in_groups
+from headrace.broker.network.slices import SLICE_MS, Answers, Slices, in_groups
 from headrace.protocol.api import Api, spoken
 from headrace.protocol.encoder import nested_encoder
 from headrace.protocol.kio import load_response_schema

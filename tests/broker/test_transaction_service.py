@@ -5,7 +5,7 @@ from broker_harness import NOW_MS, Client, await_on_loop, on_loop, pass_time
 from transaction_harness import TxnProducer, committed
 
 from headrace import Broker
-from headrace.broker.internal_topics import TRANSACTIONS
+from headrace.broker.coordinators.internal_topics import TRANSACTIONS
 from headrace.protocol.api import Api
 from headrace.protocol.errors import ErrorCode, StorageError
 from headrace.testing import ManualClock

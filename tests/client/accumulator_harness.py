@@ -1,8 +1,8 @@
 """An accumulator with a clock and a leader that the test controls."""
 
-from headrace.client.accumulator import Accumulator
-from headrace.client.accumulator_types import AccumulatorOptions
-from headrace.client.buffer_pool import BufferPool
+from headrace.client.producer.accumulator import Accumulator
+from headrace.client.producer.accumulator_types import AccumulatorOptions
+from headrace.client.producer.buffer_pool import BufferPool
 from headrace.protocol.record_body import decode_records
 from headrace.testing import ManualClock
 

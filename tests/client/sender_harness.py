@@ -4,11 +4,11 @@ import asyncio
 from types import SimpleNamespace
 
 from headrace.client.config import ProducerConfig
-from headrace.client.delivery import AsyncDelivery
 from headrace.client.errors import BrokerUnreachable
 from headrace.client.metadata import Metadata
-from headrace.client.producer_core import ProducerCore
-from headrace.client.sender import Sender
+from headrace.client.producer.core import ProducerCore
+from headrace.client.producer.delivery import AsyncDelivery
+from headrace.client.producer.sender import Sender
 from headrace.client.types import Node, PartitionInfo, TopicInfo
 from headrace.protocol.api import Api
 from headrace.protocol.kio import ErrorCode

@@ -5,7 +5,7 @@ from accumulator_harness import AccumulatorHarness
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.client.buffer_pool import LargerThanPool
+from headrace.client.producer.buffer_pool import LargerThanPool
 from headrace.protocol.record_body import decode_records
 from headrace.protocol.records import Codec, check_batch
 

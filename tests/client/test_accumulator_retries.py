@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 from accumulator_harness import NODE, AccumulatorHarness, filled, values
 
-from headrace.client.producer_batch import ProducerBatch
+from headrace.client.producer.batch import ProducerBatch
 from headrace.protocol.records import Codec, check_batch
 
 # ----------------------------------------------------------------------------------------------- retries, sequences

@@ -8,13 +8,13 @@ pytest.importorskip("numba")
 pa = pytest.importorskip("pyarrow")
 
 from headrace import Broker, Consumer, Producer  # noqa: E402
-from headrace.client.arrow import ArrowSummary, PartitionSummary, poll_arrow, send_arrow  # noqa: E402
-from headrace.client.consumer import AsyncConsumer  # noqa: E402
+from headrace.client.arrow.tables import ArrowSummary, PartitionSummary, poll_arrow, send_arrow  # noqa: E402
+from headrace.client.consumer.async_consumer import AsyncConsumer  # noqa: E402
+from headrace.client.consumer.fetch_positions import BatchToRead  # noqa: E402
+from headrace.client.consumer.fetched_batches import FetchedBatch  # noqa: E402
 from headrace.client.errors import BrokerError, ClientClosed, RecordTooLarge  # noqa: E402
-from headrace.client.fetch_positions import BatchToRead  # noqa: E402
-from headrace.client.fetched_batches import FetchedBatch  # noqa: E402
-from headrace.client.murmur2 import partition_for_key  # noqa: E402
-from headrace.client.producer import AsyncProducer  # noqa: E402
+from headrace.client.producer.async_producer import AsyncProducer  # noqa: E402
+from headrace.client.producer.murmur2 import partition_for_key  # noqa: E402
 from headrace.client.types import OffsetAndMetadata, TopicPartition  # noqa: E402
 from headrace.protocol.batch_building import build_batch  # noqa: E402
 from headrace.protocol.record_body import Record  # noqa: E402

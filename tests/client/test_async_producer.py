@@ -7,7 +7,6 @@ import pytest
 from producer_reading import read, read_headers, read_values
 
 from headrace import Broker
-from headrace.client.delivery import AsyncDelivery
 from headrace.client.errors import (
     BrokerUnreachable,
     BufferExhausted,
@@ -17,10 +16,11 @@ from headrace.client.errors import (
     RecordTooLarge,
     UnknownTopic,
 )
-from headrace.client.murmur2 import partition_for_key
-from headrace.client.partitioners import Partitioner
-from headrace.client.producer import AsyncProducer
-from headrace.client.record_encoding import encode_records
+from headrace.client.producer.async_producer import AsyncProducer
+from headrace.client.producer.delivery import AsyncDelivery
+from headrace.client.producer.murmur2 import partition_for_key
+from headrace.client.producer.partitioners import Partitioner
+from headrace.client.producer.record_encoding import encode_records
 from headrace.protocol.records import HEADER_BYTES, Codec
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.client.buffer_pool import BufferPool, LargerThanPool, WaitState
+from headrace.client.producer.buffer_pool import BufferPool, LargerThanPool, WaitState
 
 
 def test_what_is_there_is_given_at_once():

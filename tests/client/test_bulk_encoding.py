@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 pytest.importorskip("numba")
 
-from headrace.client import record_encoding
-from headrace.client.bulk_encoding import encode_many
-from headrace.client.kernel_loading import KernelLoading
-from headrace.client.record_encoding import encode_quickly, encode_records
+from headrace.client.arrow.bulk_encoding import encode_many
+from headrace.client.arrow.kernel_loading import KernelLoading
+from headrace.client.producer import record_encoding
+from headrace.client.producer.record_encoding import encode_quickly, encode_records
 
 contents = st.none() | st.binary(max_size=200)
 
@@ -30,7 +30,7 @@ def test_the_same_bytes(some: tuple[list[bytes | None], list[bytes | None] | Non
 
 
 def test_it_is_used_for_many_records_without_headers(monkeypatch: pytest.MonkeyPatch) -> None:
-    loading = KernelLoading("headrace.client.bulk_encoding")
+    loading = KernelLoading("headrace.client.arrow.bulk_encoding")
     loading.is_done = True
     monkeypatch.setattr(record_encoding, "_loading", loading)
     values = [b"value %d" % number for number in range(1000)]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headrace import Admin, AsyncConsumer, AsyncProducer, Broker, Consumer, Producer, TopicPartition
-from headrace.broker import dispatch
+from headrace.broker.network import dispatch
 from headrace.client.errors import (
     BrokerUnreachable,
     BufferExhausted,

@@ -10,7 +10,7 @@ from aiokafka.coordinator.protocol import ConsumerProtocolMemberMetadata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.client.assignors import (
+from headrace.client.membership.assignors import (
     ASSIGNORS,
     Assignments,
     Member,
@@ -20,7 +20,7 @@ from headrace.client.assignors import (
     member_from,
     user_data_for,
 )
-from headrace.client.consumer_protocol import Subscription
+from headrace.client.membership.consumer_protocol import Subscription
 from headrace.client.types import TopicPartition
 
 TOPICS = ["a", "b", "c", "d"]

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.client.fetch_positions import Effect, FetchPositions, Leader, PartitionAnswer
-from headrace.client.fetch_session import FetchSession, Wanted
-from headrace.client.fetched_batches import AbortedTransaction, FetchedBatch, read_batches
-from headrace.client.offset_reset import EARLIEST, LATEST, NONE, OffsetReset, ResetKind, parse_offset_reset
+from headrace.client.consumer.fetch_positions import Effect, FetchPositions, Leader, PartitionAnswer
+from headrace.client.consumer.fetch_session import FetchSession, Wanted
+from headrace.client.consumer.fetched_batches import AbortedTransaction, FetchedBatch, read_batches
+from headrace.client.consumer.offset_reset import EARLIEST, LATEST, NONE, OffsetReset, ResetKind, parse_offset_reset
 from headrace.client.types import OffsetAndMetadata, TopicPartition
 from headrace.protocol.batch_building import build_batch, control_record
 from headrace.protocol.errors import CorruptMessage, ErrorCode

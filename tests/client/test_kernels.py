@@ -8,12 +8,12 @@ pytest.importorskip("numba")
 pa = pytest.importorskip("pyarrow")
 np = pytest.importorskip("numpy")
 
-from headrace.client import kernels  # noqa: E402
-from headrace.client.arrow_reading import RecordRange, arrow_schema, batches_to_arrow, decode_batches  # noqa: E402
-from headrace.client.arrow_writing import EncodedBatch, TableEncoder, table_to_batches  # noqa: E402
-from headrace.client.fetch_positions import BatchToRead  # noqa: E402
-from headrace.client.fetched_batches import FetchedBatch  # noqa: E402
-from headrace.client.murmur2 import partition_for_key  # noqa: E402
+from headrace.client.arrow import decode_kernels as kernels  # noqa: E402
+from headrace.client.arrow.reading import RecordRange, arrow_schema, batches_to_arrow, decode_batches  # noqa: E402
+from headrace.client.arrow.writing import EncodedBatch, TableEncoder, table_to_batches  # noqa: E402
+from headrace.client.consumer.fetch_positions import BatchToRead  # noqa: E402
+from headrace.client.consumer.fetched_batches import FetchedBatch  # noqa: E402
+from headrace.client.producer.murmur2 import partition_for_key  # noqa: E402
 from headrace.client.types import TopicPartition  # noqa: E402
 from headrace.protocol.batch_building import assemble_batch, build_batch, write_varint  # noqa: E402
 from headrace.protocol.errors import CorruptMessage, InvalidRecord, KafkaError, MessageTooLarge  # noqa: E402

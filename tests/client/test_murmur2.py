@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.client.murmur2 import murmur2, partition_for_key
+from headrace.client.producer.murmur2 import murmur2, partition_for_key
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import asyncio
 
 from headrace.client.errors import BrokerError, BrokerUnreachable, ErrorCode, HeadraceError
-from headrace.client.named_tasks import NamedTasks
+from headrace.client.producer.named_tasks import NamedTasks
 from headrace.client.retry import Backoff
 
 

@@ -3,7 +3,7 @@
 from collections import Counter
 from random import Random
 
-from headrace.client.partitioners import Adaptive, LoadTable, RoundRobin, SlowLeaders, UniformSticky
+from headrace.client.producer.partitioners import Adaptive, LoadTable, RoundRobin, SlowLeaders, UniformSticky
 
 
 def fixed(*numbers):

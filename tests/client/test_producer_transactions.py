@@ -5,8 +5,8 @@ from producer_reading import has_marker, read_headers, read_values
 
 from headrace import Broker
 from headrace.client.errors import BrokerError, BrokerUnreachable, ProducerFenced, RecordTooLarge, TransactionError
-from headrace.client.producer import AsyncProducer
-from headrace.client.transactions import NEXT, Call, State
+from headrace.client.producer.async_producer import AsyncProducer
+from headrace.client.transactions.transaction_manager import NEXT, Call, State
 from headrace.client.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from headrace.protocol.api import Api
 

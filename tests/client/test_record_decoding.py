@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.client import kernel_loading, record_decoding
-from headrace.client.kernel_loading import KernelLoading
-from headrace.client.record_decoding import decode_batch
+from headrace.client.arrow import kernel_loading
+from headrace.client.arrow.kernel_loading import KernelLoading
+from headrace.client.consumer import record_decoding
+from headrace.client.consumer.record_decoding import decode_batch
 from headrace.client.types import ConsumedRecord, TimestampType
 from headrace.protocol.batch_building import assemble_batch, build_batch
 from headrace.protocol.errors import CorruptMessage, InvalidRecord, KafkaError
@@ -36,7 +37,7 @@ def record_lists(draw: st.DrawFn) -> list[Record]:
 
 @pytest.fixture(autouse=True, params=WAYS)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    loading = KernelLoading("headrace.client.kernels")
+    loading = KernelLoading("headrace.client.arrow.decode_kernels")
     if request.param == "kernel":
         pytest.importorskip("numba")
         loading.now()

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.client.producer_batch import ProducerBatch
-from headrace.client.record_encoding import bound_bytes, encode_records
+from headrace.client.producer.batch import ProducerBatch
+from headrace.client.producer.record_encoding import bound_bytes, encode_records
 from headrace.protocol.record_body import decode_records
 
 TIME_MS = 1_700_000_000_000

@@ -4,10 +4,10 @@ import pytest
 
 import headrace
 from headrace.client.config import AdminConfig, ClientConfig, ConsumerConfig, ProducerConfig
-from headrace.pipeline.sink_options import SinkOptions
-from headrace.pipeline.source_options import BadOption, SourceOptions
+from headrace.pipeline.spark.sink_options import SinkOptions
+from headrace.pipeline.spark.source_options import BadOption, SourceOptions
 from headrace.tools.main import COMMANDS
-from headrace.tools.parser_facts import parser_of
+from headrace.tools.shared.parser_facts import parser_of
 
 AT = "127.0.0.1:1"
 KINDS = (ProducerConfig, ConsumerConfig, AdminConfig)

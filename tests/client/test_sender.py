@@ -6,7 +6,7 @@ import pytest
 from sender_harness import SenderHarness
 
 from headrace.client.errors import BrokerError, HeadraceError, KafkaTimeout, NotAuthorized, RecordTooLarge
-from headrace.client.producer_batch import ProducerBatch
+from headrace.client.producer.batch import ProducerBatch
 from headrace.client.types import TopicInfo
 from headrace.protocol.kio import ErrorCode
 

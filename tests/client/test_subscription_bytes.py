@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kio.serial import entity_reader
 
-from headrace.client.consumer_protocol import (
+from headrace.client.membership.consumer_protocol import (
     Assignment,
     StickyUserData,
     Subscription,

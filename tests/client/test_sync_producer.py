@@ -18,7 +18,7 @@ from headrace.client.errors import (
     RecordTooLarge,
     UnknownTopic,
 )
-from headrace.client.sync_producer import Producer
+from headrace.client.producer.sync_producer import Producer
 
 
 @pytest.fixture

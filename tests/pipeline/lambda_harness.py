@@ -18,20 +18,20 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headrace import Admin, Producer
-from headrace.pipeline.aggregates import Algebra
-from headrace.pipeline.archive import Archive
-from headrace.pipeline.batch_layer import BatchLayer
-from headrace.pipeline.dead_letters import DeadLetters
-from headrace.pipeline.definition import Decode, LambdaSettings, Source, ViewDefinition
-from headrace.pipeline.lambda_store import LambdaStore
-from headrace.pipeline.pipeline_metrics import PipelineMetrics
-from headrace.pipeline.plan import analyze
-from headrace.pipeline.project import Project
-from headrace.pipeline.running import Surroundings
+from headrace.pipeline.archive.archive import Archive
+from headrace.pipeline.decoding.dead_letters import DeadLetters
+from headrace.pipeline.lambda_.batch_layer import BatchLayer
+from headrace.pipeline.lambda_.store import LambdaStore
+from headrace.pipeline.project.definition import Decode, LambdaSettings, Source, ViewDefinition
+from headrace.pipeline.project.project import Project
+from headrace.pipeline.query.aggregates import Algebra
+from headrace.pipeline.query.plan import analyze
+from headrace.pipeline.query.view import apply_query, template
+from headrace.pipeline.runner.metrics import PipelineMetrics
+from headrace.pipeline.runner.running_version import Surroundings
 from headrace.pipeline.serving.catalog import Catalog, Event, Offsets, Progress, Version
 from headrace.pipeline.serving.database import Database
 from headrace.pipeline.serving.dead_letter_notes import DeadLetterNotes
-from headrace.pipeline.view import apply_query, template
 from headrace.runtime.clock import Clock, SystemClock
 
 _numbers = count()

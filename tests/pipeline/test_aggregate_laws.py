@@ -23,8 +23,8 @@ from lambda_harness import quick as quick
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from headrace.pipeline.aggregates import Algebra, arrow_schema
-from headrace.pipeline.plan import FUNCTIONS, HIDDEN, analyze
+from headrace.pipeline.query.aggregates import Algebra, arrow_schema
+from headrace.pipeline.query.plan import FUNCTIONS, HIDDEN, analyze
 
 pytestmark = pytest.mark.timeout(600)
 CASES_A_QUERY = 16

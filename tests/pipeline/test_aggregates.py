@@ -16,8 +16,8 @@ from lambda_harness import quick as quick
 from pyspark.errors import ArithmeticException
 from pyspark.sql.types import StructType
 
-from headrace.pipeline.aggregates import Algebra, arrow_schema
-from headrace.pipeline.plan import HIDDEN, SortBy, analyze
+from headrace.pipeline.query.aggregates import Algebra, arrow_schema
+from headrace.pipeline.query.plan import HIDDEN, SortBy, analyze
 
 SCHEMA = (
     "page STRING, user STRING, ms BIGINT, d DOUBLE, price DECIMAL(12, 2), b BOOLEAN, at TIMESTAMP, day DATE, "

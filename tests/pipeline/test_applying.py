@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.pipeline.applying import Kind, apply_changes, plan_changes, with_switch
-from headrace.pipeline.definition import Decode, KappaSettings, Source, ViewDefinition
+from headrace.pipeline.project.applying import Kind, apply_changes, plan_changes, with_switch
+from headrace.pipeline.project.definition import Decode, KappaSettings, Source, ViewDefinition
 from headrace.pipeline.serving.catalog import Catalog, Event, Wanted
 from headrace.pipeline.serving.database import Database
 

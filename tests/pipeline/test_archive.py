@@ -15,9 +15,9 @@ from lambda_harness import quick as quick
 
 from headrace import Admin, Producer, TopicPartition
 from headrace.client.errors import UnknownTopic
-from headrace.pipeline.archive import Archive
-from headrace.pipeline.archive_files import ArchiveFiles
-from headrace.pipeline.log_offsets import DataLost
+from headrace.pipeline.archive.archive import Archive
+from headrace.pipeline.archive.files import ArchiveFiles
+from headrace.pipeline.spark.log_offsets import DataLost
 
 pytestmark = pytest.mark.timeout(300)
 MIDNIGHT_MS = int(datetime(2026, 11, 16, tzinfo=UTC).timestamp() * 1000)
@@ -244,8 +244,8 @@ def test_one_that_was_moved_away_begins_anew(archive, admin, producer, topic, tm
 def test_a_log_that_became_shorter_is_told_of(archive, producer, topic, monkeypatch):
     produce(producer, topic, 4)
     archive.append(topic, {0: 2, 1: 2})
-    monkeypatch.setattr("headrace.pipeline.archive._IS_LOST_AFTER_S", 0.1)
-    monkeypatch.setattr("headrace.pipeline.archive._ASK_AGAIN_S", 0.05)
+    monkeypatch.setattr("headrace.pipeline.archive.archive._IS_LOST_AFTER_S", 0.1)
+    monkeypatch.setattr("headrace.pipeline.archive.archive._ASK_AGAIN_S", 0.05)
     with pytest.raises(DataLost, match=f"{topic}-1 ends before 3, up to which it has been read"):
         archive.append(topic, {0: 2, 1: 3})
     with pytest.raises(DataLost, match=f"{topic}-7 is gone, and has been read"):

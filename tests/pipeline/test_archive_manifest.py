@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.pipeline.archive_manifest import ArchiveDamaged, ArchivedFile, History, Manifest
-from headrace.pipeline.log_offsets import DataLost
+from headrace.pipeline.archive.manifest import ArchiveDamaged, ArchivedFile, History, Manifest
+from headrace.pipeline.spark.log_offsets import DataLost
 
 PATH = "topic=clicks/day=2026-11-16"
 

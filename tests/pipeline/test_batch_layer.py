@@ -11,13 +11,13 @@ from lambda_harness import FIRST, SECOND, TOTAL, LambdaHarness
 from lambda_harness import quick as quick
 
 from headrace import Admin, Consumer, TopicPartition
-from headrace.pipeline.batch_layer import BatchStopped
-from headrace.pipeline.decoding import decode_frame, good_rows
-from headrace.pipeline.lambda_store import LambdaStore
-from headrace.pipeline.log_offsets import DataLost
-from headrace.pipeline.packed_rows import packed
+from headrace.pipeline.decoding.decoding import decode_frame, good_rows
+from headrace.pipeline.lambda_.batch_layer import BatchStopped
+from headrace.pipeline.lambda_.store import LambdaStore
+from headrace.pipeline.query.view import build
 from headrace.pipeline.serving.database import Database
-from headrace.pipeline.view import build
+from headrace.pipeline.spark.log_offsets import DataLost
+from headrace.pipeline.spark.packed_rows import packed
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -236,7 +236,7 @@ def test_groups_over_nothing(harness):
 
 
 def test_many_rows_come_some_at_a_time(spark, monkeypatch):
-    from headrace.pipeline import packed_rows
+    from headrace.pipeline.spark import packed_rows
 
     monkeypatch.setattr(packed_rows, "_CHUNKS_A_PARTITION", 1)
     frame = spark.range(0, 120_001, numPartitions=2).selectExpr("id", "string(id) AS text")

@@ -10,9 +10,16 @@ from decimal import Decimal
 import fastavro
 import pytest
 
-from headrace.pipeline.decoding import UnsuitableDecode, bad_rows, columns_of, decode_frame, event_schema, good_rows
-from headrace.pipeline.definition import Decode, Source
-from headrace.pipeline.source import spark_schema
+from headrace.pipeline.decoding.decoding import (
+    UnsuitableDecode,
+    bad_rows,
+    columns_of,
+    decode_frame,
+    event_schema,
+    good_rows,
+)
+from headrace.pipeline.project.definition import Decode, Source
+from headrace.pipeline.spark.source import spark_schema
 
 AT = datetime(2026, 11, 16, 8, 30, tzinfo=UTC)
 

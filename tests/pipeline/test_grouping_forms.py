@@ -17,14 +17,14 @@ from kappa_harness import KappaHarness
 from lambda_harness import quick as quick
 
 from headrace import Admin, Producer
-from headrace.pipeline.aggregates import Algebra
-from headrace.pipeline.decoding import decode_frame, good_rows
-from headrace.pipeline.definition import Decode, Source, ViewDefinition
-from headrace.pipeline.kappa_hiding import hiding
-from headrace.pipeline.plan import HIDDEN, analyze
+from headrace.pipeline.decoding.decoding import decode_frame, good_rows
+from headrace.pipeline.kappa.hidden_groups import hiding
+from headrace.pipeline.project.definition import Decode, Source, ViewDefinition
+from headrace.pipeline.query.aggregates import Algebra
+from headrace.pipeline.query.plan import HIDDEN, analyze
+from headrace.pipeline.query.view import apply_query, key_columns, output_mode, template, validate_view
 from headrace.pipeline.serving.keys import canonical_keys
-from headrace.pipeline.source import spark_schema
-from headrace.pipeline.view import apply_query, key_columns, output_mode, template, validate_view
+from headrace.pipeline.spark.source import spark_schema
 
 pytestmark = pytest.mark.timeout(600)
 SCHEMA = """customer STRUCT<id: BIGINT, name: STRING, home: STRUCT<city: STRING>>, tags ARRAY<STRING>,

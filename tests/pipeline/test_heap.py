@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from headrace.pipeline.heap import chosen_heap, machine_memory_bytes
+from headrace.pipeline.spark.heap import chosen_heap, machine_memory_bytes
 
 GIB = 1 << 30
 

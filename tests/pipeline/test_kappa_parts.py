@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from headrace.pipeline import versions
-from headrace.pipeline.batch_layer import FirstReads
-from headrace.pipeline.kappa_checkpoint import WrongCheckpoint, check_belongs_to, parse_offset_file
-from headrace.pipeline.kappa_lag import Lag
-from headrace.pipeline.kappa_losses import check_same_topics, lost_data
-from headrace.pipeline.log_offsets import DataLost
-from headrace.pipeline.running import Behind
+from headrace.pipeline.kappa import view as versions
+from headrace.pipeline.kappa.checkpoint import WrongCheckpoint, check_belongs_to, parse_offset_file
+from headrace.pipeline.kappa.view import start_ms
+from headrace.pipeline.lambda_.batch_layer import FirstReads
+from headrace.pipeline.progress.lag import Lag
+from headrace.pipeline.progress.log_losses import check_same_topics, lost_data
+from headrace.pipeline.runner.running_version import Behind
 from headrace.pipeline.serving.catalog import Progress
-from headrace.pipeline.versions import start_ms
+from headrace.pipeline.spark.log_offsets import DataLost
 
 SETTINGS = '{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}'
 

@@ -7,7 +7,7 @@ import threading
 import pytest
 from kappa_harness import KappaHarness, until
 
-from headrace.pipeline.failures import Verdict, verdict_on
+from headrace.pipeline.runner.failures import Verdict, verdict_on
 from headrace.pipeline.serving.catalog import Event, State
 from headrace.pipeline.serving.query import QueryService
 

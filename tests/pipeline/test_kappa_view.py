@@ -14,14 +14,14 @@ import pytest
 from kappa_harness import KappaHarness
 
 from headrace import Admin, TopicPartition
-from headrace.pipeline.definition import KappaSettings, Source, Watermark
-from headrace.pipeline.failures import Verdict, summary_of, verdict_on
-from headrace.pipeline.kappa_checkpoint import WrongCheckpoint
-from headrace.pipeline.log_offsets import DataLost
+from headrace.pipeline.kappa.checkpoint import WrongCheckpoint
+from headrace.pipeline.kappa.view import KappaView, start_ms
+from headrace.pipeline.project.definition import KappaSettings, Source, Watermark
+from headrace.pipeline.runner.failures import Verdict, summary_of, verdict_on
 from headrace.pipeline.serving.catalog import Catalog, State
 from headrace.pipeline.serving.database import Database
-from headrace.pipeline.source_columns import needed_columns
-from headrace.pipeline.versions import KappaView, start_ms
+from headrace.pipeline.spark.log_offsets import DataLost
+from headrace.pipeline.spark.source_columns import needed_columns
 
 pytestmark = pytest.mark.timeout(300)
 

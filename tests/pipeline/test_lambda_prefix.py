@@ -15,7 +15,7 @@ import pytest
 from lambda_harness import LambdaHarness, until
 from lambda_harness import quick as quick
 
-from headrace.pipeline.lambda_view import LambdaView
+from headrace.pipeline.lambda_.view import LambdaView
 
 pytestmark = pytest.mark.timeout(600 * int(os.environ.get("HEADRACE_SOAK", "1")))
 BATCHES = 3 * int(os.environ.get("HEADRACE_SOAK", "1"))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.pipeline.lambda_spans import (
+from headrace.pipeline.lambda_.spans import (
     MAX_SPANS,
     CutLost,
     check_chain,
@@ -17,7 +17,7 @@ from headrace.pipeline.lambda_spans import (
     split_at,
     to_merge,
 )
-from headrace.pipeline.points import joined
+from headrace.pipeline.progress.points import joined
 from headrace.pipeline.serving.catalog_tables import Offsets, Span
 
 

@@ -19,10 +19,10 @@ import sqlalchemy
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headrace.pipeline.aggregates import Algebra
-from headrace.pipeline.lambda_spans import MAX_SPANS, CutLost, check_chain
-from headrace.pipeline.lambda_store import LambdaStore, ProgressMoved
-from headrace.pipeline.plan import analyze
+from headrace.pipeline.lambda_.spans import MAX_SPANS, CutLost, check_chain
+from headrace.pipeline.lambda_.store import LambdaStore, ProgressMoved
+from headrace.pipeline.query.aggregates import Algebra
+from headrace.pipeline.query.plan import analyze
 from headrace.pipeline.serving.catalog import Catalog, Event
 from headrace.pipeline.serving.database import Database
 from headrace.pipeline.serving.sqlite_dialect import quoted
@@ -533,7 +533,7 @@ def test_far_off_times_are_groups_of_their_own_and_shown_as_the_last_there_is(da
 
 
 def test_partials_of_a_batch_come_back_in_pages(view, monkeypatch):
-    monkeypatch.setattr("headrace.pipeline.lambda_store._ROWS_A_PAGE", 2)
+    monkeypatch.setattr("headrace.pipeline.lambda_.store._ROWS_A_PAGE", 2)
     view.micro_batch([*FIRST, *SECOND, *THIRD])
     view.run_batch()
     pages = list(view.store.partials_of_batch(1))

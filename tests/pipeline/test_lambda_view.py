@@ -14,14 +14,14 @@ from lambda_harness import quick as quick
 
 from headrace import Admin, TopicPartition
 from headrace.client.errors import UnknownTopic
-from headrace.pipeline.batch_layer import BatchLayer
-from headrace.pipeline.failures import Verdict, verdict_on
-from headrace.pipeline.lambda_view import LambdaView
-from headrace.pipeline.log_offsets import DataLost
-from headrace.pipeline.running import Refused
+from headrace.pipeline.lambda_.batch_layer import BatchLayer
+from headrace.pipeline.lambda_.view import LambdaView
+from headrace.pipeline.runner.failures import Verdict, verdict_on
+from headrace.pipeline.runner.running_version import Refused
+from headrace.pipeline.runner.work_in_flight import Work
 from headrace.pipeline.serving.catalog import Event, State
 from headrace.pipeline.serving.database import Database
-from headrace.pipeline.work_in_flight import Work
+from headrace.pipeline.spark.log_offsets import DataLost
 from headrace.runtime.clock import SystemClock
 
 pytestmark = pytest.mark.timeout(600)

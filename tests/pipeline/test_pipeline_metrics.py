@@ -5,8 +5,8 @@ import urllib.request
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from headrace.pipeline.metrics_server import MetricsServer
-from headrace.pipeline.pipeline_metrics import FAMILIES, PipelineMetrics
+from headrace.pipeline.runner.metrics import FAMILIES, PipelineMetrics
+from headrace.pipeline.runner.metrics_server import MetricsServer
 from headrace.pipeline.serving.errors import ServingError
 
 

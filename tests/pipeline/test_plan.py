@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.pipeline.aggregates import Algebra
-from headrace.pipeline.plan import NotCombinable, SortBy, analyze
+from headrace.pipeline.query.aggregates import Algebra
+from headrace.pipeline.query.plan import NotCombinable, SortBy, analyze
 
 SCHEMA = "page STRING, user STRING, ms BIGINT, at TIMESTAMP, tags ARRAY<STRING>, \
 low STRING COLLATE UTF8_LCASE, labels MAP<STRING, STRING>, any VARIANT"

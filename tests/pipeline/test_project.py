@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from headrace.pipeline.definition import ViewDefinition, Watermark, duration_ms
-from headrace.pipeline.project import ProjectError, load_project
-from headrace.pipeline.toml_files import lines_of
+from headrace.pipeline.project.definition import ViewDefinition, Watermark, duration_ms
+from headrace.pipeline.project.project import ProjectError, load_project
+from headrace.pipeline.project.toml_files import lines_of
 
 VIEW = """\
 topics = ["clicks"]
@@ -179,7 +179,7 @@ def test_options_that_no_client_takes(folder, option, complaint):
 
 def test_what_the_example_offers_can_be_had(tmp_path):
     """Its lines that are commented out, too."""
-    example = (files("headrace.tools") / "example_project" / "headrace.toml").read_text()
+    example = (files("headrace.tools.views") / "example_project" / "headrace.toml").read_text()
     offered = re.sub(r"^# (\w+ =)", r"\1", example, flags=re.MULTILINE)
     assert offered != example
     (tmp_path / "headrace.toml").write_text(offered)

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from headrace import Admin
-from headrace.pipeline.project import read_project
-from headrace.pipeline.project_checks import check_project
-from headrace.pipeline.session import SparkMissing
+from headrace.pipeline.project.checks import check_project
+from headrace.pipeline.project.project import read_project
+from headrace.pipeline.spark.session import SparkMissing
 
 VIEW = """\
 topics = ["clicks"]

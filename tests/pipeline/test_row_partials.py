@@ -11,13 +11,13 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 
-from headrace.pipeline.aggregates import Algebra
-from headrace.pipeline.decoding import bad_rows, decode_frame, good_rows
-from headrace.pipeline.definition import Decode, Source, ViewDefinition
-from headrace.pipeline.plan import HIDDEN, analyze
-from headrace.pipeline.reader import COLUMNS, spark_arrow_schema
-from headrace.pipeline.row_partials import RowPartials, bad_records
-from headrace.pipeline.view import apply_query, template
+from headrace.pipeline.decoding.decoding import bad_rows, decode_frame, good_rows
+from headrace.pipeline.project.definition import Decode, Source, ViewDefinition
+from headrace.pipeline.query.aggregates import Algebra
+from headrace.pipeline.query.plan import HIDDEN, analyze
+from headrace.pipeline.query.row_partials import RowPartials, bad_records
+from headrace.pipeline.query.view import apply_query, template
+from headrace.pipeline.spark.reader import COLUMNS, spark_arrow_schema
 
 pytestmark = pytest.mark.timeout(300)
 SCHEMA = "page STRING, user STRING, ms BIGINT, d DOUBLE, price DECIMAL(12, 2), b BOOLEAN, at TIMESTAMP"
@@ -157,7 +157,7 @@ def test_formats(spark):
 
 
 def test_many_records_go_in_portions_and_none_is_nothing(spark, monkeypatch):
-    monkeypatch.setattr("headrace.pipeline.row_functions._BYTES_AT_ONCE", 1000)
+    monkeypatch.setattr("headrace.pipeline.query.row_functions._BYTES_AT_ONCE", 1000)
     spark.conf.set("spark.sql.codegen.factoryMode", "CODEGEN_ONLY")
     view = _view("SELECT page, count(*) AS n, max(_offset) AS last FROM events GROUP BY page")
     prepared = RowPartials.prepare(spark, view, _algebra(spark, view))

@@ -6,18 +6,18 @@ from dataclasses import replace
 import pytest
 
 from headrace.client.errors import BrokerUnreachable
-from headrace.pipeline.decisions import DECISIONS, Decision, decide
-from headrace.pipeline.definition import Decode, KappaSettings, Source, ViewDefinition
-from headrace.pipeline.log_offsets import DataLost
-from headrace.pipeline.pipeline_metrics import PipelineMetrics
-from headrace.pipeline.project import Project
-from headrace.pipeline.runner import Runner
-from headrace.pipeline.running import Behind, Refused, RunningVersion, Surroundings
+from headrace.pipeline.project.definition import Decode, KappaSettings, Source, ViewDefinition
+from headrace.pipeline.project.project import Project
+from headrace.pipeline.runner.decisions import DECISIONS, Decision, decide
+from headrace.pipeline.runner.metrics import PipelineMetrics
+from headrace.pipeline.runner.runner import Runner
+from headrace.pipeline.runner.running_version import Behind, Refused, RunningVersion, Surroundings
+from headrace.pipeline.runner.work_in_flight import Work
 from headrace.pipeline.serving.catalog import Catalog, Event, State, Wanted
 from headrace.pipeline.serving.database import Database
 from headrace.pipeline.serving.errors import DatabaseBusy, DatabaseUnreachable
-from headrace.pipeline.session import SparkMissing
-from headrace.pipeline.work_in_flight import Work
+from headrace.pipeline.spark.log_offsets import DataLost
+from headrace.pipeline.spark.session import SparkMissing
 from headrace.testing import ManualClock
 
 SELECT = "SELECT {} AS version"

@@ -5,11 +5,11 @@ import sys
 
 import pytest
 
-from headrace.pipeline.runner_lock import AlreadyRunning, is_taken, runner_lock
+from headrace.pipeline.runner.lock import AlreadyRunning, is_taken, runner_lock
 
 HOLD = """
 import sys
-from headrace.pipeline.runner_lock import runner_lock
+from headrace.pipeline.runner.lock import runner_lock
 with runner_lock(sys.argv[1]):
     print("has it", flush=True)
     sys.stdin.read()

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from headrace.pipeline.java_process import in_words
-from headrace.pipeline.project import Project
-from headrace.pipeline.session import _HAS_PACKAGE, _errors_to, is_local, package_archive, session_conf
+from headrace.pipeline.project.project import Project
+from headrace.pipeline.spark.java_process import in_words
+from headrace.pipeline.spark.session import _HAS_PACKAGE, _errors_to, is_local, package_archive, session_conf
 
 
 def project(folder: Path, **conf: str) -> Project:
@@ -44,7 +44,7 @@ def with_memory(folder: Path, memory: str, **conf: str) -> Project:
 
 def test_the_heap_is_the_projects_or_fits_the_machine(tmp_path, monkeypatch):
     monkeypatch.delenv("SPARK_DRIVER_MEMORY", raising=False)
-    monkeypatch.setattr("headrace.pipeline.session.chosen_heap", lambda: "6144m")
+    monkeypatch.setattr("headrace.pipeline.spark.session.chosen_heap", lambda: "6144m")
     name = "spark.driver.memory"
     assert session_conf(project(tmp_path), "local[1]")[name] == "6144m"
     assert session_conf(with_memory(tmp_path, "4g"), "local[1]")[name] == "4g"
@@ -97,7 +97,7 @@ def test_what_spark_says_goes_to_a_file(tmp_path, capfd):
 
 
 def test_a_large_log_makes_room(tmp_path, monkeypatch):
-    monkeypatch.setattr("headrace.pipeline.session._LARGE_LOG_BYTES", 3)
+    monkeypatch.setattr("headrace.pipeline.spark.session._LARGE_LOG_BYTES", 3)
     log = tmp_path / "spark.log"
     log.write_text("long")
     with _errors_to(log):

@@ -8,12 +8,12 @@ import pyarrow as pa
 import pytest
 
 from headrace import Admin, Consumer, TopicPartition
-from headrace.client.prepared_transactions import PreparedTransaction, TransactionLost
-from headrace.pipeline import exactly_once
-from headrace.pipeline.commit_ledger import CommitLedger, MicroBatch
-from headrace.pipeline.exactly_once import Share
-from headrace.pipeline.sink import send_rows
-from headrace.pipeline.sink_options import SinkOptions
+from headrace.client.transactions.prepared_transactions import PreparedTransaction, TransactionLost
+from headrace.pipeline.spark import exactly_once
+from headrace.pipeline.spark.commit_ledger import CommitLedger, MicroBatch
+from headrace.pipeline.spark.exactly_once import Share
+from headrace.pipeline.spark.sink import send_rows
+from headrace.pipeline.spark.sink_options import SinkOptions
 
 _numbers = count()
 

@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from headrace.client.types import TopicPartition
-from headrace.pipeline.ranges import OffsetRange
-from headrace.pipeline.source_options import (
+from headrace.pipeline.spark.ranges import OffsetRange
+from headrace.pipeline.spark.source_options import (
     EARLIEST_OFFSET,
     LATEST_OFFSET,
     AtOffsets,

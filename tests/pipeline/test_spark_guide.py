@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from headrace import Admin, Broker, Producer
-from headrace.pipeline import sink_options, source_options
+from headrace.pipeline.spark import sink_options, source_options
 
 GUIDE = Path(__file__).parents[2] / "docs" / "spark.md"
 ADDRESS = "127.0.0.1:9092"

@@ -10,9 +10,9 @@ import time
 import pytest
 from kappa_harness import KappaHarness, until
 
-from headrace.pipeline.definition import Decode, Source
-from headrace.pipeline.lambda_view import LambdaView
-from headrace.pipeline.spark_progress import jobs_with_tag, records_read, running_jobs_of_group
+from headrace.pipeline.lambda_.view import LambdaView
+from headrace.pipeline.project.definition import Decode, Source
+from headrace.pipeline.spark.job_progress import jobs_with_tag, records_read, running_jobs_of_group
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -11,7 +11,7 @@ import pyspark
 import pytest
 from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 
-from headrace.pipeline.spark_python import PROGRAM, choose_python
+from headrace.pipeline.spark.python_worker import PROGRAM, choose_python
 
 PACKAGE = Path(pyspark.__file__).parent
 CODE = "import os, sys; print(os.environ['PYTHONPATH'], sys.executable, *sys.argv[1:], sep='|')"
@@ -95,6 +95,6 @@ def test_the_zip_files_of_another_installation_stay(context, monkeypatch, tmp_pa
 
 
 def test_a_program_that_cannot_be_run_is_done_without(context, monkeypatch, tmp_path):
-    monkeypatch.setattr("headrace.pipeline.spark_python.PROGRAM", tmp_path / "spark-python")
+    monkeypatch.setattr("headrace.pipeline.spark.python_worker.PROGRAM", tmp_path / "spark-python")
     choose_python(context)
     assert (context.pythonExec, context.environment) == (sys.executable, {})

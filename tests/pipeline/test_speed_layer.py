@@ -10,15 +10,15 @@ from lambda_harness import FIRST, QUERY, SECOND, TOTAL, LambdaHarness, until
 
 from headrace import Admin, Consumer, Producer, TopicPartition
 from headrace.client.errors import UnknownTopic
-from headrace.pipeline import speed_layer, speed_log
-from headrace.pipeline.dead_letters import DeadLetters
-from headrace.pipeline.definition import Source
-from headrace.pipeline.lambda_store import LambdaStore
-from headrace.pipeline.log_offsets import DataLost
+from headrace.pipeline.decoding.dead_letters import DeadLetters
+from headrace.pipeline.lambda_ import speed_layer, speed_log
+from headrace.pipeline.lambda_.speed_layer import SpeedLayer
+from headrace.pipeline.lambda_.store import LambdaStore
+from headrace.pipeline.project.definition import Source
 from headrace.pipeline.serving.database import Database
 from headrace.pipeline.serving.dead_letter_notes import DeadLetterNotes
 from headrace.pipeline.serving.errors import DatabaseUnreachable
-from headrace.pipeline.speed_layer import SpeedLayer
+from headrace.pipeline.spark.log_offsets import DataLost
 from headrace.testing import ManualClock
 
 pytestmark = pytest.mark.timeout(300)

@@ -8,14 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from headrace.pipeline.aggregates import Algebra
-from headrace.pipeline.decoding import decode_frame, good_rows
-from headrace.pipeline.definition import Decode, Source, ViewDefinition, Watermark
-from headrace.pipeline.plan import analyze
-from headrace.pipeline.row_partials import RowPartials
-from headrace.pipeline.source import spark_schema
-from headrace.pipeline.source_columns import needed_columns
-from headrace.pipeline.view import (
+from headrace.pipeline.decoding.decoding import decode_frame, good_rows
+from headrace.pipeline.project.definition import Decode, Source, ViewDefinition, Watermark
+from headrace.pipeline.query.aggregates import Algebra
+from headrace.pipeline.query.plan import analyze
+from headrace.pipeline.query.row_partials import RowPartials
+from headrace.pipeline.query.view import (
     ViewError,
     apply_query,
     build,
@@ -24,6 +22,8 @@ from headrace.pipeline.view import (
     template,
     validate_view,
 )  # fmt: skip
+from headrace.pipeline.spark.source import spark_schema
+from headrace.pipeline.spark.source_columns import needed_columns
 
 LINES = {("topics",): 1, ("architecture",): 2, ("query",): 3, ("decode",): 5, ("decode", "schema"): 7}
 AT = datetime(2026, 11, 16, 8, 30, tzinfo=UTC)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from headrace import Broker
-from headrace.pipeline import definition
+from headrace.pipeline.project import definition
 
 GUIDE = Path(__file__).parents[2] / "docs" / "views.md"
 ADDRESS = "127.0.0.1:9092"

@@ -16,7 +16,7 @@ import pyarrow as pa
 from views_process import COLUMNS, TOPIC, VIEWS, ViewsProject
 
 from headrace import Admin, Consumer, Producer, TopicPartition
-from headrace.client.admin_types import NewTopic
+from headrace.client.admin.types import NewTopic
 from headrace.pipeline.serving.errors import ServingError
 from headrace.pipeline.serving.query import Answer
 

@@ -13,7 +13,7 @@ from cluster_scenario_harness import until
 from prometheus_client.parser import text_string_to_metric_families
 
 from headrace import Admin, Producer, TopicPartition
-from headrace.client.admin_types import TopicPartitionReplica
+from headrace.client.admin.types import TopicPartitionReplica
 from headrace.protocol.api import Api
 from headrace.protocol.errors import ErrorCode
 from headrace.testing.broker_process import BrokerProcess

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from headrace.broker.cluster.follower_sessions import Followed
 from headrace.broker.cluster.member import ClusterMember
-from headrace.broker.cluster.replicas import ReplicaManager
+from headrace.broker.replicas.follower_sessions import Followed
+from headrace.broker.replicas.replicas import ReplicaManager
 from headrace.replication.follower import PartitionFollower, State, Truncation
 from headrace.replication.leader import PartitionLeader
 from headrace.replication.partition import Partition

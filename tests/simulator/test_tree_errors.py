@@ -10,7 +10,7 @@ from headrace import AsyncAdmin, AsyncProducer
 from headrace.broker.cluster.config_changes import ConfigChanges
 from headrace.broker.cluster.membership import Membership
 from headrace.broker.start_error import StartError
-from headrace.client.admin_types import NewTopic
+from headrace.client.admin.types import NewTopic
 from headrace.coordination.interface import CoordinationError
 from headrace.coordination.paths import CONTROLLER, DEFAULT_ENTITY, partition_state_path
 from headrace.coordination.znodes import PartitionState

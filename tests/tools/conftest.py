@@ -15,7 +15,12 @@ from typing import NamedTuple
 import pytest
 
 from headrace import Admin, Broker
-from headrace.client.consumer_protocol import Assignment, Subscription, encode_assignment, encode_subscription
+from headrace.client.membership.consumer_protocol import (
+    Assignment,
+    Subscription,
+    encode_assignment,
+    encode_subscription,
+)
 from headrace.protocol.api import Api
 from headrace.protocol.batch_building import build_batch
 from headrace.protocol.record_body import Record

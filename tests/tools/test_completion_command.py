@@ -7,7 +7,7 @@ import pytest
 
 from headrace.tools.completion import main
 from headrace.tools.main import COMMANDS
-from headrace.tools.parser_facts import options_of, parser_of
+from headrace.tools.shared.parser_facts import options_of, parser_of
 
 
 def script(shell, capsys):

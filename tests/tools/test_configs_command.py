@@ -2,9 +2,8 @@
 
 import pytest
 
-from headrace.client.admin_types import ConfigChange, ConfigEntry, ConfigSynonym
-from headrace.tools.common import UsageError
-from headrace.tools.config_entities import (
+from headrace.client.admin.types import ConfigChange, ConfigEntry, ConfigSynonym
+from headrace.tools.configs.entities import (
     TYPES,
     Entity,
     changes,
@@ -13,6 +12,7 @@ from headrace.tools.config_entities import (
     own_entries,
     parse_added,
 )
+from headrace.tools.shared.commands import UsageError
 
 
 @pytest.fixture(scope="module")

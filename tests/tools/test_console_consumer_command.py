@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from headrace import Consumer, Producer, TopicPartition
-from headrace.client.admin_types import NewTopic
-from headrace.tools.console_consumer import main
+from headrace.client.admin.types import NewTopic
+from headrace.tools.console_consumer.command import main
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ import time
 import pytest
 
 from headrace import Consumer, TopicPartition
-from headrace.client.admin_types import NewTopic
-from headrace.tools.console_producer import main
+from headrace.client.admin.types import NewTopic
+from headrace.tools.console_producer.command import main
 
 
 @pytest.fixture

@@ -2,9 +2,9 @@
 
 import pytest
 
-from headrace.client.admin_types import GroupDescription, GroupMember
+from headrace.client.admin.types import GroupDescription, GroupMember
 from headrace.client.types import Node, OffsetAndMetadata, TopicPartition
-from headrace.tools.group_descriptions import (
+from headrace.tools.consumer_groups.descriptions import (
     assignment_text,
     member_state,
     members_text,

@@ -6,16 +6,16 @@ import socket
 import pytest
 
 from headrace import Producer
-from headrace.client.fetch_positions import BatchToRead
-from headrace.client.fetched_batches import FetchedBatch
+from headrace.client.consumer.fetch_positions import BatchToRead
+from headrace.client.consumer.fetched_batches import FetchedBatch
 from headrace.client.types import TopicPartition
 from headrace.protocol.batch_building import build_batch
 from headrace.protocol.errors import CorruptMessage, KafkaError
 from headrace.protocol.record_body import Record
 from headrace.protocol.records import Codec, compute_crc, read_header
 from headrace.tools.consumer_perf_test import main
-from headrace.tools.perf_counting import count_by_kernel, count_by_record, counter
-from headrace.tools.perf_options import date_text
+from headrace.tools.perf.counting import count_by_kernel, count_by_record, counter
+from headrace.tools.perf.options import date_text
 
 HEADER = (
     "start.time, end.time, data.consumed.in.MB, MB.sec, data.consumed.in.nMsg, nMsg.sec, rebalance.time.ms, "

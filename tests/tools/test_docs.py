@@ -6,13 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from headrace.broker.metrics_families import FAMILIES
-from headrace.pipeline import pipeline_metrics
+from headrace.broker.metrics.families import FAMILIES
+from headrace.pipeline.runner import metrics as pipeline_metrics
 from headrace.protocol.api import Api
-from headrace.tools import docs_apis, docs_commands, docs_metrics
-from headrace.tools.docs import PAGES, README, wanted
+from headrace.tools.docs import apis as docs_apis
+from headrace.tools.docs import commands as docs_commands
+from headrace.tools.docs import metrics as docs_metrics
+from headrace.tools.docs.pages import PAGES, README, wanted
 from headrace.tools.main import COMMANDS, main
-from headrace.tools.parser_facts import options_of, parser_of, subcommands_of
+from headrace.tools.shared.parser_facts import options_of, parser_of, subcommands_of
 
 ROOT = Path(__file__).parents[2]
 

@@ -12,7 +12,7 @@ from headrace.log.snapshots import encode_snapshot
 from headrace.protocol.batch_building import build_batch, control_record
 from headrace.protocol.record_body import ControlKind, Record
 from headrace.protocol.records import Codec, compute_crc
-from headrace.tools.dump_log import main
+from headrace.tools.dump_log.command import main
 
 NAME = "00000000000000000010"
 FIRST = build_batch(

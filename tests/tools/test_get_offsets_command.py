@@ -2,9 +2,9 @@
 
 import pytest
 
-from headrace.tools.common import UsageError
-from headrace.tools.get_offsets import parse_time
-from headrace.tools.partition_rules import lets_through, parse_rules, rules_of
+from headrace.tools.get_offsets.command import parse_time
+from headrace.tools.get_offsets.partition_rules import lets_through, parse_rules, rules_of
+from headrace.tools.shared.commands import UsageError
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.tools.line_reader import BadLine, LineReader, without_end
+from headrace.tools.console_producer.line_reader import BadLine, LineReader, without_end
 
 KEY = {"parse.key": "true"}
 ALL = {"parse.key": "true", "parse.headers": "true"}

@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from headrace.client.admin_types import BrokerVersions, LogDir, ReplicaSize, VersionRange
+from headrace.client.admin.types import BrokerVersions, LogDir, ReplicaSize, VersionRange
 from headrace.client.errors import ErrorCode, error_for
 from headrace.client.types import Node, TopicPartition
 from headrace.tools.broker_api_versions import support_of
-from headrace.tools.common import UsageError
 from headrace.tools.log_dirs import as_json
-from headrace.tools.partition_files import entries
+from headrace.tools.shared.commands import UsageError
+from headrace.tools.shared.partition_files import entries
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import pytest
 
 from headrace.protocol.record_body import decode_records
 from headrace.protocol.records import HEADER, HEADER_BYTES, compute_crc
-from headrace.tools.perf_payloads import BatchMaker, file_source, monotonic_source, random_source
+from headrace.tools.perf.payloads import BatchMaker, file_source, monotonic_source, random_source
 
 
 def values_of(made, timestamp_ms=5):

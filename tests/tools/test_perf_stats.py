@@ -1,6 +1,6 @@
 """The numbers and lines of the perf tests."""
 
-from headrace.tools.perf_stats import ConsumerReport, ConsumerTotals, Latencies, ProducerReport
+from headrace.tools.perf.stats import ConsumerReport, ConsumerTotals, Latencies, ProducerReport
 
 
 def filled(*samples):

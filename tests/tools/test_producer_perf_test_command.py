@@ -12,7 +12,7 @@ from contextlib import suppress
 import pytest
 
 from headrace import Consumer, TopicPartition
-from headrace.client.admin_types import NewTopic
+from headrace.client.admin.types import NewTopic
 from headrace.tools.producer_perf_test import main
 
 NUMBER = r"[\d.]+"

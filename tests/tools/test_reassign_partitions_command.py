@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from headrace.client.admin_types import (
+from headrace.client.admin.types import (
     ClusterDescription,
     LogDir,
     PartitionDescription,
@@ -21,7 +21,7 @@ from headrace.client.admin_types import (
 )
 from headrace.client.errors import ErrorCode, UnknownTopic, error_for
 from headrace.client.types import Node, TopicPartition
-from headrace.tools import reassign_partitions
+from headrace.tools.reassign_partitions import command as reassign_partitions
 
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
 

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.client.admin_types import LogDir, Reassignment, ReplicaSize, TopicPartitionReplica
+from headrace.client.admin.types import LogDir, Reassignment, ReplicaSize, TopicPartitionReplica
 from headrace.client.types import TopicPartition
-from headrace.tools.common import CommandError, UsageError
-from headrace.tools.reassignment_plan import (
+from headrace.tools.reassign_partitions.plan import (
     Move,
     PartitionState,
     Target,
@@ -26,6 +25,7 @@ from headrace.tools.reassignment_plan import (
     propose,
     replica_states,
 )
+from headrace.tools.shared.commands import CommandError, UsageError
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 

@@ -7,7 +7,7 @@ import pytest
 
 from headrace.client.types import ConsumedRecord, TimestampType
 from headrace.protocol.internal_records import RecordType, encode_key, encode_value
-from headrace.tools.record_formatters import deserializer_named, formatter_named
+from headrace.tools.console_consumer.formatters import deserializer_named, formatter_named
 
 RECORD = ConsumedRecord(
     "t", 3, 42, 1000, TimestampType.create_time, b"k", b"v", (("h", b"1"), ("i", None)), 7

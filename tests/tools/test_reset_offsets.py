@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.client.types import TopicPartition
-from headrace.tools.common import CommandError, UsageError
-from headrace.tools.reset_offsets import (
+from headrace.tools.consumer_groups.reset_strategies import (
     Facts,
     Strategy,
     csv_lines,
@@ -15,6 +14,7 @@ from headrace.tools.reset_offsets import (
     plan,
     time_before_ms,
 )
+from headrace.tools.shared.commands import CommandError, UsageError
 
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
 FACTS = Facts(

@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 from headrace import __version__
-from headrace.client.admin_types import NewTopic
+from headrace.client.admin.types import NewTopic
 from headrace.client.config import AdminConfig
 from headrace.client.errors import BrokerUnreachable
-from headrace.tools import common, main, zookeeper_shell
-from headrace.tools.common import (
+from headrace.tools import main
+from headrace.tools.shared import commands as common
+from headrace.tools.shared.commands import (
     CommandError,
     Output,
     Table,
@@ -31,7 +32,8 @@ from headrace.tools.common import (
     run,
     the_action,
 )
-from headrace.tools.parser_facts import parser_of
+from headrace.tools.shared.parser_facts import parser_of
+from headrace.tools.zookeeper_shell import command as zookeeper_shell
 
 
 def parser():

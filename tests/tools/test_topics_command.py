@@ -6,18 +6,18 @@ from uuid import UUID
 
 import pytest
 
-from headrace.client.admin_types import ConfigEntry, PartitionDescription, Reassignment, TopicDescription
+from headrace.client.admin.types import ConfigEntry, PartitionDescription, Reassignment, TopicDescription
 from headrace.client.types import TopicPartition
-from headrace.tools.common import UsageError
-from headrace.tools.topic_descriptions import Described, Filters, is_shown, lines, tables, value
-from headrace.tools.topic_names import (
+from headrace.tools.shared.commands import UsageError
+from headrace.tools.shared.topic_names import (
     matching,
     parse_topic_id,
     parse_topic_partitions,
     topic_id_text,
     topic_pattern,
 )
-from headrace.tools.topics import parse_assignment, parse_configs
+from headrace.tools.topics.command import parse_assignment, parse_configs
+from headrace.tools.topics.descriptions import Described, Filters, is_shown, lines, tables, value
 
 
 def test_a_topic_is_created_listed_described_widened_and_deleted(tool):

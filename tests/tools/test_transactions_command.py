@@ -2,14 +2,14 @@
 
 import pytest
 
-from headrace.client.admin_types import ProducerState, TransactionDescription
+from headrace.client.admin.types import ProducerState, TransactionDescription
 from headrace.client.types import TopicPartition
 from headrace.protocol.api import Api
 from headrace.protocol.batch_building import build_batch
 from headrace.protocol.record_body import Record
 from headrace.testing.raw_client import RawClient
-from headrace.tools.hanging_transactions import OpenTransaction, hanging, old_transactions
-from headrace.tools.transactions import lines
+from headrace.tools.transactions.command import lines
+from headrace.tools.transactions.hanging import OpenTransaction, hanging, old_transactions
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import tomllib
+from importlib.resources import files
 from pathlib import Path
 from time import monotonic
 
@@ -14,16 +15,16 @@ import pytest
 from rich.console import Console
 
 from headrace import Admin, Broker, Consumer, Producer
-from headrace.client.admin_types import NewTopic
-from headrace.pipeline.project import load_project
-from headrace.pipeline.runner_lock import runner_lock
+from headrace.client.admin.types import NewTopic
+from headrace.pipeline.project.project import load_project
+from headrace.pipeline.runner.lock import runner_lock
 from headrace.pipeline.serving.catalog import Catalog, Event, Progress, Report, State, Wanted
 from headrace.pipeline.serving.catalog_tables import PROGRESS
 from headrace.pipeline.serving.database import Database
 from headrace.runtime.clock import SystemClock
-from headrace.tools.views import COMMANDS, main
-from headrace.tools.views_standing import Standing
-from headrace.tools.views_watch import Rates, _bars
+from headrace.tools.views.command import COMMANDS, main
+from headrace.tools.views.progress import Standing
+from headrace.tools.views.watch import Rates, _bars
 
 DEFINITION = {"architecture": "kappa", "topics": ["clicks"], "pattern": "", "kappa": {"switch": "auto"}}
 REPORT = Report("pages", 1)
@@ -135,7 +136,7 @@ def test_the_producer_of_the_example_sends_clicks(tmp_path, broker, no_topics):
 
 
 def test_the_example_says_what_init_says_is_its_default():
-    text = (Path(sys.modules["headrace.tools.views"].__file__).parent / "example_project" / "headrace.toml").read_text()
+    text = (files("headrace.tools.views") / "example_project" / "headrace.toml").read_text()
     assert tomllib.loads(text)["log"]["bootstrap"] == "127.0.0.1:9092"
 
 
@@ -219,7 +220,7 @@ def test_watching_ends_when_all_have_caught_up(project):
 
 
 def test_watching_says_if_nothing_will_change_or_something_failed(project, monkeypatch):
-    monkeypatch.setattr("headrace.tools.views_watch.PATIENCE_S", 0.1)
+    monkeypatch.setattr("headrace.tools.views.watch.PATIENCE_S", 0.1)
     project.add(Event.STARTED)
     code, _, err = project("status", "--watch")
     assert (code, NOT_AT_WORK in err) == (1, True)
@@ -536,7 +537,7 @@ def test_a_second_runner_is_told_before_spark_starts(project):
 def test_commands_start_without_spark_and_without_arrow(project, command):
     project.add(*SERVING)
     code = (
-        "import sys; from headrace.tools.views import main; main(sys.argv[1:]);"
+        "import sys; from headrace.tools.views.command import main; main(sys.argv[1:]);"
         "print([name for name in ('pyspark', 'pyarrow', 'numpy', 'starlette', 'numba') if name in sys.modules])"
     )
     arguments = [command, *(["pages"] if command not in ("list", "status") else []), "--project", str(project.folder)]

@@ -17,10 +17,10 @@ import pytest
 from kazoo.client import KazooClient
 
 from headrace.testing.broker_process import BrokerProcess
-from headrace.tools import zookeeper_shell
-from headrace.tools.common import Output
-from headrace.tools.znode_commands import COMMANDS, split_line
-from headrace.tools.zookeeper_shell import show_event
+from headrace.tools.shared.commands import Output
+from headrace.tools.zookeeper_shell import command as zookeeper_shell
+from headrace.tools.zookeeper_shell.command import show_event
+from headrace.tools.zookeeper_shell.znode_commands import COMMANDS, split_line
 
 HEADRACE = (sys.executable, "-c", "from headrace.tools.main import main; main()")
 PATIENCE_S = 20

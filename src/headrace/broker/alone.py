@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from headrace.broker.config import validate_topic
-from headrace.broker.producer_ids import ProducerIds
+from headrace.broker.configs.broker_config import validate_topic
+from headrace.broker.coordinators.producer_ids import ProducerIds
 from headrace.broker.registration import Registration
 from headrace.broker.start_error import StartError
 from headrace.broker.topic_host import TopicHost

@@ -17,21 +17,21 @@ from logging import getLogger
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from headrace.broker.config import TOPIC_DEFAULT_NAMES, BrokerConfig, describe_topic, topic_log_config
-from headrace.broker.connection import Connection
-from headrace.broker.dispatch import Dispatcher
+from headrace.broker.configs.broker_config import TOPIC_DEFAULT_NAMES, BrokerConfig, describe_topic, topic_log_config
+from headrace.broker.configs.group_overrides import GroupConfigs, entity_of
+from headrace.broker.coordinators.group_service import GroupService
+from headrace.broker.coordinators.internal_topics import GROUPS, TRANSACTIONS, InternalTopics
+from headrace.broker.coordinators.transaction_service import TransactionService
 from headrace.broker.fetch_sessions import FetchSessions
-from headrace.broker.group_configs import GroupConfigs, entity_of
-from headrace.broker.group_service import GroupService
-from headrace.broker.internal_topics import GROUPS, TRANSACTIONS, InternalTopics
-from headrace.broker.listener import Connections, Listener
 from headrace.broker.maintenance import Maintenance
 from headrace.broker.metadata_cache import MetadataCache, Node
-from headrace.broker.metrics import Metrics
-from headrace.broker.request_queue import RequestQueue
-from headrace.broker.slices import Slices
+from headrace.broker.metrics.counters import Metrics
+from headrace.broker.network.connection import Connection
+from headrace.broker.network.dispatch import Dispatcher
+from headrace.broker.network.listener import Connections, Listener
+from headrace.broker.network.request_queue import RequestQueue
+from headrace.broker.network.slices import Slices
 from headrace.broker.start_error import StartError
-from headrace.broker.transaction_service import TransactionService
 from headrace.coordination.interface import Coordination
 from headrace.coordination.paths import encode_uuid, random_uuid
 from headrace.log.config import LogConfig
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from headrace.broker.alone import Alone
     from headrace.broker.cluster.member import ClusterMember
     from headrace.broker.cluster.topics import ClusterTopics
-    from headrace.broker.metrics_exporter import MetricsExporter
-    from headrace.broker.producer_ids import ProducerIds
+    from headrace.broker.coordinators.producer_ids import ProducerIds
+    from headrace.broker.metrics.exporter import MetricsExporter
     from headrace.controller.topics import Topics
     from headrace.log.partition_log import PartitionLog
 
@@ -178,7 +178,7 @@ class Broker:
     def _bind_metrics(self, wanted: str) -> None:
         if not wanted:
             return
-        from headrace.broker.metrics_exporter import MetricsExporter  # prometheus_client takes long to import
+        from headrace.broker.metrics.exporter import MetricsExporter  # prometheus_client takes long to import
 
         host, _, port = wanted.rpartition(":")
         try:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from logging import getLogger
 from typing import TYPE_CHECKING
 
-from headrace.broker.config import SecurityProtocol
+from headrace.broker.configs.broker_config import SecurityProtocol
 from headrace.broker.metadata_cache import Node
 from headrace.broker.topic_host import TopicHost
 from headrace.controller.topics import Topic, Topics
@@ -134,7 +134,7 @@ class Registration:
                     logger.warning("%s-%d belongs to no topic; its folder is put aside as -stray", name, index)
                     broker.logs.put_aside(name, index)
         if adopted:
-            from headrace.broker.adopted_producers import largest_producer_id
+            from headrace.broker.coordinators.adopted_producers import largest_producer_id
 
             await broker.producer_ids.begin_above(largest_producer_id(broker, adopted))
 

@@ -20,8 +20,8 @@ def register(spark: SparkSession) -> None:
     On this machine alone (``local[*]``) tasks run with the Python that runs this program, unless something else is set:
     it is the one that surely has this package. It starts sooner than Spark would start it (``spark_python``).
     """
-    from headrace.pipeline.source import HeadraceSource
-    from headrace.pipeline.spark_python import choose_python
+    from headrace.pipeline.spark.python_worker import choose_python
+    from headrace.pipeline.spark.source import HeadraceSource
 
     choose_python(spark.sparkContext)
     spark.dataSource.register(HeadraceSource)

@@ -121,7 +121,7 @@ _WHOLE = frozenset(
         Api.ALTER_REPLICA_LOG_DIRS, Api.LIST_GROUPS, Api.LIST_TRANSACTIONS, Api.LIST_CONFIG_RESOURCES,
     }
 )  # fmt: skip
-#: How many elements such a request may have: as many as take no longer than a few slices (``broker/slices.py``).
+#: How many elements such a request may have: as many as take no longer than a few slices (``network/slices.py``).
 MAX_WHOLE_ELEMENTS = 20_000
 #: A fetch session remembers each partition that it was asked for. Followers of large clusters ask for very many.
 MAX_FETCH_ELEMENTS = 100_000

@@ -6,9 +6,9 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from headrace.client.admin_types import BrokerVersions, VersionRange
+from headrace.client.admin.types import BrokerVersions, VersionRange
 from headrace.protocol.api import Api, versions_of
-from headrace.tools.common import DONE, FAILED, Output, Table, connect, new_parser, run
+from headrace.tools.shared.commands import DONE, FAILED, Output, Table, connect, new_parser, run
 
 _EXAMPLES = """
 headrace broker-api-versions

@@ -12,9 +12,9 @@ from argparse import Action, ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from headrace.tools.common import Output, UsageError, new_parser, run
 from headrace.tools.main import COMMANDS
-from headrace.tools.parser_facts import (
+from headrace.tools.shared.commands import Output, UsageError, new_parser, run
+from headrace.tools.shared.parser_facts import (
     options_of,
     parser_of,
     subcommands_of,

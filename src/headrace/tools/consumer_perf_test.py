@@ -18,15 +18,15 @@ from random import randrange
 from time import monotonic, time
 from typing import TYPE_CHECKING
 
-from headrace.tools.client_properties import add_client_properties, client_config, run_loop
-from headrace.tools.common import Output, UsageError, new_parser, progress, run
-from headrace.tools.perf_options import DATE_FORMAT, date_text, metrics_lines, positive, say_above_bar
-from headrace.tools.perf_stats import ConsumerReport, ConsumerTotals
+from headrace.tools.perf.options import DATE_FORMAT, date_text, metrics_lines, positive, say_above_bar
+from headrace.tools.perf.stats import ConsumerReport, ConsumerTotals
+from headrace.tools.shared.client_properties import add_client_properties, client_config, run_loop
+from headrace.tools.shared.commands import Output, UsageError, new_parser, progress, run
 
 if TYPE_CHECKING:
     from headrace import AsyncConsumer
-    from headrace.client.fetch_positions import BatchToRead
-    from headrace.tools.perf_counting import Counter
+    from headrace.client.consumer.fetch_positions import BatchToRead
+    from headrace.tools.perf.counting import Counter
 
 _CLIENT_ID = "perf-consumer-client"
 _POLL_MS = 100
@@ -84,7 +84,7 @@ def _work(options: Namespace, out: Output) -> None:
     if (options.topic is None) == (options.include is None):
         raise UsageError("Exactly one of the following arguments is required: [topic], [include]")
     from headrace.client.config import ConsumerConfig
-    from headrace.tools.perf_counting import counter
+    from headrace.tools.perf.counting import counter
 
     fixed: dict[str, object] = {
         "group.id": options.group,

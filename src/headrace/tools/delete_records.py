@@ -6,8 +6,8 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from headrace.tools.common import DONE, FAILED, Output, Table, connect, new_parser, read_json, run
-from headrace.tools.partition_files import entries
+from headrace.tools.shared.commands import DONE, FAILED, Output, Table, connect, new_parser, read_json, run
+from headrace.tools.shared.partition_files import entries
 
 _EXAMPLES = """
 headrace delete-records --offset-json-file delete.json

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from headrace.client.errors import BrokerError, ErrorCode
 from headrace.client.types import TopicPartition
-from headrace.tools.common import DONE, Output, Table, UsageError, connect, int32, new_parser, read_json, run
-from headrace.tools.partition_files import entries
-from headrace.tools.topic_names import partition_names
+from headrace.tools.shared.commands import DONE, Output, Table, UsageError, connect, int32, new_parser, read_json, run
+from headrace.tools.shared.partition_files import entries
+from headrace.tools.shared.topic_names import partition_names
 
 _EXAMPLES = """
 headrace leader-election --election-type preferred --all-topic-partitions

@@ -6,9 +6,9 @@ import json
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping, Sequence
 
-from headrace.client.admin_types import LogDir
-from headrace.tools.common import CommandError, Output, Table, UsageError, connect, new_parser, run
-from headrace.tools.topic_names import parse_ids
+from headrace.client.admin.types import LogDir
+from headrace.tools.shared.commands import CommandError, Output, Table, UsageError, connect, new_parser, run
+from headrace.tools.shared.topic_names import parse_ids
 
 _HEADINGS = ("BROKER", "LOG DIR", "PARTITION", "BYTES", "OFFSET LAG", "FUTURE")
 _EXAMPLES = """

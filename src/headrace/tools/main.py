@@ -11,27 +11,36 @@ from headrace import __version__
 
 #: Each command, the module that has its ``main(arguments) -> exit code`` and its ``parser()``, and what it is for.
 COMMANDS = {
-    "start": ("headrace.tools.start", "start a broker"),
+    "start": ("headrace.tools.start.command", "start a broker"),
     "zookeeper": ("headrace.tools.zookeeper", "serve a znode tree on ZooKeeper's protocol"),
-    "zookeeper-shell": ("headrace.tools.zookeeper_shell", "look at and change the znodes of a ZooKeeper"),
-    "console-producer": ("headrace.tools.console_producer", "send lines as records"),
-    "console-consumer": ("headrace.tools.console_consumer", "show the records of topics"),
-    "topics": ("headrace.tools.topics", "create, delete, list, describe and widen topics"),
+    "zookeeper-shell": ("headrace.tools.zookeeper_shell.command", "look at and change the znodes of a ZooKeeper"),
+    "console-producer": ("headrace.tools.console_producer.command", "send lines as records"),
+    "console-consumer": ("headrace.tools.console_consumer.command", "show the records of topics"),
+    "topics": ("headrace.tools.topics.command", "create, delete, list, describe and widen topics"),
     "producer-perf-test": ("headrace.tools.producer_perf_test", "measure how fast records are produced"),
     "consumer-perf-test": ("headrace.tools.consumer_perf_test", "measure how fast records are consumed"),
-    "configs": ("headrace.tools.configs", "look at and change settings of topics, brokers and groups"),
-    "consumer-groups": ("headrace.tools.consumer_groups", "look at consumer groups, reset their offsets, delete them"),
+    "configs": ("headrace.tools.configs.command", "look at and change settings of topics, brokers and groups"),
+    "consumer-groups": (
+        "headrace.tools.consumer_groups.command",
+        "look at consumer groups, reset their offsets, delete them",
+    ),
     "delete-records": ("headrace.tools.delete_records", "delete the oldest records of partitions"),
-    "get-offsets": ("headrace.tools.get_offsets", "show where partitions begin and end"),
+    "get-offsets": ("headrace.tools.get_offsets.command", "show where partitions begin and end"),
     "log-dirs": ("headrace.tools.log_dirs", "show what partitions take on the disks of brokers"),
-    "transactions": ("headrace.tools.transactions", "look at transactions, and end those that hang"),
-    "reassign-partitions": ("headrace.tools.reassign_partitions", "move partitions between brokers and log dirs"),
+    "transactions": ("headrace.tools.transactions.command", "look at transactions, and end those that hang"),
+    "reassign-partitions": (
+        "headrace.tools.reassign_partitions.command",
+        "move partitions between brokers and log dirs",
+    ),
     "mirror-maker": ("headrace.tools.mirror_maker", "copy topics to another cluster, exactly once"),
     "leader-election": ("headrace.tools.leader_election", "elect leaders of partitions"),
     "broker-api-versions": ("headrace.tools.broker_api_versions", "show which requests brokers speak"),
-    "views": ("headrace.tools.views", "make, run, look at and change views: queries kept as SQL tables by Spark"),
+    "views": (
+        "headrace.tools.views.command",
+        "make, run, look at and change views: queries kept as SQL tables by Spark",
+    ),
     "query": ("headrace.tools.query", "ask views in SQL"),
-    "dump-log": ("headrace.tools.dump_log", "show what is in the files of a partition"),
+    "dump-log": ("headrace.tools.dump_log.command", "show what is in the files of a partition"),
     "completion": ("headrace.tools.completion", "make a shell complete commands and options"),
 }
 

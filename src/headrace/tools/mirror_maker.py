@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 
 from headrace.client.errors import HeadraceError
 from headrace.client.mirror.topic_names import TopicNames, topic_pattern
-from headrace.tools.client_properties import name_and_value, run_loop
-from headrace.tools.common import (
+from headrace.tools.shared.client_properties import name_and_value, run_loop
+from headrace.tools.shared.commands import (
     DEFAULT_TIMEOUT_MS,
     DONE,
     INTERRUPTED,

@@ -18,15 +18,15 @@ from time import monotonic, time
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from headrace.tools.client_properties import add_client_properties, client_config, file_properties, run_loop
-from headrace.tools.common import CommandError, Output, UsageError, new_parser, progress, run
-from headrace.tools.perf_options import metrics_lines, not_negative, positive, say_above_bar
-from headrace.tools.perf_payloads import BatchMaker, EncodedBatch, Source, file_source, monotonic_source, random_source
-from headrace.tools.perf_stats import Latencies, ProducerReport
+from headrace.tools.perf.options import metrics_lines, not_negative, positive, say_above_bar
+from headrace.tools.perf.payloads import BatchMaker, EncodedBatch, Source, file_source, monotonic_source, random_source
+from headrace.tools.perf.stats import Latencies, ProducerReport
+from headrace.tools.shared.client_properties import add_client_properties, client_config, file_properties, run_loop
+from headrace.tools.shared.commands import CommandError, Output, UsageError, new_parser, progress, run
 
 if TYPE_CHECKING:
     from headrace import AsyncProducer
-    from headrace.client.producer_batch import ProducerBatch
+    from headrace.client.producer.batch import ProducerBatch
 
 _CLIENT_ID = "perf-producer-client"
 _TICK_S = 0.005

@@ -11,7 +11,7 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from headrace.tools.common import CommandError, Output, Table, UsageError, columns, new_parser, run
+from headrace.tools.shared.commands import CommandError, Output, Table, UsageError, columns, new_parser, run
 
 if TYPE_CHECKING:
     from headrace.pipeline.serving.query import Answer, AsOf

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from headrace.coordination.service import DEFAULT_TICK_TIME_MS
 from headrace.event_loop import new_event_loop
-from headrace.tools.common import add_version
-from headrace.tools.served_tree import TreeNotServed, served_tree
+from headrace.tools.shared.commands import add_version
+from headrace.tools.shared.served_tree import TreeNotServed, served_tree
 
 logger = logging.getLogger("headrace")
 

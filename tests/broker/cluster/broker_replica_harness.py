@@ -8,14 +8,14 @@ import asyncio
 from itertools import count
 from uuid import UUID
 
-from headrace.broker.cluster.replicas import ReplicaManager
-from headrace.broker.config import BrokerConfig
-from headrace.broker.dispatch import handler_of
+from headrace.broker.configs.broker_config import BrokerConfig
 from headrace.broker.fetch_sessions import FetchSessions
 from headrace.broker.metadata_cache import MetadataCache, Node
-from headrace.broker.metrics import Metrics
-from headrace.broker.request import Request
-from headrace.broker.slices import Slices
+from headrace.broker.metrics.counters import Metrics
+from headrace.broker.network.dispatch import handler_of
+from headrace.broker.network.request import Request
+from headrace.broker.network.slices import Slices
+from headrace.broker.replicas.replicas import ReplicaManager
 from headrace.client.codec import decode_response, encode_request
 from headrace.client.errors import BrokerUnreachable
 from headrace.controller.elections import Leadership

@@ -7,9 +7,9 @@ from broker_replica_harness import TOPIC_ID, BrokerReplicaHarness, until
 from cluster_member_harness import Recorder
 
 from headrace.broker.cluster.member import ClusterMember
-from headrace.broker.metrics import MinuteRate
-from headrace.broker.metrics_families import FAMILIES
-from headrace.broker.metrics_values import View
+from headrace.broker.metrics.counters import MinuteRate
+from headrace.broker.metrics.families import FAMILIES
+from headrace.broker.metrics.values import View
 from headrace.controller.elections import Leadership
 from headrace.controller.reassignments import Assignment
 from headrace.controller.requests import LeaderAndIsr, LeaderAndIsrPartition

@@ -4,8 +4,8 @@ from uuid import UUID
 
 import pytest
 
-from headrace.broker.cluster.fetch_answers import AnswerWriter, read_answer, refusal, topic_as_written
-from headrace.broker.cluster.fetch_requests import FetchLimits, write_request
+from headrace.broker.replicas.fetch_answers import AnswerWriter, read_answer, refusal, topic_as_written
+from headrace.broker.replicas.fetch_requests import FetchLimits, write_request
 from headrace.client.codec import decode_response, encode_request
 from headrace.client.errors import BadResponse
 from headrace.protocol.api import Api, encode_response, read_request_body, read_request_header, spoken

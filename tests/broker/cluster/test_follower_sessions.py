@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from headrace.broker.cluster.follower_sessions import FollowerSession, FollowerSessions
+from headrace.broker.replicas.follower_sessions import FollowerSession, FollowerSessions
 from headrace.runtime.timer import Timer
 from headrace.testing.clock import ManualClock
 

@@ -1,6 +1,6 @@
 """How much throttled replicas get, on a clock that is moved by hand."""
 
-from headrace.broker.cluster.throttles import Rate
+from headrace.broker.replicas.throttles import Rate
 from headrace.testing import ManualClock
 
 LIMIT = 1_000

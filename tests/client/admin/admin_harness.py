@@ -12,7 +12,12 @@ from uuid import uuid4
 import pytest
 
 from headrace import TopicPartition
-from headrace.client.consumer_protocol import Assignment, Subscription, encode_assignment, encode_subscription
+from headrace.client.membership.consumer_protocol import (
+    Assignment,
+    Subscription,
+    encode_assignment,
+    encode_subscription,
+)
 from headrace.protocol.api import Api
 from headrace.protocol.batch_building import build_batch
 from headrace.protocol.record_body import Record

@@ -8,7 +8,7 @@ import pytest
 from admin_harness import ours, produce, unique
 
 from headrace import Admin, AsyncAdmin, Broker, TopicPartition
-from headrace.client.admin_types import TopicPartitionReplica
+from headrace.client.admin.types import TopicPartitionReplica
 from headrace.client.errors import (
     BrokerUnreachable,
     ClientClosed,

@@ -4,7 +4,7 @@ import pytest
 from admin_harness import begin_transaction, join, unique
 
 from headrace import AsyncAdmin, OffsetAndMetadata, TopicPartition
-from headrace.client.admin_types import ProducerIdAndEpoch
+from headrace.client.admin.types import ProducerIdAndEpoch
 from headrace.client.errors import BrokerError, ErrorCode, GroupNotEmpty, MemberFenced, UnknownGroup
 from headrace.protocol.api import Api
 from headrace.testing.raw_client import RawClient

@@ -4,7 +4,7 @@ import pytest
 from admin_harness import NOW_MS, OTHER_KAFKA, produce, unique
 
 from headrace import AsyncAdmin, TopicPartition
-from headrace.client.admin_types import ConfigChange, ConfigResource, NewTopic
+from headrace.client.admin.types import ConfigChange, ConfigResource, NewTopic
 from headrace.client.errors import BrokerError, ErrorCode, InvalidTopic, OffsetOutOfRange, TopicExists, UnknownTopic
 from headrace.testing.raw_client import RawClient
 

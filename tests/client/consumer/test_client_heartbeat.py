@@ -1,6 +1,6 @@
 """When a member must be heard, and when it was away for too long."""
 
-from headrace.client.heartbeat import Heartbeat
+from headrace.client.membership.heartbeat import Heartbeat
 from headrace.testing import ManualClock
 
 

@@ -8,7 +8,7 @@ from reader_harness import ReaderHarness, at, meanwhile, poll_until, read, settl
 from test_membership import Log
 
 from headrace import OffsetAndMetadata, TopicPartition
-from headrace.client.consumer import AsyncConsumer
+from headrace.client.consumer.async_consumer import AsyncConsumer
 from headrace.client.errors import BrokerError, ErrorCode, HeadraceError
 
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.client.consumer.fetch_positions import PartitionAnswer
+from headrace.client.consumer.fetch_session import FetchSession, Wanted
+from headrace.client.consumer.fetch_wire import FetchLimits, highest_version, read_answer, request_fields
+from headrace.client.consumer.fetched_batches import AbortedTransaction
 from headrace.client.errors import BadResponse
-from headrace.client.fetch_positions import PartitionAnswer
-from headrace.client.fetch_session import FetchSession, Wanted
-from headrace.client.fetch_wire import FetchLimits, highest_version, read_answer, request_fields
-from headrace.client.fetched_batches import AbortedTransaction
 from headrace.client.types import TopicPartition
 from headrace.protocol.api import Api, versions_of
 from headrace.protocol.encoder import encoder_of

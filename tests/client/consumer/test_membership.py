@@ -8,7 +8,7 @@ from reader_harness import ReaderHarness, at, meanwhile, poll_until, read, settl
 
 from headrace import AsyncConsumer, AsyncProducer, OffsetAndMetadata, TopicPartition
 from headrace.client.errors import BrokerError, ErrorCode, HeadraceError, MemberFenced
-from headrace.client.membership import State
+from headrace.client.membership.classic import State
 
 EAGER = ["range", "roundrobin", "sticky"]
 

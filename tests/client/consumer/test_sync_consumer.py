@@ -6,8 +6,8 @@ import pytest
 from reader_harness import ReaderHarness, at, unique, values
 
 from headrace import Consumer, OffsetAndMetadata, Producer, TopicPartition
+from headrace.client.admin.sync_admin import Admin
 from headrace.client.errors import ClientClosed, NotAssigned, UnknownTopic
-from headrace.client.sync_admin import Admin
 
 
 class SyncReaderHarness(ReaderHarness):

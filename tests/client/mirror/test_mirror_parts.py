@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.client.arrow import arrow_schema
+from headrace.client.arrow.tables import arrow_schema
 from headrace.client.mirror.chunks import pieces, split
 from headrace.client.mirror.group_offsets import translated
 from headrace.client.mirror.offset_translation import OffsetTranslation, Piece, Run

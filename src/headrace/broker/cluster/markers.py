@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.broker.cluster.links import NoAnswer
 from headrace.broker.cluster.outbox import Outbox, ask_while_it_lives
-from headrace.broker.committed import commits
+from headrace.broker.coordinators.committed import commits
 from headrace.coordination.interface import CoordinationError, NoNodeError
 from headrace.coordination.paths import TopicAssignment, topic_path
 from headrace.event_loop import cancel_and_wait

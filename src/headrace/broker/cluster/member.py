@@ -25,10 +25,10 @@ from headrace.broker.cluster.config_changes import ConfigChanges
 from headrace.broker.cluster.controlled_shutdown import hand_over
 from headrace.broker.cluster.links import Address, Links
 from headrace.broker.cluster.membership import Membership
-from headrace.broker.cluster.replicas import ReplicaManager
 from headrace.broker.cluster.topics import ClusterTopics
 from headrace.broker.cluster.unenforced_rules import warn_of_unenforced_rules
-from headrace.broker.producer_ids import ProducerIds
+from headrace.broker.coordinators.producer_ids import ProducerIds
+from headrace.broker.replicas.replicas import ReplicaManager
 from headrace.broker.start_error import StartError
 from headrace.controller.controller import Controller, ControllerSettings
 from headrace.coordination.interface import Coordination, CoordinationError, NodeExistsError, SessionState

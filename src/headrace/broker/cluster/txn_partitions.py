@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.broker.cluster.links import NoAnswer
 from headrace.broker.cluster.outbox import Outbox, ask_while_it_lives
-from headrace.broker.internal_topics import TRANSACTIONS
+from headrace.broker.coordinators.internal_topics import TRANSACTIONS
 from headrace.protocol.api import Api
 from headrace.protocol.errors import (
     CoordinatorNotAvailable,

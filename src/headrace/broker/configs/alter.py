@@ -20,7 +20,7 @@ from headrace.broker.configs.topic import validate_topic
 from headrace.protocol.errors import InvalidConfig, InvalidRequest, KafkaError
 
 if TYPE_CHECKING:
-    from headrace.broker.config import BrokerConfig
+    from headrace.broker.configs.broker_config import BrokerConfig
 
 Change = tuple[str, int, str | None]
 

@@ -22,7 +22,7 @@ from headrace.broker.configs.registry import BROKER_KEYS, TOPIC_KEYS, broker_key
 from headrace.broker.configs.topic import effective_topic_config
 
 if TYPE_CHECKING:
-    from headrace.broker.config import BrokerConfig
+    from headrace.broker.configs.broker_config import BrokerConfig
 
 Entry = dict[str, object]
 

@@ -15,7 +15,7 @@ from headrace.broker.configs.table_groups import KEYS
 from headrace.protocol.errors import InvalidConfig
 
 if TYPE_CHECKING:
-    from headrace.broker.config import BrokerConfig
+    from headrace.broker.configs.broker_config import BrokerConfig
 
 _SESSION, _HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 _PREFIX = "group."

@@ -16,7 +16,7 @@ from headrace.log.config import LogConfig
 from headrace.protocol.errors import InvalidConfig
 
 if TYPE_CHECKING:
-    from headrace.broker.config import BrokerConfig
+    from headrace.broker.configs.broker_config import BrokerConfig
 
 
 def effective_topic_config(overrides: Mapping[str, str], broker: BrokerConfig) -> dict[str, Value]:

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.metadata_cache import TopicInfo
-from headrace.broker.request import Request
+from headrace.broker.network.request import Request
 from headrace.groups.committing import told_code
 from headrace.groups.offset_records import NO_LEADER_EPOCH, TopicCommit
 from headrace.protocol.api import Api

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.request import Request
+from headrace.broker.network.request import Request
 from headrace.protocol.errors import InvalidRequest, code_for_errors
 from headrace.protocol.large_messages import ElementArray
 

@@ -9,7 +9,7 @@ from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace.broker.lone_controller import LoneController
-from headrace.broker.slices import in_groups
+from headrace.broker.network.slices import in_groups
 from headrace.coordination.znodes import TopicPartition
 from headrace.protocol.errors import ErrorCode, KafkaError, RequestTimedOut
 from headrace.protocol.large_messages import ElementArray

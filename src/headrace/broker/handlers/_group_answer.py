@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from headrace.protocol.errors import ErrorCode, KafkaError, code_for_errors, error_code_of
 
 if TYPE_CHECKING:
-    from headrace.broker.request import Request
+    from headrace.broker.network.request import Request
 
 logger = getLogger(__name__)
 

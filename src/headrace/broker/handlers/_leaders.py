@@ -9,7 +9,7 @@ from headrace.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
-    from headrace.broker.connection import Connection
+    from headrace.broker.network.connection import Connection
 
 #: Since which version answers have a place for it.
 LEADERS_FROM = {Api.PRODUCE: 10, Api.FETCH: 12}

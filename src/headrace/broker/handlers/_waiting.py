@@ -5,7 +5,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from headrace.broker.request import Request
+from headrace.broker.network.request import Request
 
 T = TypeVar("T")
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.broker.dispatch import Reply
+from headrace.broker.coordinators.internal_topics import GROUPS
 from headrace.broker.handlers._transactional import KNOWS_FENCED, code_of
-from headrace.broker.internal_topics import GROUPS
-from headrace.broker.request import Request
+from headrace.broker.network.dispatch import Reply
+from headrace.broker.network.request import Request
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.internal_records import partition_for
 from headrace.transactions.coordinator import Identity

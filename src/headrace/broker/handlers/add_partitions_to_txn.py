@@ -11,9 +11,9 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.dispatch import Reply
 from headrace.broker.handlers._transactional import KNOWS_FENCED, code_of
-from headrace.broker.request import Request
+from headrace.broker.network.dispatch import Reply
+from headrace.broker.network.request import Request
 from headrace.protocol.errors import ErrorCode
 from headrace.transactions.coordinator import Identity
 from headrace.transactions.metadata import VERSION_2, TopicPartition

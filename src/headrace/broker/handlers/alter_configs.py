@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.config import replace_broker, replace_group, replace_topic
-from headrace.broker.dispatch import Reply
+from headrace.broker.configs.broker_config import replace_broker, replace_group, replace_topic
 from headrace.broker.handlers._config_resources import alter_resources
-from headrace.broker.request import Request
+from headrace.broker.network.dispatch import Reply
+from headrace.broker.network.request import Request
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.dispatch import Reply
 from headrace.broker.handlers._control import by_topic, code_and_message, controller_of, pieces, within
 from headrace.broker.handlers._waiting import milliseconds
-from headrace.broker.request import Request
+from headrace.broker.network.dispatch import Reply
+from headrace.broker.network.request import Request
 from headrace.coordination.znodes import TopicPartition
 from headrace.protocol.errors import KafkaError
 

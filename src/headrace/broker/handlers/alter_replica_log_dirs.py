@@ -11,8 +11,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from headrace.broker.dispatch import Reply
-from headrace.broker.request import Request
+from headrace.broker.network.dispatch import Reply
+from headrace.broker.network.request import Request
 from headrace.log.home import Home
 from headrace.protocol.errors import LogDirNotFound, NotLeaderOrFollower, ReplicaNotAvailable, code_for_errors
 

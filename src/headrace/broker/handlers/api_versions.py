@@ -21,8 +21,8 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.dispatch import Reply, served_apis
-from headrace.broker.request import Request
+from headrace.broker.network.dispatch import Reply, served_apis
+from headrace.broker.network.request import Request
 from headrace.protocol.api import Api, versions_of
 from headrace.protocol.errors import ErrorCode
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.broker.authorized import GROUP_OPERATIONS
-from headrace.broker.dispatch import Reply
-from headrace.broker.request import Request
+from headrace.broker.network.dispatch import Reply
+from headrace.broker.network.request import Request
 from headrace.groups.assignment import Assignment
 from headrace.groups.consumer import DEAD, ConsumerGroup
 from headrace.groups.consumer_member import ConsumerMember

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.broker.dispatch import Reply
 from headrace.broker.handlers._group_answer import group_answer
 from headrace.broker.handlers._waiting import host_of, milliseconds
-from headrace.broker.request import Request
+from headrace.broker.network.dispatch import Reply
+from headrace.broker.network.request import Request
 from headrace.groups.assignment import of_wire, to_wire
 from headrace.groups.assignors import assignors_of
 from headrace.groups.consumer_heartbeat import Beat

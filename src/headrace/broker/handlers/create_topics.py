@@ -13,11 +13,11 @@ from asyncio import gather
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.dispatch import Reply
 from headrace.broker.handlers._topic_changes import check_new_partitions, settle
 from headrace.broker.handlers._waiting import milliseconds
-from headrace.broker.request import Request
-from headrace.broker.slices import Repeated, in_groups
+from headrace.broker.network.dispatch import Reply
+from headrace.broker.network.request import Request
+from headrace.broker.network.slices import Repeated, in_groups
 from headrace.controller.topics import NewTopic
 from headrace.protocol.errors import InvalidConfig, InvalidReplicaAssignment, InvalidRequest, code_for_errors
 

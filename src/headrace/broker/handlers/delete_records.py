@@ -9,10 +9,10 @@ from __future__ import annotations
 from asyncio import Future
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headrace.broker.dispatch import Reply
 from headrace.broker.handlers._waiting import milliseconds
 from headrace.broker.metadata_cache import INTERNAL_TOPICS
-from headrace.broker.request import Request
+from headrace.broker.network.dispatch import Reply
+from headrace.broker.network.request import Request
 from headrace.protocol.errors import (
     ErrorCode,
     InvalidTopic,

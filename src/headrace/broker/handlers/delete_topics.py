@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from headrace.broker.dispatch import Reply
 from headrace.broker.handlers._topic_changes import settle
 from headrace.broker.handlers._waiting import milliseconds
-from headrace.broker.request import Request
+from headrace.broker.network.dispatch import Reply
+from headrace.broker.network.request import Request
 from headrace.protocol.errors import InvalidRequest, KafkaError, TopicDeletionDisabled, code_for_errors
 
 if TYPE_CHECKING:

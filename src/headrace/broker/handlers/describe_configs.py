@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.config import describe_broker, describe_group, describe_topic
-from headrace.broker.dispatch import Reply
+from headrace.broker.configs.broker_config import describe_broker, describe_group, describe_topic
 from headrace.broker.handlers._config_resources import BROKER, CLUSTER_DEFAULT, GROUP, TOPIC, check_broker_name
-from headrace.broker.request import Request
+from headrace.broker.network.dispatch import Reply
+from headrace.broker.network.request import Request
 from headrace.protocol.errors import InvalidRequest, code_for_errors
 from headrace.protocol.large_messages import ElementArray
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.broker.authorized import GROUP_OPERATIONS
-from headrace.broker.dispatch import Reply
-from headrace.broker.request import Request
+from headrace.broker.network.dispatch import Reply
+from headrace.broker.network.request import Request
 from headrace.groups.classic import ClassicGroup
 from headrace.groups.members import Member
 from headrace.groups.states import State

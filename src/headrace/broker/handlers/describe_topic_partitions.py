@@ -12,10 +12,10 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.authorized import TOPIC_OPERATIONS
-from headrace.broker.dispatch import Reply
 from headrace.broker.handlers._partitions import shown_partition
-from headrace.broker.request import Request
-from headrace.broker.slices import in_groups
+from headrace.broker.network.dispatch import Reply
+from headrace.broker.network.request import Request
+from headrace.broker.network.slices import in_groups
 from headrace.protocol.errors import ErrorCode, InvalidTopic
 
 if TYPE_CHECKING:

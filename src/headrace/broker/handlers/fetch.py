@@ -15,12 +15,12 @@ from asyncio import Future, sleep
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from headrace.broker.dispatch import Reply
 from headrace.broker.fetch_sessions import NO_SESSION, Fetch, Key, Wanted, asked_partitions
 from headrace.broker.handlers._leaders import ELSEWHERE, ENDPOINTS_FROM, LEADERS_FROM, name_leaders
 from headrace.broker.handlers._nearest import nearest_replica
-from headrace.broker.request import Request
-from headrace.broker.slices import Answers
+from headrace.broker.network.dispatch import Reply
+from headrace.broker.network.request import Request
+from headrace.broker.network.slices import Answers
 from headrace.protocol.api import Api
 from headrace.protocol.errors import KafkaError, OffsetOutOfRange, UnknownTopicId, error_code_of
 from headrace.protocol.large_messages import ElementArray

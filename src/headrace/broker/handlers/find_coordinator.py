@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from headrace.broker.dispatch import Reply
-from headrace.broker.internal_topics import GROUPS, TRANSACTIONS
+from headrace.broker.coordinators.internal_topics import GROUPS, TRANSACTIONS
 from headrace.broker.metadata_cache import Node
-from headrace.broker.request import Request
+from headrace.broker.network.dispatch import Reply
+from headrace.broker.network.request import Request
 from headrace.protocol.errors import CoordinatorNotAvailable, InvalidRequest, KafkaError, code_for_errors
 from headrace.protocol.internal_records import partition_for
 

@@ -11,10 +11,10 @@ from functools import partial
 from logging import getLogger
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.dispatch import Reply
 from headrace.broker.handlers._group_answer import group_error_code
 from headrace.broker.handlers._waiting import answer_of, host_of, milliseconds
-from headrace.broker.request import Request
+from headrace.broker.network.dispatch import Reply
+from headrace.broker.network.request import Request
 from headrace.groups.group import Joined, Joining
 from headrace.protocol.errors import ErrorCode
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from logging import getLogger
 from typing import TYPE_CHECKING
 
-from headrace.broker.dispatch import Reply
 from headrace.broker.handlers._group_answer import group_answer
-from headrace.broker.request import Request
+from headrace.broker.network.dispatch import Reply
+from headrace.broker.network.request import Request
 from headrace.groups.group import Leaving
 from headrace.protocol.errors import ErrorCode, UnknownMemberId
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from headrace.broker.dispatch import Reply
 from headrace.broker.handlers._config_resources import BROKER, GROUP, TOPIC
-from headrace.broker.request import Request
+from headrace.broker.network.dispatch import Reply
+from headrace.broker.network.request import Request
 from headrace.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:

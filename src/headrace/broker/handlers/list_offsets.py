@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headrace.broker.dispatch import Reply
-from headrace.broker.request import Request
-from headrace.broker.slices import Answers
+from headrace.broker.network.dispatch import Reply
+from headrace.broker.network.request import Request
+from headrace.broker.network.slices import Answers
 from headrace.log.partition_log import Found
 from headrace.protocol.errors import (
     InvalidRequest,

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.dispatch import Reply
-from headrace.broker.request import Request
+from headrace.broker.network.dispatch import Reply
+from headrace.broker.network.request import Request
 from headrace.groups.topic_pattern import TopicPattern
 from headrace.protocol.errors import ErrorCode, error_code_of
 from headrace.transactions.metadata import TxnMetadata

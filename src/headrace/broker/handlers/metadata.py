@@ -12,11 +12,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.broker.authorized import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
-from headrace.broker.dispatch import Reply
 from headrace.broker.handlers._partitions import shown_partition
 from headrace.broker.metadata_cache import MetadataCache, TopicInfo
-from headrace.broker.request import Request
-from headrace.broker.slices import Answers
+from headrace.broker.network.dispatch import Reply
+from headrace.broker.network.request import Request
+from headrace.broker.network.slices import Answers
 from headrace.protocol.api import Api
 from headrace.protocol.encoder import nested_encoder
 from headrace.protocol.errors import (

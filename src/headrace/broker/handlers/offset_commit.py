@@ -10,9 +10,9 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from headrace.broker.dispatch import Reply
 from headrace.broker.handlers._commits import Commits
-from headrace.broker.request import Request
+from headrace.broker.network.dispatch import Reply
+from headrace.broker.network.request import Request
 from headrace.groups.committing import Committer, commit
 from headrace.groups.offsets import NO_EXPIRY, TopicCommit
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.dispatch import Reply
-from headrace.broker.request import Request
+from headrace.broker.network.dispatch import Reply
+from headrace.broker.network.request import Request
 from headrace.groups.committing import told_code
 from headrace.groups.group import Group
 from headrace.protocol.errors import ErrorCode, GroupIdNotFound, InvalidGroupId

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from headrace.broker.dispatch import Reply
-from headrace.broker.request import Request
-from headrace.broker.slices import Answers
+from headrace.broker.network.dispatch import Reply
+from headrace.broker.network.request import Request
+from headrace.broker.network.slices import Answers
 from headrace.groups.committing import told_code
 from headrace.groups.offsets import Committed
 from headrace.groups.shard import GroupShard

@@ -14,13 +14,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headrace.broker.committed import commits
-from headrace.broker.dispatch import Reply
+from headrace.broker.coordinators.committed import commits
+from headrace.broker.coordinators.transactional_produce import (
+    Refused,
+    refused_partitions,
+    refused_partitions_in_cluster,
+)
 from headrace.broker.handlers._leaders import LEADERS_FROM, name_leaders
 from headrace.broker.handlers._waiting import milliseconds
 from headrace.broker.metadata_cache import INTERNAL_TOPICS
-from headrace.broker.request import Request
-from headrace.broker.transactional_produce import Refused, refused_partitions, refused_partitions_in_cluster
+from headrace.broker.network.dispatch import Reply
+from headrace.broker.network.request import Request
 from headrace.log.partition_log import PartitionLog
 from headrace.protocol.api import Api
 from headrace.protocol.errors import (

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.broker.cluster.wire import read_stop, stop_reply
-from headrace.broker.dispatch import Reply
-from headrace.broker.request import Request
+from headrace.broker.network.dispatch import Reply
+from headrace.broker.network.request import Request
 from headrace.controller.requests import StopAnswer
 from headrace.protocol.errors import KafkaError
 

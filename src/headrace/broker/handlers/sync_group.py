@@ -9,10 +9,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from headrace.broker.dispatch import Reply
 from headrace.broker.handlers._group_answer import group_error_code
 from headrace.broker.handlers._waiting import answer_of
-from headrace.broker.request import Request
+from headrace.broker.network.dispatch import Reply
+from headrace.broker.network.request import Request
 from headrace.groups.group import Synced, Syncing
 from headrace.protocol.errors import ErrorCode, InconsistentGroupProtocol
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.broker.dispatch import Reply
+from headrace.broker.coordinators.internal_topics import GROUPS
 from headrace.broker.handlers._commits import Commits
-from headrace.broker.internal_topics import GROUPS
-from headrace.broker.request import Request
+from headrace.broker.network.dispatch import Reply
+from headrace.broker.network.request import Request
 from headrace.groups.committing import Committer, commit_in_transaction
 from headrace.groups.offsets import TopicCommit
 from headrace.protocol.errors import (

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.cluster.metadata_updates import apply_update
 from headrace.broker.cluster.wire import read_metadata
-from headrace.broker.dispatch import Reply
-from headrace.broker.request import Request
+from headrace.broker.network.dispatch import Reply
+from headrace.broker.network.request import Request
 from headrace.protocol.errors import KafkaError
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.dispatch import Reply
-from headrace.broker.request import Request
+from headrace.broker.network.dispatch import Reply
+from headrace.broker.network.request import Request
 from headrace.protocol.errors import ErrorCode, error_code_of
 from headrace.transactions.markers import Marker
 
@@ -42,7 +42,7 @@ async def _await_followers(
     broker: Broker, waits: dict[Key, tuple[Partition, int]], codes: dict[Key, ErrorCode]
 ) -> None:
     from headrace.broker.cluster.markers import COMMIT_TIMEOUT_MS
-    from headrace.broker.committed import commits
+    from headrace.broker.coordinators.committed import commits
 
     errors = await commits(broker, list(waits.values()), COMMIT_TIMEOUT_MS)
     codes.update((key, error.code) for key, error in zip(waits, errors, strict=True) if error is not None)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from headrace.client.admin import AsyncAdmin
-from headrace.client.producer import AsyncProducer
+from headrace.client.admin.async_admin import AsyncAdmin
+from headrace.client.producer.async_producer import AsyncProducer
 from headrace.client.types import OffsetAndMetadata, TopicPartition
 
 Positions = Mapping[TopicPartition, OffsetAndMetadata]

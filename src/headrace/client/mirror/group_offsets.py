@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from headrace.client.admin import AsyncAdmin
+from headrace.client.admin.async_admin import AsyncAdmin
 from headrace.client.mirror.offset_translation import OffsetTranslation
 from headrace.client.mirror.topic_names import OWN_PREFIX
 from headrace.client.types import OffsetAndMetadata, TopicPartition

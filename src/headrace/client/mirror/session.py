@@ -23,10 +23,10 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Self
 
-from headrace.client.admin import AsyncAdmin
-from headrace.client.arrow import ArrowDelivery
+from headrace.client.admin.async_admin import AsyncAdmin
+from headrace.client.arrow.tables import ArrowDelivery
 from headrace.client.config import ConsumerConfig
-from headrace.client.consumer import AsyncConsumer
+from headrace.client.consumer.async_consumer import AsyncConsumer
 from headrace.client.errors import HeadraceError, OffsetOutOfRange, UnsupportedByBroker
 from headrace.client.mirror.chunks import Chunk, pieces, split
 from headrace.client.mirror.delivery import AtLeastOnce, Delivery, ExactlyOnce
@@ -35,7 +35,7 @@ from headrace.client.mirror.offset_syncs import OffsetSyncs
 from headrace.client.mirror.options import MirrorError, MirrorEvents, MirrorOptions
 from headrace.client.mirror.topic_names import NamesClash
 from headrace.client.mirror.topics import MirroredTopic, prepare_topics
-from headrace.client.producer import AsyncProducer
+from headrace.client.producer.async_producer import AsyncProducer
 from headrace.client.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:

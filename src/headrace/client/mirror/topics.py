@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from headrace.client.admin import AsyncAdmin
-from headrace.client.admin_types import ConfigResource, NewTopic, TopicDescription
+from headrace.client.admin.async_admin import AsyncAdmin
+from headrace.client.admin.types import ConfigResource, NewTopic, TopicDescription
 from headrace.client.errors import BrokerError, ErrorCode, TopicExists
 
 _NOT_COPIED = frozenset(

@@ -6,10 +6,10 @@ from random import Random
 from typing import Any, cast
 
 from headrace.broker.broker import Broker
-from headrace.broker.config import BrokerConfig
-from headrace.broker.connection import Connection, _FilePart, read_whole
-from headrace.broker.listener import Listener
-from headrace.broker.request import Request
+from headrace.broker.configs.broker_config import BrokerConfig
+from headrace.broker.network.connection import Connection, _FilePart, read_whole
+from headrace.broker.network.listener import Listener
+from headrace.broker.network.request import Request
 from headrace.coordination.interface import Coordination
 from headrace.protocol.api import Api, EncodedReply
 from headrace.protocol.encoder import Message

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from random import Random
 
-from headrace.broker.config import BrokerConfig
+from headrace.broker.configs.broker_config import BrokerConfig
 from headrace.testing.simulator.broker import PORT, SimulatedBroker, SimulatedClock
 from headrace.testing.simulator.coordination import TREE, SimulatedTree
 from headrace.testing.simulator.loop import SimulatedLoop

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from headrace import AsyncAdmin
-from headrace.client.admin_types import NewTopic
+from headrace.client.admin.types import NewTopic
 from headrace.client.errors import HeadraceError
 from headrace.testing.simulator.checker import Watch, check_end, read_log
 from headrace.testing.simulator.clients import Clients

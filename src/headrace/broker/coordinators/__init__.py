@@ -1,0 +1,1 @@
+"""Group and transaction coordination, wired to this broker's logs and loop."""

@@ -1,0 +1,199 @@
+"""What the metrics of replicas and of the cluster are worth now; ``metrics_values.py`` says how that may be read.
+
+A broker alone is its own controller, and all its replicas are leaders. In a cluster it is the active controller that
+knows the cluster's counts: the others say 0, so that the sum over all brokers is right, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from headrace.broker.metadata_cache import NO_LEADER
+from headrace.broker.metrics.values import Value, View, in_turns, quantiles, steady
+
+if TYPE_CHECKING:
+    from headrace.broker.cluster.channel import QueueMeter
+    from headrace.broker.cluster.member import ClusterMember
+    from headrace.broker.replicas.fetchers import Fetchers
+    from headrace.controller.controller import Controller
+    from headrace.controller.queue import EventTime
+    from headrace.coordination.zookeeper_client import RequestTimes
+    from headrace.replication.partition import Partition
+
+
+def _member(view: View) -> ClusterMember | None:
+    member = view.broker.cluster
+    return member if member is not None and member.is_open else None
+
+
+# -- replicas
+
+
+def partition_count(view: View) -> Iterator[Value]:
+    yield (), len(view.logs)
+
+
+def leader_count(view: View) -> Iterator[Value]:
+    yield (), sum(1 for _ in view.led())
+
+
+def under_replicated(view: View) -> Iterator[Value]:
+    if (member := _member(view)) is not None:
+        yield (), len(steady(member.replicas.under_replicated))
+    else:
+        yield (), sum(len(partition.isr) < len(partition.replicas) for partition in view.led())
+
+
+def under_min_isr(view: View) -> Iterator[Value]:
+    member = _member(view)
+    yield (), 0 if member is None else len(steady(member.replicas.under_min_isr))
+
+
+def at_min_isr(view: View) -> Iterator[Value]:
+    member = _member(view)
+    yield (), 0 if member is None else len(steady(member.replicas.at_min_isr))
+
+
+def partition_gauge(read: Callable[[Partition], int]) -> Callable[[View], Iterator[Value]]:
+    """Of each partition that this broker has; of those that it does not lead all is 0, as in Kafka."""
+
+    def values(view: View) -> Iterator[Value]:
+        for partition in in_turns(steady(lambda: list(view.broker.partitions))):
+            yield (partition.log.topic, str(partition.log.partition)), read(partition)
+
+    return values
+
+
+def fetchers_value(read: Callable[[Fetchers], float]) -> Callable[[View], Iterator[Value]]:
+    """Of all fetchers together."""
+
+    def values(view: View) -> Iterator[Value]:
+        if (member := _member(view)) is not None:
+            yield ("Replica",), steady(lambda: read(member.replicas.fetchers))
+
+    return values
+
+
+def offline_replicas(view: View) -> Iterator[Value]:
+    yield (), sum(log.home.error is not None for log in in_turns(view.logs))
+
+
+def member_value(read: Callable[[ClusterMember], int]) -> Callable[[View], Iterator[Value]]:
+    def values(view: View) -> Iterator[Value]:
+        member = _member(view)
+        yield (), 0 if member is None else steady(lambda: read(member))
+
+    return values
+
+
+def replica_lag(view: View) -> Iterator[Value]:
+    if (member := _member(view)) is not None:
+        for (topic, partition), lag in in_turns(sorted(steady(member.replicas.fetchers.lags).items())):
+            yield (topic, str(partition)), lag
+
+
+# -- the controller
+
+
+def active_controller(view: View) -> Iterator[Value]:
+    if (member := _member(view)) is not None:
+        yield (), member.controller.active_controller_count
+    else:
+        yield (), view.broker.metadata.controller_id == view.broker.broker_id
+
+
+def topic_count(view: View) -> Iterator[Value]:
+    member = _member(view)
+    yield (), len(view.broker.metadata) if member is None else member.controller.global_topic_count
+
+
+def global_partition_count(view: View) -> Iterator[Value]:
+    member = _member(view)
+    yield (), len(view.partitions) if member is None else member.controller.global_partition_count
+
+
+def offline_partitions(view: View) -> Iterator[Value]:
+    if (member := _member(view)) is not None:
+        yield (), member.controller.offline_partitions_count
+    else:
+        yield (), sum(partition.leader_id == NO_LEADER for partition in in_turns(view.partitions))
+
+
+def controller_gauge(read: Callable[[Controller], int], alone: int = 0) -> Callable[[View], Iterator[Value]]:
+    """
+    :param alone: what it is for a broker without a cluster.
+    """
+
+    def values(view: View) -> Iterator[Value]:
+        member = _member(view)
+        yield (), alone if member is None else steady(lambda: read(member.controller))
+
+    return values
+
+
+def queue_meters(read: Callable[[QueueMeter], float]) -> Callable[[View], Iterator[Value]]:
+    """Of the requests that the controller has for each broker."""
+
+    def values(view: View) -> Iterator[Value]:
+        if (member := _member(view)) is not None:
+            for broker_id, meter in sorted(steady(lambda: member.channel.meters).items()):
+                yield (str(broker_id),), read(meter)
+
+    return values
+
+
+def event_counts(view: View) -> Iterator[Value]:
+    if (member := _member(view)) is not None:
+        for name, times in sorted(steady(lambda: dict(member.controller.event_times)).items()):
+            yield (name,), times.count
+
+
+def event_quantiles(read: Callable[[EventTime], int]) -> Callable[[View], Iterator[Value]]:
+    def values(view: View) -> Iterator[Value]:
+        if (member := _member(view)) is None:
+            return
+        for name, times in sorted(steady(lambda: dict(member.controller.event_times)).items()):
+            recent = sorted(map(read, steady(lambda times=times: tuple(times.recent))))  # type: ignore[misc]
+            yield from quantiles(name, [nanoseconds / 1e6 for nanoseconds in recent])
+
+    return values
+
+
+# -- the session with ZooKeeper
+
+
+def session_counter(attribute: str) -> Callable[[View], Iterator[Value]]:
+    def values(view: View) -> Iterator[Value]:
+        if (member := _member(view)) is not None:
+            yield (), getattr(member.session_counts, attribute)
+
+    return values
+
+
+#: Our words for what becomes of a session, and what ZooKeeper's own client says then.
+_SESSION_STATES = {"connected": "CONNECTED", "suspended": "CONNECTING", "lost": "CLOSED"}
+
+
+def session_state(view: View) -> Iterator[Value]:
+    if (member := _member(view)) is not None:
+        now = member.session_state.value
+        for state, name in _SESSION_STATES.items():
+            yield (name,), state == now
+
+
+def _zookeeper_times(view: View) -> RequestTimes | None:
+    member = _member(view)
+    return None if member is None else getattr(member.coordination, "request_times", None)
+
+
+def zookeeper_requests(view: View) -> Iterator[Value]:
+    if (times := _zookeeper_times(view)) is not None:
+        yield (), times.count
+
+
+def zookeeper_quantiles(view: View) -> Iterator[Value]:
+    if (times := _zookeeper_times(view)) is not None:
+        recent_ms = [took_ns / 1e6 for took_ns in sorted(steady(lambda: tuple(times.recent_ns)))]
+        for (_, quantile), took_ms in quantiles("", recent_ms):
+            yield (quantile,), took_ms

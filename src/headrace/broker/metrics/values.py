@@ -1,0 +1,257 @@
+"""What the metrics of ``metrics_families.py`` are worth now.
+
+A scrape runs on a thread of its own, beside the loop that changes what it reads. So it only ever reads: containers are
+copied in one call (:func:`steady`), and attributes are plain numbers. Two numbers of one scrape may be of slightly
+different moments, as in every Prometheus client.
+
+The interpreter's lock is the other danger: a thread that computes makes the loop wait up to 5 ms each time that the
+loop wants to run. :func:`in_turns` sleeps for a moment after every few items, which hands the lock over at once: with
+10,000 partitions a scrape takes longer and nobody notices it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
+from importlib.metadata import version
+from typing import TYPE_CHECKING, TypeVar
+
+from headrace.broker.metadata_cache import PartitionInfo
+from headrace.broker.metrics.counters import QUANTILES, ApiStats, TopicStats, split_times_ms
+from headrace.protocol.api import Api
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+    from headrace.log.partition_log import PartitionLog
+    from headrace.runtime.purgatory import Purgatory
+
+T = TypeVar("T")
+
+#: The values of the labels, in the family's order; fewer where the last labels are absent.
+Value = tuple[tuple[str, ...], float]
+
+_ITEMS_A_TURN = 100
+_REST_SECONDS = 0.0001
+_TRIES = 10
+_RUNNING = 3
+
+
+def in_turns(items: Iterable[T]) -> Iterator[T]:
+    """The items, with a short sleep after every few, so that the event loop is not kept waiting."""
+    for number, item in enumerate(items, 1):
+        yield item
+        if number % _ITEMS_A_TURN == 0:
+            time.sleep(_REST_SECONDS)
+
+
+def steady(copy: Callable[[], T]) -> T:
+    """A copy of what another thread may change meanwhile: rarely it must be made twice."""
+    for _ in range(_TRIES):
+        try:
+            return copy()
+        except (RuntimeError, KeyError):  # it changed size, or lost a key
+            time.sleep(_REST_SECONDS)
+    return copy()
+
+
+class View:
+    """The broker in one scrape. What several families need is computed once."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+
+    @cached_property
+    def topics(self) -> tuple[list[tuple[str, TopicStats]], TopicStats]:
+        """Each topic's counts, and those of names that are no topics, or no more."""
+        return steady(self.broker.metrics.by_topic.snapshot)
+
+    @cached_property
+    def requests(self) -> list[tuple[str, ApiStats]]:
+        """By Kafka's label. A Fetch counts twice, as Fetch and as FetchConsumer or FetchFollower."""
+        metrics = self.broker.metrics.requests
+        found: list[tuple[str, ApiStats]] = []
+        for api, stats in steady(lambda: list(metrics.by_api.items())):
+            if api is not Api.FETCH:
+                found.append((api.label, stats))
+        consumers, followers = metrics.by_api.get(Api.FETCH), metrics.of_followers
+        if consumers is not None:
+            found.append(("FetchConsumer", consumers))
+        if followers.requests:
+            found.append(("FetchFollower", followers))
+        if consumers is not None or followers.requests:
+            both = consumers or ApiStats()
+            found.append(("Fetch", steady(lambda: both.merged_with(followers)) if followers.requests else both))
+        return found
+
+    @cached_property
+    def times_ms(self) -> dict[str, dict[str, list[float]]]:
+        """By request and stage: the times of the last requests, sorted."""
+        by_request: dict[str, dict[str, list[float]]] = {}
+        for label, stats in self.requests:
+            by_stage: dict[str, list[float]] = {}
+            for moments in in_turns(steady(lambda stats=stats: tuple(stats.recent))):  # type: ignore[misc]
+                for stage, took_ms in split_times_ms(moments).items():
+                    by_stage.setdefault(stage, []).append(took_ms)
+            for took in by_stage.values():
+                took.sort()
+                time.sleep(_REST_SECONDS)
+            by_request[label] = by_stage
+        return by_request
+
+    @cached_property
+    def logs(self) -> list[PartitionLog]:
+        return steady(lambda: list(self.broker.logs.all()))
+
+    @cached_property
+    def partitions(self) -> list[PartitionInfo]:
+        topics = steady(lambda: list(self.broker.metadata))
+        return [partition for topic in in_turns(topics) for partition in topic.partitions]
+
+    def led(self) -> Iterator[PartitionInfo]:
+        broker_id = self.broker.broker_id
+        return (partition for partition in in_turns(self.partitions) if partition.leader_id == broker_id)
+
+
+# -- topics -----------------------------------------------------------------------------------------------------------
+
+
+def topic_counter(attribute: str) -> Callable[[View], Iterator[Value]]:
+    """All topics together, without a label, then each."""
+
+    def values(view: View) -> Iterator[Value]:
+        topics, others = view.topics
+        by_topic: list[tuple[str, int]] = [(topic, getattr(stats, attribute)) for topic, stats in in_turns(topics)]
+        yield (), getattr(others, attribute) + sum(count for _, count in by_topic)
+        for topic, count in in_turns(by_topic):
+            yield (topic,), count
+
+    return values
+
+
+# -- requests ---------------------------------------------------------------------------------------------------------
+
+
+def requests(view: View) -> Iterator[Value]:
+    for label, stats in view.requests:
+        by_version = steady(lambda stats=stats: list(stats.requests_by_version.items()))  # type: ignore[misc]
+        for api_version, count in sorted(by_version):
+            yield (label, str(api_version)), count
+
+
+def request_count(view: View) -> Iterator[Value]:
+    for label, stats in view.requests:
+        yield (label,), stats.requests
+
+
+def quantile_name(quantile: float) -> str:
+    """Two digits at least, as the JMX exporter makes it from Kafka's "50thPercentile"."""
+    return f"{quantile:.2f}" if round(quantile, 2) == quantile else str(quantile)
+
+
+def request_quantiles(stage: str) -> Callable[[View], Iterator[Value]]:
+    def values(view: View) -> Iterator[Value]:
+        for label, by_stage in view.times_ms.items():
+            yield from quantiles(label, by_stage.get(stage, []))
+
+    return values
+
+
+def quantiles(label: str, ascending: Sequence[float]) -> Iterator[Value]:
+    """None of nothing."""
+    for quantile in QUANTILES if ascending else ():
+        yield (label, quantile_name(quantile)), ascending[min(len(ascending) - 1, int(quantile * len(ascending)))]
+
+
+def request_queue_size(view: View) -> Iterator[Value]:
+    yield (), len(view.broker.queue)
+
+
+# -- purgatories, fetch sessions, connections -------------------------------------------------------------------------
+
+
+def purgatory_size(view: View) -> Iterator[Value]:
+    for purgatory in _purgatories(view.broker):
+        yield (purgatory.name,), purgatory.watched
+
+
+def delayed_operations(view: View) -> Iterator[Value]:
+    for purgatory in _purgatories(view.broker):
+        yield (purgatory.name,), purgatory.delayed
+
+
+def _purgatories(broker: Broker) -> tuple[Purgatory[tuple[str, int]], ...]:
+    return broker.delayed_fetch, broker.delayed_produce, broker.delayed_delete_records
+
+
+def fetch_sessions(view: View) -> Iterator[Value]:
+    yield (), len(view.broker.fetch_sessions)
+
+
+def fetch_session_partitions(view: View) -> Iterator[Value]:
+    sessions = steady(lambda: list(view.broker.fetch_sessions))
+    yield (), sum(len(session.partitions) for session in in_turns(sessions))
+
+
+def fetch_session_evictions(view: View) -> Iterator[Value]:
+    yield (), view.broker.fetch_sessions.evicted
+
+
+def connections_by_software(view: View) -> Iterator[Value]:
+    connections = steady(lambda: list(view.broker.connections))
+    found = Counter((*each.client_software, each.listener_name) for each in in_turns(connections))
+    yield from sorted(found.items())
+
+
+def connections_by_listener(view: View) -> Iterator[Value]:
+    connections = steady(lambda: list(view.broker.connections))
+    found = Counter(each.listener_name for each in in_turns(connections))
+    for listener in view.broker.endpoints:
+        yield (listener,), found[listener]
+
+
+# -- logs -------------------------------------------------------------------------------------------------------------
+
+
+def log_gauge(read: Callable[[PartitionLog], int]) -> Callable[[View], Iterator[Value]]:
+    def values(view: View) -> Iterator[Value]:
+        for log in in_turns(view.logs):
+            yield (log.topic, str(log.partition)), read(log)
+
+    return values
+
+
+def offline_log_dirs(view: View) -> Iterator[Value]:
+    yield (), len(view.broker.logs.offline)
+
+
+def log_dir_is_offline(view: View) -> Iterator[Value]:
+    for home in view.broker.logs.homes:
+        yield (home.path,), home.error is not None
+
+
+def uncleanable_logs(view: View) -> Iterator[Value]:
+    found = Counter(log.home.path for log in steady(lambda: list(view.broker.maintenance.cleaner.uncleanable)))
+    for home in view.broker.logs.homes:
+        yield (home.path,), found[home.path]
+
+
+def max_dirty_percent(view: View) -> Iterator[Value]:
+    yield (), round(100 * view.broker.maintenance.cleaner.max_dirty_ratio)
+
+
+def since_last_cleaning_ms(view: View) -> Iterator[Value]:
+    yield (), view.broker.clock.monotonic_ms() - view.broker.maintenance.cleaner.last_look_ms
+
+
+# -- the broker -------------------------------------------------------------------------------------------------------
+
+
+def broker_state(_: View) -> Iterator[Value]:
+    """Metrics are served while the broker runs, and only then."""
+    yield (), _RUNNING
+
+
+def app_info(view: View) -> Iterator[Value]:
+    yield (str(view.broker.broker_id), version("headrace")), 1

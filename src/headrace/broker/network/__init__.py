@@ -1,0 +1,1 @@
+"""Sockets to handlers: listener, connection, request queue, dispatch."""

@@ -1,0 +1,311 @@
+"""One client's connection: bytes in, requests to the queue, responses out.
+
+Works on the bare non-blocking socket with the loop's ``add_reader`` and ``add_writer``. A transport would copy what we
+do not want copied: we receive into the frame reader's own buffer, and a response's files go from the page cache to the
+socket by ``sendfile``.
+
+At most one request of a connection is under way. That keeps its responses in order, and it is the back-pressure: what a
+client sends meanwhile stays in the kernel, until the client's own sends block. The reader is taken off the loop only if
+the socket becomes readable during that time; most requests are answered before it does.
+
+Answers of requests that came together leave together: while the next request is in the buffer already, an answer is
+held back for it, unless that one has to wait. A send is the dearest thing on a small request's way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections import deque
+from collections.abc import Callable
+from logging import getLogger
+from time import perf_counter_ns
+from typing import TYPE_CHECKING
+
+from headrace.broker.network.request import Request
+from headrace.protocol.api import BadRequest, EncodedReply, encode_response, read_request_header
+from headrace.protocol.encoder import Message, Placed, Sendable
+from headrace.protocol.frames import BadFrame, FrameReader
+
+if TYPE_CHECKING:
+    from headrace.broker.metrics.counters import RequestMetrics
+    from headrace.broker.network.request_queue import RequestQueue
+
+logger = getLogger(__name__)
+
+#: Held answers are sent when they are this many.
+HOLD_BYTES = 32 * 1024
+#: Files up to here are read and sent with what is around them: one system call is cheaper than three.
+_READ_BYTES = 16 * 1024
+
+
+class _FilePart:
+    """What is left to send of a file."""
+
+    __slots__ = ("left_bytes", "position", "source")
+
+    def __init__(self, source: Sendable) -> None:
+        self.source = source
+        self.position = source.position
+        self.left_bytes = len(source)
+
+
+class Connection:
+    __slots__ = (
+        "_frames", "_held", "_is_answered", "_is_paused", "_is_writing", "_loop", "_metrics", "_on_close", "_out",
+        "_queue", "_request", "_socket",
+        "client_software", "is_closed", "last_active_ns", "listener_name", "on_impatience", "peer",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        peer: str,
+        *,
+        listener_name: str,
+        loop: asyncio.AbstractEventLoop,
+        queue: RequestQueue,
+        metrics: RequestMetrics,
+        max_request_bytes: int,
+        on_close: Callable[[Connection], None],
+    ) -> None:
+        self.peer = peer
+        self.listener_name = listener_name
+        #: Name and version, as the client's ApiVersions request says (KIP-511).
+        self.client_software = ("unknown", "unknown")
+        self.is_closed = False
+        #: Called when the client sends more while a request of its waits here, or goes away. Who waits may set it.
+        self.on_impatience: Callable[[], None] | None = None
+        self.last_active_ns = perf_counter_ns()
+        self._socket = sock
+        self._loop = loop
+        self._queue = queue
+        self._metrics = metrics
+        self._on_close = on_close
+        self._frames = FrameReader(max_request_bytes)
+        self._request: Request | None = None
+        #: Answers that wait for the next one, to be sent with it.
+        self._held: bytearray | None = None
+        self._out: deque[memoryview | _FilePart] = deque()
+        self._is_answered = False
+        self._is_writing = False
+        self._is_paused = False
+        loop.add_reader(sock, self._receive)
+
+    def __repr__(self) -> str:
+        return f"<connection of {self.peer}>"
+
+    @property
+    def local_address(self) -> tuple[str, int]:
+        host, port = self._socket.getsockname()[:2]
+        return host, port
+
+    @property
+    def has_more(self) -> bool:
+        """Whether another request of the client is here already."""
+        return self._frames.has_frame()
+
+    # -- in
+
+    def _receive(self) -> None:
+        if self._request is not None:
+            self._pause()
+            if self.on_impatience is not None:
+                self.on_impatience()
+            return
+        try:
+            size_bytes = self._socket.recv_into(self._frames.room())
+        except BlockingIOError:
+            return
+        except OSError:
+            self.close()
+            return
+        if size_bytes == 0:
+            self.close()
+            return
+        self._frames.received(size_bytes)
+        self._take_request()
+
+    def _take_request(self) -> None:
+        try:
+            frame = self._frames.next_frame()
+            if frame is None:
+                self._frames.rest()
+                self.send_held()
+                self._resume()
+                return
+            self._request = Request(read_request_header(frame), frame, self)
+        except (BadFrame, BadRequest) as error:
+            self.abort(str(error))
+            return
+        self.last_active_ns = self._request.received_at
+        self._enqueue()
+
+    def _enqueue(self) -> None:
+        if self._request is not None and not self._queue.put(self._request, self._enqueue):
+            self.send_held()
+            self._pause()
+
+    def _pause(self) -> None:
+        if not self._is_paused:
+            self._is_paused = True
+            self._loop.remove_reader(self._socket)
+
+    def _resume(self) -> None:
+        if self._is_paused and not self.is_closed:
+            self._is_paused = False
+            self._loop.add_reader(self._socket, self._receive)
+
+    # -- out
+
+    def answer(self, request: Request, reply: Message | EncodedReply | None) -> None:
+        """Sends the answer, or nothing (Produce with acks=0), and goes on to the next request."""
+        assert request is self._request or self.is_closed, "a connection has one request under way"
+        if self.is_closed:
+            return
+        request.answered_at = perf_counter_ns()
+        if reply is None:
+            self._finish()
+            return
+        assert request.spoken is not None, "what cannot be spoken was not answered"
+        out, placed = encode_response(request.spoken, request.correlation_id, reply)
+        request.sending_at = perf_counter_ns()
+        if placed and _size_of(placed) <= _READ_BYTES:
+            try:
+                out, placed = _joined(out, placed), []
+            except OSError:
+                self.close()
+                return
+        if placed:
+            self.send_held()
+            self._out.extend(_parts(out, placed))
+        else:
+            if self._held:
+                self._held += out
+                out = self._held
+            if len(out) < HOLD_BYTES and self._frames.has_frame():
+                self._held = out
+                self._finish()
+                return
+            self._held = None
+            self._out.append(memoryview(out))
+        self._is_answered = True
+        self._send()
+
+    def send_held(self) -> None:
+        """Sends the answers that were held back for the next one, which has to wait for something."""
+        if self._held:
+            self._out.append(memoryview(self._held))
+            self._held = None
+            self._send()
+
+    def _send(self) -> None:
+        """Sends as much as the socket takes; the loop calls again when it takes more."""
+        out = self._out
+        try:
+            while out:
+                self._send_part(out[0], is_last=len(out) == 1)
+        except BlockingIOError:
+            self.last_active_ns = perf_counter_ns()  # a slow reader is not an idle one
+            if not self._is_writing:
+                self._is_writing = True
+                self._loop.add_writer(self._socket, self._send)
+            return
+        except OSError:
+            self.close()
+            return
+        if self._is_writing:
+            self._is_writing = False
+            self._loop.remove_writer(self._socket)
+        if self._is_answered:
+            self._is_answered = False
+            self._finish()
+
+    def _send_part(self, part: memoryview | _FilePart, *, is_last: bool) -> None:
+        if isinstance(part, _FilePart):
+            sent_bytes = os.sendfile(self._socket.fileno(), part.source.fileno(), part.position, part.left_bytes)
+            if sent_bytes == 0:
+                raise OSError(f"{part.source} is shorter than it was")
+            part.position += sent_bytes
+            part.left_bytes -= sent_bytes
+            if part.left_bytes == 0:
+                self._out.popleft()
+            return
+        sent_bytes = self._socket.send(part, 0 if is_last else socket.MSG_MORE)
+        if sent_bytes == len(part):
+            self._out.popleft()
+        else:
+            self._out[0] = part[sent_bytes:]
+
+    def _finish(self) -> None:
+        request, self._request = self._request, None
+        assert request is not None
+        self._metrics.count(request)
+        self._take_request()
+
+    # -- end
+
+    def abort(self, reason: str) -> None:
+        """Closes because of what the peer sent, with one line in the log."""
+        if not self.is_closed:
+            logger.info("closing the connection of %s: %s", self.peer, reason)
+            self.send_held()
+            self.close()
+
+    def close(self) -> None:
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self._loop.remove_reader(self._socket)
+        self._loop.remove_writer(self._socket)
+        self._socket.close()
+        self._out.clear()
+        self._request = None  # it refers to us, and may hold a large frame until the collector comes
+        self._on_close(self)
+
+
+def read_whole(source: Sendable) -> bytes:
+    """
+    :raises OSError: if not all of it is there.
+    """
+    content = source.read()
+    if len(content) < len(source):
+        raise OSError(f"{source} is shorter than it was")
+    return content
+
+
+def _size_of(placed: list[Placed]) -> int:
+    if len(placed) == 1:
+        return len(placed[0][1])
+    return sum(len(sendable) for _, sendable in placed)
+
+
+def _joined(out: bytearray, placed: list[Placed]) -> bytearray:
+    """The encoded bytes with what is in the files between them."""
+    if len(placed) == 1:
+        position, sendable = placed[0]
+        out[position:position] = read_whole(sendable)
+        return out
+    joined, start = bytearray(), 0
+    for position, sendable in placed:
+        joined += memoryview(out)[start:position]
+        start = position
+        if len(sendable):
+            joined += read_whole(sendable)
+    joined += memoryview(out)[start:]
+    return joined
+
+
+def _parts(out: bytearray, placed: list[Placed]) -> list[memoryview | _FilePart]:
+    """The encoded bytes and, where they belong, the files between them."""
+    view, parts, start = memoryview(out), list[memoryview | _FilePart](), 0
+    for position, sendable in placed:
+        if position > start:
+            parts.append(view[start:position])
+        if len(sendable):
+            parts.append(_FilePart(sendable))
+        start = position
+    if start < len(out):
+        parts.append(view[start:])
+    return parts

@@ -1,0 +1,202 @@
+"""The acceptor: a listening socket, and the limits on who may connect.
+
+``max.connections`` (all listeners of the broker together) holds new clients in the kernel's backlog until somebody
+leaves, as Kafka does; ``max.connections.per.ip`` closes the one too many. A connection that has been idle for
+``connections.max.idle.ms`` is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import Counter
+from collections.abc import Callable, Iterator
+from logging import getLogger
+from time import perf_counter_ns
+
+from headrace.broker.configs.broker_config import BrokerConfig
+from headrace.broker.metrics.counters import RequestMetrics
+from headrace.broker.network.connection import Connection
+from headrace.broker.network.request_queue import RequestQueue
+from headrace.runtime.timer import Timer, TimerTask
+
+logger = getLogger(__name__)
+
+_ACCEPTS_A_TURN = 32
+_RETRY_ACCEPT_MS = 100
+
+
+class Connections:
+    """Every open connection of the broker, and the limits on them."""
+
+    def __init__(self, config: BrokerConfig, timer: Timer) -> None:
+        self._config = config
+        self._timer = timer
+        #: With the task that looks whether it is idle: it goes when the connection does, and holds nothing of it.
+        self._open: dict[Connection, TimerTask | None] = {}
+        self._by_ip: Counter[str] = Counter()
+        self._on_room: list[Callable[[], None]] = []
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def __iter__(self) -> Iterator[Connection]:
+        return iter(tuple(self._open))
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._open) >= self._config.int("max.connections")
+
+    def when_there_is_room(self, callback: Callable[[], None]) -> None:
+        self._on_room.append(callback)
+
+    def may_connect(self, ip: str) -> bool:
+        return self._by_ip[ip] < self._limit_for(ip)
+
+    def _limit_for(self, ip: str) -> int:
+        for override in self._config.str("max.connections.per.ip.overrides").split(","):
+            host, _, limit = override.rpartition(":")
+            if host == ip:
+                return int(limit)
+        return self._config.int("max.connections.per.ip")
+
+    def add(self, connection: Connection) -> None:
+        self._open[connection] = None
+        self._by_ip[connection.peer.rpartition(":")[0]] += 1
+        self._expect_activity(connection, self._config.int("connections.max.idle.ms"))
+
+    def remove(self, connection: Connection) -> None:
+        idle = self._open.pop(connection, None)
+        if idle is not None:
+            idle.cancel()
+        ip = connection.peer.rpartition(":")[0]
+        self._by_ip[ip] -= 1
+        if not self._by_ip[ip]:
+            del self._by_ip[ip]
+        waiting, self._on_room = self._on_room, []
+        for callback in waiting:
+            callback()
+
+    def _expect_activity(self, connection: Connection, delay_ms: int) -> None:
+        def check() -> None:
+            max_idle_ms = self._config.int("connections.max.idle.ms")
+            idle_ms = (perf_counter_ns() - connection.last_active_ns) // 1_000_000
+            if idle_ms >= max_idle_ms:
+                connection.abort(f"idle for {idle_ms} ms (connections.max.idle.ms)")
+            else:
+                self._expect_activity(connection, max_idle_ms - idle_ms)
+
+        if delay_ms >= 0:
+            self._open[connection] = self._timer.schedule(max(1, delay_ms), check)
+
+
+class Listener:
+    #: A simulation has others.
+    connection_class = Connection
+
+    def __init__(
+        self,
+        name: str,
+        host: str,
+        port: int,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        config: BrokerConfig,
+        connections: Connections,
+        queue: RequestQueue,
+        metrics: RequestMetrics,
+        timer: Timer,
+    ) -> None:
+        self.name = name
+        self._host = host
+        self._port = port
+        self._loop = loop
+        self._config = config
+        self._connections = connections
+        self._queue = queue
+        self._metrics = metrics
+        self._timer = timer
+        self._socket: socket.socket | None = None
+
+    def bind(self) -> tuple[str, int]:
+        """Binds without accepting yet; the address as bound (port 0 has become a real one).
+
+        :raises OSError: if the address is taken or is not ours.
+        """
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            self._host or "0.0.0.0", self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(address)
+            sock.setblocking(False)
+        except OSError:
+            sock.close()
+            raise
+        self._socket = sock
+        host, port = sock.getsockname()[:2]
+        return host, port
+
+    def accept_connections(self) -> None:
+        assert self._socket is not None, "bind first"
+        self._socket.listen(self._config.int("socket.listen.backlog.size"))
+        self._watch()
+
+    def close(self) -> None:
+        """Accepts no more; open connections are not touched."""
+        if self._socket is not None:
+            self._loop.remove_reader(self._socket)
+            self._socket.close()
+            self._socket = None
+
+    def _watch(self) -> None:
+        if self._socket is not None:
+            self._loop.add_reader(self._socket, self._accept)
+
+    def _accept(self) -> None:
+        assert self._socket is not None
+        for _ in range(_ACCEPTS_A_TURN):
+            if self._connections.is_full:
+                self._loop.remove_reader(self._socket)
+                self._connections.when_there_is_room(self._watch)
+                return
+            try:
+                sock, address = self._socket.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                logger.error("cannot accept connections for now: %s", error)
+                self._loop.remove_reader(self._socket)
+                self._timer.schedule(_RETRY_ACCEPT_MS, self._watch)
+                return
+            self._welcome(sock, address[0], address[1])
+
+    def _welcome(self, sock: socket.socket, ip: str, port: int) -> None:
+        if not self._connections.may_connect(ip):
+            logger.info("refusing a connection of %s: max.connections.per.ip is reached", ip)
+            sock.close()
+            return
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for option, key in (
+            (socket.SO_SNDBUF, "socket.send.buffer.bytes"),
+            (socket.SO_RCVBUF, "socket.receive.buffer.bytes"),
+        ):
+            size_bytes = self._config.int(key)
+            if size_bytes > 0:
+                sock.setsockopt(socket.SOL_SOCKET, option, size_bytes)
+        self._serve(sock, f"{ip}:{port}")
+
+    def _serve(self, sock: socket.socket, peer: str) -> None:
+        connection = self.connection_class(
+            sock,
+            peer,
+            listener_name=self.name,
+            loop=self._loop,
+            queue=self._queue,
+            metrics=self._metrics,
+            max_request_bytes=self._config.int("socket.request.max.bytes"),
+            on_close=self._connections.remove,
+        )
+        self._connections.add(connection)

@@ -1,0 +1,104 @@
+"""A request on its way through the broker, with the moments at which it passed each stage."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import cache
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from headrace.broker.network.slices import FEW_ELEMENTS, Answers, Slices
+from headrace.protocol.api import Api, RequestHeader, open_request_body, read_request_body, spoken
+from headrace.protocol.encoder import Encode, nested_encoder
+from headrace.protocol.kio import load_response_schema
+
+if TYPE_CHECKING:
+    from headrace.broker.network.connection import Connection
+
+T = TypeVar("T")
+
+
+@cache
+def _answer_encoder(api: Api, version: int, path: tuple[str, ...]) -> Encode:
+    return nested_encoder(load_response_schema(api, version), *path)
+
+
+class Request:
+    """The moments are nanoseconds of ``perf_counter_ns``; 0 means that a stage was not reached or was skipped."""
+
+    __slots__ = (
+        "_frame", "_header", "answered_at", "api", "body", "client_id", "connection", "correlation_id",
+        "has_few_elements", "is_from_follower", "parked_at", "received_at", "sending_at", "size_bytes", "slices",
+        "spoken", "started_at", "version",
+    )  # fmt: skip
+
+    def __init__(self, header: RequestHeader, frame: memoryview, connection: Connection) -> None:
+        self.api: Api = header.api
+        self.version = header.version
+        self.correlation_id = header.correlation_id
+        self.client_id = header.client_id
+        self.connection = connection
+        self.size_bytes = len(frame)
+        self.body: Any = None
+        self.spoken = header.spoken
+        #: A Fetch of a broker that follows.
+        self.is_from_follower = False
+        #: Whether its elements may be looped over without slices.
+        self.has_few_elements = False
+        #: The dispatcher's.
+        self.slices: Slices
+        self._header = header
+        self._frame: memoryview | None = frame
+        self.received_at = perf_counter_ns()
+        self.started_at = self.parked_at = self.answered_at = self.sending_at = 0
+
+    def read_body(self) -> None:
+        """Decodes the body; the frame is let go, so that the connection may receive into its buffer again.
+
+        :raises BadRequest: if the bytes are no body of that version.
+        :raises ManyElements: if the body has to be opened instead.
+        """
+        assert self._frame is not None
+        self.body, element_count = read_request_body(self._header, self._frame)
+        self.has_few_elements = element_count <= FEW_ELEMENTS
+        self._frame = None
+
+    async def open_body(self) -> None:
+        """Decodes a body with many elements, in slices. Its arrays hold the frame until the request is answered.
+
+        :raises BadRequest:
+        """
+        assert self._frame is not None
+        frame, self._frame = self._frame, None
+        self.body = await self.slices.run(open_request_body(self._header, frame))
+
+    async def answers(self, items: Sequence[T], answer: Callable[[T], Any], *path: str) -> Answers | list[Any]:
+        """The answers to all elements of one of the request's arrays, made in slices.
+
+        :param answer: gives a dict or encoded bytes; None leaves the element out of the response.
+        :param path: the names of the response's arrays that lead to these answers.
+        """
+        if len(items) <= FEW_ELEMENTS:
+            return [made for item in items if (made := answer(item)) is not None]
+        return await self.slices.answers(items, answer, self.answer_encoder(*path))
+
+    async def awaited_answers(
+        self, items: Sequence[T], answer: Callable[[T], Awaitable[Any]], *path: str
+    ) -> Answers | list[Any]:
+        """The same, by a function that may have to wait."""
+        if len(items) <= FEW_ELEMENTS:
+            return [made for item in items if (made := await answer(item)) is not None]
+        return await self.slices.awaited_answers(items, answer, self.answer_encoder(*path))
+
+    def collect(self, items: Sequence[object], *path: str) -> Answers:
+        """A place for the answers to an array of the request, which the handler adds itself."""
+        return self.slices.collect(items, self.answer_encoder(*path))
+
+    def answer_encoder(self, *path: str) -> Encode:
+        """Encodes the elements of an array of the response."""
+        return _answer_encoder(self.api, self.version, path)
+
+    def answer_in(self, version: int) -> None:
+        """The answer has another version than the request: ApiVersions alone (KIP-511)."""
+        self.version = version
+        self.spoken = spoken(self.api, version)

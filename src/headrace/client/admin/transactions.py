@@ -1,0 +1,135 @@
+"""Transactions: which are open, whose they are, and how to end one whose producer is gone (KIP-664)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from headrace.client.admin.base import AdminBase, Target, outcome
+from headrace.client.admin.transaction_states import TransactionState, read_transaction_states
+from headrace.client.admin.types import ProducerIdAndEpoch, Results, TransactionDescription, TransactionListing
+from headrace.client.codec import body_at
+from headrace.client.errors import HeadraceError
+from headrace.client.types import TopicPartition
+from headrace.protocol.api import Api
+
+_DESCRIBE_VERSION = 0
+
+
+class TransactionsAdmin(AdminBase):
+    async def list_transactions(
+        self,
+        *,
+        states: Iterable[str] = (),
+        producer_ids: Iterable[int] = (),
+        longer_than_ms: int = -1,
+        pattern: str | None = None,
+        timeout_ms: float | None = None,
+    ) -> list[TransactionListing]:
+        """The transactional ids of all brokers.
+
+        :param states: only those in these states, Kafka's words: Ongoing, PrepareAbort, CompleteCommit, ...
+        :param longer_than_ms: only those whose transaction is open for longer.
+        :param pattern: only those whose whole id matches a regular expression (RE2).
+        """
+        filters: dict[str, Any] = {
+            "state_filters": list(states),
+            "producer_id_filters": list(producer_ids),
+            "duration_filter": longer_than_ms,
+            "transactional_id_pattern": pattern,
+        }
+
+        async def ask(target: Target, its: list[int]) -> Mapping[int, list[TransactionListing] | HeadraceError]:
+            answer = await target.ask(Api.LIST_TRANSACTIONS, **filters)
+            found = [
+                TransactionListing(each.transactional_id, int(each.producer_id), each.transaction_state, its[0])
+                for each in answer.transaction_states
+            ]
+            return {its[0]: outcome(answer.error_code, found, f"the transactions of broker {its[0]}")}
+
+        ids = await self._all_broker_ids(timeout_ms)
+        found = (await self._fan_out(ids, self._brokers, ask, timeout_ms)).all()
+        return sorted(listing for listings in found.values() for listing in listings)
+
+    async def describe_transactions(
+        self, transactional_ids: Iterable[str], *, timeout_ms: float | None = None
+    ) -> Results[str, TransactionDescription]:
+        async def ask(target: Target, its: list[str]) -> Mapping[str, TransactionDescription | HeadraceError]:
+            frame = await target.ask_raw(Api.DESCRIBE_TRANSACTIONS, _DESCRIBE_VERSION, transactional_ids=its)
+            states = read_transaction_states(frame[body_at(Api.DESCRIBE_TRANSACTIONS, _DESCRIBE_VERSION, frame) :])
+            return {
+                found.transactional_id: outcome(
+                    found.error_code,
+                    _description(found, target.node.id),
+                    f"the transactional id {found.transactional_id!r}",
+                )
+                for found in states
+            }
+
+        return await self._fan_out(transactional_ids, self._transaction_coordinators, ask, timeout_ms)
+
+    async def describe_transaction(
+        self, transactional_id: str, *, timeout_ms: float | None = None
+    ) -> TransactionDescription:
+        found = await self.describe_transactions([transactional_id], timeout_ms=timeout_ms)
+        return found.value(transactional_id)
+
+    async def abort_transaction(
+        self,
+        partition: TopicPartition,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int = -1,
+        *,
+        timeout_ms: float | None = None,
+    ) -> None:
+        """Writes an abort marker into one partition, past the coordinator: for a transaction that its coordinator has
+        lost, and that keeps readers of committed records waiting. ``describe_producers`` tells the numbers."""
+
+        async def ask(target: Target, its: list[TopicPartition]) -> Mapping[TopicPartition, HeadraceError | None]:
+            marker = {
+                "producer_id": producer_id,
+                "producer_epoch": producer_epoch,
+                "transaction_result": False,
+                "topics": [{"name": partition.topic, "partition_indexes": [partition.partition]}],
+                "coordinator_epoch": coordinator_epoch,
+            }
+            answer = await target.ask(Api.WRITE_TXN_MARKERS, markers=[marker])
+            (found,) = answer.markers[0].topics[0].partitions
+            return {
+                its[0]: outcome(found.error_code, None, f"the transaction of producer {producer_id} in {partition}")
+            }
+
+        (await self._fan_out([partition], self._leaders, ask, timeout_ms)).value(partition)
+
+    async def fence_producers(
+        self, transactional_ids: Iterable[str], *, timeout_ms: float | None = None
+    ) -> Results[str, ProducerIdAndEpoch]:
+        """Shuts out whoever uses a transactional id now, and aborts what he has open."""
+
+        async def ask(target: Target, its: list[str]) -> Mapping[str, ProducerIdAndEpoch | HeadraceError]:
+            results: dict[str, ProducerIdAndEpoch | HeadraceError] = {}
+            for transactional_id in its:
+                answer = await target.ask(
+                    Api.INIT_PRODUCER_ID,
+                    transactional_id=transactional_id,
+                    transaction_timeout=max(1, int(target.timeout_ms)),
+                )
+                value = ProducerIdAndEpoch(int(answer.producer_id), int(answer.producer_epoch))
+                results[transactional_id] = outcome(answer.error_code, value, f"the id {transactional_id!r}")
+            return results
+
+        return await self._fan_out(transactional_ids, self._transaction_coordinators, ask, timeout_ms)
+
+
+def _description(found: TransactionState, coordinator_id: int) -> TransactionDescription:
+    return TransactionDescription(
+        found.transactional_id,
+        coordinator_id,
+        found.state,
+        found.producer_id,
+        found.producer_epoch,
+        found.timeout_ms,
+        None if found.start_time_ms < 0 else found.start_time_ms,
+        found.partitions,
+    )

@@ -1,0 +1,1 @@
+"""Whole Arrow tables through the clients, encoded and decoded by Numba kernels."""

@@ -1,0 +1,399 @@
+"""Sends what the accumulator has, and hears what became of it.
+
+One step, :meth:`Sender.step`, does it all: give up what is too old, ask the accumulator which brokers there is
+something for, drain a request for each of them and put it on its connection, up to
+``max.in.flight.requests.per.connection``; then say when to look again. A step is taken when somebody wakes the sender
+(a batch is full, the first record of a queue has come, ...), when an answer comes, and when a timer says so. It is
+a plain function on the event loop: a task that waits for five kinds of things would cost more than the step. What takes
+time (connecting, metadata, a producer id, adding a partition to a transaction) is a task of its own, which ends in a
+step.
+
+The lock of the accumulator is held while batches change hands and never while a user's code runs: who waits for
+a batch is told after it is released (:meth:`Sender._tell`).
+
+A request that fails as a whole (no connection, no answer in time) is an answer of ``network_exception`` for each of its
+batches. What an answer does to a batch is in ``verdicts.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from headrace.client.cluster import Cluster
+from headrace.client.codec import Pieces
+from headrace.client.config import ProducerConfig
+from headrace.client.connection import Connection
+from headrace.client.errors import HeadraceError, UnsupportedByBroker
+from headrace.client.producer.accumulator import Accumulator
+from headrace.client.producer.batch import ProducerBatch
+from headrace.client.producer.delivery import tell
+from headrace.client.producer.identity import ask_producer_id
+from headrace.client.producer.named_tasks import NamedTasks
+from headrace.client.producer.partition_queue import Lane
+from headrace.client.producer.partitioners import Adaptive, Partitioner, SlowLeaders
+from headrace.client.producer.produce_answers import epoch_ms, message_of
+from headrace.client.producer.verdicts import Verdicts
+from headrace.client.retry import Backoff
+from headrace.client.transactions.transaction_gate import TransactionGate
+from headrace.protocol.api import Api
+from headrace.protocol.kio import ErrorCode
+
+_ACKS = {"all": -1, "1": 1, "0": 0}
+#: The last version that names topics; later ones have their ids.
+_PRODUCE_VERSION = 12
+#: How often the partitioner hears of the queues.
+_LOAD_INTERVAL_MS = 20
+_PURPOSE = "produce"
+#: Batches below that are copied into their request.
+_COPIED_BYTES = 32 * 1024
+
+
+class Sender:
+    def __init__(
+        self,
+        config: ProducerConfig,
+        cluster: Cluster,
+        accumulator: Accumulator,
+        partitioner: Partitioner,
+        *,
+        transaction: TransactionGate | None = None,
+    ) -> None:
+        self.config = config
+        self.cluster = cluster
+        self.accumulator = accumulator
+        self.partitioner = partitioner
+        self.transaction = transaction
+        self.slow_leaders = SlowLeaders(config.partitioner_availability_timeout_ms)
+        #: Why nothing can be sent any more.
+        self.fatal: HeadraceError | None = None
+        self._acks = _ACKS[config.acks]
+        self._max_in_flight = config.max_in_flight_requests_per_connection
+        self._loop = asyncio.get_running_loop()
+        on_failure = None if transaction is None else self._batch_failed
+        self._verdicts = Verdicts(config, cluster, accumulator, on_failure)
+        backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
+        self._tasks = NamedTasks(backoff, self.step, self._task_failed)
+        self._is_woken = False
+        self._is_stopped = False
+        self._connections: dict[int, Connection] = {}
+        self._lanes: dict[int, Lane] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at_ms = 0.0
+        self._flush_waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._lost: list[Exception] = []
+        self._next_expiry_ms = 0
+        self._next_load_ms = 0
+        self._topics_seen: object = None
+        self._queues_seen = 0
+        self._partitions_of: dict[int, list[tuple[str, int]]] = {}
+
+    # ------------------------------------------------------------------------------------------------------- waking
+
+    def wake(self) -> None:
+        """Takes a step soon. On the event loop's thread."""
+        if not self._is_woken:
+            self._is_woken = True
+            self._loop.call_soon(self._step_if_woken)
+
+    def wake_from_thread(self) -> None:
+        """The same, on any thread."""
+        if not self._is_woken:
+            self._is_woken = True
+            self._loop.call_soon_threadsafe(self._step_if_woken)
+
+    def _step_if_woken(self) -> None:
+        if self._is_woken:
+            self.step()
+
+    def _wake_within(self, delay_ms: float) -> None:
+        at_ms = self._now_ms() + delay_ms
+        if self._timer is not None:
+            if self._timer_at_ms <= at_ms:
+                return
+            self._timer.cancel()
+        self._timer_at_ms = at_ms
+        self._timer = self._loop.call_later(delay_ms / 1000, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self.step()
+
+    def _now_ms(self) -> int:
+        return self.cluster.clock.monotonic_ms()
+
+    # -------------------------------------------------------------------------------------------------------- a step
+
+    def step(self) -> None:
+        self._is_woken = False
+        if self._is_stopped:
+            return
+        try:
+            self._step()
+        except Exception as error:  # A mistake of ours: whoever waits hears of it, and does not wait forever.
+            self.fatal = HeadraceError(f"this producer is broken and can send nothing more: {error!r}")
+            self.drop(self.fatal)
+            self.drop(self.fatal, in_flight=True)
+            raise
+
+    def _step(self) -> None:
+        accumulator = self.accumulator
+        now_ms = self._now_ms()
+        settled: list[ProducerBatch] = []
+        requests: list[tuple[int, Connection, list[ProducerBatch]]] = []
+        with accumulator.lock:
+            if now_ms >= self._next_expiry_ms:
+                settled += self._expire(now_ms)
+            if self.fatal is not None:
+                settled += self._verdicts.drop(self.fatal)
+            if accumulator.needs_producer and self.transaction is None:
+                self._tasks.start("a producer id", self._get_producer_id)
+            if self.transaction is not None and self.transaction.unadmitted():
+                self._tasks.start("adding partitions to the transaction", self.transaction.admit)
+            self._fill(requests, now_ms)
+            if accumulator.has_incomplete:
+                self._wake_within(max(1, self._next_expiry_ms - now_ms))
+            if now_ms >= self._next_load_ms and isinstance(self.partitioner, Adaptive):
+                self._tell_load(now_ms)
+        for node_id, connection, batches in requests:
+            self._send(node_id, connection, batches)
+        if settled:
+            self._tell(settled)
+
+    def _fill(self, requests: list[tuple[int, Connection, list[ProducerBatch]]], now_ms: int) -> None:
+        """Drains requests for all brokers that there is something for, until they take no more."""
+        is_stale = self.cluster.is_stale()
+        has_room = True
+        while has_room:
+            ready = self.accumulator.ready(now_ms, self._leader_of)
+            if ready.unknown_leader_topics:
+                is_stale = True
+            if ready.next_check_delay_ms is not None:
+                self._wake_within(max(1, ready.next_check_delay_ms))
+            has_room = False
+            for node_id in ready.nodes:
+                drained = self._drain(node_id, now_ms)
+                if drained is not None:
+                    requests.append(drained)
+                    has_room = has_room or not self._lanes[node_id].is_full
+        if is_stale:
+            self._tasks.start("metadata", self._refresh)
+
+    def _tell(self, settled: list[ProducerBatch]) -> None:
+        """Tells whoever waits for the batches. The lock is not held: who is told may send again."""
+        for batch in settled:
+            if batch.listeners or batch.slots:
+                tell(batch)
+        if self._flush_waiters:
+            self._end_flushes()
+        lost, self._lost = self._lost, []
+        for error in lost:
+            assert self.transaction is not None
+            self.transaction.batch_failed(error)
+
+    def _batch_failed(self, error: Exception) -> None:
+        self._lost.append(error)
+
+    def _task_failed(self, name: str, error: HeadraceError) -> None:
+        if name != "metadata":
+            self.fatal = error
+
+    def _leader_of(self, topic: str, partition: int) -> int | None:
+        leader = self.cluster.metadata.leader(topic, partition)
+        return None if leader is None else leader.id
+
+    def _drain(self, node_id: int, now_ms: int) -> tuple[int, Connection, list[ProducerBatch]] | None:
+        """One request for a node, if it takes one more."""
+        connection = self._connections.get(node_id)
+        lane = self._lanes.get(node_id)
+        if lane is None:
+            lane = self._lanes[node_id] = Lane(self._max_in_flight)
+        if connection is None or connection.is_closed or lane.is_full:
+            if connection is None or connection.is_closed:
+                self._tasks.start(f"a connection to broker {node_id}", partial(self._connect, node_id))
+            self.slow_leaders.ready(node_id, now_ms, is_drained=False)
+            return None
+        self.slow_leaders.ready(node_id, now_ms, is_drained=True)
+        accumulator = self.accumulator
+        batches = accumulator.drain(node_id, self._partitions_led_by(node_id), now_ms, self.config.max_request_size)
+        if not batches:
+            return None
+        if self._max_in_flight == 1:
+            for batch in batches:
+                accumulator.mute(batch.topic, batch.partition)
+        if self._acks:
+            lane.enter()
+        return node_id, connection, batches
+
+    def _partitions_led_by(self, node_id: int) -> Sequence[tuple[str, int]]:
+        metadata, queues = self.cluster.metadata, self.accumulator.queues
+        if self._topics_seen is not metadata.topics or self._queues_seen != len(queues):
+            self._topics_seen, self._queues_seen = metadata.topics, len(queues)
+            self._partitions_of = {}
+            for (topic, partition), queue in queues.items():
+                leader_id = self._leader_of(topic, partition)
+                if leader_id is not None:
+                    self._partitions_of.setdefault(leader_id, []).append((topic, partition))
+                    queue.lane = self._lanes.setdefault(leader_id, Lane(self._max_in_flight))
+        return self._partitions_of.get(node_id, ())
+
+    def _tell_load(self, now_ms: int) -> None:
+        self._next_load_ms = now_ms + _LOAD_INTERVAL_MS
+        metadata = self.cluster.metadata
+        for topic in {topic for topic, _ in self.accumulator.queues}:
+            live = [
+                partition.partition
+                for partition in metadata.partitions(topic)
+                if partition.leader_id >= 0 and not self.slow_leaders.is_slow(partition.leader_id)
+            ]
+            self.partitioner.on_load(topic, self.accumulator.load_of(topic, live))
+
+    # ----------------------------------------------------------------------------------------- requests and answers
+
+    def _send(self, node_id: int, connection: Connection, batches: list[ProducerBatch]) -> None:
+        topics: dict[str, list[dict[str, object]]] = {}
+        for batch in batches:
+            topics.setdefault(batch.topic, []).append({"index": batch.partition, "records": _records_of(batch)})
+        transaction = self.transaction
+        fields = {
+            "transactional_id": None if transaction is None else transaction.transactional_id,
+            "acks": self._acks,
+            "timeout": self.config.request_timeout_ms,
+            "topic_data": [{"name": name, "partition_data": partitions} for name, partitions in topics.items()],
+        }
+        most = _PRODUCE_VERSION if transaction is None else transaction.produce_version
+        try:
+            version = connection.version_of(Api.PRODUCE, most)
+        except UnsupportedByBroker as error:
+            self.fatal = error
+            if self._acks:
+                self._lanes[node_id].leave()
+            self._failed(node_id, batches, error)
+            return
+        answer = connection.send(Api.PRODUCE, version, fields, expects_answer=self._acks != 0)
+        if self._acks == 0 and not answer.exception():
+            self._unacknowledged(batches)
+        else:
+            answer.add_done_callback(partial(self._answered, node_id, batches))
+
+    def _unacknowledged(self, batches: list[ProducerBatch]) -> None:
+        """acks=0: what is written to the socket is delivered, as far as anyone knows."""
+        with self.accumulator.lock:
+            for batch in batches:
+                self._verdicts.deliver(batch, -1, -1)
+        self._tell(batches)
+        self.wake()
+
+    def _answered(self, node_id: int, batches: list[ProducerBatch], future: asyncio.Future[Any]) -> None:
+        if self._acks:
+            self._lanes[node_id].leave()
+        self.wake()
+        error = future.exception()
+        if error is not None:
+            assert isinstance(error, HeadraceError), error
+            self._failed(node_id, batches, error)
+            return
+        answers = {
+            (topic.name, partition.index): partition
+            for topic in future.result().responses
+            for partition in topic.partition_responses
+        }
+        verdicts = self._verdicts
+        settled: list[ProducerBatch] = []
+        with self.accumulator.lock:
+            for batch in batches:
+                answer = answers.get((batch.topic, batch.partition))
+                if answer is None:
+                    message = "the broker's answer does not speak of the partition"
+                    settled += verdicts.judge(batch, ErrorCode.network_exception, message)
+                elif answer.error_code is ErrorCode.none:
+                    verdicts.deliver(batch, answer.base_offset, epoch_ms(getattr(answer, "log_append_time", None)))
+                    settled.append(batch)
+                else:
+                    settled += verdicts.judge(batch, answer.error_code, message_of(answer))
+        self._tell(settled)
+
+    def _failed(self, node_id: int, batches: list[ProducerBatch], error: HeadraceError) -> None:
+        """No answer: the connection ended, or the time for it."""
+        self._connections.pop(node_id, None)
+        self.cluster.invalidate()
+        settled: list[ProducerBatch] = []
+        with self.accumulator.lock:
+            for batch in batches:
+                settled += self._verdicts.judge(batch, ErrorCode.network_exception, None, error)
+        self._tell(settled)
+
+    def _expire(self, now_ms: int) -> list[ProducerBatch]:
+        expired = self._verdicts.expire(now_ms)
+        # A batch that comes from now on expires later than any that is there.
+        self._next_expiry_ms = self.accumulator.next_expiry_ms() or now_ms + self.config.delivery_timeout_ms
+        return expired
+
+    def drop(self, error: HeadraceError, *, in_flight: bool = False) -> None:
+        """Gives up what waits; or what is with brokers that will not be heard any more."""
+        with self.accumulator.lock:
+            settled = self._verdicts.drop_in_flight(error) if in_flight else self._verdicts.drop(error)
+        self._tell(settled)
+
+    # ------------------------------------------------------------------------------------------------------ flushing
+
+    async def flush(self) -> None:
+        """Sends all that is buffered now, and waits until it is settled."""
+        with self.accumulator.lock:
+            mark = self.accumulator.begin_flush()
+        try:
+            while not self._is_flushed(mark):
+                waiter: asyncio.Future[None] = self._loop.create_future()
+                self._flush_waiters.append((mark, waiter))
+                self.wake()
+                await waiter
+        finally:
+            with self.accumulator.lock:
+                self.accumulator.end_flush()
+
+    def _is_flushed(self, mark: int) -> bool:
+        with self.accumulator.lock:
+            return self.accumulator.is_flushed(mark)
+
+    def _end_flushes(self) -> None:
+        waiters, self._flush_waiters = self._flush_waiters, []
+        for mark, waiter in waiters:
+            if waiter.done():
+                continue
+            if self._is_flushed(mark):
+                waiter.set_result(None)
+            else:
+                self._flush_waiters.append((mark, waiter))
+
+    # --------------------------------------------------------------------------------------------- what takes longer
+
+    async def _connect(self, node_id: int) -> None:
+        self._connections[node_id] = await self.cluster.connection(node_id, purpose=_PURPOSE)
+
+    async def _refresh(self) -> None:
+        topics = {topic for topic, _ in self.accumulator.queues} or None
+        await self.cluster.refresh(topics, create=False, timeout_ms=self.config.request_timeout_ms)
+
+    async def _get_producer_id(self) -> None:
+        producer_id, epoch = await ask_producer_id(self.cluster)
+        with self.accumulator.lock:
+            self.accumulator.set_producer(producer_id, epoch)
+
+    # -------------------------------------------------------------------------------------------------------- ending
+
+    async def stop(self) -> None:
+        """Takes no more steps. The connections are the cluster's."""
+        self._is_stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+        await self._tasks.stop()
+
+
+def _records_of(batch: ProducerBatch) -> bytes | Pieces:
+    """A large batch goes from where it lies."""
+    if batch.size_bytes < _COPIED_BYTES:
+        return batch.data
+    records = batch.records if batch.packed is None else batch.packed
+    return Pieces(batch.head, records)

@@ -1,0 +1,1 @@
+"""The producer's side of transactions: its manager, and transactions that another client ends."""

@@ -1,0 +1,1 @@
+"""The archive: the master data of Lambda views as Parquet files."""

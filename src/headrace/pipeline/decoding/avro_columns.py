@@ -1,0 +1,170 @@
+"""Avro records as Spark's columns: the types, and a value read by fastavro.
+
+Types map as in Spark's own Avro reader: a union of null and one type is that type, NULL allowed; a field that is no
+such union is NOT NULL. Enums and UUIDs are texts. Other unions have no column type and are refused.
+
+Names are resolved by fastavro, so that what is told of a schema's columns is what its records are read by.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+from uuid import UUID
+
+from headrace.pipeline.project.definition import Decode
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType, StructType
+
+#: Of Confluent's framing: a zero, and the id of a schema in four bytes.
+_CONFLUENT_HEADER_BYTES = 5
+
+
+class UnsuitableAvro(ValueError):
+    """An Avro schema that cannot be columns."""
+
+
+def avro_columns(schema: str) -> StructType:
+    """
+    :raises UnsuitableAvro: if there are no columns for it.
+    """
+    from pyspark.sql.types import StructType
+
+    columns = _Types().of(_parsed(schema))
+    if not isinstance(columns, StructType):
+        raise UnsuitableAvro("the Avro schema is no record")
+    return columns
+
+
+def _parsed(schema: str) -> Any:
+    """With full names everywhere."""
+    import fastavro
+    from fastavro.schema import SchemaParseException, UnknownType
+
+    try:
+        return fastavro.parse_schema(_unwrapped(json.loads(schema)))
+    except UnknownType as error:
+        raise UnsuitableAvro(f"{str(error)!r} is no Avro type") from error
+    except (SchemaParseException, KeyError, TypeError) as error:
+        raise UnsuitableAvro(f"it is no Avro schema: {type(error).__name__}: {error}") from error
+
+
+def _unwrapped(avro: Any) -> Any:
+    """The same type without ``{"type": ...}`` around what is a type by itself, of which fastavro knows nothing."""
+    if isinstance(avro, list):
+        return [_unwrapped(each) for each in avro]
+    if not isinstance(avro, dict):
+        return avro
+    if isinstance(avro.get("type"), (list, dict)):
+        return _unwrapped(avro["type"])
+    inner = {name: _unwrapped(avro[name]) for name in ("items", "values") if name in avro}
+    if "fields" in avro:
+        inner["fields"] = [{**each, "type": _unwrapped(each["type"])} for each in avro["fields"]]
+    return avro | inner
+
+
+class _Types:
+    """Remembers named types, which may be referred to further on."""
+
+    def __init__(self) -> None:
+        self._named: dict[str, DataType] = {}
+
+    def of(self, avro: object) -> DataType:
+        from pyspark.sql.types import ArrayType, MapType
+
+        if isinstance(avro, str):
+            return self._simple(avro)
+        if isinstance(avro, list):
+            return self.field(avro)[0]
+        if not isinstance(avro, Mapping):
+            raise UnsuitableAvro(f"{avro!r} is no Avro type")
+        kind = avro.get("type")
+        if kind == "record":
+            return self._record(avro)
+        if kind == "array":
+            element, nullable = self.field(avro["items"])
+            return ArrayType(element, nullable)
+        if kind == "map":
+            element, nullable = self.field(avro["values"])
+            return MapType(self._simple("string"), element, nullable)
+        if kind in ("enum", "fixed"):
+            made = self._logical(avro) or self._simple("string" if kind == "enum" else "bytes")
+            self._named[str(avro["name"])] = made
+            return made
+        return self._logical(avro) or self.of(kind)
+
+    def field(self, avro: object) -> tuple[DataType, bool]:
+        """The type, and whether it may be NULL."""
+        if not isinstance(avro, list):
+            return self.of(avro), False
+        others = [each for each in avro if each != "null"]
+        if len(others) != 1:
+            raise UnsuitableAvro(f"a union of {json.dumps(others)} has no column type")
+        return self.of(others[0]), len(others) < len(avro)
+
+    def _record(self, avro: Mapping[str, object]) -> DataType:
+        from pyspark.sql.types import StructField, StructType
+
+        fields = []
+        for each in cast("Sequence[Mapping[str, object]]", avro["fields"]):
+            type_, nullable = self.field(each["type"])
+            fields.append(StructField(str(each["name"]), type_, nullable))
+        made = StructType(fields)
+        self._named[str(avro["name"])] = made
+        return made
+
+    def _logical(self, avro: Mapping[str, object]) -> DataType | None:
+        from pyspark.sql import types
+
+        logical = str(avro.get("logicalType", ""))
+        if logical == "decimal":
+            return types.DecimalType(int(str(avro["precision"])), int(str(avro.get("scale", 0))))
+        made = {"date": types.DateType,
+                "timestamp-millis": types.TimestampType, "timestamp-micros": types.TimestampType,
+                "local-timestamp-millis": types.TimestampNTZType, "local-timestamp-micros": types.TimestampNTZType,
+                "uuid": types.StringType}.get(logical)  # fmt: skip
+        if made is None and logical.startswith("time"):
+            raise UnsuitableAvro(f"the logical type {logical} has no column type")
+        return made() if made else None
+
+    def _simple(self, name: str) -> DataType:
+        from pyspark.sql import types
+
+        made = {"boolean": types.BooleanType, "int": types.IntegerType, "long": types.LongType,
+                "float": types.FloatType, "double": types.DoubleType, "bytes": types.BinaryType,
+                "string": types.StringType}.get(name)  # fmt: skip
+        if made:
+            return made()
+        if name not in self._named:
+            raise UnsuitableAvro(f"{name!r} is no Avro type")
+        return self._named[name]
+
+
+def avro_reader(decode: Decode) -> Callable[[bytes], object]:
+    """A function from a record's value to a dict."""
+    import fastavro
+
+    schema = _parsed(decode.schema)
+    skipped = _CONFLUENT_HEADER_BYTES if decode.framing == "confluent" else 0
+
+    def read(value: bytes) -> object:
+        if skipped and value[:1] != b"\x00":
+            raise ValueError("it does not begin with Confluent's five bytes")
+        stream = io.BytesIO(value[skipped:])
+        row = fastavro.schemaless_reader(stream, schema, None)
+        if stream.tell() != len(value) - skipped:
+            raise ValueError(f"{len(value) - skipped - stream.tell()} bytes are left over")
+        return _plain(row)
+
+    return read
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, UUID):
+        return str(value)
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, list) else value

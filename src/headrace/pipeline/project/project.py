@@ -1,0 +1,366 @@
+"""A project: a folder with ``headrace.toml`` and one file a view in ``views/``.
+
+    headrace.toml        [log] bootstrap, options          [serving] url
+                         [archive] path                    [spark] master, memory, conf, checkpoints
+    views/NAME.toml      topics or pattern, architecture, query, key, dead_letters,
+                         [decode] format, schema, options, function, framing      [watermark] column, delay
+                         [kappa] start, switch, caught_up_within                  [lambda] batch_every, trigger_ms
+
+``query`` is ``pages.sql`` or ``queries.py:pages``; files are looked for beside the view's file. ``read_project`` finds
+all that can be told from the files alone, with file and line, and keeps what is usable beside it. It does not need
+Spark; ``project_checks`` adds what Spark and the broker know.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+
+from headrace.client.config import ConsumerConfig
+from headrace.pipeline.project.definition import (
+    ARCHITECTURES,
+    FORMATS,
+    FRAMINGS,
+    SWITCHES,
+    Decode,
+    KappaSettings,
+    LambdaSettings,
+    Source,
+    ViewDefinition,
+    Watermark,
+    duration_ms,
+)  # fmt: skip
+from headrace.pipeline.project.toml_files import Problem, ProjectError, Section, TomlFile, did_you_mean
+from headrace.pipeline.serving.errors import ServingError
+from headrace.pipeline.serving.location import DEFAULT_SERVING_URL, PROJECT_FILE, parse_url
+from headrace.pipeline.serving.sql_views import check_view_name
+from headrace.pipeline.spark.heap import HEAP_SIZE
+
+__all__ = ["Draft", "Problem", "Project", "ProjectError", "ViewDefinition", "load_project", "load_settings",
+           "read_project"]  # fmt: skip
+
+VIEWS_FOLDER = "views"
+_SECTIONS = ("log", "serving", "archive", "spark")
+_FUNCTION = re.compile(r"(?P<file>.+\.py):(?P<function>[A-Za-z_]\w*)")
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+
+
+@dataclass(frozen=True)
+class Project:
+    """
+    :param serving_url: with relative files made absolute, and the password, if there is one.
+    :param archive_path: absolute, or a URL of a file system that Spark knows; so is ``checkpoints``.
+    :param spark_memory: the heap of Spark's Java process, ``4g``; empty for one that fits this machine.
+    :param log_options: of our clients, by Kafka's names.
+    """
+
+    folder: Path
+    bootstrap: str
+    serving_url: str
+    archive_path: str
+    spark_master: str
+    checkpoints: str = ""
+    spark_conf: Mapping[str, str] = field(default_factory=dict)
+    log_options: Mapping[str, str] = field(default_factory=dict)
+    views: Mapping[str, ViewDefinition] = field(default_factory=dict)
+    spark_memory: str = ""
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A project as far as its files can be used, and all problems of the files.
+
+    :param project: has each view whose file is TOML. A field with a problem has its default, or is empty.
+    :param settings: ``headrace.toml``.
+    :param doubtful: by view, the fields and tables with a problem.
+    """
+
+    project: Project
+    settings: TomlFile
+    problems: list[Problem]
+    doubtful: Mapping[str, Collection[str]]
+
+
+def read_project(folder: str | Path) -> Draft:
+    """
+    :raises ProjectError: if there is no project in the folder.
+    """
+    folder, settings, project = _read_settings(folder)
+    problems = list(settings.problems)
+    views: dict[str, ViewDefinition] = {}
+    doubtful: dict[str, Collection[str]] = {}
+    for path in sorted((folder / VIEWS_FOLDER).glob("*.toml")):
+        view = TomlFile.read(path)
+        if not view.problems:
+            views[path.stem] = _View(folder, view).definition()
+            doubtful[path.stem] = view.doubtful
+        problems += view.problems
+    return Draft(replace(project, views=views), settings, problems, doubtful)
+
+
+def load_project(folder: str | Path) -> Project:
+    """
+    :raises ProjectError: with all that is wrong.
+    """
+    draft = read_project(folder)
+    if draft.problems:
+        raise ProjectError(draft.problems)
+    return draft.project
+
+
+def load_settings(folder: str | Path) -> Project:
+    """A project without its views: a mistake in a view's file does not keep the others from being run or looked at.
+
+    :raises ProjectError: with all that is wrong.
+    """
+    _, settings, project = _read_settings(folder)
+    if settings.problems:
+        raise ProjectError(settings.problems)
+    return project
+
+
+def _read_settings(folder: str | Path) -> tuple[Path, TomlFile, Project]:
+    folder = Path(folder).absolute()
+    file = folder / PROJECT_FILE
+    if not file.exists():
+        missing = f"there is no {PROJECT_FILE} here: headrace views init makes an example that runs"
+        raise ProjectError([Problem(folder, None, missing)])
+    settings = TomlFile.read(file)
+    if settings.problems:  # none of its settings is known
+        settings.doubtful.update(_SECTIONS)
+    return folder, settings, _settings(folder, settings)
+
+
+def _settings(folder: Path, file: TomlFile) -> Project:
+    log, serving, archive, spark = (file.section(name) for name in _SECTIONS)
+    bootstrap = log.text("bootstrap", "127.0.0.1:9092")
+    project = Project(
+        folder=folder,
+        bootstrap=bootstrap,
+        log_options=_log_options(log, bootstrap),
+        serving_url=_serving_url(folder, serving),
+        archive_path=_absolute(folder, archive.text("path", "archive")),
+        spark_master=spark.text("master", "local[*]"),
+        checkpoints=_absolute(folder, spark.text("checkpoints", ".headrace/checkpoints")),
+        spark_conf=spark.mapping("conf"),
+        spark_memory=_spark_memory(spark),
+    )
+    for section in (log, serving, archive, spark):
+        section.finish()
+    file.section().finish(*_SECTIONS)
+    return project
+
+
+def _spark_memory(spark: Section) -> str:
+    memory = spark.text("memory")
+    if memory and not HEAP_SIZE.fullmatch(memory):
+        spark.complain("memory", f'spark.memory is a size such as "4g" or "1500m", not {memory!r}')
+    return memory
+
+
+def _log_options(log: Section, bootstrap: str) -> dict[str, str]:
+    """Of whoever reads the log; other clients are given those that all kinds of them have."""
+    options = log.mapping("options")
+    try:
+        ConsumerConfig.load({**options, "bootstrap.servers": bootstrap})
+    except (TypeError, ValueError) as error:
+        log.complain("options", f"options: {error}")
+    return options
+
+
+def _serving_url(folder: Path, serving: Section) -> str:
+    url = serving.text("url", DEFAULT_SERVING_URL)
+    try:
+        return parse_url(url, folder).render_as_string(hide_password=False)
+    except ServingError as error:
+        serving.complain("url", str(error))
+        return ""
+
+
+def _absolute(folder: Path, path: str) -> str:
+    return path if "://" in path else str(folder / path)
+
+
+class _View:
+    """One view's file on its way to a definition."""
+
+    def __init__(self, folder: Path, file: TomlFile) -> None:
+        self._folder, self._file = folder, file
+        self._top = file.section()
+
+    def definition(self) -> ViewDefinition:
+        self._check_name()
+        top = self._top
+        topics, pattern = self._topics()
+        made = ViewDefinition(
+            name=self._file.path.stem,
+            topics=topics,
+            pattern=pattern,
+            architecture=self._required(top, "architecture", ARCHITECTURES),
+            query=self._query(),
+            decode=self._decode(),
+            key=top.texts("key"),
+            dead_letters=top.text("dead_letters"),
+            watermark=self._watermark(),
+            kappa=self._kappa(),
+            lambda_=self._lambda(),
+            file=self._relative(self._file.path),
+            lines=self._file.lines,
+        )
+        top.finish("decode", "watermark", "kappa", "lambda")
+        self._check_together(made)
+        return made
+
+    def _relative(self, path: Path) -> Path:
+        return path.relative_to(self._folder) if path.is_relative_to(self._folder) else path
+
+    def _check_name(self) -> None:
+        try:
+            check_view_name(self._file.path.stem)
+        except ServingError as error:
+            self._file.complain(str(error))
+
+    def _required(self, section: Section, name: str, choices: tuple[str, ...] = ()) -> str:
+        known = len(self._file.problems)
+        value = section.text(name, "", choices)
+        if not value and len(self._file.problems) == known:
+            offer = f": {' or '.join(choices)}" if choices else ""
+            section.complain(name, f"{name} is missing{offer}")
+        return value
+
+    def _topics(self) -> tuple[tuple[str, ...], str]:
+        topics, pattern = self._top.texts("topics"), self._top.text("pattern")
+        if bool(topics) == bool(pattern):
+            either = 'say what it reads, topics = ["clicks"] or pattern = "clicks-.*"'
+            self._top.complain("pattern", f"{either}{', not both' if topics else ''}")
+        for topic in topics:
+            if not _TOPIC.fullmatch(topic):
+                self._top.complain("topics", f"{topic!r} cannot be the name of a topic: letters, digits, '.', '_', '-'")
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            self._top.complain("pattern", f"pattern is no regular expression: {error}")
+            pattern = ""
+        return tuple(topic for topic in topics if _TOPIC.fullmatch(topic)), pattern
+
+    def _query(self) -> Source:
+        query = self._required(self._top, "query")
+        if query and not query.endswith(".sql") and not _FUNCTION.fullmatch(query):
+            self._top.complain("query", f"query is 'FILE.sql' or 'FILE.py:FUNCTION', not {query!r}")
+            return Source("", "")
+        return self._source(self._top, "query", query)
+
+    def _source(self, section: Section, name: str, value: str) -> Source:
+        """The file that a field names, read."""
+        if not value:
+            return Source("", "")
+        python = _FUNCTION.fullmatch(value)
+        path = self._file.path.parent / (python["file"] if python else value)
+        try:
+            text = path.read_text(encoding="utf-8")
+        except OSError as error:
+            section.complain(name, f"{name}: {self._relative(path)} cannot be read: {error.strerror}")
+            text = ""
+        except UnicodeDecodeError:
+            section.complain(name, f"{name}: {self._relative(path)} is not UTF-8")
+            text = ""
+        if python and text:
+            self._check_function(section, name, path, text, python["function"])
+        return Source(str(self._relative(path)), text, python["function"] if python else "")
+
+    def _check_function(self, section: Section, name: str, path: Path, text: str, function: str) -> None:
+        try:
+            tree = ast.parse(text)
+        except SyntaxError as error:
+            section.blame(name, Problem(path, error.lineno, f"not Python: {error.msg}"))
+            return
+        known = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
+        assigned = [target.id for node in tree.body if isinstance(node, ast.Assign) for target in node.targets
+                    if isinstance(target, ast.Name)]  # fmt: skip
+        if function not in (*known, *assigned):
+            hint = did_you_mean(function, known)
+            section.complain(name, f"{self._relative(path)} has no function {function!r}{hint}")
+
+    def _decode(self) -> Decode:
+        section = self._file.section("decode")
+        format_ = section.text("format", "json", FORMATS)
+        known = len(self._file.problems)
+        schema = section.text("schema")
+        is_told = len(self._file.problems) > known
+        function, source = section.text("function"), None
+        if format_ == "raw" and schema:
+            section.complain("schema", "a raw view has the one column value BINARY and no schema")
+        if format_ != "raw" and not schema and not is_told:
+            section.complain("schema", f'decode.schema is missing: {format_} needs one, "user STRING, ms BIGINT"')
+        if format_ == "avro" and schema:
+            schema = self._avro_schema(section, schema)
+        if bool(function) != (format_ == "python"):
+            section.complain("function", 'format = "python" goes with function = "FILE.py:FUNCTION"')
+        elif function and not _FUNCTION.fullmatch(function):
+            section.complain("function", f"decode.function is 'FILE.py:FUNCTION', not {function!r}")
+        elif function:
+            source = self._source(section, "function", function)
+        made = Decode(format_, schema, section.mapping("options"), source, section.text("framing", "none", FRAMINGS))
+        section.finish()
+        return made
+
+    def _avro_schema(self, section: Section, schema: str) -> str:
+        """Itself, or what is in the file that it names."""
+        text = schema if schema.lstrip().startswith("{") else self._source(section, "schema", schema).text
+        try:
+            if text and json.loads(text).get("type") != "record":
+                section.complain("schema", "decode.schema must be an Avro record")
+        except (ValueError, AttributeError) as error:
+            section.complain("schema", f"decode.schema is no Avro schema in JSON: {error}")
+        return text
+
+    def _watermark(self) -> Watermark | None:
+        section = self._file.section("watermark")
+        if "watermark" not in self._file.content:
+            return None
+        made = Watermark(self._required(section, "column"), self._required(section, "delay"))
+        self._duration(section, "delay", made.delay)
+        section.finish()
+        return None if "watermark" in self._file.doubtful else made
+
+    def _duration(self, section: Section, name: str, text: str) -> int:
+        try:
+            return duration_ms(text) if text else 0
+        except ValueError as error:
+            section.complain(name, f"{name}: {error}")
+            return 0
+
+    def _kappa(self) -> KappaSettings:
+        section, standard = self._file.section("kappa"), KappaSettings()
+        start = section.text("start", standard.start)
+        if start != "earliest":
+            try:
+                datetime.fromisoformat(start)
+            except ValueError:
+                section.complain("start", f"kappa.start is 'earliest' or a time, '2026-11-16T08:00:00Z', not {start!r}")
+        within = section.whole("caught_up_within", standard.caught_up_within)
+        made = KappaSettings(start, section.text("switch", standard.switch, SWITCHES), within)
+        section.finish()
+        return made
+
+    def _lambda(self) -> LambdaSettings:
+        section, standard = self._file.section("lambda"), LambdaSettings()
+        every = section.text("batch_every", "1 hour")
+        every_ms = 0 if every == "never" else self._duration(section, "batch_every", every)
+        made = LambdaSettings(every_ms, section.whole("trigger_ms", standard.trigger_ms, at_least=1))
+        section.finish()
+        return made
+
+    def _check_together(self, made: ViewDefinition) -> None:
+        other = {"lambda": "kappa", "kappa": "lambda"}.get(made.architecture, "")
+        if other in self._file.content:
+            self._file.complain(f"[{other}] says nothing in a {made.architecture} view", other)
+        if made.watermark and made.architecture == "lambda":
+            self._file.complain("a Lambda view drops no late events, so it has no [watermark]", "watermark")
+        if made.dead_letters in made.topics and made.dead_letters:
+            self._file.complain(f"dead_letters cannot be {made.dead_letters!r}, which the view reads", "dead_letters")

@@ -1,0 +1,209 @@
+"""Finds the output columns of a query that tell its rows apart: those that the query groups by.
+
+Unlike ``plan`` this has to work for any query that Spark can keep as a stream. Outputs and keys are compared as
+expressions of Catalyst, not by name: ``GROUP BY customer.id``, ``GROUP BY cid`` and ``GROUP BY 1`` are the same
+expression in the analyzed plan, whatever the output is called.
+
+An output may show a field of a key. One field of a time window is enough to tell windows apart. Of another struct all
+fields are needed, and they are enough only if the struct is never NULL: a NULL and a struct of NULLs are two groups
+whose fields are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from headrace.pipeline.query.catalyst import Catalyst, Java, children, data_type, expression_id, items, kind, walk
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+#: In the metadata of a window's column.
+_SESSION_WINDOW, _TIME_WINDOW = "spark.sessionWindow", "spark.timeWindow"
+
+
+class Shown(NamedTuple):
+    """What an output column shows of the keys.
+
+    :ivar number: the key.
+    :ivar path: the ordinals of the fields that lead from the key to the output; empty for the whole key.
+    """
+
+    number: int
+    path: tuple[int, ...] = ()
+
+
+class Shape(NamedTuple):
+    """What has to be shown of a key so that its values are told apart.
+
+    :ivar fields: of a struct, if showing all of them is enough.
+    :ivar is_window: any field is enough.
+    """
+
+    fields: tuple[Shape, ...] = ()
+    is_window: bool = False
+
+    def is_told_by(self, paths: Collection[tuple[int, ...]]) -> bool:
+        if () in paths or (self.is_window and paths):
+            return True
+        below = [[path[1:] for path in paths if path[0] == ordinal] for ordinal in range(len(self.fields))]
+        return bool(below) and all(each.is_told_by(found) for each, found in zip(self.fields, below, strict=True))
+
+
+class Grouping(NamedTuple):
+    """
+    :ivar columns: the output columns that are grouped by, or fields of it (a window's start).
+    :ivar missing: what is grouped by and does not show in any output column, as SQL.
+    :ivar shown: of each of ``columns``, what it shows.
+    :ivar shapes: of the things that are grouped by.
+    :ivar settled: the output columns that have one value for all of a group's life.
+    :ivar is_of_sessions_only: whether session windows are all that is grouped by.
+    :ivar is_whole: whether what changed does not say which rows are gone: something above the groups sorts or limits
+        them, filters them by what may change, or makes several rows of one; or they are session windows, which grow
+        together.
+    """
+
+    columns: tuple[str, ...]
+    missing: tuple[str, ...]
+    is_whole: bool
+    shown: tuple[Shown, ...]
+    shapes: tuple[Shape, ...]
+    settled: frozenset[str]
+    is_of_sessions_only: bool
+
+    def left_out_by(self, key: Collection[str]) -> list[str]:
+        """Columns that groups may differ in which are the same in all of these."""
+        columns = list(zip(self.columns, self.shown, strict=True))
+        told = _told(self.shapes, [shown for name, shown in columns if name in key])
+        return [name for name, shown in columns if name not in key and shown.number not in told]
+
+
+def grouping_of(frame: DataFrame) -> Grouping | None:
+    """Nothing if the query does not aggregate."""
+    top = Catalyst(frame.sparkSession).analyzed(frame)
+    above, node = [], top
+    while kind(node) not in ("Aggregate", "Distinct", "Deduplicate"):
+        below = children(node)
+        if len(below) != 1:
+            return None
+        above.append(node)
+        node = below[0]
+    grouped, carried = _of_aggregate(node)
+    settled = {expression_id(each) for each in items(node.output())} - _counted(node)
+    is_whole = False
+    for each in reversed(above):
+        is_whole |= kind(node) == "Aggregate" and _may_take_rows_away(each, carried)
+        if kind(each) == "Project":
+            carried = _through(each, carried)
+            settled = {expression_id(one) for one in items(each.projectList()) if _references(one) <= settled}
+    outputs = [(str(each.name()), carried.get(expression_id(each))) for each in items(top.output())]
+    columns = {name: shown for name, shown in outputs if shown is not None}
+    shapes = tuple(_shape(key) for key in grouped)
+    told = _told(shapes, columns.values())
+    missing = [str(key.sql()) for number, key in enumerate(grouped) if number not in told and not key.foldable()]
+    is_whole |= any(kind(each) in ("Sort", "GlobalLimit") for each in above)
+    is_whole |= any(is_session_window(each) for each in grouped)
+    return Grouping(
+        columns=tuple(columns),
+        missing=tuple(missing),
+        is_whole=is_whole,
+        shown=tuple(columns.values()),
+        shapes=shapes,
+        is_of_sessions_only=len(grouped) == 1 and is_session_window(grouped[0]),
+        settled=frozenset(str(each.name()) for each in items(top.output()) if expression_id(each) in settled),
+    )
+
+
+def is_session_window(key: Java) -> bool:
+    return _has_metadata(key, _SESSION_WINDOW)
+
+
+def is_window(key: Java) -> bool:
+    """Whether this is a window of time, of any kind: never NULL, though Spark's analysis does not always know it."""
+    return is_session_window(key) or _has_metadata(key, _TIME_WINDOW)
+
+
+def _has_metadata(key: Java, name: str) -> bool:
+    return kind(key) == "AttributeReference" and bool(key.metadata().contains(name))
+
+
+def _shape(key: Java) -> Shape:
+    from pyspark.sql.types import DataType, StructType
+
+    def of_type(type_: DataType, *, is_nullable: bool) -> Shape:
+        if not isinstance(type_, StructType) or is_nullable:
+            return Shape()
+        return Shape(tuple(of_type(field.dataType, is_nullable=field.nullable) for field in type_))
+
+    if is_window(key):
+        return Shape(is_window=True)
+    return of_type(data_type(key), is_nullable=bool(key.nullable()))
+
+
+def _told(shapes: Sequence[Shape], shown: Collection[Shown]) -> set[int]:
+    """The numbers of the keys that these columns tell apart."""
+    return {
+        number
+        for number, shape in enumerate(shapes)
+        if shape.is_told_by([each.path for each in shown if each.number == number])
+    }
+
+
+def _may_take_rows_away(node: Java, carried: Collection[int]) -> bool:
+    """A condition on what is grouped by always says the same of a group; one on what is counted may not."""
+    if kind(node) == "Filter":
+        return not _references(node.condition()) <= set(carried)
+    return kind(node) == "Generate"
+
+
+def _references(expression: Java) -> set[int]:
+    return {expression_id(each) for each in items(expression.references().toSeq())}
+
+
+def _counted(node: Java) -> set[int]:
+    """The outputs that change as a group grows."""
+    if kind(node) != "Aggregate":
+        return set()
+    outputs = items(node.aggregateExpressions())
+    return {expression_id(each) for each in outputs if any(kind(part) == "AggregateExpression" for part in walk(each))}
+
+
+def _of_aggregate(node: Java) -> tuple[list[Java], dict[int, Shown]]:
+    """What is grouped by; and for each output that shows some of it, by its id, what."""
+    if kind(node) == "Aggregate":
+        grouped, outputs = items(node.groupingExpressions()), items(node.aggregateExpressions())
+    else:
+        outputs = items(node.output())
+        grouped = outputs if kind(node) == "Distinct" else items(node.keys())
+    keys: list[Java] = []
+    for key in grouped:  # GROUP BY page, page
+        if not any(key.semanticEquals(known) for known in keys):
+            keys.append(key)
+
+    def of_key(expression: Java) -> Shown | None:
+        return next((Shown(number) for number, key in enumerate(keys) if expression.semanticEquals(key)), None)
+
+    return keys, _shown_by(outputs, of_key)
+
+
+def _through(project: Java, carried: dict[int, Shown]) -> dict[int, Shown]:
+    def of_attribute(expression: Java) -> Shown | None:
+        return carried.get(expression_id(expression)) if kind(expression) == "AttributeReference" else None
+
+    return _shown_by(items(project.projectList()), of_attribute)
+
+
+def _shown_by(outputs: Sequence[Java], find: Callable[[Java], Shown | None]) -> dict[int, Shown]:
+    """For each output that is such a thing under another name, or a field of it, what it shows, by its id."""
+    found = {}
+    for output in outputs:
+        expression, path = output, tuple[int, ...]()
+        while (shown := find(expression)) is None and kind(expression) in ("Alias", "GetStructField"):
+            if kind(expression) == "GetStructField":
+                path = (int(expression.ordinal()), *path)
+            expression = children(expression)[0]
+        if shown is not None:
+            found[expression_id(output)] = Shown(shown.number, (*shown.path, *path))
+    return found

@@ -1,0 +1,1 @@
+"""Spark over the log: the data source ``headrace``, the sink, the session and its Java process."""

@@ -1,0 +1,187 @@
+"""Where the partitions of the log begin and end, asked by the driver while it plans.
+
+One consumer, opened when it is first needed and kept: a stream asks again before every micro-batch. With
+``kafka.isolation.level=read_committed`` the end is that of the last transaction that is complete.
+
+What the broker has no more, though a query counts on it, is told by :meth:`LogOffsets.lost`: an error, or with
+``failOnDataLoss=false`` a warning.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from logging import getLogger
+from typing import TypeVar
+from uuid import UUID
+
+from headrace.client.consumer.sync_consumer import Consumer
+from headrace.client.errors import BrokerError, BrokerUnreachable, HeadraceError, KafkaTimeout, UnknownTopic
+from headrace.client.types import TopicPartition
+from headrace.pipeline.spark.source_options import (
+    EARLIEST_OFFSET,
+    LATEST_OFFSET,
+    AtOffsets,
+    AtTimes,
+    BadOption,
+    Everywhere,
+    OffsetSpec,
+    SourceOptions,
+)
+
+logger = getLogger(__name__)
+_T = TypeVar("_T")
+Offsets = dict[TopicPartition, int]
+
+
+class DataLost(HeadraceError):
+    """The log does not have any more what the query has to read."""
+
+
+def consumer_for(options: SourceOptions, **defaults: object) -> Consumer:
+    """One that reads what it is told, where it is told, and commits nothing."""
+    given = {name.replace(".", "_") for name in options.client}
+    more = {name: value for name, value in defaults.items() if name not in given}
+    return Consumer(config=options.client, auto_offset_reset="none", enable_auto_commit=False, **more)
+
+
+def report_loss(what: str, *, is_error: bool) -> None:
+    """
+    :raises DataLost: unless that is only worth a warning.
+    """
+    if is_error:
+        raise DataLost(f"{what}; set failOnDataLoss to false to go on with what there is")
+    logger.warning("%s; going on with what there is, as failOnDataLoss is false", what)
+
+
+class LogOffsets:
+    def __init__(self, options: SourceOptions, *, sleep: Callable[[float], object] = time.sleep) -> None:
+        self._options = options
+        self._sleep = sleep
+        self._consumer: Consumer | None = None
+        self._topic_ids: dict[str, UUID | None] = {}
+
+    def close(self) -> None:
+        if self._consumer is not None:
+            consumer, self._consumer = self._consumer, None
+            consumer.close()
+
+    def lost(self, what: str) -> None:
+        report_loss(what, is_error=self._options.fail_on_data_loss)
+
+    # -- what there is
+
+    def partitions(self, *, skip_missing: bool = False) -> list[TopicPartition]:
+        """All that the options speak of, sorted.
+
+        :raises UnknownTopic: if a topic or partition that they name is not there, and that is not to be passed over.
+        :raises DataLost: if a topic is not the one that it was when we asked before.
+        """
+        found = self._ask(lambda consumer: consumer.list_topics())
+        options = self._options
+        there = {one: info for one, info in found.items() if info.partitions}
+        names = set(options.topics) | {one.topic for one in options.partitions}
+        if options.pattern is not None:
+            pattern = re.compile(options.pattern)
+            names = {one for one, info in there.items() if pattern.fullmatch(one) and not info.is_internal}
+        for name in sorted(names - there.keys()):
+            if not skip_missing:
+                raise UnknownTopic(message=f"there is no topic {name!r} at {options.client['bootstrap.servers']}")
+        self._compare_ids({name: there[name].id for name in sorted(names & there.keys())})
+        known = {TopicPartition(name, one.partition) for name in names & there.keys() for one in there[name].partitions}
+        wanted = set(options.partitions) or known
+        for place in sorted(wanted - known):
+            if not skip_missing:
+                raise UnknownTopic(message=f"there is no partition {place}: {place.topic} has fewer")
+        return sorted(wanted & known)
+
+    def _compare_ids(self, topic_ids: Mapping[str, UUID | None]) -> None:
+        for name, topic_id in topic_ids.items():
+            if self._topic_ids.get(name, topic_id) != topic_id:
+                self.lost(f"the topic {name!r} was deleted and made anew")
+        self._topic_ids.update(topic_ids)
+
+    @property
+    def topic_ids(self) -> Mapping[str, UUID | None]:
+        """Of the topics that were there when we last asked; None from brokers that give topics no id."""
+        return self._topic_ids
+
+    def earliest(self, places: Iterable[TopicPartition]) -> Offsets:
+        return self._at(places, lambda consumer, wanted: consumer.beginning_offsets(*wanted))
+
+    def latest(self, places: Iterable[TopicPartition]) -> Offsets:
+        return self._at(places, lambda consumer, wanted: consumer.end_offsets(*wanted))
+
+    def at_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """Of each partition the first offset whose record is not older; None if there is none."""
+        if not times_ms:
+            return {}
+        found = self._ask(lambda consumer: consumer.offsets_for_times(times_ms))
+        return {place: None if one is None else one.offset for place, one in found.items()}
+
+    def _at(
+        self, places: Iterable[TopicPartition], ask: Callable[[Consumer, list[TopicPartition]], Offsets]
+    ) -> Offsets:
+        wanted = list(places)
+        return self._ask(lambda consumer: ask(consumer, wanted)) if wanted else {}
+
+    def _ask(self, question: Callable[[Consumer], _T]) -> _T:
+        for attempt in range(self._options.lookup_retries + 1):
+            try:
+                if self._consumer is None:
+                    self._consumer = consumer_for(self._options)
+                return question(self._consumer)
+            except (BrokerUnreachable, KafkaTimeout, BrokerError) as error:
+                may_pass = not isinstance(error, BrokerError) or error.is_retriable
+                if not may_pass or isinstance(error, UnknownTopic) or attempt == self._options.lookup_retries:
+                    raise
+                logger.warning("the log did not answer: %s; asking again", error)
+                self.close()
+                self._sleep(self._options.lookup_interval_ms / 1000)
+        raise AssertionError("the last attempt returns or raises")
+
+    # -- what is asked for
+
+    def resolve(self, spec: OffsetSpec, places: list[TopicPartition], *, is_start: bool) -> Offsets:
+        """A number for each partition.
+
+        :raises BadOption: if the options do not say one for each, or a partition has no record as young as wanted.
+        """
+        if isinstance(spec, Everywhere):
+            return self.earliest(places) if spec.offset == EARLIEST_OFFSET else self.latest(places)
+        if isinstance(spec, AtOffsets):
+            return self._at_offsets(spec, places, is_start=is_start)
+        return self._at_spec_times(spec, places, is_start=is_start)
+
+    def _at_offsets(self, spec: AtOffsets, places: list[TopicPartition], *, is_start: bool) -> Offsets:
+        name = "startingOffsets" if is_start else "endingOffsets"
+        _check_same(name, spec.offsets, places)
+        offsets = dict(spec.offsets)
+        offsets |= self.earliest(place for place in places if offsets[place] == EARLIEST_OFFSET)
+        offsets |= self.latest(place for place in places if offsets[place] == LATEST_OFFSET)
+        return offsets
+
+    def _at_spec_times(self, spec: AtTimes, places: list[TopicPartition], *, is_start: bool) -> Offsets:
+        name = "startingOffsetsByTimestamp" if is_start else "endingOffsetsByTimestamp"
+        if spec.everywhere_ms is None:
+            _check_same(name, spec.times_ms, places)
+            times_ms = dict(spec.times_ms)
+        else:
+            times_ms = dict.fromkeys(places, spec.everywhere_ms)
+        found = self.at_times(times_ms)
+        missing = [place for place, offset in found.items() if offset is None]
+        if is_start and missing and not self._options.is_latest_without_match:
+            raise BadOption(
+                f"{missing[0]} has no record at or after {times_ms[missing[0]]}; set "
+                "startingOffsetsByTimestampStrategy to latest to begin at its end"
+            )
+        return {place: offset for place, offset in found.items() if offset is not None} | self.latest(missing)
+
+
+def _check_same(name: str, given: Mapping[TopicPartition, int], places: list[TopicPartition]) -> None:
+    """As the connector has it: what is not named is not guessed."""
+    for place in sorted(set(places) - given.keys()):
+        raise BadOption(f"{name} says nothing of {place}; name all partitions; -1 is the latest offset, -2 the first")
+    for place in sorted(given.keys() - set(places)):
+        raise BadOption(f"{name} speaks of {place}, which is not read")

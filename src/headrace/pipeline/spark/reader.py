@@ -1,0 +1,235 @@
+"""Ranges of the log to Arrow batches: exactly the records with offsets in ``[start, end)``.
+
+Whole batches are fetched ahead in the background while the kernels decode the last ones on this thread; nothing makes
+an object of a record. What lies outside, by offset or by time, is left out by the kernel.
+
+In the driver, who follows the log keeps a :class:`RangeReader`; a task reads one range and goes.
+
+A range ends when the position has reached its end, not when a record of the last offset has come: the last offsets may
+have none, as they belong to markers of transactions, to aborted records or to what compaction has taken. The consumer's
+position goes past all of these. If it goes no further, the log is asked where it begins and ends now. A range that lies
+outside is lost data; if it does not and nothing comes for ``kafkaConsumer.pollTimeoutMs``, that is an error, so that no
+task waits forever.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Self
+
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from headrace.client.arrow.reading import HEADERS_TYPE, RecordRange, decode_batches
+from headrace.client.consumer.fetch_positions import BatchToRead
+from headrace.client.consumer.sync_consumer import Consumer
+from headrace.client.errors import KafkaTimeout, OffsetOutOfRange, error_for
+from headrace.client.types import TopicPartition
+from headrace.pipeline.spark.log_offsets import consumer_for, report_loss
+from headrace.pipeline.spark.ranges import OffsetRange
+from headrace.pipeline.spark.source_options import SourceOptions
+
+#: Of a fetch; larger than what suits a consumer that waits for single records.
+_FETCH_BYTES = 8 << 20
+#: Of an Arrow batch: enough that what each costs does not count, small enough for the caches on both sides.
+_BATCH_BYTES = 4 << 20
+#: How long a poll waits before the position is looked at again.
+_LOOK_UP_MS = 50
+#: How long nothing may come before the log is asked where it begins and ends.
+_DOUBT_MS = 1_000
+
+_HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+_TYPES: dict[str, pa.DataType] = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestampType": pa.int32(),
+    "headers": _HEADERS,
+}
+#: What a topic has, if nobody asks for headers.
+COLUMNS = tuple(_TYPES)[:-1]
+
+
+def spark_arrow_schema(columns: tuple[str, ...]) -> pa.Schema:
+    """Columns of Spark's connector, as Spark wants them in Arrow."""
+    return pa.schema([pa.field(name, _TYPES[name]) for name in columns])
+
+
+def read_range(
+    options: SourceOptions,
+    wanted: OffsetRange,
+    columns: tuple[str, ...] = COLUMNS,
+) -> Iterator[pa.RecordBatch]:
+    """What one task of Spark reads.
+
+    :raises DataLost: if the log has not all of it any more, and that is an error by the options.
+    """
+    with RangeReader(options, columns=columns) as reader:
+        yield from reader.read([wanted])
+
+
+class RangeReader:
+    """Reads ranges, each of another partition, and keeps its consumer for those that follow.
+
+    Where the next ranges begin where the last ones ended, as they do for who follows the log, what was fetched ahead
+    meanwhile is there already.
+    """
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        *,
+        columns: tuple[str, ...] = COLUMNS,
+        consumer: Consumer | None = None,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._options = options
+        self._columns = columns
+        self._now_s = now_s
+        self._consumer = consumer or consumer_for(
+            options, max_partition_fetch_bytes=_FETCH_BYTES, client_id="headrace-spark"
+        )
+        #: Where the consumer stands.
+        self._positions: dict[TopicPartition, int] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def table(self, ranges: Iterable[OffsetRange]) -> pa.Table:
+        """All of it at once."""
+        return pa.Table.from_batches(self.read(ranges), spark_arrow_schema(self._columns))
+
+    def read(self, ranges: Iterable[OffsetRange]) -> Iterator[pa.RecordBatch]:
+        """
+        :raises DataLost: if the log has not all of it any more, and that is an error by the options.
+        """
+        wanted = {one.place: one for one in ranges if one.size > 0}
+        self._begin(wanted)
+        moved_s = asked_s = self._now_s()
+        left = {place: one.start for place, one in wanted.items()}
+        while left:
+            try:
+                batches = self._consumer.poll_batches(_LOOK_UP_MS, max_bytes=_BATCH_BYTES)
+            except OffsetOutOfRange:
+                batches, reached = [], self._where_there_is_more(wanted, left)
+            else:
+                reached = {place: self._consumer.position(place) for place in left}
+            yield from self._decoded(batches, wanted)
+            now_s = self._now_s()
+            if reached == left and (now_s - asked_s) * 1000 > _DOUBT_MS:
+                reached, asked_s = self._where_there_is_more(wanted, left), now_s
+            if reached != left:
+                moved_s = asked_s = now_s
+            elif (now_s - moved_s) * 1000 > self._options.poll_timeout_ms:
+                raise self._too_long(wanted, left)
+            left = self._unfinished(wanted, reached)
+
+    def _begin(self, wanted: Mapping[TopicPartition, OffsetRange]) -> None:
+        self._consumer.assign(wanted)
+        if wanted:
+            self._consumer.resume(*wanted)
+        for place, one in wanted.items():
+            if self._positions.get(place) != one.start:
+                self._consumer.seek(place, one.start)
+        self._positions = {}
+
+    def _unfinished(
+        self, wanted: Mapping[TopicPartition, OffsetRange], reached: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        left = {place: at for place, at in reached.items() if at < wanted[place].end}
+        done = reached.keys() - left.keys()
+        # Not what was reached: where data is lost, that is only said to be.
+        self._positions |= {place: self._consumer.position(place) for place in done}
+        if left and done:
+            self._consumer.pause(*done)
+        return left
+
+    def _where_there_is_more(
+        self, wanted: Mapping[TopicPartition, OffsetRange], left: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """The positions to go on from, or the end of a range of which there is nothing more."""
+        firsts, lasts = self._consumer.beginning_offsets(*left), self._consumer.end_offsets(*left)
+        reached = dict(left)
+        for place, position in left.items():
+            first, last, end = firsts[place], lasts[place], wanted[place].end
+            if first > position:
+                self._lost(place, position, min(first, end), f"the log begins at {first} now")
+                self._consumer.seek(place, first)
+                reached[place] = first
+            elif last < end:
+                self._lost(place, max(position, last), end, f"the log ends at {last} now")
+                reached[place] = end
+        return reached
+
+    def _lost(self, place: TopicPartition, start: int, end: int, why: str) -> None:
+        what = f"offsets {start} to {end - 1} of {place} are gone: {why}"
+        report_loss(what, is_error=self._options.fail_on_data_loss)
+
+    def _too_long(
+        self, wanted: Mapping[TopicPartition, OffsetRange], left: Mapping[TopicPartition, int]
+    ) -> KafkaTimeout:
+        place, position = next(iter(left.items()))
+        return KafkaTimeout(
+            f"nothing came of {wanted[place]} from offset {position} on for {self._options.poll_timeout_ms} ms "
+            "(kafkaConsumer.pollTimeoutMs)"
+        )
+
+    def _decoded(
+        self, batches: list[BatchToRead], wanted: Mapping[TopicPartition, OffsetRange]
+    ) -> Iterator[pa.RecordBatch]:
+        last_offsets = {place: one.end - 1 for place, one in wanted.items()}
+        limits = RecordRange(last_offsets)
+        while batches:
+            decoded = decode_batches(
+                batches,
+                include_headers="headers" in self._columns,
+                check_crcs=self._consumer.config.check_crcs,
+                wanted=limits,
+            )
+            if decoded.records.num_rows:
+                yield as_spark(decoded.records, self._columns)
+            if decoded.error is not None and not decoded.batches:
+                place, header = batches[0].partition, batches[0].batch.header
+                where = f"the batch of {place} at offsets {header.base_offset} to {header.last_offset}"
+                raise error_for(decoded.error.code, f"{where} cannot be read: {decoded.error}") from decoded.error
+            batches = batches[decoded.batches :]
+
+
+def as_spark(records: pa.RecordBatch, columns: tuple[str, ...]) -> pa.RecordBatch:
+    """The client's columns in Spark's order and types; bytes are not copied."""
+    arrays = [_column(records, name) for name in columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=spark_arrow_schema(columns))
+
+
+def _column(records: pa.RecordBatch, name: str) -> pa.Array:
+    match name:
+        case "topic":
+            return _topics(records.column(name))
+        case "timestampType":
+            return records.column("timestamp_type").cast(_TYPES[name])
+        case "headers":
+            return _nullable(records.column(name))
+    return records.column(name).cast(_TYPES[name])
+
+
+def _topics(topics: pa.DictionaryArray) -> pa.Array:
+    if len(topics.dictionary) == 1:
+        return pa.repeat(topics.dictionary[0], len(topics))
+    return topics.dictionary_decode()
+
+
+def _nullable(headers: pa.ListArray) -> pa.Array:
+    """The same memory; only that Spark declares keys of headers to be null at times."""
+    assert headers.type == HEADERS_TYPE
+    entries = headers.values
+    loose = pa.StructArray.from_arrays([entries.field(0), entries.field(1)], fields=list(_HEADERS.value_type))
+    return pa.Array.from_buffers(_HEADERS, len(headers), [None, headers.buffers()[1]], 0, headers.offset, [loose])

@@ -1,0 +1,261 @@
+"""The Spark session of a project: one for all of its views.
+
+What a project sets in ``[spark] conf`` wins over what is set here, except for the time zone: answers are in UTC.
+
+**Other machines.** Tasks need this package and what it builds on, so the Python of the workers
+(``spark.pyspark.python``) has ``headrace[spark]`` installed, as a rule. If one of them lacks the package or has another
+version of it, ours is sent there; not always, as compiled kernels are cached beside an installed package only. The
+functions of views travel as text within their definitions.
+
+**Its heap.** ``spark.driver.memory`` in ``[spark] conf`` or ``SPARK_DRIVER_MEMORY`` wins over ``[spark] memory``, and
+both over a heap that fits this machine (``heap``). On ``local[...]`` all tasks run in that heap; on a cluster only the
+driver does, and ``spark.executor.memory`` is Spark's own. A Java process in which something did not get memory is not
+to be trusted any more: threads that Spark needs may be gone. So it ends at once (``-XX:+ExitOnOutOfMemoryError``, which
+``spark.driver.extraJavaOptions`` may take back), and the runner starts another one.
+
+**Its log.** What the JVM and the workers of this machine write to standard error goes to a file of the project: it is
+long, and not in our words. What matters of it comes back as exceptions.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from importlib.metadata import version
+from logging import CRITICAL, getLogger
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from headrace.client.errors import HeadraceError
+from headrace.pipeline.project.project import Project
+from headrace.pipeline.spark.heap import chosen_heap
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+logger = getLogger("headrace.views")
+
+STATE_FOLDER = ".headrace"
+_LARGE_LOG_BYTES = 10 << 20
+
+#: For a driver that runs for months beside a database, on any master.
+_CONF = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.scheduler.mode": "FAIR",  # a replay does not hold up the versions that serve
+    "spark.sql.streaming.stopTimeout": "20s",
+}
+_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_END_WITHOUT_MEMORY = "-XX:+ExitOnOutOfMemoryError"
+_JAVA_OPTIONS, _HEAP = "spark.driver.extraJavaOptions", "spark.driver.memory"
+_ALWAYS = {"spark.sql.session.timeZone": "UTC"}
+
+#: Runs where this package may not be, so it is no function of this module: those are sent by name.
+_HAS_PACKAGE = """
+def has_package(_):
+    try:
+        import headrace
+        import headrace.pipeline.spark.source
+    except ImportError as error:
+        return str(error)
+    return headrace.__version__
+"""
+
+
+class SparkMissing(HeadraceError):
+    """pyspark is not installed, or no Java is."""
+
+
+def open_session(
+    project: Project, master: str | None = None, *, log_name: str = "spark.log", is_short: bool = False
+) -> SparkSession:
+    """
+    :param master: instead of the project's.
+    :param is_short: it will not live long enough to earn back what the JVM's optimizer costs.
+    :param log_name: of the file in the project's ``.headrace`` folder that Spark writes its log to.
+    :raises SparkMissing: if Spark cannot be started.
+    """
+    master = master or project.spark_master
+    try:
+        from pyspark.errors import PySparkException
+        from pyspark.logger import PySparkLogger
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise SparkMissing(f"views need more packages: pip install 'headrace[spark]' ({error})") from None
+    builder = SparkSession.builder.master(master).appName(f"headrace {project.folder.name}")
+    for name, value in session_conf(project, master, is_short=is_short).items():
+        builder = builder.config(name, value)
+    log = project.folder / STATE_FOLDER / log_name
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):  # every refused query as a page of JSON
+        PySparkLogger.getLogger(name).setLevel(CRITICAL)
+    _choose_python(master)
+    try:
+        with _errors_to(log):
+            session = builder.getOrCreate()
+    except (PySparkException, OSError) as error:
+        raise SparkMissing(
+            f"Spark does not start (it needs Java 17 or newer): {_first_line(error)}; see {log}"
+        ) from None
+    _set_up(session, master)
+    return session
+
+
+def _choose_python(master: str) -> None:
+    """What Spark starts on this machine is the Python that has this package, not the first one of the path."""
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if is_local(master):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+
+
+@contextmanager
+def _errors_to(log: Path) -> Iterator[None]:
+    """Programs that are started meanwhile have this file as their standard error, for as long as they run."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    if log.exists() and log.stat().st_size > _LARGE_LOG_BYTES:
+        log.replace(log.with_suffix(".old.log"))
+    sys.stderr.flush()
+    ours = os.dup(2)
+    try:
+        with log.open("ab") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        os.dup2(ours, 2)
+        os.close(ours)
+
+
+def session_conf(project: Project, master: str, *, is_short: bool = False) -> dict[str, str]:
+    conf = dict(_CONF)
+    if heap := _heap(project, is_short):
+        conf[_HEAP] = heap
+    conf["spark.sql.warehouse.dir"] = str(project.folder / STATE_FOLDER / "warehouse")
+    if is_local(master):
+        # Nobody else is to reach the driver, and its shuffles are not worth more tasks than there are cores.
+        conf |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+        conf["spark.sql.shuffle.partitions"] = str(_cores(master))
+    # Of an option that is there twice Java takes the last, so the project's own words win.
+    options = [_END_WITHOUT_MEMORY, project.spark_conf.get(_JAVA_OPTIONS, _SHORT_LIVED if is_short else "")]
+    return conf | dict(project.spark_conf) | {_JAVA_OPTIONS: " ".join(options).strip()} | _ALWAYS
+
+
+def _heap(project: Project, is_short: bool) -> str:
+    """Empty for what Spark takes by itself: a session that lives shortly works on a few rows."""
+    if project.spark_memory:
+        return project.spark_memory
+    return "" if is_short or "SPARK_DRIVER_MEMORY" in os.environ else chosen_heap()
+
+
+def is_local(master: str) -> bool:
+    """Whether tasks run in the driver's own process."""
+    return re.fullmatch(r"local(\[.*\])?", master) is not None
+
+
+def _cores(master: str) -> int:
+    """``local[4]`` says it; ``local[*]`` are those of this machine."""
+    inside = master.removeprefix("local").strip("[]").partition(",")[0]
+    return int(inside) if inside.isdecimal() else (os.cpu_count() or 1) if inside else 1
+
+
+def _set_up(session: SparkSession, master: str) -> None:
+    from headrace.pipeline import register
+
+    session.conf.set("spark.sql.session.timeZone", "UTC")
+    session.sparkContext.setLogLevel(session.sparkContext.getConf().get("spark.log.level", "ERROR") or "ERROR")
+    _quieten(session)
+    if not is_local(master):
+        _ship_package(session)
+    register(session)
+
+
+def _quieten(session: SparkSession) -> None:
+    """Keeps the server of PySpark's accumulators from printing a traceback when the Java process dies."""
+
+    def handle_error(*_: object) -> None:
+        logger.debug("the server of accumulators was cut off", exc_info=True)
+
+    server = getattr(session.sparkContext, "_accumulatorServer", None)
+    if server is not None:
+        server.handle_error = handle_error
+
+
+# ------------------------------------------------------------------------------------------------------ other machines
+
+
+def _ship_package(session: SparkSession) -> None:
+    context = session.sparkContext
+    names: dict[str, object] = {"__name__": "__main__"}
+    exec(_HAS_PACKAGE, names)
+    check = cast(Callable[[int], str], names["has_package"])
+    places = max(2, context.defaultParallelism)
+    answers = set(context.parallelize(range(places), places).map(check).collect())
+    if answers == {version("headrace")}:
+        return
+    logger.info("workers have no headrace %s (%s): sending it", version("headrace"), "; ".join(sorted(answers)))
+    with tempfile.TemporaryDirectory() as folder:
+        context.addPyFile(package_archive(Path(folder)))
+
+
+def package_archive(folder: Path) -> str:
+    """A zip of this package, as it is here."""
+    source = Path(__file__).parents[2]
+    copy = folder / "copy"
+    shutil.copytree(source, copy / "headrace", ignore=shutil.ignore_patterns("__pycache__"))
+    return shutil.make_archive(str(folder / "headrace"), "zip", copy)
+
+
+def is_alive(session: SparkSession) -> bool:
+    """Whether its JVM is there and has not stopped; without it nothing of this process can go on."""
+    try:
+        return not session.sparkContext._jsc.sc().isStopped()
+    except Exception:  # noqa: BLE001  py4j raises what the operating system says, and more
+        return False
+
+
+def java_of(session: SparkSession) -> subprocess.Popen[bytes] | None:
+    """The Java process of a session; None if it was there before this program."""
+    return getattr(session.sparkContext._gateway, "proc", None)
+
+
+def forget_session(session: SparkSession) -> None:
+    """Ends what is left of a session whose Java process is gone or stopped, so that another one can be opened."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+    from pyspark.sql.context import SQLContext
+
+    context, process = session.sparkContext, java_of(session)
+    if process is not None:
+        process.kill()
+        process.wait()
+    accumulators = getattr(context, "_accumulatorServer", None)
+    if accumulators is not None:
+        accumulators.shutdown()
+    gateway = SparkContext._gateway
+    if gateway is not None:
+        with suppress(Exception):  # its Java side is gone; what counts is that our own sockets are closed
+            gateway.shutdown()
+    SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
+    SparkSession._instantiatedSession = SparkSession._activeSession = SQLContext._instantiatedContext = None
+
+
+def _first_line(error: Exception) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+__all__ = [
+    "STATE_FOLDER",
+    "SparkMissing",
+    "forget_session",
+    "is_alive",
+    "is_local",
+    "java_of",
+    "open_session",
+    "package_archive",
+    "session_conf",
+]

@@ -1,0 +1,336 @@
+"""What ``.option(...)`` may say of the source: the names and meanings of Spark's Kafka connector, checked once.
+
+::
+
+    which           subscribe, subscribePattern, assign                     one of them
+    from where      startingTimestamp, startingOffsetsByTimestamp, startingOffsets     the first that is given counts
+    up to where     endingTimestamp, endingOffsetsByTimestamp, endingOffsets           the same; not for streams
+    how much        minPartitions, maxRecordsPerPartition; streams: maxOffsetsPerTrigger, minOffsetsPerTrigger,
+                    maxTriggerDelay
+    and             failOnDataLoss, includeHeaders, groupIdPrefix, kafkaConsumer.pollTimeoutMs,
+                    fetchOffset.numRetries, fetchOffset.retryIntervalMs, startingOffsetsByTimestampStrategy
+    ours            commitGroup: a consumer group that is told how far the stream is
+    kafka.*         options of our consumer (docs/client-options.md); kafka.bootstrap.servers has to be there
+
+Spark gives names in small letters, whatever the program wrote. A name that is not here is refused, and the nearest one
+is offered; so are values that cannot be.
+
+Where to begin and to end is an :data:`OffsetSpec`. In JSON, ``{"topic": {"0": 23, "1": -2}}``, -1 is the end and -2 the
+start of a partition.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Final
+from uuid import uuid4
+
+from headrace.client.config import ClientConfig, ConsumerConfig
+from headrace.client.types import TopicPartition
+from headrace.pipeline.progress.points import by_topic
+from headrace.pipeline.spark.ranges import OffsetRange
+
+LATEST_OFFSET: Final = -1
+EARLIEST_OFFSET: Final = -2
+
+_NAMES = (
+    "subscribe", "subscribePattern", "assign", "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy", "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp",
+    "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "minPartitions", "maxRecordsPerPartition",
+    "failOnDataLoss", "includeHeaders", "groupIdPrefix", "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs", "commitGroup",
+)  # fmt: skip
+_REFUSED = {
+    "auto.offset.reset": "say startingOffsets",
+    "enable.auto.commit": "say commitGroup",
+    "key.deserializer": "keys are binary: cast the column",
+    "value.deserializer": "values are binary: cast the column",
+    "interceptor.classes": "records are read as they are",
+}
+_ENDING = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+_UNITS_MS = {
+    "ms": 1, "millisecond": 1, "s": 1_000, "sec": 1_000, "second": 1_000, "m": 60_000, "min": 60_000, "minute": 60_000,
+    "h": 3_600_000, "hour": 3_600_000, "d": 86_400_000, "day": 86_400_000,
+}  # fmt: skip
+
+
+class BadOption(ValueError):
+    """An option that does not exist, or says what cannot be."""
+
+
+@dataclass(frozen=True)
+class Everywhere:
+    """The start or the end of all partitions: ``EARLIEST_OFFSET`` or ``LATEST_OFFSET``."""
+
+    offset: int
+
+
+@dataclass(frozen=True)
+class AtOffsets:
+    offsets: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True)
+class AtTimes:
+    """The first records that are not older, of all partitions or of these."""
+
+    everywhere_ms: int | None = None
+    times_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+
+OffsetSpec = Everywhere | AtOffsets | AtTimes
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceOptions:
+    #: For our consumer, by Kafka's names.
+    client: Mapping[str, str]
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    partitions: tuple[TopicPartition, ...] = ()
+    start: OffsetSpec = Everywhere(EARLIEST_OFFSET)
+    end: OffsetSpec = Everywhere(LATEST_OFFSET)
+    #: What follows if a partition has no record as young as wanted: the end of it, or an error.
+    is_latest_without_match: bool = False
+    max_offsets_per_trigger: int | None = None
+    min_offsets_per_trigger: int | None = None
+    max_trigger_delay_ms: int = 900_000
+    min_partitions: int | None = None
+    max_records_per_partition: int | None = None
+    fail_on_data_loss: bool = True
+    include_headers: bool = False
+    poll_timeout_ms: int = 120_000
+    lookup_retries: int = 3
+    lookup_interval_ms: int = 10
+    commit_group: str | None = None
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str], *, is_stream: bool) -> SourceOptions:
+        """
+        :raises BadOption: with the name, and what would do.
+        """
+        options = Given(given, _NAMES)
+        topics, pattern, partitions = _which(options)
+        start, end = _bounds(options, is_stream=is_stream)
+        _check_agreement(options, is_stream=is_stream)
+        strategy = options.one_of("startingOffsetsByTimestampStrategy", ("error", "latest"), "error")
+        minimum, maximum = options.count("minOffsetsPerTrigger"), options.count("maxOffsetsPerTrigger")
+        if minimum is not None and maximum is not None and minimum > maximum:
+            raise BadOption(f"minOffsetsPerTrigger ({minimum}) is more than maxOffsetsPerTrigger ({maximum})")
+        return cls(
+            client=_client_options(options),
+            topics=topics,
+            pattern=pattern,
+            partitions=partitions,
+            start=start,
+            end=end,
+            is_latest_without_match=strategy == "latest",
+            max_offsets_per_trigger=maximum,
+            min_offsets_per_trigger=minimum,
+            max_trigger_delay_ms=options.duration_ms("maxTriggerDelay", cls.max_trigger_delay_ms),
+            min_partitions=options.count("minPartitions"),
+            max_records_per_partition=options.count("maxRecordsPerPartition"),
+            fail_on_data_loss=options.flag("failOnDataLoss", True),
+            include_headers=options.flag("includeHeaders", False),
+            poll_timeout_ms=options.count_or("kafkaConsumer.pollTimeoutMs", cls.poll_timeout_ms),
+            lookup_retries=options.count_or("fetchOffset.numRetries", cls.lookup_retries, least=0),
+            lookup_interval_ms=options.count_or("fetchOffset.retryIntervalMs", cls.lookup_interval_ms, least=0),
+            commit_group=options.text("commitGroup"),
+        )
+
+
+def options_for(ranges: Sequence[OffsetRange]) -> dict[str, str]:
+    """By which ``spark.read`` reads exactly these, of each partition one."""
+    starts = by_topic({one.place: one.start for one in ranges})
+    ends = by_topic({one.place: one.end for one in ranges})
+    return {
+        "assign": json.dumps({topic: list(partitions) for topic, partitions in ends.items()}),
+        "startingOffsets": json.dumps(starts),
+        "endingOffsets": json.dumps(ends),
+    }
+
+
+class Given:
+    """Options as Spark hands them over, read by the names that the documentation has.
+
+    :raises BadOption: if there is one that nobody knows.
+    """
+
+    def __init__(self, given: Mapping[str, str], names: tuple[str, ...], ignored: tuple[str, ...] = ()) -> None:
+        self._given = {name.lower(): value for name, value in given.items()}
+        known = {name.lower(): name for name in names}
+        for name in self._given:
+            if name in known or name.startswith("kafka.") or name in ignored:
+                continue
+            near = get_close_matches(name, known, n=1)
+            hint = f"; did you mean {known[near[0]]}?" if near else f"; there are {', '.join(names)} and kafka.*"
+            raise BadOption(f"there is no option {name}{hint}")
+
+    def text(self, name: str) -> str | None:
+        value = self._given.get(name.lower())
+        if value is not None and not value.strip():
+            raise BadOption(f"{name} is empty")
+        return value
+
+    def one_of(self, name: str, words: tuple[str, ...], default: str) -> str:
+        value = (self.text(name) or default).strip().lower()
+        if value not in words:
+            raise BadOption(f"{name} = {value!r}: one of {', '.join(words)}")
+        return value
+
+    def flag(self, name: str, default: bool) -> bool:
+        return self.one_of(name, ("true", "false"), str(default).lower()) == "true"
+
+    def count(self, name: str, *, least: int = 1) -> int | None:
+        value = self.text(name)
+        if value is None:
+            return None
+        try:
+            number = int(value)
+        except ValueError:
+            raise BadOption(f"{name} = {value!r}: a whole number is wanted") from None
+        if number < least:
+            raise BadOption(f"{name} = {number}: at least {least}")
+        return number
+
+    def count_or(self, name: str, default: int, *, least: int = 1) -> int:
+        number = self.count(name, least=least)
+        return default if number is None else number
+
+    def duration_ms(self, name: str, default_ms: int) -> int:
+        value = self.text(name)
+        if value is None:
+            return default_ms
+        found = re.fullmatch(r"\s*(\d+)\s*([a-z]*)\s*", value.lower())
+        unit = (found[2] or "ms") if found else ""
+        unit_ms = _UNITS_MS.get(unit) or _UNITS_MS.get(unit.removesuffix("s"))
+        if found is None or unit_ms is None:
+            raise BadOption(f"{name} = {value!r}: a time such as 15m, 30s or 500ms is wanted")
+        return int(found[1]) * unit_ms
+
+    def kafka(self) -> dict[str, str]:
+        """The options of the client, without ``kafka.``."""
+        found = {name[len("kafka.") :]: value for name, value in self._given.items() if name.startswith("kafka.")}
+        if not found.get("bootstrap.servers", "").strip():
+            raise BadOption('kafka.bootstrap.servers is missing: say where a broker is, such as "127.0.0.1:9092"')
+        return found
+
+
+def shared_client_options(client: Mapping[str, str]) -> dict[str, str]:
+    """Those that every kind of client has."""
+    return ClientConfig.of_shared(client)
+
+
+def _which(options: Given) -> tuple[tuple[str, ...], str | None, tuple[TopicPartition, ...]]:
+    subscribe, pattern, assign = (options.text(name) for name in ("subscribe", "subscribePattern", "assign"))
+    given = [value for value in (subscribe, pattern, assign) if value is not None]
+    if len(given) != 1:
+        raise BadOption("say which topics to read: one of subscribe, subscribePattern and assign, and only one")
+    if subscribe is not None:
+        return tuple(sorted({topic for one in subscribe.split(",") if (topic := one.strip())})), None, ()
+    if pattern is not None:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise BadOption(f"subscribePattern = {pattern!r} is no regular expression: {error}") from None
+        return (), pattern, ()
+    assert assign is not None
+    return (), None, _assigned(assign)
+
+
+def _assigned(text: str) -> tuple[TopicPartition, ...]:
+    wanted = 'assign takes JSON such as {"topic": [0, 1]}'
+    found = _json_object(text, wanted)
+    partitions: set[TopicPartition] = set()
+    for topic, indexes in found.items():
+        if not isinstance(indexes, list) or not all(type(one) is int and one >= 0 for one in indexes):
+            raise BadOption(f"{wanted}, not {text}")
+        partitions |= {TopicPartition(topic, index) for index in indexes}
+    if not partitions:
+        raise BadOption(f"{wanted}, not {text}")
+    return tuple(sorted(partitions))
+
+
+def _bounds(options: Given, *, is_stream: bool) -> tuple[OffsetSpec, OffsetSpec]:
+    start = _spec(options, "starting") or Everywhere(LATEST_OFFSET if is_stream else EARLIEST_OFFSET)
+    end = _spec(options, "ending") or Everywhere(LATEST_OFFSET)
+    if not is_stream and _mentions(start, LATEST_OFFSET):
+        raise BadOption("startingOffsets: a batch that begins at the latest offset would be empty; earliest is -2")
+    if _mentions(end, EARLIEST_OFFSET):
+        raise BadOption("endingOffsets: what ends at the earliest offset is empty; latest is -1")
+    return start, end
+
+
+def _mentions(spec: OffsetSpec, offset: int) -> bool:
+    if isinstance(spec, Everywhere):
+        return spec.offset == offset
+    return isinstance(spec, AtOffsets) and offset in spec.offsets.values()
+
+
+def _spec(options: Given, prefix: str) -> OffsetSpec | None:
+    """The first of the three ways that is used, in the connector's order."""
+    if (everywhere_ms := options.count(f"{prefix}Timestamp", least=0)) is not None:
+        return AtTimes(everywhere_ms)
+    name = f"{prefix}OffsetsByTimestamp"
+    if (text := options.text(name)) is not None:
+        return AtTimes(times_ms=offsets_from_json(name, text, least=0))
+    name = f"{prefix}Offsets"
+    if (text := options.text(name)) is None:
+        return None
+    word = text.strip().lower()
+    if word in ("earliest", "latest"):
+        return Everywhere(EARLIEST_OFFSET if word == "earliest" else LATEST_OFFSET)
+    return AtOffsets(offsets_from_json(name, text, least=EARLIEST_OFFSET))
+
+
+def offsets_from_json(name: str, text: str, *, least: int) -> dict[TopicPartition, int]:
+    wanted = f'{name} takes JSON such as {{"topic": {{"0": 23, "1": 42}}}}'
+    if name in ("startingOffsets", "endingOffsets"):
+        wanted = f"{name} takes earliest, latest, or JSON such as {{'topic': {{'0': 23, '1': -1}}}}".replace("'", '"')
+    found: dict[TopicPartition, int] = {}
+    for topic, numbers in _json_object(text, wanted).items():
+        if not isinstance(numbers, dict):
+            raise BadOption(f"{wanted}, not {text}")
+        for index, number in numbers.items():
+            if not index.isdecimal() or type(number) is not int or number < least:
+                raise BadOption(f"{wanted}; {index!r}: {number!r} of {topic!r} cannot be")
+            found[TopicPartition(topic, int(index))] = number
+    return found
+
+
+def _json_object(text: str, wanted: str) -> dict[str, object]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise BadOption(f"{wanted}; this is no JSON ({error}): {text}") from None
+    if not isinstance(found, dict):
+        raise BadOption(f"{wanted}, not {text}")
+    return found
+
+
+def _check_agreement(options: Given, *, is_stream: bool) -> None:
+    if is_stream:
+        for name in _ENDING:
+            if options.text(name) is not None:
+                raise BadOption(f"{name} is for spark.read: a stream has no end; use the trigger availableNow")
+    elif options.text("commitGroup") is not None:
+        raise BadOption("commitGroup is for streams: a batch has no progress to tell of")
+
+
+def _client_options(options: Given) -> dict[str, str]:
+    client = options.kafka()
+    for name, advice in _REFUSED.items():
+        if name in client:
+            raise BadOption(f"kafka.{name} cannot be set: {advice}")
+    if (prefix := options.text("groupIdPrefix")) is not None and "group.id" not in client:
+        client["group.id"] = f"{prefix}-{uuid4()}"
+    client.setdefault("allow.auto.create.topics", "false")
+    try:
+        ConsumerConfig.load({**client, "auto.offset.reset": "none", "enable.auto.commit": "false"})
+    except (TypeError, ValueError) as error:
+        raise BadOption(f"kafka.*: {error}") from None
+    return client

@@ -1,0 +1,1 @@
+"""``headrace configs``: ``command`` has the parser, ``entities`` the changes to each kind of entity."""

@@ -1,0 +1,167 @@
+"""``headrace configs``: look at and change settings of topics, brokers, groups and brokers' loggers."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.client.admin.types import ConfigChange
+from headrace.client.errors import HeadraceError, UnknownGroup, UnknownTopic
+from headrace.tools.configs import entities as config_entities
+from headrace.tools.configs.entities import (
+    DEFAULTS,
+    LOGGERS,
+    TYPES,
+    Entity,
+    changes,
+    entity_of,
+    names_to_be_there,
+    own_entries,
+    parse_added,
+)
+from headrace.tools.shared.commands import (
+    DONE,
+    FAILED,
+    CommandError,
+    Output,
+    Table,
+    UsageError,
+    connect,
+    new_parser,
+    read_properties,
+    run,
+    the_action,
+)
+
+if TYPE_CHECKING:
+    from headrace import Admin
+
+_EXAMPLES = """
+headrace configs --describe --entity-type topics --entity-name orders --all
+headrace configs --alter --topic orders --add-config 'retention.ms=60000,cleanup.policy=[compact,delete]'
+headrace configs --alter --topic orders --delete-config retention.ms
+headrace configs --alter --entity-type brokers --entity-default --add-config-file broker.properties
+headrace configs --describe --broker 0 --json
+"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    return run(parser(), arguments, _work)
+
+
+def parser() -> ArgumentParser:
+    parser = new_parser("configs", "Look at and change settings of topics, brokers and groups.", _EXAMPLES)
+    parser.add_argument("--describe", action="store_true", help="show settings")
+    parser.add_argument("--alter", action="store_true", help="change settings")
+    parser.add_argument("--entity-type", metavar="TYPE", help=f"whose settings: {', '.join(TYPES)}")
+    parser.add_argument("--entity-name", metavar="NAME", help="the topic's name, the broker's id, ...; without, all")
+    parser.add_argument("--entity-default", action="store_true", help="the defaults of all brokers")
+    parser.add_argument("--topic", metavar="NAME", help="a topic: short for type and name")
+    parser.add_argument("--broker", metavar="ID", help="a broker")
+    parser.add_argument("--broker-defaults", action="store_true", help="the defaults of all brokers")
+    parser.add_argument("--broker-logger", metavar="ID", help="the log levels of a broker")
+    parser.add_argument("--group", metavar="ID", help="a consumer group")
+    parser.add_argument("--client-metrics", metavar="NAME", help="a subscription to metrics of clients")
+    parser.add_argument("--all", action="store_true", help="--describe: also what comes from files and defaults")
+    parser.add_argument(
+        "--add-config", metavar="NAME=VALUE,...", help="set these; brackets around a value that has commas: a=[b,c]"
+    )
+    parser.add_argument("--add-config-file", metavar="FILE", type=Path, help="set what a properties file has")
+    parser.add_argument("--delete-config", metavar="NAME,...", help="back to the default")
+    return parser
+
+
+def _work(options: Namespace, out: Output) -> int:
+    action = the_action(options, ("describe", "alter"))
+    entity = entity_of(options)
+    if action == "alter":
+        return _alter(options, entity, out)
+    if options.add_config or options.add_config_file or options.delete_config:
+        raise UsageError("--add-config, --add-config-file and --delete-config go with --alter")
+    return _describe(options, entity, out)
+
+
+def _alter(options: Namespace, entity: Entity, out: Output) -> int:
+    if entity.name is None:
+        raise UsageError(f"An entity name must be specified with --alter of {entity.type.name}")
+    if options.all:
+        raise UsageError("--all goes with --describe")
+    if options.add_config and options.add_config_file:
+        raise UsageError("Only one of --add-config or --add-config-file must be specified")
+    added = parse_added(options.add_config) if options.add_config else {}
+    if options.add_config_file:
+        added = read_properties(options.add_config_file)
+    wanted = changes(added, options.delete_config)
+    if not wanted:
+        raise UsageError(
+            "At least one of --add-config, --add-config-file, or --delete-config must be specified with --alter"
+        )
+    with connect(options) as admin:
+        _check_names(admin, entity, wanted)
+        admin.alter_configs({entity.resource: wanted}).value(entity.resource)
+    if entity.is_default:
+        line = f"Completed updating default config for {entity.type.name} in the cluster."
+    else:
+        line = f"Completed updating config for {entity.type.singular} {entity.name}."
+    changed = {change.name: change.value for change in wanted}
+    out.show({"entityType": entity.type.name, "entityName": entity.name or None, "changed": changed}, line)
+    return DONE
+
+
+def _check_names(admin: Admin, entity: Entity, wanted: Sequence[ConfigChange]) -> None:
+    """Refuses to take back what is not set: to a broker that is done already, and a slip of the pen goes unseen."""
+    names = names_to_be_there(entity, wanted)
+    if not names:
+        return
+    entries = admin.describe_configs([entity.resource]).value(entity.resource)
+    own = {entry.name for entry in own_entries(entity, entries.values(), with_all=False)}
+    missing = [name for name in names if name not in own]
+    if missing:
+        kind = "broker logger(s)" if entity.type.name == LOGGERS else "config(s)"
+        raise CommandError(f"Invalid {kind}: {','.join(missing)}")
+
+
+def _describe(options: Namespace, entity: Entity, out: Output) -> int:
+    with connect(options) as admin:
+        entities = [entity] if entity.name is not None else _every(admin, entity)
+        results = admin.describe_configs([each.resource for each in entities], include_synonyms=True)
+    code = DONE
+    found = []
+    for each in entities:
+        entries = results[each.resource]
+        if isinstance(entries, HeadraceError):
+            if not isinstance(entries, UnknownTopic | UnknownGroup):
+                raise entries
+            out.complain(f"The {each.type.singular} '{each.name}' doesn't exist and doesn't have dynamic config.")
+            code = FAILED
+        else:
+            found.append((each, own_entries(each, entries.values(), with_all=options.all)))
+    out.show(
+        [config_entities.value(each, entries) for each, entries in found],
+        (line for each, entries in found for line in config_entities.lines(each, entries, with_all=options.all)),
+        Table(
+            ("ENTITY", "CONFIG", "VALUE", "SOURCE"),
+            [
+                (f"{each.type.singular} {each.name or 'defaults'}", entry.name, entry.value, entry.source)
+                for each, entries in found
+                for entry in entries
+            ],
+        ),
+    )
+    return code
+
+
+def _every(admin: Admin, entity: Entity) -> list[Entity]:
+    """All of a type; of brokers their defaults too."""
+    kind = entity.type
+    match kind.name:
+        case "topics":
+            return [Entity(kind, name) for name in admin.list_topics(include_internal=True)]
+        case "groups":
+            return [Entity(kind, group.group_id) for group in admin.list_groups()]
+        case "brokers" | "broker-loggers":
+            brokers = [Entity(kind, str(broker.id)) for broker in admin.describe_cluster().brokers]
+            return [*brokers, Entity(kind, DEFAULTS)] if kind.name == "brokers" else brokers
+    raise UsageError(f"An entity name must be specified with --describe of {kind.name}")

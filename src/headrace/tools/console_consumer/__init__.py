@@ -1,0 +1,1 @@
+"""``headrace console-consumer``: ``command`` has the parser, ``formatters`` print records."""

@@ -1,0 +1,1 @@
+"""``headrace console-producer``: ``command`` has the parser, ``line_reader`` makes records of lines."""

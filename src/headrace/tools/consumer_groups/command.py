@@ -1,0 +1,241 @@
+"""``headrace consumer-groups``: which groups there are, how far behind they are, and where they go on from.
+
+Groups of both protocols, classic and consumer (KIP-848). What is shown is made in ``group_descriptions``; offsets are
+reset and deleted in ``group_resets``.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.client.admin.types import GroupDescription, GroupListing
+from headrace.client.errors import UnknownGroup
+from headrace.tools.consumer_groups import descriptions as group_descriptions
+from headrace.tools.consumer_groups.descriptions import Column, Text, member_state
+from headrace.tools.consumer_groups.resets import check_reset, delete_offsets, reset, strategy_of
+from headrace.tools.shared.commands import (
+    DONE,
+    FAILED,
+    CommandError,
+    Output,
+    Table,
+    UsageError,
+    connect,
+    int64,
+    new_parser,
+    run,
+    the_action,
+)
+
+if TYPE_CHECKING:
+    from headrace import Admin
+
+_ACTIONS = ("list", "describe", "delete", "reset-offsets", "delete-offsets", "validate-regex")
+_STATES = (
+    "Assigning", "CompletingRebalance", "Dead", "Empty", "PreparingRebalance", "Reconciling", "Stable",
+)  # fmt: skip
+_TYPES = ("Classic", "Consumer")
+_EXAMPLES = """
+headrace consumer-groups --list --state --type
+headrace consumer-groups --describe --group billing
+headrace consumer-groups --describe --all-groups --members --verbose
+headrace consumer-groups --reset-offsets --group billing --topic orders:0,1 --to-earliest --execute
+headrace consumer-groups --reset-offsets --group billing --all-topics --by-duration PT1H --dry-run
+headrace consumer-groups --reset-offsets --group billing --all-topics --to-current --export --dry-run > offsets.csv
+headrace consumer-groups --reset-offsets --group billing --from-file offsets.csv --execute
+headrace consumer-groups --delete-offsets --group billing --topic orders
+headrace consumer-groups --delete --group billing --group shipping
+"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    return run(parser(), arguments, _work)
+
+
+def parser() -> ArgumentParser:
+    parser = new_parser("consumer-groups", "Look at consumer groups, reset their offsets, delete them.", _EXAMPLES)
+    add = parser.add_argument
+    flag = partial(parser.add_argument, action="store_true")
+    flag("--list", help="ids of groups; with --state or --type these too")
+    flag("--describe", help="offsets and lag of groups (--offsets), their --members or their --state")
+    flag("--delete", help="delete groups that have no members")
+    flag("--reset-offsets", help="move groups that have no members; --dry-run unless --execute is given")
+    flag("--delete-offsets", help="forget what a group has committed")
+    add("--validate-regex", metavar="REGEX", help="say whether a subscription could use this regular expression (RE2)")
+    add("--group", metavar="ID", action="append", default=[], help="which group; may be repeated")
+    flag("--all-groups", help="all groups")
+    flag("--offsets", help="--describe: offsets and lag, the default")
+    flag("--members", help="--describe: who is in the group")
+    add(
+        "--state", metavar="STATE,...", nargs="?", const="", help="--describe: the state; --list: states, or only these"
+    )
+    add("--type", metavar="TYPE,...", nargs="?", const="", help="--list: types, or only these: classic, consumer")
+    flag("--verbose", help="--describe: more columns")
+    add("--topic", metavar="NAME[:0,1]", action="append", default=[], help="which topic, or partitions of it; repeat")
+    flag("--all-topics", help="--reset-offsets: all that the group has committed to")
+    flag("--to-earliest", help="to the first record")
+    flag("--to-latest", help="behind the last record")
+    flag("--to-current", help="to where the group is, or behind the last record")
+    add("--to-offset", metavar="N", type=int64, help="to this offset")
+    add("--shift-by", metavar="N", type=int64, help="so many records further, or back if negative")
+    add("--to-datetime", metavar="TIME", help="to the first record since YYYY-MM-DDThh:mm:ss.sss (UTC, or with a zone)")
+    add("--by-duration", metavar="DURATION", help="to the first record that is not older than PnDTnHnMnS")
+    add("--from-file", metavar="FILE", type=Path, help="to what a file says, as --export writes it")
+    flag("--export", help="--reset-offsets: print lines for --from-file")
+    flag("--dry-run", help="--reset-offsets: only show what would be done")
+    flag("--execute", help="--reset-offsets: do it")
+    return parser
+
+
+def _work(options: Namespace, out: Output) -> int:
+    action = the_action(options, _ACTIONS)
+    _check(action, options)
+    if action == "validate-regex":
+        return _validate_regex(options.validate_regex, out)
+    with connect(options) as admin:
+        if action == "list":
+            return _list(admin, options, out)
+        if action == "delete-offsets":
+            return delete_offsets(admin, options, out)
+        groups = [each.group_id for each in _consumers(admin)] if options.all_groups else options.group
+        if action == "describe":
+            return _describe(admin, groups, options, out)
+        if action == "delete":
+            return _delete(admin, groups, out)
+        return reset(admin, groups, options, out)
+
+
+def _check(action: str, options: Namespace) -> None:
+    if action in ("describe", "delete", "reset-offsets") and bool(options.group) == options.all_groups:
+        raise UsageError(f"Option --{action} takes one of these options: --all-groups, --group")
+    if action == "describe":
+        if options.members + options.offsets + (options.state is not None) > 1:
+            raise UsageError("Option --describe takes at most one of these options: --members, --offsets, --state")
+        if options.state:
+            raise UsageError("Option --describe does not take a value for --state")
+    if action in ("list", "describe", "delete") and options.topic:
+        raise UsageError(f"--topic does not go with --{action}")
+    if action == "delete-offsets" and (len(options.group) != 1 or not options.topic):
+        raise UsageError("Option --delete-offsets takes the following options: one --group, and --topic")
+    if action == "reset-offsets":
+        check_reset(options)
+        strategy_of(options)
+
+
+# --------------------------------------------------------------------------------------------------------------- look
+
+
+def _consumers(admin: Admin, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[GroupListing]:
+    """Groups of consumers, and those that only commit offsets; not those of Kafka Connect and the like."""
+    return [each for each in admin.list_groups(states=states, types=types) if each.protocol_type in ("consumer", "")]
+
+
+def _list(admin: Admin, options: Namespace, out: Output) -> int:
+    states = _known(options.state, _STATES, "Invalid state list '{}'. Valid states are: {}")
+    types = _known(options.type, _TYPES, "Invalid types list '{}'. Valid types are: {}")
+    groups = _consumers(admin, states, types)
+    value = [{"group": each.group_id, "type": each.type, "state": each.state} for each in groups]
+    if options.state is None and options.type is None:
+        names = [each.group_id for each in groups]
+        out.show(value, names, Table(["GROUP"], [[name] for name in names]))
+        return DONE
+    columns = [Column("GROUP", max((len(each.group_id) for each in groups), default=15) + 10)]
+    columns += [Column("TYPE", 20)] if options.type is not None else []
+    columns += [Column("STATE", 20)] if options.state is not None else []
+    rows = [
+        [
+            each.group_id,
+            *([each.type or None] if options.type is not None else []),
+            *([each.state or None] if options.state is not None else []),
+        ]
+        for each in groups
+    ]
+    text = Text(columns, rows)
+    out.show(value, list(text.lines())[1:], text.table())
+    return DONE
+
+
+def _known(text: str | None, names: Sequence[str], complaint: str) -> list[str]:
+    """The names of a list with commas, in Kafka's spelling."""
+    by_lower = {name.lower(): name for name in names}
+    wanted = [part.strip().lower() for part in (text or "").split(",") if part.strip()]
+    if not by_lower.keys() >= set(wanted):
+        raise UsageError(complaint.format(text, ", ".join(names)))
+    return [by_lower[name] for name in wanted]
+
+
+def _describe(admin: Admin, names: Sequence[str], options: Namespace, out: Output) -> int:
+    results = admin.describe_groups(names) if names else {}
+    values, texts = [], []
+    code = DONE
+    for name in names:
+        group = results[name]
+        if isinstance(group, UnknownGroup):
+            out.complain(f"Consumer group '{name}' does not exist.")
+            code = FAILED
+            continue
+        if isinstance(group, Exception):
+            raise group
+        value, text = _described(admin, group, options)
+        values.append(value)
+        texts.append((group, text))
+    if out.as_json:
+        out.show(values, ())
+    for group, text in () if out.as_json else texts:
+        if (said := member_state(group)) is not None:
+            out.note(f"\n{said}")
+        out.show(None, text.lines(), text.table())
+    return code
+
+
+def _described(admin: Admin, group: GroupDescription, options: Namespace) -> tuple[dict[str, object], Text]:
+    verbose = options.verbose
+    if options.members:
+        return group_descriptions.members_value(group), group_descriptions.members_text(group, verbose=verbose)
+    if options.state is not None:
+        return group_descriptions.state_value(group), group_descriptions.state_text(group, verbose=verbose)
+    committed = admin.list_group_offsets(group.group_id)
+    wanted = group_descriptions.partitions_of(group, committed)
+    ends = admin.list_offsets(dict.fromkeys(wanted, "latest")).ok if wanted else {}
+    rows = group_descriptions.partition_rows(group, committed, {at: found.offset for at, found in ends.items()})
+    text = group_descriptions.offsets_text(group.group_id, rows, verbose=verbose)
+    return group_descriptions.offsets_value(group, rows), text
+
+
+# ------------------------------------------------------------------------------------------------------------- change
+
+
+def _delete(admin: Admin, groups: Sequence[str], out: Output) -> int:
+    results = admin.delete_groups(groups) if groups else {}
+    errors = {group: error for group, error in results.items() if error is not None}
+    done = ", ".join(f"'{group}'" for group in results if group not in errors)
+    lines: list[str] = []
+    if not errors:
+        lines.append(f"Deletion of requested consumer groups ({done}) was successful.")
+    elif done:
+        lines.append(f"\nThese consumer groups were deleted successfully: {done}")
+    if errors:
+        out.complain("Deletion of some consumer groups failed:")
+        for group, error in errors.items():
+            out.complain(f"* Group '{group}' could not be deleted due to: {error}")
+    value = [
+        {"group": g, "deleted": g not in errors, "error": str(errors[g]) if g in errors else None} for g in results
+    ]
+    out.show(value, lines)
+    return FAILED if errors else DONE
+
+
+def _validate_regex(text: str, out: Output) -> int:
+    from headrace.groups.topic_pattern import topic_pattern
+    from headrace.protocol.errors import InvalidRegularExpression
+
+    try:
+        topic_pattern(text)
+    except InvalidRegularExpression as error:
+        raise CommandError(f"The regular expression `{text}` is invalid: {error}.") from None
+    out.show({"regex": text, "valid": True}, f"The regular expression `{text}` is valid.")
+    return DONE

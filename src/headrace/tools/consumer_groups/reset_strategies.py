@@ -1,0 +1,172 @@
+"""Where ``headrace consumer-groups --reset-offsets`` puts a group: the seven strategies and files of offsets. No I/O.
+
+===================  ================================================================================================
+``--to-earliest``    the first record that is there
+``--to-latest``      behind the last one
+``--to-current``     where the group is; where it has committed nothing, behind the last one
+``--to-offset N``    N
+``--shift-by N``     N further, or back if negative; fails where the group has committed nothing
+``--to-datetime T``  the first record at or after T; behind the last one, if there is none
+``--by-duration D``  the same, for the time that is D before now
+``--from-file F``    what the file says
+===================  ================================================================================================
+
+No strategy leaves a partition: an offset that a partition does not have becomes its first, or the end, and a warning
+says so.
+
+A file has a line for each partition, ``topic,partition,offset`` for one group and ``group,topic,partition,offset`` for
+several. ``--export`` prints such lines.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from io import StringIO
+from typing import Literal, NamedTuple
+
+from headrace.client.consumer.offset_reset import parse_duration_ms
+from headrace.client.types import TopicPartition
+from headrace.tools.shared.commands import CommandError, UsageError
+
+StrategyKind = Literal["to_earliest", "to_latest", "to_current", "to_offset", "shift_by", "at_time", "from_file"]
+
+
+class Strategy(NamedTuple):
+    """How to reset; ``number`` is an offset, a distance or a time in ms."""
+
+    kind: StrategyKind
+    number: int = 0
+
+    @property
+    def needs_committed(self) -> bool:
+        return self.kind in ("to_current", "shift_by")
+
+    @property
+    def needs_time(self) -> bool:
+        return self.kind == "at_time"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of the partitions that are reset."""
+
+    earliest: Mapping[TopicPartition, int] = field(default_factory=dict)
+    latest: Mapping[TopicPartition, int] = field(default_factory=dict)
+    committed: Mapping[TopicPartition, int] = field(default_factory=dict)
+    #: Where the wanted time leads to, where it does.
+    at_time: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+
+class Plan(NamedTuple):
+    #: The new offset of each partition, sorted.
+    offsets: dict[TopicPartition, int]
+    #: What to tell of offsets that were wanted and that their partitions do not have.
+    warnings: list[str]
+
+
+def plan(
+    strategy: Strategy,
+    partitions: Iterable[TopicPartition],
+    facts: Facts,
+    of_file: Mapping[TopicPartition, int] | None = None,
+) -> Plan:
+    wanted = {partition: _wanted(strategy, partition, facts, of_file or {}) for partition in sorted(partitions)}
+    offsets = {
+        partition: min(max(offset, facts.earliest[partition]), facts.latest[partition])
+        for partition, offset in wanted.items()
+    }
+    warnings = [
+        f"New offset ({offset}) is {'higher than latest' if offset > offsets[partition] else 'lower than earliest'} "
+        f"offset for topic partition {partition}. Value will be set to {offsets[partition]}"
+        for partition, offset in wanted.items()
+        if offset != offsets[partition]
+    ]
+    return Plan(offsets, warnings)
+
+
+def _wanted(strategy: Strategy, partition: TopicPartition, facts: Facts, of_file: Mapping[TopicPartition, int]) -> int:
+    latest = facts.latest[partition]
+    match strategy.kind:
+        case "to_earliest":
+            return facts.earliest[partition]
+        case "to_latest":
+            return latest
+        case "to_current":
+            return facts.committed.get(partition, latest)
+        case "to_offset":
+            return strategy.number
+        case "shift_by":
+            if partition not in facts.committed:
+                raise CommandError(
+                    f"Cannot shift offset for partition {partition} since there is no current committed offset"
+                )
+            return facts.committed[partition] + strategy.number
+        case "at_time":
+            return facts.at_time.get(partition, latest)
+        case "from_file":
+            return of_file[partition]
+
+
+# -------------------------------------------------------------------------------------------------------------- times
+
+
+def parse_datetime_ms(text: str) -> int:
+    """``2026-01-31T12:00:00.000``, in UTC if no zone is said."""
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        at = None
+    if at is None or "T" not in text:
+        raise UsageError(f"Error parsing timestamp {text}: YYYY-MM-DDThh:mm:ss.sss is wanted, with a zone or in UTC")
+    return round((at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def time_before_ms(duration: str, now_ms: int) -> int:
+    """The time that is ``PnDTnHnMnS`` before now."""
+    try:
+        return max(0, now_ms - parse_duration_ms(duration))
+    except ValueError as error:
+        raise UsageError(f"--by-duration: {error}") from None
+
+
+# -------------------------------------------------------------------------------------------------------------- files
+
+Plans = Mapping[str, Mapping[TopicPartition, int]]
+
+
+def parse_csv(text: str, name: str, groups: Iterable[str]) -> dict[str, dict[TopicPartition, int]]:
+    """The offsets of each group in a file.
+
+    :param groups: those of the command line; lines without a group are for its only one.
+    """
+    groups = list(groups)
+    plans: dict[str, dict[TopicPartition, int]] = {}
+    for number, row in enumerate(csv.reader(StringIO(text), skipinitialspace=True), 1):
+        if not row:
+            continue
+        try:
+            group, topic, partition, offset = row if len(row) == 4 else (*_only(groups), *row)
+            plans.setdefault(group, {})[TopicPartition(topic, int(partition))] = int(offset)
+        except ValueError:
+            raise UsageError(
+                f"{name}, line {number}: topic,partition,offset is wanted for one group, "
+                "group,topic,partition,offset for several"
+            ) from None
+    return plans
+
+
+def _only(groups: list[str]) -> tuple[str]:
+    (group,) = groups
+    return (group,)
+
+
+def csv_lines(plans: Plans, *, with_group: bool) -> Iterator[str]:
+    out = StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    for group, offsets in plans.items():
+        for (topic, partition), offset in offsets.items():
+            writer.writerow([group, topic, partition, offset] if with_group else [topic, partition, offset])
+    yield from out.getvalue().splitlines()

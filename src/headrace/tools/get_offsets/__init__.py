@@ -1,0 +1,1 @@
+"""``headrace get-offsets``: ``command`` has the parser, ``partition_rules`` select partitions."""

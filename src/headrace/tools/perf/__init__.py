@@ -1,0 +1,1 @@
+"""Holds the parts that ``producer-perf-test`` and ``consumer-perf-test`` share."""

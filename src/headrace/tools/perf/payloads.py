@@ -1,0 +1,125 @@
+"""The records of ``headrace producer-perf-test``: values, and whole batches of them as they go to a broker.
+
+``random``     letters, of one size, as Kafka's tool makes them. Some thousand values are made at the start and taken in
+               turn: making a new one for each record would be most of what is measured.
+``file``       lines (or what a delimiter divides) of a file, each drawn at random
+``monotonic``  the numbers 0, 1, 2, ... as text
+
+Batches are encoded by ``client.record_encoding``, a batch at a time. Where all values have one size, a batch differs
+from the one before in its values alone, so only these are put in anew.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from random import Random
+from typing import NamedTuple
+
+from headrace.client.producer.record_encoding import bound_bytes, encode_records
+from headrace.protocol.records import HEADER_BYTES
+
+_EMPTY_HEADER = bytes(HEADER_BYTES)
+_MOST_VALUES = 8192
+_MOST_BYTES = 16 << 20
+_LETTERS = bytes(ord("A") + number % 26 for number in range(256))
+
+_SHORTEST_UNIFORM_BYTES = 8
+
+
+class Source(NamedTuple):
+    #: Gives as many values as asked for.
+    take: Callable[[int], Sequence[bytes]]
+    #: Of all values, if they have one.
+    size_bytes: int | None = None
+
+
+class EncodedBatch(NamedTuple):
+    """Room for a header, and the records behind it."""
+
+    body: bytes
+    record_count: int
+    #: Of the values alone.
+    payload_bytes: int
+
+
+def random_source(size_bytes: int) -> Source:
+    if size_bytes == 0:
+        return Source(lambda wanted: [b""] * wanted, 0)
+    count = max(1, min(_MOST_VALUES, _MOST_BYTES // size_bytes))
+    letters = os.urandom(count * size_bytes).translate(_LETTERS)
+    values = [letters[at : at + size_bytes] for at in range(0, count * size_bytes, size_bytes)]
+    taken = 0
+
+    def take(wanted: int) -> Sequence[bytes]:
+        nonlocal taken
+        start, taken = taken % len(values), taken + wanted
+        if start + wanted <= len(values):
+            return values[start : start + wanted]
+        repeats = 1 + (start + wanted) // len(values)
+        return (values * repeats)[start : start + wanted]
+
+    return Source(take, size_bytes)
+
+
+def file_source(payloads: Sequence[bytes], random: Random | None = None) -> Source:
+    draw = random or Random()
+    return Source(lambda wanted: draw.choices(payloads, k=wanted))
+
+
+def monotonic_source() -> Source:
+    sent = 0
+
+    def take(wanted: int) -> Sequence[bytes]:
+        nonlocal sent
+        sent += wanted
+        return [b"%d" % number for number in range(sent - wanted, sent)]
+
+    return Source(take)
+
+
+class BatchMaker:
+    """Values in batches of at most ``batch.size``, or of one record where that is larger."""
+
+    def __init__(self, source: Source, batch_size_bytes: int) -> None:
+        self._source = source
+        self._limit_bytes = max(0, batch_size_bytes - HEADER_BYTES)
+        self._left: Sequence[bytes] = ()
+        #: How many records a batch is likely to take.
+        self._guess = 1 if source.size_bytes is None else self._count_for(source.size_bytes)
+        self._is_uniform = source.size_bytes is not None and source.size_bytes >= _SHORTEST_UNIFORM_BYTES
+        self._pieces: list[bytes] = []
+
+    def make(self, most: int, timestamp_ms: int) -> EncodedBatch:
+        """The next batch, of at most so many records."""
+        if self._is_uniform:
+            return self._make_uniform(min(most, self._guess), timestamp_ms)
+        values = self._left or self._source.take(min(most, self._guess))
+        count = min(most, len(values), self._fitting(values))
+        values, self._left = values[:count], values[count:]
+        payload_bytes = sum(map(len, values))
+        if not self._left:
+            self._guess = self._count_for(payload_bytes // count)
+        body = _EMPTY_HEADER + encode_records(values, None, {}, [(0, timestamp_ms)])
+        return EncodedBatch(body, count, payload_bytes)
+
+    def _make_uniform(self, count: int, timestamp_ms: int) -> EncodedBatch:
+        assert self._source.size_bytes is not None
+        values = self._source.take(count)
+        if len(self._pieces) != 2 * count + 1:
+            # All records have one value here, and what stands between its copies is what stands between the records'.
+            encoded = encode_records([values[0]] * count, None, {}, [(0, timestamp_ms)])
+            self._pieces = [b""] * (2 * count + 1)
+            self._pieces[::2] = encoded.split(values[0])
+            self._pieces[0] = _EMPTY_HEADER + self._pieces[0]
+        self._pieces[1::2] = values
+        return EncodedBatch(b"".join(self._pieces), count, count * self._source.size_bytes)
+
+    def _fitting(self, values: Sequence[bytes]) -> int:
+        sizes = accumulate(bound_bytes(len(value)) for value in values)
+        return max(1, bisect_right(list(sizes), self._limit_bytes))
+
+    def _count_for(self, value_bytes: int) -> int:
+        return max(1, self._limit_bytes // bound_bytes(value_bytes))

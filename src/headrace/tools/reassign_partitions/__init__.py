@@ -1,0 +1,1 @@
+"""``headrace reassign-partitions``: ``command`` has the parser, ``plan`` the decisions."""

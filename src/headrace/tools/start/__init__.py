@@ -1,0 +1,1 @@
+"""``headrace start``: ``command`` starts one broker, ``local_cluster`` several as processes."""

@@ -1,0 +1,162 @@
+"""``headrace start``: a broker, or several (``local_cluster.py``), in the foreground, until it is told to stop.
+
+Prints one line, ``ready HOST:PORT``, on standard output when it serves; everything else goes to standard error. SIGTERM
+and Ctrl-C are a controlled shutdown and exit 0; a second one ends it at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from headrace.broker.broker import Broker, StartError
+from headrace.broker.configs.broker_config import BrokerConfig, ConfigError, parse_overrides, read_properties_file
+from headrace.event_loop import new_event_loop
+from headrace.runtime.memory import collect_rarely
+from headrace.tools.shared.commands import add_version
+
+logger = logging.getLogger("headrace")
+
+_EPILOG = """examples:
+  headrace start
+  headrace start --data /var/lib/headrace --listen 0.0.0.0:9092
+  headrace start --config server.properties -o num.partitions=3 -o log.retention.hours=24
+  headrace start --listen 127.0.0.1:0 --metrics 127.0.0.1:9404
+  headrace start --brokers 3
+  headrace start --zookeeper zk1:2181,zk2:2181,zk3:2181/headrace --listen 10.0.0.1:9092
+"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    options = parser().parse_args(arguments)
+    logging.basicConfig(
+        level=options.log_level.upper(),
+        format=f"%(asctime)s %(levelname)s {_who(options)}%(message)s (%(name)s)",
+        stream=sys.stderr,
+    )
+    try:
+        config = BrokerConfig.load(_properties(options))
+    except ConfigError as error:
+        return _cannot_start("\n".join(error.problems))
+    if options.brokers is not None:
+        from headrace.tools.start.local_cluster import run
+
+        return run(options)
+    if (Path(config.log_dirs[0]) / "broker-1" / "meta.properties").exists():
+        return _cannot_start(f"{config.log_dirs[0]} is the folder of a cluster; start it with --brokers")
+    for name in config.unknown:
+        logger.warning("%s is no setting that anybody knows; it is ignored", name)
+    for name, reason in config.ignored.items():
+        logger.info("%s does nothing here: %s", name, reason)
+    try:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            runner.run(_serve(config))
+    except StartError as error:
+        return _cannot_start(str(error))
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="headrace start",
+        description="Start a broker, or several. It prints 'ready HOST:PORT' when it serves, of several all addresses "
+        "with commas.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--data", metavar="DIR", help="where the data is kept (default ./headrace-data)")
+    parser.add_argument("--listen", metavar="HOST:PORT", help="default 127.0.0.1:9092; port 0 picks a free one")
+    parser.add_argument(
+        "--brokers",
+        metavar="N",
+        type=_positive,
+        help="start a cluster of so many brokers on this host, on consecutive ports, with their data in DIR/broker-1 "
+        "and so on",
+    )
+    parser.add_argument(
+        "--zookeeper",
+        metavar="CONNECT",
+        help="join the cluster of a ZooKeeper, HOST:PORT,HOST:PORT/CHROOT (default: coordination is embedded)",
+    )
+    parser.add_argument(
+        "--broker-id",
+        metavar="ID",
+        type=_natural,
+        help="this broker's number; with --brokers that of the first (default: what the data says, else one is chosen)",
+    )
+    parser.add_argument("--config", metavar="FILE", type=Path, help="a server.properties, as Kafka has it")
+    parser.add_argument("-o", metavar="KEY=VALUE", action="append", default=[], dest="overrides", help="one setting")
+    parser.add_argument("--metrics", metavar="HOST:PORT", help="serve Prometheus metrics there")
+    parser.add_argument(
+        "--log-level", choices=["debug", "info", "warning", "error"], default="info", help="default %(default)s"
+    )
+    add_version(parser)
+    return parser
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{value} is less than 1")
+    return value
+
+
+def _natural(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{value} is less than 0")
+    return value
+
+
+def _who(options: argparse.Namespace) -> str:
+    """In a cluster's common log, whose line it is."""
+    return "" if options.broker_id is None or options.brokers is not None else f"[{options.broker_id}] "
+
+
+def _properties(options: argparse.Namespace) -> dict[str, str]:
+    """The command line over the file over our defaults."""
+    properties = {} if options.config is None else read_properties_file(options.config)
+    if options.data is not None or not {"log.dirs", "log.dir"} & properties.keys():
+        properties["log.dirs"] = "headrace-data" if options.data is None else options.data
+    if options.listen is not None or "listeners" not in properties:
+        properties["listeners"] = f"PLAINTEXT://{'127.0.0.1:9092' if options.listen is None else options.listen}"
+    if options.zookeeper is not None:
+        properties["zookeeper.connect"] = options.zookeeper
+    if options.broker_id is not None:
+        properties["broker.id"] = str(options.broker_id)
+    if options.metrics is not None:
+        properties["headrace.metrics.listener"] = options.metrics
+    properties.update(parse_overrides(options.overrides))
+    return properties
+
+
+async def _serve(config: BrokerConfig) -> None:
+    broker = Broker(config)
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _ask_to_stop, stopping)
+    await broker.start()
+    collect_rarely()
+    for host, port in broker.endpoints.values():
+        sys.stdout.write(f"ready {host}:{port}\n")
+    sys.stdout.flush()
+    await stopping.wait()
+    logger.info("stopping")
+    await broker.stop()
+
+
+def _ask_to_stop(stopping: asyncio.Event) -> None:
+    if stopping.is_set():
+        raise SystemExit(1)
+    stopping.set()
+
+
+def _cannot_start(reason: str) -> int:
+    sys.stderr.write(f"headrace: {reason}\n")
+    return 2

@@ -1,0 +1,277 @@
+"""``headrace start --brokers N``: several brokers on this host, each a process, and one that looks after them.
+
+The parent serves the znode tree on 127.0.0.1, kept in ``DATA/zookeeper`` (or uses the ZooKeeper that it is given), and
+starts ``headrace start`` for each broker, with its data in ``DATA/broker-N``. When all serve it prints one line,
+``ready HOST:PORT,HOST:PORT,...``.
+
+A broker that dies is known to be dead at once, by whoever started it: its session is ended on the spot, so that others
+take over without waiting for the session to time out. It is not started again: the log says how to. If none is left the
+parent ends too, with exit 1. SIGTERM and Ctrl-C stop one broker after the other by a controlled shutdown, the
+controller last, and then the tree. If the parent is killed its brokers are, too, by the kernel: without their tree they
+could do no more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import ctypes
+import os
+import shlex
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from logging import getLogger
+from pathlib import Path
+from socket import gethostname
+from typing import Any
+
+from headrace.coordination.interface import NoNodeError
+from headrace.coordination.paths import CONTROLLER, ControllerRegistration, broker_path
+from headrace.coordination.service import TreeService
+from headrace.event_loop import new_event_loop
+from headrace.tools.shared.served_tree import TreeNotServed, served_tree
+
+logger = getLogger("headrace")
+
+_COMMAND = (sys.executable, "-c", "from headrace.tools.main import main; main()", "start")
+_TREE_FOLDER = "zookeeper"
+_CANNOT_START = 2
+_FIRST_ID = 1
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+class ClusterError(Exception):
+    """The cluster cannot start; the message is one line for the user, or nothing if a broker has said it."""
+
+
+def folder_of(data: Path, number: int) -> Path:
+    return data / f"broker-{number}"
+
+
+def run(options: argparse.Namespace) -> int:
+    """Until it is told to stop; the exit code."""
+    try:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            return runner.run(_LocalCluster(options).serve())
+    except (ClusterError, TreeNotServed) as error:
+        if str(error):
+            sys.stderr.write(f"headrace: {error}\n")
+        return _CANNOT_START
+
+
+class _LocalCluster:
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._options = options
+        self._data = Path("headrace-data" if options.data is None else options.data)
+        self._stopping = asyncio.Event()
+        self._service: TreeService | None = None
+
+    async def serve(self) -> int:
+        if (self._data / "meta.properties").exists():
+            raise ClusterError(f"{self._data} is the folder of a single broker; give --brokers another --data")
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, _ask_to_stop, self._stopping)
+        async with self._tree() as connect:
+            self._brokers = [
+                _BrokerProcess(number, self._arguments(number, connect)) for number in range(self._options.brokers)
+            ]
+            try:
+                return await self._look_after()
+            finally:
+                for broker in self._brokers:
+                    broker.kill()
+
+    @asynccontextmanager
+    async def _tree(self) -> AsyncIterator[str]:
+        if self._options.zookeeper is not None:
+            yield self._options.zookeeper
+            return
+        async with served_tree(self._data / _TREE_FOLDER, "127.0.0.1", 0, keep_sessions=False) as tree:
+            self._service = tree.service
+            logger.info("the znode tree is at %s", tree.address)
+            yield tree.address
+
+    def _arguments(self, number: int, connect: str) -> list[str]:
+        """Of the broker with that number, from 0 on."""
+        options = self._options
+        host, port = _address("127.0.0.1:9092" if options.listen is None else options.listen)
+        arguments = ["--data", str(folder_of(self._data, number + 1)), "--zookeeper", connect]
+        arguments += ["--listen", f"{host}:{port + number if port else 0}", "--log-level", options.log_level]
+        broker_id = self._broker_id(number)
+        if broker_id is not None:
+            arguments += ["--broker-id", str(broker_id)]
+        if options.config is not None:
+            arguments += ["--config", str(options.config)]
+        if options.metrics is not None:
+            metrics_host, metrics_port = _address(options.metrics)
+            arguments += ["--metrics", f"{metrics_host}:{metrics_port + number if metrics_port else 0}"]
+        if options.zookeeper is not None:
+            arguments += ["-o", f"broker.rack={gethostname()}"]  # replicas of one partition go to several hosts
+        for override in options.overrides:
+            arguments += ["-o", override]
+        return arguments
+
+    def _broker_id(self, number: int) -> int | None:
+        """None: the ZooKeeper that others use as well gives out ids."""
+        if self._options.broker_id is not None:
+            return int(self._options.broker_id) + number
+        return _FIRST_ID + number if self._options.zookeeper is None else None
+
+    # -- their lives
+
+    async def _look_after(self) -> int:
+        for broker in self._brokers:
+            await broker.start()
+        deaths = [asyncio.create_task(self._wait_for_end(broker)) for broker in self._brokers]
+        try:
+            addresses = await self._all_ready()
+            sys.stdout.write(f"ready {','.join(addresses)}\n")
+            sys.stdout.flush()
+            stopped = asyncio.create_task(self._stopping.wait())
+            everyone = asyncio.gather(*deaths)
+            await _first_of(stopped, everyone)
+            stopped.cancel()
+            if not self._stopping.is_set():
+                logger.error("no broker is left")
+                return 1
+            await self._stop_brokers()
+            await everyone
+            return 0
+        finally:
+            for death in deaths:
+                death.cancel()
+
+    async def _all_ready(self) -> list[str]:
+        waiting = asyncio.gather(*(broker.ready() for broker in self._brokers))
+        stopped = asyncio.create_task(self._stopping.wait())
+        await _first_of(waiting, stopped)
+        stopped.cancel()
+        if not waiting.done():
+            waiting.cancel()
+            await self._stop_brokers()
+            raise ClusterError("stopped before all brokers were ready")
+        return waiting.result()
+
+    async def _wait_for_end(self, broker: _BrokerProcess) -> None:
+        code = await broker.ended()
+        if self._stopping.is_set() or not broker.was_ready:
+            return
+        how = f"was ended by signal {-code}" if code < 0 else f"has ended with exit code {code}"
+        logger.error(
+            "broker %d (process %d) %s; the others go on. To start it again: %s",
+            broker.number + 1, broker.pid, how, broker.command_line,
+        )  # fmt: skip
+        self._end_session(broker)
+
+    def _end_session(self, broker: _BrokerProcess) -> None:
+        broker_id = self._broker_id(broker.number)
+        if self._service is None or broker_id is None:
+            return
+        stat = self._service.host.tree.exists(broker_path(broker_id))
+        if stat is not None and self._service.sessions.expire(stat.ephemeral_owner):
+            logger.info("its session %#x is ended", stat.ephemeral_owner)
+
+    async def _stop_brokers(self) -> None:
+        logger.info("stopping")
+        controller_id = self._controller_id()
+        for broker in sorted(self._brokers, key=lambda one: self._broker_id(one.number) == controller_id):
+            if broker.is_running:
+                broker.terminate()
+                await broker.ended()
+
+    def _controller_id(self) -> int | None:
+        if self._service is None:
+            return None
+        try:
+            data, _ = self._service.host.tree.get(CONTROLLER)
+        except NoNodeError:
+            return None
+        return ControllerRegistration.from_json(data).broker_id
+
+
+class _BrokerProcess:
+    def __init__(self, number: int, arguments: list[str]) -> None:
+        self.number = number
+        self.was_ready = False
+        self._arguments = arguments
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def command_line(self) -> str:
+        return shlex.join(["headrace", "start", *self._arguments])
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.returncode is None
+
+    async def start(self) -> None:
+        # In a session of its own: Ctrl-C is for the parent alone, which stops its brokers in order.
+        self._process = await asyncio.create_subprocess_exec(
+            *_COMMAND,
+            *self._arguments,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            start_new_session=True,
+            preexec_fn=_die_with_parent,
+        )
+
+    async def ready(self) -> str:
+        """Its address.
+
+        :raises ClusterError: if it ends instead; it has said why.
+        """
+        assert self._process is not None
+        assert self._process.stdout is not None
+        line = (await self._process.stdout.readline()).decode()
+        if not line:
+            code = await self._process.wait()
+            raise ClusterError("" if code == _CANNOT_START else f"broker {self.number + 1} ended while it started")
+        self.was_ready = True
+        logger.info("broker %d is process %d at %s", self.number + 1, self.pid, line.removeprefix("ready ").strip())
+        return line.removeprefix("ready ").strip()
+
+    async def ended(self) -> int:
+        assert self._process is not None
+        return await self._process.wait()
+
+    def terminate(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        if self.is_running:
+            assert self._process is not None
+            self._process.kill()
+
+
+async def _first_of(*futures: asyncio.Future[Any]) -> None:
+    await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
+
+
+def _die_with_parent() -> None:
+    """In the child, before it is a broker."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() == 1:
+        os._exit(1)  # the parent has died meanwhile
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon or not (port.isascii() and port.isdecimal()) or int(port) > 65535:
+        raise ClusterError(f"{text!r} is no HOST:PORT to listen on")
+    return host, int(port)
+
+
+def _ask_to_stop(stopping: asyncio.Event) -> None:
+    if stopping.is_set():
+        raise SystemExit(1)
+    stopping.set()

@@ -1,0 +1,1 @@
+"""``headrace topics``: ``command`` has the parser, ``descriptions`` the output of ``--describe``."""

@@ -1,0 +1,1 @@
+"""``headrace transactions``: ``command`` has the parser, ``hanging`` finds hanging transactions."""

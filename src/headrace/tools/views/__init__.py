@@ -1,0 +1,1 @@
+"""``headrace views``: ``command`` has the parser, the other modules one subcommand or its display each."""

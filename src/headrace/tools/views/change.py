@@ -1,0 +1,151 @@
+"""``headrace views switch``, ``rollback``, ``drop`` and ``batch``: what a user wants of versions that are there.
+
+Switching is one transaction that needs no runner: what the SQL view is when a version serves is in the catalog.
+Dropping and batches are the runner's, and are waited for if one is at work.
+"""
+
+from __future__ import annotations
+
+import time
+from argparse import Namespace
+from collections.abc import Callable
+
+from headrace.pipeline.project.project import VIEWS_FOLDER, Project
+from headrace.pipeline.serving.catalog import Catalog, State, Version, View, Wanted
+from headrace.tools.shared.commands import CommandError, Output
+from headrace.tools.views.command import Opened, is_run, opened
+
+_LOOK_EVERY_S = 0.2
+#: Both are kept up to date, so readers may be sent there.
+_READY = (State.CAUGHT_UP, State.STANDBY)
+
+
+def switch(options: Namespace, out: Output) -> None:
+    with opened(options) as here:
+        view = here.catalog.view(options.view)
+        if options.restart:
+            _restart(here, view, out)
+            return
+        version = _wanted(here.catalog, view, options.version)
+        _switch(here, view, version, out)
+
+
+def rollback(options: Namespace, out: Output) -> None:
+    with opened(options) as here:
+        view = here.catalog.view(options.view)
+        if view.previous_version is None:
+            raise CommandError(
+                f"{view.name} was never switched, or its version before was dropped: nothing to go back to"
+            )
+        _switch(here, view, here.catalog.version(view.name, view.previous_version), out)
+
+
+def _wanted(catalog: Catalog, view: View, number: int | None) -> Version:
+    if number is not None:
+        return catalog.version(view.name, number)
+    ready = [each for each in catalog.versions(view.name) if each.state in _READY]
+    newer = [each for each in ready if view.serving_version is None or each.version > view.serving_version]
+    if not newer:
+        raise CommandError(
+            f"no newer version of {view.name} has caught up: 'headrace views status {view.name}' shows them, "
+            f"'headrace views rollback {view.name}' goes back to an older one"
+        )
+    return newer[-1]
+
+
+def _switch(here: Opened, view: View, version: Version, out: Output) -> None:
+    if version.version == view.serving_version:
+        out.show(_switched(view.name, version.version, view.serving_version), f"{version.who} serves already")
+        return
+    _check_ready(version)
+    with here.database.begin() as connection:
+        serving = here.catalog.lock_view(connection, view.name).serving_version
+        version = here.catalog.version(view.name, version.version, connection)
+        _check_ready(version)
+        assert version.select_sql is not None
+        here.catalog.switch(connection, view.name, version.version, version.select_sql)
+    before = "" if serving is None else f", v{serving} before"
+    out.show(_switched(view.name, version.version, serving), f"{version.who} serves from now on{before}")
+
+
+def _check_ready(version: Version) -> None:
+    if version.state in _READY and version.select_sql is not None:
+        return
+    advice = {
+        State.STARTING: "wait until it has caught up",
+        State.REPLAYING: "wait until it has caught up",
+        State.STOPPED: "start it with 'headrace views run'",
+        State.FAILED: f"it says: {version.error}",
+        State.DROPPING: "apply its definition again",
+    }.get(version.state, "wait a moment")
+    raise CommandError(f"{version.who} is {version.state}: readers cannot be sent there; {advice}")
+
+
+def _switched(view: str, version: int, before: int | None) -> dict[str, object]:
+    return {"view": view, "version": version, "before": before}
+
+
+def _restart(here: Opened, view: View, out: Output) -> None:
+    here.catalog.ask(view.name, "restart")
+    out.show({"view": view.name, "restart": True}, f"what failed of {view.name} is tried again")
+    _note_if_not_run(here.project, out)
+
+
+def drop(options: Namespace, out: Output) -> None:
+    with opened(options) as here:
+        view = here.catalog.view(options.view)
+        if options.version is None:
+            with here.database.begin() as connection:
+                here.catalog.retire_view(connection, view.name)
+        else:
+            here.catalog.want(view.name, options.version, Wanted.DROP)
+        what = view.name if options.version is None else f"{view.name} v{options.version}"
+        if is_run(here.project):
+            _wait(lambda: _is_gone(here.catalog, view.name, options.version), here.project, None)
+            out.show({"view": view.name, "version": options.version, "dropped": True}, f"{what} is dropped")
+        else:
+            out.show({"view": view.name, "version": options.version, "dropped": False}, f"{what} will be dropped")
+            _note_if_not_run(here.project, out)
+        file = here.project.folder / VIEWS_FOLDER / f"{view.name}.toml"
+        if options.version is None and file.exists():
+            out.note(f"{file} is still there: the next 'headrace views apply' makes the view again")
+
+
+def _is_gone(catalog: Catalog, view: str, version: int | None) -> bool:
+    there = [each.version for each in catalog.versions(view)]
+    return not there if version is None else version not in there
+
+
+def batch(options: Namespace, out: Output) -> None:
+    with opened(options) as here:
+        view = here.catalog.view(options.view)
+        if not is_run(here.project):
+            raise CommandError("'headrace views run' is not at work on this project: start it, it runs the batch")
+        request_id = here.catalog.ask(view.name, "batch", {"full": options.full})
+
+        def is_done() -> bool:
+            request = here.catalog.request(request_id)
+            return request is None or request.done_ms is not None
+
+        _wait(is_done, here.project, options.timeout)
+        request = here.catalog.request(request_id)
+        if request is not None and request.error:
+            raise CommandError(request.error)
+        seconds = ((request.done_ms or 0) - request.created_ms) / 1000 if request else 0.0
+        value = {"view": view.name, "full": options.full, "seconds": seconds}
+        out.show(value, f"a {'full ' if options.full else ''}batch of {view.name} has landed, in {seconds:.1f} s")
+
+
+def _wait(is_done: Callable[[], bool], project: Project, timeout_ms: int | None) -> None:
+    until = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
+    while not is_done():
+        if until is not None and time.monotonic() > until:
+            raise CommandError(f"not done after {timeout_ms} ms; it goes on, 'headrace views status' shows it")
+        if not is_run(project) and not is_done():
+            raise CommandError("'headrace views run' has ended meanwhile: it goes on when it is started again")
+        time.sleep(_LOOK_EVERY_S)
+
+
+def _note_if_not_run(project: Project, out: Output) -> None:
+    if not is_run(project):
+        out.note("'headrace views run' is not at work: it does this when it is started")

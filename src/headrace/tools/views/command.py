@@ -1,0 +1,218 @@
+"""``headrace views``: queries over the log, kept as SQL tables. The parser, and what its commands share.
+
+Commands change what is wanted, in the catalog within the serving database; ``run`` is the process that makes it so.
+Only ``apply`` and ``run`` need Spark. Each command is a function of a ``views_*`` module, loaded when it is called.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace, _SubParsersAction
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple
+
+from headrace.tools.shared.commands import (
+    DEFAULT_BOOTSTRAP_SERVER,
+    FAILED,
+    CommandError,
+    Output,
+    UsageError,
+    new_parser,
+    run,
+)
+
+if TYPE_CHECKING:
+    from headrace.pipeline.project.project import Project
+    from headrace.pipeline.serving.catalog import Catalog
+    from headrace.pipeline.serving.database import Database
+
+_EXAMPLES = """
+headrace views init shop --create-topics
+headrace views apply --project shop
+headrace views run --project shop --serve 127.0.0.1:8090 --metrics-listen 127.0.0.1:9405
+headrace views status --project shop --watch
+headrace views switch users --project shop
+headrace views rollback users --project shop
+headrace views drop users 1 --project shop
+headrace views batch pages --full --project shop
+"""
+#: Each command, the function that does it, and what it is for.
+COMMANDS = {
+    "init": ("views_init:init", "make a project with two views that run"),
+    "apply": ("views_apply:apply", "check the files of a project, and make versions of what is new in them"),
+    "list": ("views_status:list_views", "show the views"),
+    "status": ("views_status:status", "show versions, how far each is and how fast"),
+    "run": ("views_run:run_views", "run the views of a project, until it is told to stop"),
+    "serve": ("views_run:serve", "answer queries by HTTP"),
+    "switch": ("views_change:switch", "make readers see another version"),
+    "rollback": ("views_change:rollback", "make readers see the version before"),
+    "drop": ("views_change:drop", "end a version, or a view with all of its versions"),
+    "batch": ("views_change:batch", "run a batch of a Lambda view now, and wait for it"),
+}
+
+
+def main(arguments: Sequence[str]) -> int:
+    return run(parser(), arguments, _work)
+
+
+def _work(options: Namespace, out: Output) -> int | None:
+    module, _, function = COMMANDS[options.command][0].partition(":")
+    try:
+        work: Callable[[Namespace, Output], int | None] = getattr(import_module(f"headrace.tools.{module}"), function)
+        from headrace.pipeline.project.toml_files import ProjectError
+    except ImportError as error:
+        raise CommandError(f"views need more packages: pip install 'headrace[spark]' ({error})") from None
+    try:
+        return work(options, out)
+    except ProjectError as error:
+        from headrace.tools.views.apply import show_problems
+
+        show_problems(out, error.problems)
+        return FAILED
+
+
+# ---------------------------------------------------------------------------------------------------------- options
+
+
+def parser() -> ArgumentParser:
+    parser = new_parser(
+        "views",
+        "Queries over the log, kept as SQL tables by Spark: Lambda and Kappa views.",
+        _EXAMPLES,
+        connects=False,
+        prints_json=False,
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    _add_init(commands)
+    _add_apply(commands)
+    _add(commands, "list")
+    _add_status(commands)
+    _add_run(commands)
+    _add_serve(commands)
+    _add_switch(commands)
+    _add_view(_add(commands, "rollback"))
+    _add_version(_add(commands, "drop"), "that version only; without it the whole view")
+    _add_batch(commands)
+    return parser
+
+
+_Commands = _SubParsersAction  # argparse has no public name for it
+
+
+def _add(commands: _Commands[ArgumentParser], name: str, *, prints_json: bool = True) -> ArgumentParser:
+    purpose = COMMANDS[name][1]
+    added = commands.add_parser(
+        name, help=purpose, description=f"{purpose[0].upper()}{purpose[1:]}.", allow_abbrev=False
+    )
+    if name != "init":
+        added.add_argument("--project", metavar="DIR", default=".", help="the project's folder (default: this one)")
+    if prints_json:
+        added.add_argument("--json", action="store_true", help="results as JSON")
+    return added
+
+
+def _add_init(commands: _Commands[ArgumentParser]) -> None:
+    init = _add(commands, "init", prints_json=False)
+    init.add_argument("folder", metavar="DIR", nargs="?", default=".", help="where to put it (default: here)")
+    init.add_argument("--create-topics", action="store_true", help="also create the topics that it reads")
+    init.add_argument(
+        "--bootstrap-server", metavar="HOST:PORT,...", default=DEFAULT_BOOTSTRAP_SERVER,
+        help="the log that it reads (default %(default)s)",
+    )  # fmt: skip
+
+
+def _add_apply(commands: _Commands[ArgumentParser]) -> None:
+    apply = _add(commands, "apply")
+    apply.add_argument(
+        "--switch", choices=["auto", "manual"],
+        help="whether readers see a new version as soon as it has caught up; instead of what the files say",
+    )  # fmt: skip
+    apply.add_argument("--dry-run", action="store_true", help="only say what would happen")
+    apply.add_argument("--master", metavar="URL", help="Spark's master for the checks, instead of local[1]")
+
+
+def _add_status(commands: _Commands[ArgumentParser]) -> None:
+    status = _add(commands, "status")
+    status.add_argument("view", metavar="VIEW", nargs="?", help="only this one")
+    status.add_argument(
+        "--watch", action="store_true", help="keep showing it, with progress bars, until no version has to catch up"
+    )
+
+
+def _add_run(commands: _Commands[ArgumentParser]) -> None:
+    add = _add(commands, "run", prints_json=False).add_argument
+    add("--once", action="store_true", help="bring every view up to what the log has now, as a batch, and end")
+    add("--master", metavar="URL", help="Spark's master, instead of what headrace.toml says")
+    add("--serve", metavar="HOST:PORT", help="also answer queries by HTTP there; port 0 picks a free one")
+    add("--metrics-listen", metavar="HOST:PORT", help="serve Prometheus metrics there; port 0 picks a free one")
+    add("--log-level", choices=["debug", "info", "warning", "error"], default="info", help="default %(default)s")
+
+
+def _add_serve(commands: _Commands[ArgumentParser]) -> None:
+    serve = _add(commands, "serve", prints_json=False)
+    serve.add_argument(
+        "--listen", metavar="HOST:PORT", default="127.0.0.1:8090", help="default %(default)s; port 0 picks a free one"
+    )
+
+
+def _add_switch(commands: _Commands[ArgumentParser]) -> None:
+    switch = _add(commands, "switch")
+    _add_version(switch, "which one (default: the newest that has caught up)")
+    switch.add_argument("--restart", action="store_true", help="only try again to run what failed of it")
+
+
+def _add_batch(commands: _Commands[ArgumentParser]) -> None:
+    batch = _add(commands, "batch")
+    _add_view(batch)
+    batch.add_argument(
+        "--full", action="store_true", help="from all master data, not from the last batch and what is new"
+    )
+    batch.add_argument("--timeout", metavar="MS", type=int, help="stop waiting after so long; the batch goes on")
+
+
+def _add_view(parser: ArgumentParser) -> None:
+    parser.add_argument("view", metavar="VIEW", help="its name")
+
+
+def _add_version(parser: ArgumentParser, meaning: str) -> None:
+    _add_view(parser)
+    parser.add_argument("version", metavar="VERSION", nargs="?", type=int, help=meaning)
+
+
+# ------------------------------------------------------------------------------------------------ what commands share
+
+
+class Opened(NamedTuple):
+    project: Project
+    database: Database
+    catalog: Catalog
+
+
+@contextmanager
+def opened(options: Namespace) -> Iterator[Opened]:
+    """A project's settings and its catalog. Views' files are not looked at."""
+    from headrace.pipeline.project.project import load_settings
+    from headrace.pipeline.serving.catalog import Catalog
+    from headrace.pipeline.serving.database import Database
+
+    project = load_settings(options.project)
+    database = Database(project.serving_url)
+    try:
+        yield Opened(project, database, Catalog(database))
+    finally:
+        database.close()
+
+
+def is_run(project: Project) -> bool:
+    """Whether ``headrace views run`` is at work on it."""
+    from headrace.pipeline.runner.lock import is_taken
+
+    return is_taken(project.serving_url)
+
+
+def address(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon or not (port.isascii() and port.isdecimal()) or int(port) > 65535:
+        raise UsageError(f"{text!r} is no HOST:PORT to listen on")
+    return host.strip("[]") or "0.0.0.0", int(port)

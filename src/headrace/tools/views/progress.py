@@ -1,0 +1,192 @@
+"""How far the versions of a project are: what the catalog says of them against the ends of the log's partitions.
+
+So it is told whether or not a runner is at work, and without Spark. A log that does not answer leaves the numbers out.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headrace.client.errors import HeadraceError
+from headrace.pipeline.project.project import Project
+from headrace.pipeline.serving.catalog import Progress, Report, State, Version
+from headrace.runtime.clock import SystemClock
+from headrace.tools.views.command import Opened
+
+if TYPE_CHECKING:
+    from headrace import Consumer
+    from headrace.client.types import TopicPartition
+
+_TIMEOUT_MS = 2_000
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One version, at one moment.
+
+    :param behind: records that are not in its answer; None if the log does not say.
+    :param total: records that there are.
+    """
+
+    version: Version
+    serves: bool
+    progress: Progress | None
+    behind: int | None
+    total: int | None
+    report: Report
+    per_s: float | None = None
+
+    @property
+    def reading(self) -> int:
+        """Of the records that are not in the answer, those that the batch under way has read."""
+        is_at_it = self.version.state in (State.STARTING, State.REPLAYING)
+        return min(self.report.reading, self.behind or 0) if is_at_it else 0
+
+    @property
+    def done(self) -> int | None:
+        """Records that are read, committed or not."""
+        return None if self.behind is None or self.total is None else self.total - self.behind + self.reading
+
+    @property
+    def seconds_left(self) -> float | None:
+        return (self.behind - self.reading) / self.per_s if self.behind is not None and self.per_s else None
+
+    @property
+    def complete_ms(self) -> int | None:
+        """As of when the answer is complete; of one that serves and never was, as of when it was last written."""
+        if self.report.complete_ms is None and self.serves and self.progress is not None:
+            return self.progress.updated_ms
+        return self.report.complete_ms
+
+    def age_ms(self, now_ms: int) -> int | None:
+        """The same as ``headrace query`` says."""
+        return None if self.complete_ms is None else max(0, now_ms - self.complete_ms)
+
+    @property
+    def trouble(self) -> str | None:
+        """Why it does not get on: what follows on ``pages v2`` in a sentence."""
+        version = self.version
+        if version.state is State.FAILED:
+            again = "" if version.due_ms is None else ", and is tried again"
+            return f"failed{again}: {version.error}"
+        return self.report.obstacle
+
+    def value(self) -> dict[str, object]:
+        version, progress = self.version, self.progress
+        return {
+            "view": version.view,
+            "version": version.version,
+            "architecture": version.definition["architecture"],
+            "state": version.state,
+            "serves": self.serves,
+            "wanted": version.wanted,
+            "error": version.error,
+            "retry_ms": version.due_ms,
+            "obstacle": self.report.obstacle,
+            "records_behind": self.behind,
+            "records_reading": self.reading,
+            "records_total": self.total,
+            "records_per_s": None if self.per_s is None else round(self.per_s, 1),
+            "seconds_left": None if self.seconds_left is None else round(self.seconds_left, 1),
+            "batch_id": progress and progress.batch_id,
+            "offsets": progress and progress.offsets,
+            "events": progress.events if progress else 0,
+            "dead_letters": progress.dead_letters if progress else 0,
+            "dropped_late": progress.dropped_late if progress else 0,
+            "updated_ms": progress and progress.updated_ms,
+            "complete_ms": self.report.complete_ms,
+            "age_ms": self.age_ms(SystemClock().wall_ms()),
+        }
+
+
+def look(here: Opened, log: Log, view: str | None) -> list[Standing]:
+    """All versions, or those of one view, in one snapshot of the catalog."""
+    with here.database.read() as connection:
+        views = {each.name: each for each in here.catalog.views(connection)}
+        if view is not None:
+            here.catalog.view(view, connection)  # or says that there is none
+        versions = here.catalog.versions(view, connection)
+        progress = {v.who: here.catalog.progress(connection, v.view, v.version) for v in versions}
+        reports = here.catalog.reports(connection)
+    if versions:
+        log.look()
+    found = []
+    for version in versions:
+        serves = views[version.view].serving_version == version.version
+        report = reports.get((version.view, version.version), Report(version.view, version.version))
+        found.append(_standing(version, serves, progress[version.who], report, log))
+    return found
+
+
+def _standing(version: Version, serves: bool, progress: Progress | None, report: Report, log: Log) -> Standing:
+    ranges = log.ranges_of(version)
+    if ranges is None:
+        return Standing(version, serves, progress, None, None, report)
+    behind = total = 0
+    for place, (start, end) in ranges.items():
+        done = progress.offsets.get(place.topic, {}).get(place.partition, start) if progress else start
+        behind += max(0, end - done)
+        total += end - start
+    return Standing(version, serves, progress, behind, total, report)
+
+
+@dataclass
+class Log:
+    """Where the partitions begin and end. Once it does not answer it is not asked again for a while."""
+
+    project: Project
+    consumer: Consumer | None = None
+    ranges: dict[TopicPartition, tuple[int, int]] | None = None
+    silent_until: float = field(default=0.0)
+
+    def look(self) -> None:
+        if time.monotonic() < self.silent_until:
+            return
+        try:
+            self.ranges = self._ask()
+        except HeadraceError:
+            self.ranges = None
+            self.silent_until = time.monotonic() + _TIMEOUT_MS / 1000
+
+    def _ask(self) -> dict[TopicPartition, tuple[int, int]]:
+        from headrace import Consumer, TopicPartition
+
+        if self.consumer is None:
+            config = {**self.project.log_options, "bootstrap.servers": self.project.bootstrap}
+            config |= {"default.api.timeout.ms": str(_TIMEOUT_MS), "request.timeout.ms": str(_TIMEOUT_MS)}
+            self.consumer = Consumer(config=config, enable_auto_commit=False, auto_offset_reset="none")
+        topics = self.consumer.list_topics()
+        places = [TopicPartition(name, each.partition) for name, info in topics.items() for each in info.partitions]
+        places = [place for place in places if not place.topic.startswith("__")]
+        starts, ends = self.consumer.beginning_offsets(*places), self.consumer.end_offsets(*places)
+        return {place: (starts[place], ends[place]) for place in places}
+
+    def ranges_of(self, version: Version) -> Mapping[TopicPartition, tuple[int, int]] | None:
+        if self.ranges is None:
+            return None
+        topics, pattern = version.definition["topics"], str(version.definition["pattern"])
+        assert isinstance(topics, list)
+        return {
+            place: found
+            for place, found in self.ranges.items()
+            if place.topic in topics or (pattern and re.fullmatch(pattern, place.topic))
+        }
+
+    def close(self) -> None:
+        if self.consumer is not None:
+            with suppress(HeadraceError):
+                self.consumer.close()
+
+
+@contextmanager
+def open_log(project: Project) -> Iterator[Log]:
+    log = Log(project)
+    try:
+        yield log
+    finally:
+        log.close()

@@ -1,0 +1,193 @@
+"""``headrace views run``: the one long-running process of a project, a Spark driver for all views; and ``serve``.
+
+Standard output has a line for each thing that listens (``serving HOST:PORT``, ``metrics HOST:PORT``), then ``ready``.
+The log goes to standard error. SIGTERM and Ctrl-C end it after the transactions under way; a second one ends it at
+once, which is no worse than ``kill -9``, and that loses nothing.
+
+The Java process may die: the runner starts another one, in the same command (``pipeline.java_keeper``).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.pipeline.runner.lock import RunnerLock, runner_lock
+from headrace.pipeline.spark.java_process import JavaProcess
+from headrace.runtime.clock import SystemClock
+from headrace.tools.shared.commands import DONE, FAILED, Output
+from headrace.tools.views.command import Opened, address, opened
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from headrace.pipeline.runner.metrics import PipelineMetrics
+
+logger = logging.getLogger("headrace.views")
+
+_CHECK_EVERY_S = 5.0
+
+
+def run_views(options: Namespace, _out: Output) -> int:
+    _log_to_stderr(options.log_level.upper())
+    listen = {name: address(text) for name in ("serve", "metrics_listen") if (text := getattr(options, name))}
+    stop = threading.Event()
+    with ExitStack() as stack:
+        here = stack.enter_context(opened(options))
+        lock = stack.enter_context(runner_lock(here.project.serving_url))
+        stack.enter_context(_signals(stop))
+        java = JavaProcess(lambda: _session(here, options.master, stop))
+        stack.callback(java.close)
+        return _run(stack, here, java, lock, stop, listen, is_once=options.once)
+
+
+def _log_to_stderr(level: str) -> None:
+    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    if level == "DEBUG":
+        return
+    # What a batch raised, and that the Java process is gone, is told by the runner, in a line. py4j tells it by pages,
+    # through its own loggers and through the root logger.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(_is_not_of_py4j)
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    return Path(record.pathname).parent.name != "py4j"
+
+
+def _session(here: Opened, master: str | None, stop: threading.Event) -> SparkSession:
+    from headrace.pipeline.spark.session import open_session
+
+    logger.info("starting Spark at %s", master or here.project.spark_master)
+    began = time.monotonic()
+    spark = open_session(here.project, master)
+    for number in (signal.SIGTERM, signal.SIGINT):  # Spark has put its own in their place
+        signal.signal(number, lambda *_: _ask_to_stop(stop))
+    heap = spark.sparkContext.getConf().get("spark.driver.memory") or "Spark's own choice"
+    logger.info("Spark %s is there, after %.1f s; its Java heap: %s", spark.version, time.monotonic() - began, heap)
+    return spark
+
+
+def _run(
+    stack: ExitStack,
+    here: Opened,
+    java: JavaProcess,
+    lock: RunnerLock,
+    stop: threading.Event,
+    listen: dict[str, tuple[str, int]],
+    *,
+    is_once: bool,
+) -> int:
+    from headrace.pipeline.runner.metrics import PipelineMetrics
+    from headrace.pipeline.runner.runner import Runner
+    from headrace.pipeline.runner.running_version import Surroundings
+
+    metrics = PipelineMetrics()
+    project = here.project
+    around = Surroundings(
+        spark=java.spark,
+        project=project,
+        database=here.database,
+        catalog=here.catalog,
+        clock=SystemClock(),
+        checkpoints=project.checkpoints,
+        metrics=metrics,
+    )
+    runner = Runner(around, java=java)
+    if is_once:
+        return FAILED if runner.run_once(stop) else DONE
+    if "serve" in listen:
+        _serve_beside(stack, project.serving_url, *listen["serve"])
+    if "metrics_listen" in listen:
+        _serve_metrics(stack, metrics, *listen["metrics_listen"])
+    _tell("ready")
+    runner.run(stop, _checks(lock))
+    logger.info("stopped")
+    return DONE
+
+
+def _checks(lock: RunnerLock) -> Callable[[], None]:
+    """What a runner must have to go on, looked at now and then."""
+    last = time.monotonic()
+
+    def check() -> None:
+        nonlocal last
+        if time.monotonic() - last >= _CHECK_EVERY_S:
+            last = time.monotonic()
+            lock.keep()
+
+    return check
+
+
+# ---------------------------------------------------------------------------------------------------------- serving
+
+
+def _serve_beside(stack: ExitStack, url: str, host: str, port: int) -> None:
+    from headrace.pipeline.serving.http import HttpServer
+
+    server = HttpServer(url, host, port)
+    thread = threading.Thread(target=server.run, name="http", daemon=True)
+    thread.start()
+
+    def end() -> None:
+        server.stop()
+        thread.join(10)
+
+    stack.callback(end)
+    _tell(f"serving {_shown(host, server.port)}")
+
+
+def _serve_metrics(stack: ExitStack, metrics: PipelineMetrics, host: str, port: int) -> None:
+    from headrace.pipeline.runner.metrics_server import MetricsServer
+
+    server = MetricsServer(metrics, host, port)
+    stack.callback(server.close)
+    _tell(f"metrics {_shown(host, server.port)}")
+
+
+def serve(options: Namespace, _out: Output) -> None:
+    from headrace.pipeline.serving.http import serve as serve_http
+
+    host, port = address(options.listen)
+    serve_http(options.project, host, port)
+
+
+def _shown(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _tell(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+# ---------------------------------------------------------------------------------------------------------- signals
+
+
+@contextmanager
+def _signals(stop: threading.Event) -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    for number in before:
+        signal.signal(number, lambda *_: _ask_to_stop(stop))
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _ask_to_stop(stop: threading.Event) -> None:
+    """Called wherever the program is just now, so it says nothing."""
+    if stop.is_set():
+        os._exit(1)
+    stop.set()

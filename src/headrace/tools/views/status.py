@@ -1,0 +1,81 @@
+"""``headrace views list`` and ``status``: what the catalog says of views and versions, and how far each is."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+from headrace.pipeline.progress.progress_lines import time_left
+from headrace.pipeline.project.project import VIEWS_FOLDER, Project
+from headrace.pipeline.serving.catalog import State, Version, View, Wanted
+from headrace.runtime.clock import SystemClock
+from headrace.tools.shared.commands import Output, Table, columns
+from headrace.tools.views.command import is_run, opened
+from headrace.tools.views.progress import Standing, look, open_log
+
+# ------------------------------------------------------------------------------------------------------------- list
+
+
+def list_views(options: Namespace, out: Output) -> None:
+    with opened(options) as here:
+        views, versions = here.catalog.views(), here.catalog.versions()
+        rows = [_listed(view, [each for each in versions if each.view == view.name]) for view in views]
+        known = {view.name for view in views}
+        files = sorted(path.stem for path in (here.project.folder / VIEWS_FOLDER).glob("*.toml"))
+        rows += [(name, None, None, None, "not applied yet") for name in files if name not in known]
+    headings = ("VIEW", "ARCHITECTURE", "SERVES", "STATE", "VERSIONS")
+    names = ("view", "architecture", "serving_version", "state", "versions")
+    value = [dict(zip(names, row, strict=True)) for row in rows]
+    lines = (line.rstrip() for line in columns(headings, rows, gap=2)) if rows else iter(["there are no views"])
+    out.show(value, lines, Table([heading.lower() for heading in headings], rows) if rows else None)
+
+
+def _listed(view: View, versions: list[Version]) -> tuple[object, ...]:
+    states = {each.version: each.state for each in versions}
+    others = ", ".join(f"v{number} {state}" for number, state in states.items())
+    serving = view.serving_version
+    return view.name, view.architecture, serving and f"v{serving}", states.get(serving or 0), others or None
+
+
+# ----------------------------------------------------------------------------------------------------------- status
+
+
+def status(options: Namespace, out: Output) -> int | None:
+    with opened(options) as here, open_log(here.project) as log:
+        if options.watch:
+            from headrace.tools.views.watch import watch
+
+            return watch(here, log, options.view, out)
+        standings = look(here, log, options.view)
+    _show(standings, here.project, out)
+    return None
+
+
+_HEADINGS = ("VIEW", "VERSION", "STATE", "BEHIND", "EVENTS", "DEAD LETTERS", "DROPPED LATE", "AGE")
+
+
+def _show(standings: list[Standing], project: Project, out: Output) -> None:
+    is_at_work = is_run(project)
+    rows = [_row(each) for each in standings]
+    lines = [line.rstrip() for line in columns(_HEADINGS, rows, gap=2)] if rows else ["there are no versions"]
+    value = {"running": is_at_work, "versions": [each.value() for each in standings]}
+    out.show(value, lines, Table([heading.lower() for heading in _HEADINGS], rows) if rows else None)
+    for each in standings:
+        if each.trouble:
+            out.note(f"{each.version.who} {each.trouble}")
+    if not is_at_work:
+        out.note("'headrace views run' is not at work")
+
+
+def _row(standing: Standing) -> tuple[object, ...]:
+    version, progress = standing.version, standing.progress
+    state = str(version.state)
+    if standing.serves and version.state is not State.SERVING:
+        state += " (serves)"
+    if version.wanted is Wanted.DROP and version.state is not State.DROPPING:
+        state += " (to be dropped)"
+    age_ms = standing.age_ms(SystemClock().wall_ms())
+    age = None if age_ms is None else time_left(age_ms / 1000)
+    counts = (None, None, None) if progress is None else (
+        progress.events, progress.dead_letters, progress.dropped_late
+    )  # fmt: skip
+    return version.view, f"v{version.version}", state, standing.behind, *counts, age

@@ -1,0 +1,133 @@
+"""``headrace views status --watch``: progress bars on a terminal, else a line whenever something has changed.
+
+It ends when no version has anything to catch up with, so that scripts can wait with it.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from rich.console import Console
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from headrace.pipeline.progress.progress_lines import time_left
+from headrace.pipeline.serving.catalog import State, Wanted
+from headrace.tools.shared.commands import FAILED, CommandError, Output
+from headrace.tools.views.command import Opened, is_run
+from headrace.tools.views.progress import Log, Standing, look
+
+_LOOK_EVERY_S = 0.5
+_RATE_OVER_S = 10.0
+#: Whoever starts a runner may start to watch a little earlier.
+PATIENCE_S = 10.0
+#: In these it has something to catch up with.
+_ON_ITS_WAY = (State.STARTING, State.REPLAYING)
+
+
+class Rates:
+    """How fast versions read, from what was seen of them in the last ten seconds."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, deque[tuple[float, int]]] = {}
+
+    def of(self, standing: Standing, now_s: float) -> float | None:
+        if standing.done is None:
+            return None
+        seen = self._seen.setdefault(standing.version.who, deque())
+        seen.append((now_s, standing.done))
+        while seen[-1][0] - seen[0][0] > _RATE_OVER_S:
+            seen.popleft()
+        (first_s, first), (last_s, last) = seen[0], seen[-1]
+        return max(0.0, (last - first) / (last_s - first_s)) if last_s > first_s else None
+
+
+def watch(here: Opened, log: Log, view: str | None, out: Output) -> int | None:
+    """Until nothing has to catch up any more; failed if a version has."""
+    rates = Rates()
+    last_run_s = time.monotonic()
+    with _screen(out) as show:
+        while True:
+            found = look(here, log, view)
+            now_s = time.monotonic()
+            standings = [replace(each, per_s=rates.of(each, now_s)) for each in found]
+            show(standings)
+            if not any(_is_on_its_way(each) for each in standings):
+                break
+            if is_run(here.project):
+                last_run_s = now_s
+            elif now_s - last_run_s > PATIENCE_S:
+                raise CommandError("'headrace views run' is not at work, so nothing will change: start it")
+            time.sleep(_LOOK_EVERY_S)
+    for each in standings:
+        if each.trouble:
+            out.note(f"{each.version.who} {each.trouble}")
+    return FAILED if any(each.version.state is State.FAILED for each in standings) else None
+
+
+def _is_on_its_way(standing: Standing) -> bool:
+    version = standing.version
+    will_be = version.state in _ON_ITS_WAY or (version.state is State.FAILED and version.due_ms is not None)
+    return version.wanted is Wanted.RUN and will_be
+
+
+@contextmanager
+def _screen(out: Output) -> Iterator[Callable[[list[Standing]], None]]:
+    """Bars on a terminal; else a line whenever something has changed."""
+    if not out.is_terminal:
+        yield _Lines(out)
+        return
+    with Live(console=Console(file=sys.stdout), auto_refresh=False) as live:
+        yield lambda standings: live.update(_bars(standings), refresh=True)
+
+
+class _Lines:
+    def __init__(self, out: Output) -> None:
+        self._out = out
+        self._last: dict[str, str] = {}
+
+    def __call__(self, standings: list[Standing]) -> None:
+        for standing in standings:
+            line = _line(standing)
+            if self._last.get(standing.version.who) != line:
+                self._last[standing.version.who] = line
+                self._out.show(standing.value(), line)
+        sys.stdout.flush()
+
+
+def _line(standing: Standing) -> str:
+    """``users v2 replaying: 1200 of 5000 records behind, 800 of them read by the batch under way, 300/s, 4 s left``."""
+    if standing.version.state is State.FAILED:
+        return f"{standing.version.who} {standing.trouble}"
+    text = f"{standing.version.who} {standing.version.state}"
+    if standing.behind is not None and _is_on_its_way(standing):
+        text += f": {standing.behind} of {standing.total} records behind"
+        if standing.reading:
+            text += f", {standing.reading} of them read by the batch under way"
+        if standing.per_s and standing.seconds_left is not None:
+            text += f", {standing.per_s:,.0f}/s, {time_left(standing.seconds_left)} left"
+    return f"{text}; it {standing.trouble}" if standing.trouble else text
+
+
+def _bars(standings: list[Standing]) -> Table:
+    drawn = Table.grid(padding=(0, 2))
+    for standing in standings:
+        total, behind = standing.total or 0, standing.behind
+        done = max(1, total) if not behind else standing.done or 0
+        bar = ProgressBar(total=max(1, total), completed=done, width=30)
+        rate = "" if standing.per_s is None else f"{standing.per_s:,.0f}/s"
+        left = "" if standing.seconds_left is None or not behind else f"{time_left(standing.seconds_left)} left"
+        state = f"{standing.version.state}{' (serves)' if standing.serves else ''}"
+        far = "" if behind is None else f"{behind:,} behind"
+        if standing.reading:
+            far += f" ({standing.reading:,} read)"
+        words = (far, rate, left, standing.trouble or "")
+        drawn.add_row(Text(standing.version.who), Text(state), bar, *map(Text, words))
+    return drawn

@@ -1,0 +1,350 @@
+"""``headrace zookeeper-shell``: look at and change the znodes of any ZooKeeper, or of ``headrace zookeeper``.
+
+With a command it does that one. Without, it reads commands from standard input: on a terminal with a prompt and line
+editing (nothing is remembered between or within sessions), else line by line; a line that fails does not stop those
+after it, and makes the exit code 1. What a ZooKeeper refuses is said in the words of its own shell.
+
+The client is kazoo. Every call of it is given ``--timeout``.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from argparse import REMAINDER, ArgumentParser, Namespace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from threading import Thread
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from headrace.coordination.interface import Stat
+from headrace.tools.shared.commands import (
+    DEFAULT_TIMEOUT_MS,
+    DONE,
+    FAILED,
+    CommandError,
+    Output,
+    UsageError,
+    new_parser,
+    run,
+)
+from headrace.tools.zookeeper_shell.znode_commands import COMMANDS, ZnodeError, execute, split_line
+
+if TYPE_CHECKING:
+    from kazoo.client import KazooClient  # type: ignore[import-untyped]
+
+_EXAMPLES = """
+headrace zookeeper-shell 127.0.0.1:2181 ls /brokers/ids
+headrace zookeeper-shell 127.0.0.1:2181 get -s /controller
+headrace zookeeper-shell --json 127.0.0.1:2181/kafka ls -R /config
+echo 'create /a hello' | headrace zookeeper-shell 127.0.0.1:2181
+headrace zookeeper-shell 127.0.0.1:2181
+"""
+_SESSION_TIMEOUT_S = 30.0
+_END_WITHIN_S = 2.0
+_PIPELINED = 1_000
+
+#: kazoo's name of an error -> what ZooKeeper's own shell says, and then the path.
+_WORDS = {
+    "NoNodeError": "Node does not exist: ",
+    "NoChildrenForEphemeralsError": "Ephemerals cannot have children: ",
+    "NodeExistsError": "Node already exists: ",
+    "NotEmptyError": "Node not empty: ",
+    "NotReadOnlyCallError": "Not a read-only call: ",
+    "InvalidACLError": "Acl is not valid : ",
+    "NoAuthError": "Insufficient permission : ",
+    "BadArgumentsError": "Arguments are not valid : ",
+    "BadVersionError": "version No is not valid : ",
+    "QuotaExceededError": "Quota has exceeded : ",
+}
+
+
+def parser() -> ArgumentParser:
+    commands = "\n".join(f"    {name} {command.usage}".rstrip() for name, command in COMMANDS.items())
+    parser = new_parser(
+        "zookeeper-shell",
+        f"Look at and change the znodes of a ZooKeeper. Commands, as in its own shell:\n\n{commands}",
+        _EXAMPLES,
+        connects=False,
+    )
+    parser.add_argument(
+        "--timeout",
+        metavar="MS",
+        type=int,
+        default=DEFAULT_TIMEOUT_MS,
+        help="give up after so long (default %(default)s)",
+    )
+    parser.add_argument("server", metavar="HOST:PORT[,HOST:PORT...][/CHROOT]", help="where a ZooKeeper is")
+    parser.add_argument(
+        "command", nargs=REMAINDER, help="one command and its arguments; without it, commands come from standard input"
+    )
+    return parser
+
+
+def main(arguments: Sequence[str]) -> int:
+    return run(parser(), _options_first(arguments), _work)
+
+
+def _options_first(arguments: Sequence[str]) -> list[str]:
+    """All after the address belongs to the command, so that options of ours that stand there are moved before it."""
+    before, rest = [], list(arguments)
+    address: list[str] = []
+    while rest:
+        word = rest[0]
+        if word == "--timeout":
+            before += rest[:2]
+            rest = rest[2:]
+        elif word in ("--json", "--help", "-h", "--version") or word.startswith("--timeout="):
+            before.append(rest.pop(0))
+        elif address or word.startswith("-"):
+            break
+        else:
+            address = [rest.pop(0)]
+    return [*before, *address, *rest]
+
+
+def _work(options: Namespace, out: Output) -> int:
+    with _connected(options.server, options.timeout, out) as znodes:
+        if options.command:
+            try:
+                execute(znodes, options.command, out)
+            except ZnodeError as error:
+                _complain(error)
+                return FAILED
+            return DONE
+        if sys.stdin.isatty():
+            return _converse(znodes, options.server, out)
+        results = [_is_done(znodes, words, out) for words in _lines()]
+        return DONE if all(results) else FAILED
+
+
+def _lines() -> Iterator[list[str]]:
+    for line in sys.stdin:
+        words = split_line(line)
+        if words[:1] in (["quit"], ["exit"]):
+            return
+        if words:
+            yield words
+
+
+def _is_done(znodes: KazooZnodes, words: Sequence[str], out: Output) -> bool:
+    """One command of several: what is wrong with it is told, and is no reason to stop."""
+    try:
+        execute(znodes, words, out)
+    except CommandError as error:
+        _complain(error)
+        return False
+    return True
+
+
+def _complain(error: CommandError) -> None:
+    """In the words of ZooKeeper's own shell, so with no name of ours before them."""
+    sys.stdout.flush()
+    sys.stderr.write(f"{error}\n")
+
+
+# On a terminal
+
+
+def _converse(znodes: KazooZnodes, server: str, out: Output) -> int:
+    _edit_lines(znodes)
+    count = 0
+    while True:
+        try:
+            words = split_line(input(f"[zk: {server}({znodes.state}) {count}] "))
+        except EOFError:
+            sys.stdout.write("\n")
+            return DONE
+        except KeyboardInterrupt:
+            sys.stdout.write("\n")
+            continue
+        if words[:1] in (["quit"], ["exit"]):
+            return DONE
+        if words:
+            count += 1
+            try:
+                _is_done(znodes, words, out)
+            except KeyboardInterrupt:
+                sys.stdout.write("\n")
+
+
+def _edit_lines(znodes: KazooZnodes) -> None:
+    """Line editing, and completion of commands and paths by Tab."""
+    try:
+        import readline
+    except ImportError:
+        return
+    readline.set_auto_history(False)
+    readline.set_completer_delims(" ")
+    found: list[str] = []
+
+    def complete(text: str, index: int) -> str | None:
+        if index == 0:
+            found[:] = _completions(znodes, text)
+        return found[index] if index < len(found) else None
+
+    readline.set_completer(complete)
+    readline.parse_and_bind("tab: complete")
+
+
+def _completions(znodes: KazooZnodes, text: str) -> list[str]:
+    if not text.startswith("/"):
+        return [f"{name} " for name in sorted(COMMANDS) if name.startswith(text)]
+    parent, _, begun = text.rpartition("/")
+    try:
+        names, _ = znodes.children(parent or "/")
+    except CommandError:
+        return []
+    return [f"{parent}/{name}" for name in names if name.startswith(begun)]
+
+
+# The client
+
+
+@contextmanager
+def _connected(server: str, timeout_ms: int, out: Output) -> Iterator[KazooZnodes]:
+    from kazoo.client import KazooClient
+
+    # It tells of every try to connect; here only the outcome counts, and that is told by us.
+    logging.getLogger("kazoo").addHandler(logging.NullHandler())
+    logging.getLogger("kazoo").propagate = False
+    timeout_s = timeout_ms / 1000
+    try:
+        client = KazooClient(server, timeout=_SESSION_TIMEOUT_S)
+    except ValueError as error:
+        raise UsageError(f"{server!r} is no address of a ZooKeeper: {error}") from None
+    try:
+        # Not start(): when that gives up it waits for a server that does not answer.
+        if not client.start_async().wait(timeout_s):
+            raise CommandError(f"cannot connect to a ZooKeeper at {server} within {timeout_ms} ms")
+        yield KazooZnodes(client, timeout_s, out)
+    finally:
+        patience_s = _END_WITHIN_S if client.connected else 0
+        ending = Thread(target=_end, args=(client,), daemon=True)
+        ending.start()
+        ending.join(patience_s)
+
+
+def _end(client: KazooClient) -> None:
+    """Closes the session, and with it goes what is ephemeral; may wait long for a server that does not answer."""
+    client.stop()
+    client.close()
+
+
+class KazooZnodes:
+    """Implements ``znode_commands.Znodes``. Watches are told to ``out`` when they fire."""
+
+    def __init__(self, client: KazooClient, timeout_s: float, out: Output) -> None:
+        self._client = client
+        self._timeout_s = timeout_s
+        self._show_event = partial(show_event, out)
+
+    @property
+    def state(self) -> str:
+        return str(self._client.client_state)
+
+    def get(self, path: str, *, watch: bool = False) -> tuple[bytes | None, Stat]:
+        data, stat = self._wait(path, "get", watch=self._show_event if watch else None)
+        return data, Stat(*stat)
+
+    def exists(self, path: str, *, watch: bool = False) -> Stat:
+        stat = self._wait(path, "exists", watch=self._show_event if watch else None)
+        if stat is None:
+            raise ZnodeError(f"{_WORDS['NoNodeError']}{path}")
+        return Stat(*stat)
+
+    def children(self, path: str, *, watch: bool = False) -> tuple[list[str], Stat]:
+        names, stat = self._wait(path, "get_children", watch=self._show_event if watch else None, include_data=True)
+        return sorted(names), Stat(*stat)
+
+    def set(self, path: str, data: bytes, version: int) -> Stat:
+        return Stat(*self._wait(path, "set", data, version=version))
+
+    def create(self, path: str, data: bytes | None, *, ephemeral: bool, sequence: bool) -> str:
+        return str(self._wait(path, "create", data, ephemeral=ephemeral, sequence=sequence))
+
+    def delete(self, path: str, version: int) -> None:
+        self._wait(path, "delete", version=version)
+
+    def sync(self, path: str) -> None:
+        self._wait(path, "sync")
+
+    def children_of_many(self, paths: Sequence[str]) -> list[list[str]]:
+        found: list[list[str]] = []
+        for batch in _batches(paths):
+            asked = [(path, self._ask(path, "get_children")) for path in batch]
+            for path, answer in asked:
+                try:
+                    found.append(sorted(self._result(path, answer)))
+                except _GoneError:
+                    found.append([])
+        return found
+
+    def delete_many(self, paths: Sequence[str]) -> bool:
+        is_done = True
+        for batch in _batches(paths):
+            asked = [(path, self._ask(path, "delete")) for path in batch]
+            for path, answer in asked:
+                try:
+                    self._result(path, answer)
+                except _GoneError:
+                    pass
+                except ZnodeError:
+                    is_done = False
+        return is_done
+
+    def _wait(self, path: str, call: str, *arguments: object, **options: object) -> Any:
+        return self._result(path, self._ask(path, call, *arguments, **options))
+
+    def _ask(self, path: str, call: str, *arguments: object, **options: object) -> Any:
+        try:
+            return getattr(self._client, f"{call}_async")(path, *arguments, **options)
+        except (TypeError, ValueError) as error:  # a path that kazoo does not send at all
+            raise ZnodeError(f"Arguments are not valid : {path} ({error})") from None
+
+    def _result(self, path: str, answer: Any) -> Any:
+        from kazoo.exceptions import KazooException  # type: ignore[import-untyped]
+        from kazoo.handlers.threading import KazooTimeoutError  # type: ignore[import-untyped]
+
+        try:
+            return answer.get(timeout=self._timeout_s)
+        except KazooTimeoutError:
+            raise ZnodeError(f"no answer within {self._timeout_s * 1000:.0f} ms for {path}") from None
+        except KazooException as error:
+            _refuse(path, error)
+
+
+class _GoneError(ZnodeError):
+    """There is no such znode."""
+
+
+def _refuse(path: str, error: Exception) -> NoReturn:
+    name = type(error).__name__
+    kind = _GoneError if name == "NoNodeError" else ZnodeError
+    if name in _WORDS:
+        raise kind(f"{_WORDS[name]}{path}") from None
+    raise kind(f"KeeperErrorCode = {name.removesuffix('Error')} for {path}") from None
+
+
+def _batches(paths: Sequence[str]) -> Iterator[Sequence[str]]:
+    for start in range(0, len(paths), _PIPELINED):
+        yield paths[start : start + _PIPELINED]
+
+
+_EVENTS = {
+    "CREATED": "NodeCreated",
+    "DELETED": "NodeDeleted",
+    "CHANGED": "NodeDataChanged",
+    "CHILD": "NodeChildrenChanged",
+}
+
+
+def show_event(out: Output, event: Any) -> None:
+    """A watch has fired, at any moment, in a thread of kazoo's."""
+    kind = _EVENTS.get(event.type)
+    if kind is not None:
+        told = {"state": "SyncConnected", "type": kind, "path": event.path}
+        words = " ".join(f"{name}:{value}" for name, value in told.items())
+        out.show({"watchedEvent": told}, f"\nWATCHER::\n\nWatchedEvent {words}")
+        sys.stdout.flush()

@@ -1,0 +1,260 @@
+"""The commands of ``headrace zookeeper-shell``: what a line says, what it does to a tree, and what it prints, which is
+what ZooKeeper's own shell prints, so that scripts and fingers need not learn anew.
+
+``COMMANDS`` is the table of them. They know nothing of how a ZooKeeper is reached: they are given :class:`Znodes`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, Protocol
+
+from headrace.coordination.interface import ANY_VERSION, Stat
+from headrace.tools.shared.commands import CommandError, Output, UsageError
+
+
+class ZnodeError(CommandError):
+    """A ZooKeeper refused; the message is what its own shell says."""
+
+
+class Znodes(Protocol):
+    """A ZooKeeper, as far as the commands need one. What it refuses is a ZnodeError."""
+
+    def get(self, path: str, *, watch: bool = False) -> tuple[bytes | None, Stat]: ...
+
+    def exists(self, path: str, *, watch: bool = False) -> Stat: ...
+
+    def children(self, path: str, *, watch: bool = False) -> tuple[list[str], Stat]: ...
+
+    def set(self, path: str, data: bytes, version: int) -> Stat: ...
+
+    def create(self, path: str, data: bytes | None, *, ephemeral: bool, sequence: bool) -> str: ...
+
+    def delete(self, path: str, version: int) -> None: ...
+
+    def sync(self, path: str) -> None: ...
+
+    def children_of_many(self, paths: Sequence[str]) -> list[list[str]]:
+        """Of each the names of its children; none where it has gone meanwhile."""
+        ...
+
+    def delete_many(self, paths: Sequence[str]) -> bool:
+        """In this order. Those that have gone meanwhile are fine; False if one could not be deleted."""
+        ...
+
+
+# Lines
+
+#: Words, or text in quotes. Quotes within a word are part of it, so that JSON without blanks needs no others.
+_WORD = re.compile(r"""\s*([^"'\s]\S*|"[^"]*"|'[^']*')\s*""")
+
+
+def split_line(line: str) -> list[str]:
+    words = [match.group(1) for match in _WORD.finditer(line)]
+    return [word[1:-1] if len(word) > 1 and word[0] in "\"'" and word[-1] == word[0] else word for word in words]
+
+
+class Arguments(NamedTuple):
+    flags: dict[str, str]
+    words: list[str]
+
+    @property
+    def path(self) -> str:
+        return self.words[0]
+
+    def number(self, flag: str, default: int) -> int:
+        try:
+            return int(self.flags.get(flag, default))
+        except ValueError:
+            raise UsageError(f"-{flag} wants a number, not {self.flags[flag]!r}") from None
+
+
+class Command(NamedTuple):
+    run: Callable[[Znodes, Arguments, Output], None]
+    usage: str
+    #: Letters of options; a colon after one that has a value.
+    flags: str
+    word_counts: range
+
+    def parse(self, name: str, words: Sequence[str]) -> Arguments:
+        """Options may stand anywhere before ``--``. A negative number is no option."""
+        flags: dict[str, str] = {}
+        plain: list[str] = []
+        rest = iter(words)
+        for word in rest:
+            if word == "--":
+                plain += rest
+            elif len(word) == 2 and word[0] == "-" and word[1] in self.flags.replace(":", ""):
+                has_value = f"{word[1]}:" in self.flags
+                value = next(rest, None) if has_value else ""
+                if value is None:
+                    raise UsageError(f"Missing argument for option: {word[1]}; usage: {name} {self.usage}")
+                flags[word[1]] = value
+            elif re.fullmatch(r"-[^\d].*", word):
+                raise UsageError(f"Unrecognized option: {word}; usage: {name} {self.usage}")
+            else:
+                plain.append(word)
+        if len(plain) not in self.word_counts:
+            raise UsageError(f"usage: {name} {self.usage}")
+        return Arguments(flags, plain)
+
+
+# What they do
+
+
+def _ls(znodes: Znodes, given: Arguments, out: Output) -> None:
+    if "R" in given.flags:
+        paths = subtree(znodes, given.path)
+        out.show(paths, paths)
+        return
+    names, stat = znodes.children(given.path, watch="w" in given.flags)
+    lines = [f"[{', '.join(names)}]"]
+    if "s" in given.flags:
+        out.show({"children": names, "stat": stat._asdict()}, [*lines, *stat_lines(stat)])
+    else:
+        out.show(names, lines)
+
+
+def _get(znodes: Znodes, given: Arguments, out: Output) -> None:
+    data, stat = znodes.get(given.path, watch="w" in given.flags)
+    lines = ["null" if data is None else _text(data, as_base64="b" in given.flags)]
+    value: dict[str, object] = _json_data(data)
+    if "s" in given.flags:
+        value["stat"] = stat._asdict()
+        lines += stat_lines(stat)
+    out.show(value, lines)
+
+
+def _set(znodes: Znodes, given: Arguments, out: Output) -> None:
+    path, text = given.words
+    stat = znodes.set(path, _data(text, as_base64="b" in given.flags), given.number("v", ANY_VERSION))
+    out.show({"path": path, "stat": stat._asdict()}, stat_lines(stat) if "s" in given.flags else [])
+
+
+def _create(znodes: Znodes, given: Arguments, out: Output) -> None:
+    path, text = given.path, given.words[1] if len(given.words) > 1 else None
+    if len(given.words) > 2 and given.words[2] != "world:anyone:cdrwa":
+        raise UsageError(f"only the access control list world:anyone:cdrwa can be given, not {given.words[2]}")
+    data = None if text is None else text.encode()
+    created = znodes.create(path, data, ephemeral="e" in given.flags, sequence="s" in given.flags)
+    out.show({"path": created}, f"Created {created}")
+
+
+def _delete(znodes: Znodes, given: Arguments, out: Output) -> None:
+    znodes.delete(given.path, given.number("v", ANY_VERSION))
+    out.show({"deleted": given.path}, [])
+
+
+def _delete_all(znodes: Znodes, given: Arguments, out: Output) -> None:
+    if given.path == "/":
+        raise UsageError("the root cannot be deleted")
+    paths = subtree(znodes, given.path)
+    if not znodes.delete_many(paths[::-1]):
+        raise ZnodeError("Failed to delete some node(s) in the subtree!")
+    out.show({"deleted": given.path, "count": len(paths)}, [])
+
+
+def _stat(znodes: Znodes, given: Arguments, out: Output) -> None:
+    stat = znodes.exists(given.path, watch="w" in given.flags)
+    out.show(stat._asdict(), stat_lines(stat))
+
+
+def _sync(znodes: Znodes, given: Arguments, out: Output) -> None:
+    znodes.sync(given.path)
+    out.show({"synced": given.path}, "Sync is OK")
+
+
+def _help(_znodes: Znodes, _given: Arguments, out: Output) -> None:
+    usages = {name: command.usage for name, command in sorted(COMMANDS.items())} | {"quit": ""}
+    out.show(usages, (f"\t{name} {usage}".rstrip() for name, usage in usages.items()))
+
+
+_ONE = range(1, 2)
+
+COMMANDS = {
+    "ls": Command(_ls, "[-s] [-w] [-R] path", "swR", _ONE),
+    "get": Command(_get, "[-s] [-w] [-b] path", "swb", _ONE),
+    "set": Command(_set, "[-s] [-v version] [-b] path data", "sv:b", range(2, 3)),
+    "create": Command(_create, "[-s] [-e] path [data]", "se", range(1, 4)),
+    "delete": Command(_delete, "[-v version] path", "v:", _ONE),
+    "deleteall": Command(_delete_all, "path", "", _ONE),
+    "rmr": Command(_delete_all, "path", "", _ONE),
+    "stat": Command(_stat, "[-w] path", "w", _ONE),
+    "sync": Command(_sync, "path", "", _ONE),
+    "help": Command(_help, "", "", range(1)),
+}
+
+
+def execute(znodes: Znodes, words: Sequence[str], out: Output) -> None:
+    """:raises CommandError: when it could not be done, or (UsageError) is no command."""
+    name, *rest = words
+    command = COMMANDS.get(name)
+    if command is None:
+        raise UsageError(f"Command not found: {name}; there are {', '.join(sorted(COMMANDS))}")
+    command.run(znodes, command.parse(name, rest), out)
+
+
+# Helpers
+
+
+def subtree(znodes: Znodes, path: str) -> list[str]:
+    """The path and all below it, each parent right before its children. Asks for a whole level at a time."""
+    names, _ = znodes.children(path)
+    found, level = [path], [_child(path, name) for name in names]
+    while level:
+        found += level
+        below = znodes.children_of_many(level)
+        level = [_child(parent, name) for parent, names in zip(level, below, strict=True) for name in names]
+    return sorted(found, key=lambda found_path: found_path.rstrip("/").split("/"))
+
+
+def _child(path: str, name: str) -> str:
+    return f"{path.rstrip('/')}/{name}"
+
+
+def stat_lines(stat: Stat) -> Iterable[str]:
+    return (
+        f"cZxid = {_hex(stat.czxid)}",
+        f"ctime = {_java_date(stat.ctime_ms)}",
+        f"mZxid = {_hex(stat.mzxid)}",
+        f"mtime = {_java_date(stat.mtime_ms)}",
+        f"pZxid = {_hex(stat.pzxid)}",
+        f"cversion = {stat.cversion}",
+        f"dataVersion = {stat.version}",
+        f"aclVersion = {stat.aversion}",
+        f"ephemeralOwner = {_hex(stat.ephemeral_owner)}",
+        f"dataLength = {stat.data_length}",
+        f"numChildren = {stat.num_children}",
+    )
+
+
+def _hex(value: int) -> str:
+    return f"{value & 0xFFFF_FFFF_FFFF_FFFF:#x}"
+
+
+def _java_date(time_ms: int) -> str:
+    return time.strftime("%a %b %d %H:%M:%S %Z %Y", time.localtime(time_ms // 1000))
+
+
+def _text(data: bytes, *, as_base64: bool) -> str:
+    return base64.b64encode(data).decode() if as_base64 else data.decode(errors="replace")
+
+
+def _data(text: str, *, as_base64: bool) -> bytes:
+    if not as_base64:
+        return text.encode()
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise UsageError(f"{text!r} is not base64: {error}") from None
+
+
+def _json_data(data: bytes | None) -> dict[str, object]:
+    try:
+        return {"data": None if data is None else data.decode()}
+    except UnicodeDecodeError:
+        return {"data_base64": base64.b64encode(data or b"").decode()}
