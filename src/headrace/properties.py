@@ -9,15 +9,32 @@ name wins. Unlike Java we read UTF-8, not Latin-1.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from re import compile as regex
-
-from headrace.broker.configs.keys import ConfigError
 
 _BLANKS = " \t\f"
 _LINE_END = regex(r"\r\n|\n|\r")
 _HEX4 = regex(r"[0-9a-fA-F]{4}")
 _UNESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _ESCAPED = {"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f", "\\": "\\\\", "=": "\\=", ":": "\\:"}
+
+
+class ConfigError(ValueError):
+    """One or more settings are wrong; each line of the message names one of them."""
+
+    def __init__(self, problems: str | list[str]) -> None:
+        self.problems = [problems] if isinstance(problems, str) else problems
+        super().__init__("\n".join(self.problems))
+
+
+def read_properties_file(path: Path) -> dict[str, str]:
+    """The settings of a ``server.properties``; ConfigError with one line if it cannot be read."""
+    try:
+        return parse_properties(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"Cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"Cannot read {path}: it is not UTF-8 text") from error
 
 
 def parse_properties(text: str) -> dict[str, str]:

@@ -6,14 +6,13 @@ import pytest
 
 from headrace.broker.configs.broker_config import (
     BrokerConfig,
-    ConfigError,
     Operation,
     Value,
     alter_broker,
     describe_broker,
-    parse_properties,
     replace_broker,
 )
+from headrace.properties import ConfigError, parse_properties
 from headrace.protocol.errors import InvalidRequest
 
 #: The default of every setting of how long a log is kept.

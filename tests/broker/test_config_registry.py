@@ -8,7 +8,6 @@ import pytest
 from headrace.broker.configs.broker_config import (
     BROKER_KEYS,
     TOPIC_KEYS,
-    ConfigError,
     ConfigKey,
     ConfigType,
     Importance,
@@ -16,6 +15,7 @@ from headrace.broker.configs.broker_config import (
     to_text,
 )
 from headrace.broker.configs.registry import SUBJECTS, WITHOUT_MEANING, broker_key, broker_synonyms, without_meaning
+from headrace.properties import ConfigError
 from headrace.tools.docs.configs import render
 
 ROOT = Path(__file__).parents[2]

@@ -13,7 +13,6 @@ from headrace.broker.cluster.unenforced_rules import warn_of_unenforced_rules
 from headrace.broker.configs.broker_config import (
     BROKER_KEYS,
     BrokerConfig,
-    ConfigError,
     alter_broker,
     describe_broker,
     replace_broker,
@@ -22,6 +21,7 @@ from headrace.broker.configs.refusals import refused_row, refused_settings
 from headrace.broker.configs.registry import without_meaning
 from headrace.coordination.local import LocalCoordination, TreeHost
 from headrace.coordination.paths import EntityConfig
+from headrace.properties import ConfigError
 from headrace.protocol.errors import ErrorCode, InvalidConfig
 from headrace.testing import ManualClock
 from headrace.testing.broker_process import BrokerProcess, StartFailed

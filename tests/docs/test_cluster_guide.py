@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.broker.configs.broker_config import BrokerConfig, read_properties_file
+from headrace.broker.configs.broker_config import BrokerConfig
+from headrace.properties import read_properties_file
 from headrace.testing.broker_process import BrokerProcess
 from headrace.testing.cluster_process import LocalClusterProcess
 from headrace.testing.zookeeper_process import free_port

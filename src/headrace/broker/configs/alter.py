@@ -13,10 +13,11 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from headrace.broker.configs.group import GROUP_KEYS, validate_group
-from headrace.broker.configs.keys import ConfigError, ConfigKey, ConfigType, Update, to_text
+from headrace.broker.configs.keys import ConfigKey, ConfigType, Update, to_text
 from headrace.broker.configs.refusals import refusal_line, refused_settings
 from headrace.broker.configs.registry import TOPIC_KEYS, broker_key
 from headrace.broker.configs.topic import validate_topic
+from headrace.properties import ConfigError
 from headrace.protocol.errors import InvalidConfig, InvalidRequest, KafkaError
 
 if TYPE_CHECKING:

@@ -13,7 +13,6 @@ import builtins
 from collections.abc import Callable, Mapping
 from itertools import chain
 from logging import getLogger
-from pathlib import Path
 from typing import NamedTuple
 
 from headrace.broker.configs.alter import (
@@ -27,7 +26,7 @@ from headrace.broker.configs.alter import (
     replace_topic,
 )
 from headrace.broker.configs.describe import Source, describe_broker, describe_group, describe_topic
-from headrace.broker.configs.keys import ConfigError, ConfigKey, ConfigType, Importance, Update, Value, to_text
+from headrace.broker.configs.keys import ConfigKey, ConfigType, Importance, Update, Value, to_text
 from headrace.broker.configs.listeners import Listener, Listeners, SecurityProtocol, parse_listeners
 from headrace.broker.configs.refusals import LISTENER_PREFIX, refusal_line, refused_settings
 from headrace.broker.configs.registry import (
@@ -39,7 +38,7 @@ from headrace.broker.configs.registry import (
 )
 from headrace.broker.configs.rules import broker_problems, given_id_problem
 from headrace.broker.configs.topic import effective_topic_config, topic_log_config, validate_topic
-from headrace.properties import format_properties, parse_overrides, parse_properties
+from headrace.properties import ConfigError
 from headrace.protocol.errors import InvalidRequest
 
 __all__ = [
@@ -47,7 +46,6 @@ __all__ = [
     "TOPIC_DEFAULT_NAMES",
     "TOPIC_KEYS",
     "BrokerConfig",
-    "ConfigError",
     "ConfigKey",
     "ConfigType",
     "Importance",
@@ -65,10 +63,6 @@ __all__ = [
     "describe_group",
     "describe_topic",
     "effective_topic_config",
-    "format_properties",
-    "parse_overrides",
-    "parse_properties",
-    "read_properties_file",
     "replace_broker",
     "replace_group",
     "replace_topic",
@@ -78,16 +72,6 @@ __all__ = [
 ]
 
 logger = getLogger(__name__)
-
-
-def read_properties_file(path: Path) -> dict[str, str]:
-    """The settings of a ``server.properties``; ConfigError with one line if it cannot be read."""
-    try:
-        return parse_properties(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"Cannot read {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"Cannot read {path}: it is not UTF-8 text") from error
 
 
 class _State(NamedTuple):

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from headrace.broker.configs.keys import CLUSTER_WIDE, INT, MEDIUM, ConfigError, ConfigKey, Synonym
+from headrace.broker.configs.keys import CLUSTER_WIDE, INT, MEDIUM, ConfigKey, Synonym
 from headrace.broker.configs.table_groups import KEYS
+from headrace.properties import ConfigError
 from headrace.protocol.errors import InvalidConfig
 
 if TYPE_CHECKING:

@@ -15,18 +15,12 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum
 from re import compile as regex
 
+from headrace.properties import ConfigError
+
 Value = bool | int | float | str | tuple[str, ...] | None
 
 _INTEGER = regex(r"[+-]?[0-9]+")
 _DECIMAL = regex(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-
-
-class ConfigError(ValueError):
-    """One or more settings are wrong; each line of the message names one of them."""
-
-    def __init__(self, problems: str | list[str]) -> None:
-        self.problems = [problems] if isinstance(problems, str) else problems
-        super().__init__("\n".join(self.problems))
 
 
 class ConfigType(IntEnum):

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from re import compile as regex
 
-from headrace.broker.configs.keys import ConfigError, Value
+from headrace.broker.configs.keys import Value
+from headrace.properties import ConfigError
 
 _ENDPOINT = regex(r"([^:/\s]+)://(?:\[([0-9a-fA-F:.%]*)\]|([0-9a-zA-Z\-._]*)):([0-9]{1,5})")
 

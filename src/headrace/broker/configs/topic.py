@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from headrace.broker.configs.keys import ConfigError, ConfigKey, Synonym, Value
+from headrace.broker.configs.keys import ConfigKey, Synonym, Value
 from headrace.broker.configs.registry import TOPIC_KEYS
 from headrace.broker.configs.rules import topic_problems
 from headrace.log.config import LogConfig
+from headrace.properties import ConfigError
 from headrace.protocol.errors import InvalidConfig
 
 if TYPE_CHECKING:

@@ -190,7 +190,7 @@ def client_options(
 
 
 def read_properties(path: Path) -> dict[str, str]:
-    from headrace.broker.configs.broker_config import ConfigError, read_properties_file
+    from headrace.properties import ConfigError, read_properties_file
 
     try:
         return read_properties_file(path)

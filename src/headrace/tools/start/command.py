@@ -15,8 +15,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headrace.broker.broker import Broker, StartError
-from headrace.broker.configs.broker_config import BrokerConfig, ConfigError, parse_overrides, read_properties_file
+from headrace.broker.configs.broker_config import BrokerConfig
 from headrace.event_loop import new_event_loop
+from headrace.properties import ConfigError, parse_overrides, read_properties_file
 from headrace.runtime.memory import collect_rarely
 from headrace.tools.shared.commands import add_version
 

@@ -6,13 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.broker.configs.broker_config import (
-    ConfigError,
-    format_properties,
-    parse_overrides,
-    parse_properties,
-    read_properties_file,
-)
+from headrace.properties import ConfigError, format_properties, parse_overrides, parse_properties, read_properties_file
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=30)
 
