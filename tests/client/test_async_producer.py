@@ -18,6 +18,7 @@ from headrace.client.errors import (
 )
 from headrace.client.producer.async_producer import AsyncProducer
 from headrace.client.producer.delivery import AsyncDelivery
+from headrace.client.producer.encoded_batch import EncodedBatch
 from headrace.client.producer.murmur2 import partition_for_key
 from headrace.client.producer.partitioners import Partitioner
 from headrace.client.producer.record_encoding import encode_records
@@ -311,13 +312,14 @@ async def test_closing_with_a_timeout_fails_what_is_left(tmp_path):
 
 
 def encoded(values):
-    return bytes(HEADER_BYTES) + encode_records(values, None, {}, [(0, 7)])
+    body = bytes(HEADER_BYTES) + encode_records(values, None, {}, [(0, 7)])
+    return EncodedBatch(0, body, len(values), 7, 7)
 
 
 async def test_a_batch_that_is_encoded_already_is_sent_like_others(broker):
     async with producer_at(broker) as producer:
         await producer.send("t", b"before", partition=0)
-        batch = await producer.send_encoded("t", 0, encoded([b"a", b"b", b"c"]), 3, 7, 7)
+        batch = await producer.send_encoded("t", encoded([b"a", b"b", b"c"]))
         await producer.send("t", b"after", partition=0)
         assert await AsyncDelivery.of(batch, 2) == ("t", 0, 3, 7)
     assert await read_values(broker.bootstrap_servers) == [b"before", b"a", b"b", b"c", b"after"]
@@ -326,20 +328,20 @@ async def test_a_batch_that_is_encoded_already_is_sent_like_others(broker):
 async def test_an_encoded_batch_waits_for_memory_and_is_refused_where_it_never_fits(broker):
     async with producer_at(broker, buffer_memory=20_000) as producer:
         await producer.partitions_of("t")
-        batches = [await producer.send_encoded("t", 0, encoded([b"x" * 15_000]), 1, 7, 7) for _ in range(5)]
+        batches = [await producer.send_encoded("t", encoded([b"x" * 15_000])) for _ in range(5)]
         assert [(await AsyncDelivery.of(batch, 0)).offset for batch in batches] == [0, 1, 2, 3, 4]
         with pytest.raises(RecordTooLarge, match=r"buffer\.memory"):
-            await producer.send_encoded("t", 0, encoded([b"x" * 30_000]), 1, 7, 7)
+            await producer.send_encoded("t", encoded([b"x" * 30_000]))
         with pytest.raises(RecordTooLarge, match=r"max\.request\.size"):
-            await producer.send_encoded("t", 0, encoded([b"x" * 2_000_000]), 1, 7, 7)
+            await producer.send_encoded("t", encoded([b"x" * 2_000_000]))
     with pytest.raises(ClientClosed):
-        await producer.send_encoded("t", 0, encoded([b"x"]), 1, 7, 7)
+        await producer.send_encoded("t", encoded([b"x"]))
 
 
 async def test_an_encoded_batch_that_is_too_large_is_split():
     async with Broker(config={"message.max.bytes": 2000}) as broker, producer_at(broker) as producer:
         await producer.partitions_of("t")
         values = [b"%d" % (number % 10) * 100 for number in range(100)]
-        batch = await producer.send_encoded("t", 0, encoded(values), 100, 7, 7)
+        batch = await producer.send_encoded("t", encoded(values))
         assert [(await AsyncDelivery.of(batch, at)).offset for at in range(100)] == list(range(100))
         assert await read_values(broker.bootstrap_servers) == values

@@ -10,9 +10,10 @@ np = pytest.importorskip("numpy")
 
 from headrace.client.arrow import decode_kernels as kernels  # noqa: E402
 from headrace.client.arrow.reading import RecordRange, arrow_schema, batches_to_arrow, decode_batches  # noqa: E402
-from headrace.client.arrow.writing import EncodedBatch, TableEncoder, table_to_batches  # noqa: E402
+from headrace.client.arrow.writing import TableEncoder, table_to_batches  # noqa: E402
 from headrace.client.consumer.fetch_positions import BatchToRead  # noqa: E402
 from headrace.client.consumer.fetched_batches import FetchedBatch  # noqa: E402
+from headrace.client.producer.encoded_batch import EncodedBatch  # noqa: E402
 from headrace.client.producer.murmur2 import partition_for_key  # noqa: E402
 from headrace.client.types import TopicPartition  # noqa: E402
 from headrace.protocol.batch_building import assemble_batch, build_batch, write_varint  # noqa: E402
@@ -218,7 +219,7 @@ def whole(batch: EncodedBatch, base_offset: int = 0) -> bytes:
         max_timestamp=batch.max_timestamp_ms, producer_id=-1, producer_epoch=-1, base_sequence=-1,
         record_count=batch.record_count,
     )  # fmt: skip
-    return assemble_batch(header, batch.data[HEADER_BYTES:], codec=Codec.none)
+    return assemble_batch(header, batch.body[HEADER_BYTES:], codec=Codec.none)
 
 
 def table_of(records: list[Record], **types: "pa.DataType") -> "pa.Table":
@@ -247,7 +248,7 @@ def test_what_the_kernel_writes_is_read(records: list[Record], partitions: int, 
         decoded = decode_records(whole(batch))
         assert [one.offset for one in decoded] == list(range(batch.record_count))
         assert batch.max_timestamp_ms == max(one.timestamp_ms for one in decoded)
-        assert len(batch.data) <= limit or batch.record_count == 1
+        assert len(batch.body) <= limit or batch.record_count == 1
         by_partition.setdefault(batch.partition, []).extend(decoded)
     got = [one[1:] for each in by_partition.values() for one in each]
     assert sorted(map(repr, got)) == sorted(repr(one[1:]) for one in records)

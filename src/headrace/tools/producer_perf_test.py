@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from headrace.tools.perf.options import metrics_lines, not_negative, positive, say_above_bar
-from headrace.tools.perf.payloads import BatchMaker, EncodedBatch, Source, file_source, monotonic_source, random_source
+from headrace.tools.perf.payloads import BatchMaker, PayloadBatch, Source, file_source, monotonic_source, random_source
 from headrace.tools.perf.stats import Latencies, ProducerReport
 from headrace.tools.shared.client_properties import add_client_properties, client_config, file_properties, run_loop
 from headrace.tools.shared.commands import CommandError, Output, UsageError, new_parser, progress, run
@@ -222,13 +222,16 @@ class _Test:
             await asyncio.sleep(max(_TICK_S, -due / self._options.throughput))
 
     async def _send(self, producer: AsyncProducer, most: int) -> None:
+        from headrace.client.producer.encoded_batch import EncodedBatch
+
         timestamp_ms = int(time() * 1000)
         made = self._maker.make(most, timestamp_ms)
         began, is_warmup = monotonic(), self._made_count < self._options.warmup_records
         self._made_count += made.record_count
         partition = _partition(producer, self._options.topic, len(made.body))
         batch = await producer.send_encoded(
-            self._options.topic, partition, made.body, made.record_count, timestamp_ms, timestamp_ms
+            self._options.topic,
+            EncodedBatch(partition, made.body, made.record_count, timestamp_ms, timestamp_ms),
         )
         answered = partial(self._answered, batch, made, began, is_warmup)
         if batch.is_settled:
@@ -236,7 +239,7 @@ class _Test:
         else:
             batch.listeners.append(answered)
 
-    def _answered(self, batch: ProducerBatch, made: EncodedBatch, began: float, is_warmup: bool) -> None:
+    def _answered(self, batch: ProducerBatch, made: PayloadBatch, began: float, is_warmup: bool) -> None:
         if batch.parts:  # the broker found it too large: they go on alone
             for _, part in batch.parts:
                 share = made._replace(

@@ -25,8 +25,9 @@ except ImportError as error:
     raise ImportError(f"Arrow tables need pyarrow and numba: pip install 'headrace[arrow]' ({error})") from error
 
 from headrace.client.arrow.reading import ALL, Decoded, RecordRange, arrow_schema, batches_to_arrow, decode_batches
-from headrace.client.arrow.writing import EncodedBatch, TableEncoder, as_arrow_table, table_to_batches
+from headrace.client.arrow.writing import TableEncoder, as_arrow_table, table_to_batches
 from headrace.client.errors import RecordTooLarge, error_for
+from headrace.client.producer.encoded_batch import EncodedBatch
 from headrace.client.types import OffsetAndMetadata, PartitionInfo, TopicPartition
 
 if TYPE_CHECKING:
@@ -134,16 +135,7 @@ class SendsEncoded(Protocol):
     @property
     def core(self) -> ProducerCore: ...
     async def partitions_of(self, topic: str) -> list[PartitionInfo]: ...
-    async def send_encoded(
-        self,
-        topic: str,
-        partition: int,
-        body: memoryview,
-        record_count: int,
-        base_timestamp_ms: int,
-        max_timestamp_ms: int,
-        packed: bytes | None,
-    ) -> ProducerBatch: ...
+    async def send_encoded(self, topic: str, encoded: EncodedBatch) -> ProducerBatch: ...
 
 
 async def send_arrow(
@@ -185,7 +177,7 @@ async def send_arrow(
     ahead_bytes, first_ahead = 0, 0
     async for encoded in _ahead(encoder):
         for one in encoded:
-            batches.append(await producer.send_encoded(topic, *one))
+            batches.append(await producer.send_encoded(topic, one))
             ahead_bytes += batches[-1].limit_bytes
             while ahead_bytes > most_ahead_bytes:
                 await _all_settled(batches[first_ahead : first_ahead + 1])

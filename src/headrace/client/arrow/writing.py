@@ -32,13 +32,14 @@ from headrace.client.arrow.encode_kernels import (
     order_rows,
     spread_rows,
 )
+from headrace.client.producer.encoded_batch import EncodedBatch
 from headrace.protocol.compression import compress
 from headrace.protocol.records import Codec
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["EncodedBatch", "TableEncoder", "as_arrow_table", "table_to_batches"]
+__all__ = ["TableEncoder", "as_arrow_table", "table_to_batches"]
 
 _COLUMNS = ("value", "key", "partition", "timestamp", "headers")
 _SPARK_ALIASES = {"topic", "offset", "timestamp_type"}
@@ -51,17 +52,6 @@ _LOOK_ROWS = 1 << 16
 _MOST_BYTES = 2**31 - 1
 _NO_BYTES = np.empty(0, np.uint8)
 _NO_NUMBERS = np.empty(0, np.int64)
-
-
-class EncodedBatch(NamedTuple):
-    partition: int
-    #: 61 bytes of room for the header, then the records.
-    data: memoryview
-    record_count: int
-    base_timestamp_ms: int
-    max_timestamp_ms: int
-    #: The records in the codec that was asked for, if that is not none.
-    packed: bytes | None = None
 
 
 def as_arrow_table(table: object) -> pa.Table:
@@ -220,11 +210,11 @@ class TableEncoder:
         assert count >= 0, "the bound of a batch is no bound"
         data = output.data
         return [
-            EncodedBatch(partition, data[begin:stop], records, base_ms, newest_ms, self._packed(data[begin:stop]))
+            EncodedBatch(partition, data[begin:stop], records, base_ms, newest_ms, self._compressed(data[begin:stop]))
             for partition, begin, stop, records, base_ms, newest_ms in described[:count].tolist()
         ]
 
-    def _packed(self, data: memoryview) -> bytes | None:
+    def _compressed(self, data: memoryview) -> bytes | None:
         if self._codec is Codec.none:
             return None
         return compress(self._codec, data[_BATCH_OVERHEAD_BYTES:], self._compression_level)

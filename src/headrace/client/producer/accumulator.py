@@ -38,6 +38,7 @@ from collections.abc import Iterable, Sequence
 from headrace.client.producer.accumulator_types import LeaderOf, Ready
 from headrace.client.producer.batch import ProducerBatch, record_bound_bytes
 from headrace.client.producer.batch_endings import BatchEndings
+from headrace.client.producer.encoded_batch import EncodedBatch
 from headrace.client.producer.partition_queue import NO_PRODUCER, PartitionQueue
 from headrace.client.producer.partitioners import LoadTable
 from headrace.protocol.record_body import Headers
@@ -97,47 +98,25 @@ class Accumulator(BatchEndings):
         return batch
 
     def append_encoded(
-        self,
-        topic: str,
-        partition: int,
-        body: bytes | bytearray | memoryview,
-        record_count: int,
-        base_timestamp_ms: int,
-        max_timestamp_ms: int,
-        now_ms: int,
-        *,
-        slot: object = None,
-        reserved_bytes: int = 0,
-        packed: bytes | None = None,
+        self, topic: str, encoded: EncodedBatch, now_ms: int, *, reserved_bytes: int = 0
     ) -> ProducerBatch | None:
-        """Queue a whole batch that is encoded already; None: there is no memory, as with :meth:`append`.
+        """Queues a whole batch that is encoded already. Returns None if there is no memory, as :meth:`append` does.
 
-        Then reserve ``len(body)`` bytes from the pool and call again with ``reserved_bytes``.
+        Then reserve ``encoded.size_bytes`` from the pool and call again with ``reserved_bytes``.
 
-        :param body: 61 bytes that do not matter (the header is written when the batch is sent) and then the records,
-            not compressed, as ``protocol/record_body.py`` has them, with offset deltas 0, 1, 2, ... It is not copied:
-            leave it alone from now on.
-        :param base_timestamp_ms: what the records' timestamp deltas count from.
-        :param slot: told of the batch's first record; see :meth:`append`.
-        :param packed: the records in the producer's codec, if that was done already.
-        :raises LargerThanPool: if it is larger than the whole of buffer.memory.
+        :raises LargerThanPool: if the batch is larger than the whole of buffer.memory.
         """
         assert not self.is_closed, "the producer refuses records once it is closed"
-        assert len(body) > HEADER_BYTES, "an empty batch is never sent"
+        assert encoded.size_bytes > HEADER_BYTES, "an empty batch is never sent"
         if not reserved_bytes:
-            reserved_bytes = len(body)
+            reserved_bytes = encoded.size_bytes
             if not self.pool.try_reserve(reserved_bytes):
                 return None
         self.last_number += 1
         batch = ProducerBatch.of_encoded(
-            topic, partition, body, record_count=record_count, base_timestamp_ms=base_timestamp_ms,
-            max_timestamp_ms=max_timestamp_ms, reserved_bytes=reserved_bytes, created_ms=now_ms,
-            number=self.last_number,
-        )  # fmt: skip
-        batch.packed = packed
-        if slot is not None:
-            batch.slots.append((0, slot))
-        self._enqueue(self.queue_of(topic, partition), batch)
+            topic, encoded, reserved_bytes=reserved_bytes, created_ms=now_ms, number=self.last_number
+        )
+        self._enqueue(self.queue_of(topic, encoded.partition), batch)
         return batch
 
     def queue_of(self, topic: str, partition: int) -> PartitionQueue:

@@ -27,6 +27,7 @@ from headrace.client.producer.batch import ProducerBatch
 from headrace.client.producer.buffer_pool import Wait, WaitState
 from headrace.client.producer.core import Blocked, ProducerCore
 from headrace.client.producer.delivery import AsyncDelivery, OnDelivery
+from headrace.client.producer.encoded_batch import EncodedBatch
 from headrace.client.producer.inputs import GivenHeaders
 from headrace.client.producer.sender import Sender
 from headrace.client.retry import Deadline
@@ -196,27 +197,17 @@ class AsyncProducer:
         self._check_open()
         return await send_arrow(self, topic, table, partition=partition)
 
-    async def send_encoded(
-        self,
-        topic: str,
-        partition: int,
-        body: bytes | bytearray | memoryview,
-        record_count: int,
-        base_timestamp_ms: int,
-        max_timestamp_ms: int,
-        packed: bytes | None = None,
-    ) -> ProducerBatch:
-        """Buffers a whole batch that is encoded already; see ``Accumulator.append_encoded``. Waits for memory.
+    async def send_encoded(self, topic: str, encoded: EncodedBatch) -> ProducerBatch:
+        """Buffers a whole batch that is encoded already. Waits for memory.
 
         ``AsyncDelivery.of(batch, index)`` is what :meth:`send` would have returned for one of its records.
         """
-        arguments = (topic, partition, body, record_count, base_timestamp_ms, max_timestamp_ms)
         self._check_open()
-        batch = self._core.append_encoded(*arguments, packed=packed)
+        batch = self._core.append_encoded(topic, encoded)
         if batch is None:
             deadline = Deadline(self._core.clock, self.config.max_block_ms)
-            await self._wait_for_memory(len(body), deadline)
-            batch = self._core.append_encoded(*arguments, reserved_bytes=len(body), packed=packed)
+            await self._wait_for_memory(encoded.size_bytes, deadline)
+            batch = self._core.append_encoded(topic, encoded, reserved_bytes=encoded.size_bytes)
             assert batch is not None
         self._core.has_news = False
         self._sender.wake()

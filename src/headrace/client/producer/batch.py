@@ -17,6 +17,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from headrace.client.producer.encoded_batch import EncodedBatch
 from headrace.client.producer.record_encoding import LISTED, bound_bytes, encode_headers, encode_quickly
 from headrace.crc import crc32c
 from headrace.protocol.compression import compress
@@ -111,29 +112,20 @@ class ProducerBatch:
 
     @classmethod
     def of_encoded(
-        cls,
-        topic: str,
-        partition: int,
-        body: bytes | bytearray | memoryview,
-        *,
-        record_count: int,
-        base_timestamp_ms: int,
-        max_timestamp_ms: int,
-        reserved_bytes: int,
-        created_ms: int,
-        number: int,
+        cls, topic: str, encoded: EncodedBatch, *, reserved_bytes: int, created_ms: int, number: int
     ) -> "ProducerBatch":
-        """A closed batch of records that somebody else has encoded, behind 61 bytes that do not matter."""
-        assert record_count, "an empty batch is never sent"
-        size_bytes = len(body)
+        """Makes a closed batch of records that the caller has encoded."""
+        assert encoded.record_count, "an empty batch is never sent"
+        size_bytes = encoded.size_bytes
         batch = cls(
-            topic, partition, limit_bytes=size_bytes, reserved_bytes=reserved_bytes, created_ms=created_ms,
+            topic, encoded.partition, limit_bytes=size_bytes, reserved_bytes=reserved_bytes, created_ms=created_ms,
             number=number,
         )  # fmt: skip
-        batch.records = memoryview(body)[HEADER_BYTES:]
+        batch.records = memoryview(encoded.body)[HEADER_BYTES:]
+        batch.packed = encoded.compressed_records
         batch.used_bytes = size_bytes
-        batch.encoded_count = record_count
-        batch.base_timestamp_ms, batch.max_timestamp_ms = base_timestamp_ms, max_timestamp_ms
+        batch.encoded_count = encoded.record_count
+        batch.base_timestamp_ms, batch.max_timestamp_ms = encoded.base_timestamp_ms, encoded.max_timestamp_ms
         batch.is_open, batch.plain_limit_bytes = False, 0
         return batch
 

@@ -27,6 +27,7 @@ from headrace.client.producer.accumulator import Accumulator
 from headrace.client.producer.batch import ProducerBatch, record_bound_bytes
 from headrace.client.producer.buffer_pool import BufferPool, LargerThanPool
 from headrace.client.producer.delivery import AsyncDelivery, Delivery
+from headrace.client.producer.encoded_batch import EncodedBatch
 from headrace.client.producer.inputs import GivenHeaders, bytes_of, headers_of, options_of
 from headrace.client.producer.partitioner_choice import choose_partitioner
 from headrace.client.producer.partitioners import Adaptive
@@ -300,21 +301,10 @@ class ProducerCore:
             raise ValueError(f"timestamp_ms = {timestamp_ms}: a record's time is not before 1970")
         return Record(topic, partition, key, value, pairs, timestamp_ms, slot)
 
-    def append_encoded(
-        self,
-        topic: str,
-        partition: int,
-        body: bytes | bytearray | memoryview,
-        record_count: int,
-        base_timestamp_ms: int,
-        max_timestamp_ms: int,
-        *,
-        slot: object = None,
-        reserved_bytes: int = 0,
-        packed: bytes | None = None,
-    ) -> ProducerBatch | None:
-        """``Accumulator.append_encoded`` with the lock and the time. None: wait for ``len(body)`` bytes of memory.
+    def append_encoded(self, topic: str, encoded: EncodedBatch, *, reserved_bytes: int = 0) -> ProducerBatch | None:
+        """Calls ``Accumulator.append_encoded`` with the lock and the time.
 
+        :return: None if the caller must first reserve ``encoded.size_bytes`` of memory.
         :raises RecordTooLarge: if the batch is larger than ``max.request.size`` or ``buffer.memory``.
         """
         with self._lock:
@@ -322,16 +312,15 @@ class ProducerCore:
                 if reserved_bytes:
                     self.pool.release(reserved_bytes)
                 raise self.refusal
-            if len(body) > self.config.max_request_size:
+            if encoded.size_bytes > self.config.max_request_size:
                 raise RecordTooLarge(
-                    message=f"an encoded batch of {len(body)} bytes for {topic}-{partition} is larger than "
-                    f"max.request.size, which is {self.config.max_request_size}"
+                    message=f"an encoded batch of {encoded.size_bytes} bytes for {topic}-{encoded.partition} is larger "
+                    f"than max.request.size, which is {self.config.max_request_size}"
                 )
             try:
                 batch = self.accumulator.append_encoded(
-                    topic, partition, body, record_count, base_timestamp_ms, max_timestamp_ms,
-                    self.clock.monotonic_ms(), slot=slot, reserved_bytes=reserved_bytes, packed=packed,
-                )  # fmt: skip
+                    topic, encoded, self.clock.monotonic_ms(), reserved_bytes=reserved_bytes
+                )
             except LargerThanPool as error:
                 raise RecordTooLarge(
                     message=f"an encoded batch for {topic} does not fit into buffer.memory: {error}"

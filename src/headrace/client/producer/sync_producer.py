@@ -33,6 +33,7 @@ from headrace.client.producer.batch import ProducerBatch
 from headrace.client.producer.buffer_pool import Wait, WaitState
 from headrace.client.producer.core import OVERHEAD_BYTES, Blocked, ProducerCore
 from headrace.client.producer.delivery import Delivery, OnDelivery
+from headrace.client.producer.encoded_batch import EncodedBatch
 from headrace.client.producer.inputs import GivenHeaders
 from headrace.client.retry import Deadline
 from headrace.client.transactions.transaction_manager import GroupPlace, Offsets
@@ -180,21 +181,12 @@ class Producer:
 
         return BlockingArrowDelivery(self._run(self._inner.send_arrow(topic, table, partition=partition)), self._run)
 
-    def send_encoded(
-        self,
-        topic: str,
-        partition: int,
-        body: bytes | bytearray | memoryview,
-        record_count: int,
-        base_timestamp_ms: int,
-        max_timestamp_ms: int,
-    ) -> ProducerBatch:
+    def send_encoded(self, topic: str, encoded: EncodedBatch) -> ProducerBatch:
         """See ``AsyncProducer.send_encoded``. ``Delivery.of(batch, index)`` speaks of one of its records."""
-        arguments = (topic, partition, body, record_count, base_timestamp_ms, max_timestamp_ms)
-        batch = self._core.append_encoded(*arguments)
+        batch = self._core.append_encoded(topic, encoded)
         if batch is None:
-            self._wait_for_memory(len(body), Deadline(self._core.clock, self.config.max_block_ms))
-            batch = self._core.append_encoded(*arguments, reserved_bytes=len(body))
+            self._wait_for_memory(encoded.size_bytes, Deadline(self._core.clock, self.config.max_block_ms))
+            batch = self._core.append_encoded(topic, encoded, reserved_bytes=encoded.size_bytes)
             assert batch is not None
         self._core.has_news = False
         self._wake()

@@ -36,7 +36,7 @@ class Source(NamedTuple):
     size_bytes: int | None = None
 
 
-class EncodedBatch(NamedTuple):
+class PayloadBatch(NamedTuple):
     """Room for a header, and the records behind it."""
 
     body: bytes
@@ -92,7 +92,7 @@ class BatchMaker:
         self._is_uniform = source.size_bytes is not None and source.size_bytes >= _SHORTEST_UNIFORM_BYTES
         self._pieces: list[bytes] = []
 
-    def make(self, most: int, timestamp_ms: int) -> EncodedBatch:
+    def make(self, most: int, timestamp_ms: int) -> PayloadBatch:
         """The next batch, of at most so many records."""
         if self._is_uniform:
             return self._make_uniform(min(most, self._guess), timestamp_ms)
@@ -103,9 +103,9 @@ class BatchMaker:
         if not self._left:
             self._guess = self._count_for(payload_bytes // count)
         body = _EMPTY_HEADER + encode_records(values, None, {}, [(0, timestamp_ms)])
-        return EncodedBatch(body, count, payload_bytes)
+        return PayloadBatch(body, count, payload_bytes)
 
-    def _make_uniform(self, count: int, timestamp_ms: int) -> EncodedBatch:
+    def _make_uniform(self, count: int, timestamp_ms: int) -> PayloadBatch:
         assert self._source.size_bytes is not None
         values = self._source.take(count)
         if len(self._pieces) != 2 * count + 1:
@@ -115,7 +115,7 @@ class BatchMaker:
             self._pieces[::2] = encoded.split(values[0])
             self._pieces[0] = _EMPTY_HEADER + self._pieces[0]
         self._pieces[1::2] = values
-        return EncodedBatch(b"".join(self._pieces), count, count * self._source.size_bytes)
+        return PayloadBatch(b"".join(self._pieces), count, count * self._source.size_bytes)
 
     def _fitting(self, values: Sequence[bytes]) -> int:
         sizes = accumulate(bound_bytes(len(value)) for value in values)
