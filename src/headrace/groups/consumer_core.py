@@ -29,7 +29,7 @@ from headrace.groups.consumer_records import (
 from headrace.groups.consumer_state import ConsumerState, names_read
 from headrace.groups.context import GroupContext, KnownTopic
 from headrace.groups.reconciliation import reconcile
-from headrace.groups.topic_pattern import topic_pattern
+from headrace.patterns import compiled_pattern
 from headrace.protocol.errors import KafkaError
 from headrace.replication.journal import KeyValue
 from headrace.runtime.timer import TimerTask
@@ -144,7 +144,7 @@ class ConsumerCore:
         self._seen_topics_version = version
 
     def _matched_by(self, regex: str) -> frozenset[str]:
-        return topic_pattern(regex).among(topic.name for topic in self._context.topics.all_topics())
+        return compiled_pattern(regex).among(topic.name for topic in self._context.topics.all_topics())
 
     def _hash_of(self, names: frozenset[str]) -> int:
         return hash_of_topics(self._existing(names).values())

@@ -22,7 +22,7 @@ from headrace.groups.group import UNKNOWN_MEMBER, Group, Joined, Joining
 from headrace.groups.migration import downgraded, should_downgrade, upgraded
 from headrace.groups.offsets import KEY_TYPES as OFFSET_KEY_TYPES
 from headrace.groups.offsets import Offsets
-from headrace.groups.topic_pattern import topic_pattern
+from headrace.patterns import compiled_pattern
 from headrace.protocol.errors import (
     CoordinatorNotAvailable,
     GroupIdNotFound,
@@ -204,7 +204,7 @@ class GroupShard:
 
     def _made_consumer_group(self, group_id: str, former: Group | None, beat: Beat) -> ConsumerGroup:
         if beat.topic_regex:
-            topic_pattern(beat.topic_regex)  # nothing is made for who cannot join
+            compiled_pattern(beat.topic_regex)  # raises before anything is made for a member that cannot join
         if isinstance(former, ClassicGroup):
             records = upgraded(former, self.context)
             self.append(records)

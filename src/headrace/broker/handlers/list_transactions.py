@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.broker.network.dispatch import Reply
 from headrace.broker.network.request import Request
-from headrace.groups.topic_pattern import TopicPattern
+from headrace.patterns import compiled_pattern
 from headrace.protocol.errors import ErrorCode, error_code_of
 from headrace.transactions.metadata import TxnMetadata
 from headrace.transactions.states import BY_LABEL
@@ -53,7 +53,7 @@ def _matching(pattern: str, found: list[TxnMetadata]) -> list[TxnMetadata]:
     """
     :raises InvalidRegularExpression: if the pattern is none.
     """
-    compiled = TopicPattern(pattern, {character for each in found for character in each.transactional_id})
+    compiled = compiled_pattern(pattern)
     return [each for each in found if compiled.matches(each.transactional_id)]
 
 

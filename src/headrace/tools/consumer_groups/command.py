@@ -230,11 +230,11 @@ def _delete(admin: Admin, groups: Sequence[str], out: Output) -> int:
 
 
 def _validate_regex(text: str, out: Output) -> int:
-    from headrace.groups.topic_pattern import topic_pattern
+    from headrace.patterns import compiled_pattern
     from headrace.protocol.errors import InvalidRegularExpression
 
     try:
-        topic_pattern(text)
+        compiled_pattern(text)
     except InvalidRegularExpression as error:
         raise CommandError(f"The regular expression `{text}` is invalid: {error}.") from None
     out.show({"regex": text, "valid": True}, f"The regular expression `{text}` is valid.")
