@@ -1,7 +1,8 @@
 """``headrace views``: queries over the log, kept as SQL tables. The parser, and what its commands share.
 
-Commands change what is wanted, in the catalog within the serving database; ``run`` is the process that makes it so.
-Only ``apply`` and ``run`` need Spark. Each command is a function of a ``views_*`` module, loaded when it is called.
+Most commands write what the user wants into the catalog, a part of the serving database. ``run`` is the process
+that acts on it. Only ``apply`` and ``run`` need Spark. Each subcommand is a function of another module of this package,
+which is loaded when the subcommand is called.
 """
 
 from __future__ import annotations
@@ -39,16 +40,16 @@ headrace views batch pages --full --project shop
 """
 #: Each command, the function that does it, and what it is for.
 COMMANDS = {
-    "init": ("views_init:init", "make a project with two views that run"),
-    "apply": ("views_apply:apply", "check the files of a project, and make versions of what is new in them"),
-    "list": ("views_status:list_views", "show the views"),
-    "status": ("views_status:status", "show versions, how far each is and how fast"),
-    "run": ("views_run:run_views", "run the views of a project, until it is told to stop"),
-    "serve": ("views_run:serve", "answer queries by HTTP"),
-    "switch": ("views_change:switch", "make readers see another version"),
-    "rollback": ("views_change:rollback", "make readers see the version before"),
-    "drop": ("views_change:drop", "end a version, or a view with all of its versions"),
-    "batch": ("views_change:batch", "run a batch of a Lambda view now, and wait for it"),
+    "init": ("init:init", "make a project with two views that run"),
+    "apply": ("apply:apply", "check the files of a project, and make versions of what is new in them"),
+    "list": ("status:list_views", "show the views"),
+    "status": ("status:status", "show versions, how far each is and how fast"),
+    "run": ("run:run_views", "run the views of a project, until it is told to stop"),
+    "serve": ("run:serve", "answer queries by HTTP"),
+    "switch": ("change:switch", "make readers see another version"),
+    "rollback": ("change:rollback", "make readers see the version before"),
+    "drop": ("change:drop", "end a version, or a view with all of its versions"),
+    "batch": ("change:batch", "run a batch of a Lambda view now, and wait for it"),
 }
 
 
@@ -59,7 +60,8 @@ def main(arguments: Sequence[str]) -> int:
 def _work(options: Namespace, out: Output) -> int | None:
     module, _, function = COMMANDS[options.command][0].partition(":")
     try:
-        work: Callable[[Namespace, Output], int | None] = getattr(import_module(f"headrace.tools.{module}"), function)
+        package = __name__.rpartition(".")[0]
+        work: Callable[[Namespace, Output], int | None] = getattr(import_module(f"{package}.{module}"), function)
         from headrace.pipeline.project.toml_files import ProjectError
     except ImportError as error:
         raise CommandError(f"views need more packages: pip install 'headrace[spark]' ({error})") from None
