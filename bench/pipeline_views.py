@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from sqlalchemy import Engine, Table
 
-    from headrace.pipeline.runner.running_version import RunningVersion, Surroundings
     from headrace.pipeline.serving.catalog import Version
+    from headrace.pipeline.version.context import Surroundings
+    from headrace.pipeline.version.running_version import RunningVersion
 
 COUNTED = "SELECT string({key}) AS page, count(*) AS hits FROM events GROUP BY 1"
 LATEST = "SELECT page, count(*) AS hits, max(number) AS latest FROM events GROUP BY page"
@@ -167,11 +168,11 @@ def _follow_ours(worker: Worker, address: str, topic: str, folder: Path) -> Foll
 
 
 def _project(worker: Worker, folder: Path, address: str, topic: str, settings: str, query: str) -> Surroundings:
-    from headrace.pipeline.project.project import load_project
-    from headrace.pipeline.runner.metrics import PipelineMetrics
-    from headrace.pipeline.runner.running_version import Surroundings
+    from headrace.pipeline.project.loading import load_project
     from headrace.pipeline.serving.catalog import Catalog
     from headrace.pipeline.serving.database import Database
+    from headrace.pipeline.version.context import Surroundings
+    from headrace.pipeline.version.metrics import PipelineMetrics
     from headrace.runtime.clock import SystemClock
 
     (folder / "views").mkdir(parents=True)

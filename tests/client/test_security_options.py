@@ -4,8 +4,9 @@ import pytest
 
 import headrace
 from headrace.client.config import AdminConfig, ClientConfig, ConsumerConfig, ProducerConfig
-from headrace.pipeline.spark.sink_options import SinkOptions
-from headrace.pipeline.spark.source_options import BadOption, SourceOptions
+from headrace.pipeline.spark.options import BadOption
+from headrace.pipeline.spark.sink.options import SinkOptions
+from headrace.pipeline.spark.source.options import SourceOptions
 from headrace.tools.main import COMMANDS
 from headrace.tools.shared.parser_facts import parser_of
 

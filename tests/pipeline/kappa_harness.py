@@ -11,14 +11,14 @@ from pathlib import Path
 from headrace import Admin, Consumer, Producer, TopicPartition
 from headrace.pipeline.kappa.view import KappaView
 from headrace.pipeline.project.definition import Decode, Source, ViewDefinition
-from headrace.pipeline.project.project import Project
-from headrace.pipeline.query.view import build
-from headrace.pipeline.runner.failures import Verdict, verdict_on
-from headrace.pipeline.runner.metrics import PipelineMetrics
-from headrace.pipeline.runner.running_version import Surroundings
+from headrace.pipeline.project.settings import Project
+from headrace.pipeline.query.view_query import build
 from headrace.pipeline.serving.catalog import Catalog, Event, State
 from headrace.pipeline.serving.catalog_tables import offsets_text
 from headrace.pipeline.serving.database import Database
+from headrace.pipeline.version.context import Surroundings
+from headrace.pipeline.version.failures import Verdict, verdict_on
+from headrace.pipeline.version.metrics import PipelineMetrics
 from headrace.runtime.clock import SystemClock
 
 SCHEMA = "page STRING, ms BIGINT, at TIMESTAMP"

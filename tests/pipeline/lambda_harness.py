@@ -23,15 +23,15 @@ from headrace.pipeline.decoding.dead_letters import DeadLetters
 from headrace.pipeline.lambda_.batch_layer import BatchLayer
 from headrace.pipeline.lambda_.store import LambdaStore
 from headrace.pipeline.project.definition import Decode, LambdaSettings, Source, ViewDefinition
-from headrace.pipeline.project.project import Project
+from headrace.pipeline.project.settings import Project
 from headrace.pipeline.query.aggregates import Algebra
 from headrace.pipeline.query.plan import analyze
-from headrace.pipeline.query.view import apply_query, template
-from headrace.pipeline.runner.metrics import PipelineMetrics
-from headrace.pipeline.runner.running_version import Surroundings
+from headrace.pipeline.query.view_query import apply_query, template
 from headrace.pipeline.serving.catalog import Catalog, Event, Offsets, Progress, Version
 from headrace.pipeline.serving.database import Database
-from headrace.pipeline.serving.dead_letter_notes import DeadLetterNotes
+from headrace.pipeline.serving.sent_dead_letters import DeadLetterNotes
+from headrace.pipeline.version.context import Surroundings
+from headrace.pipeline.version.metrics import PipelineMetrics
 from headrace.runtime.clock import Clock, SystemClock
 
 _numbers = count()

@@ -17,7 +17,7 @@ from headrace import Admin, Producer, TopicPartition
 from headrace.client.errors import UnknownTopic
 from headrace.pipeline.archive.archive import Archive
 from headrace.pipeline.archive.files import ArchiveFiles
-from headrace.pipeline.spark.log_offsets import DataLost
+from headrace.pipeline.progress.data_loss import DataLost
 
 pytestmark = pytest.mark.timeout(300)
 MIDNIGHT_MS = int(datetime(2026, 11, 16, tzinfo=UTC).timestamp() * 1000)

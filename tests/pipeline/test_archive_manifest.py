@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.pipeline.archive.manifest import ArchiveDamaged, ArchivedFile, History, Manifest
-from headrace.pipeline.spark.log_offsets import DataLost
+from headrace.pipeline.progress.data_loss import DataLost
 
 PATH = "topic=clicks/day=2026-11-16"
 

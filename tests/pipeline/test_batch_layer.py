@@ -11,12 +11,12 @@ from lambda_harness import FIRST, SECOND, TOTAL, LambdaHarness
 from lambda_harness import quick as quick
 
 from headrace import Admin, Consumer, TopicPartition
-from headrace.pipeline.decoding.decoding import decode_frame, good_rows
+from headrace.pipeline.decoding.events import decode_frame, good_rows
 from headrace.pipeline.lambda_.batch_layer import BatchStopped
 from headrace.pipeline.lambda_.store import LambdaStore
-from headrace.pipeline.query.view import build
+from headrace.pipeline.progress.data_loss import DataLost
+from headrace.pipeline.query.view_query import build
 from headrace.pipeline.serving.database import Database
-from headrace.pipeline.spark.log_offsets import DataLost
 from headrace.pipeline.spark.packed_rows import packed
 
 pytestmark = pytest.mark.timeout(300)

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from pyspark.sql import Row, types
 
 from headrace.pipeline.decoding.column_values import DoesNotFit, converter, row_converter
-from headrace.pipeline.decoding.decoding import decode_frame
+from headrace.pipeline.decoding.events import decode_frame
 from headrace.pipeline.project.definition import Decode, Source
-from headrace.pipeline.spark.source import spark_schema
+from headrace.pipeline.spark.source.data_source import spark_schema
 
 AT = datetime(2026, 11, 16, 8, 30, tzinfo=UTC)
 INTEGERS = {types.ByteType(): 8, types.ShortType(): 16, types.IntegerType(): 32, types.LongType(): 64}

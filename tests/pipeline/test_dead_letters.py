@@ -15,9 +15,9 @@ from headrace.pipeline.decoding.bad_positions import with_positions
 from headrace.pipeline.decoding.dead_letters import DeadLetters
 from headrace.pipeline.decoding.text_columns import MORE_THAN_JSON, NOT_JSON, NOT_UTF8
 from headrace.pipeline.project.definition import Decode, Source, ViewDefinition
-from headrace.pipeline.project.project import Project
+from headrace.pipeline.project.settings import Project
 from headrace.pipeline.serving.catalog import Catalog
-from headrace.pipeline.serving.dead_letter_notes import DeadLetterNotes
+from headrace.pipeline.serving.sent_dead_letters import DeadLetterNotes
 
 AT = datetime(2026, 11, 16, 8, tzinfo=UTC)
 AT_MS = int(AT.timestamp() * 1000)

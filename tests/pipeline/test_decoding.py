@@ -10,7 +10,7 @@ from decimal import Decimal
 import fastavro
 import pytest
 
-from headrace.pipeline.decoding.decoding import (
+from headrace.pipeline.decoding.events import (
     UnsuitableDecode,
     bad_rows,
     columns_of,
@@ -19,7 +19,7 @@ from headrace.pipeline.decoding.decoding import (
     good_rows,
 )
 from headrace.pipeline.project.definition import Decode, Source
-from headrace.pipeline.spark.source import spark_schema
+from headrace.pipeline.spark.source.data_source import spark_schema
 
 AT = datetime(2026, 11, 16, 8, 30, tzinfo=UTC)
 

@@ -11,11 +11,11 @@ from headrace.client.errors import (
     UnknownTopic,
     error_for,
 )
-from headrace.pipeline.runner.failures import Verdict, summary_of, verdict_on
+from headrace.pipeline.progress.data_loss import DataLost
 from headrace.pipeline.runner.retries import FIRST_BACKOFF_MS, LAST_BACKOFF_MS, STEADY_MS, UNKNOWN_TRIES, Retries
 from headrace.pipeline.serving.errors import DatabaseBusy, DatabaseUnreachable, UnsuitableSchema
-from headrace.pipeline.spark.log_offsets import DataLost
-from headrace.pipeline.spark.source_options import BadOption
+from headrace.pipeline.spark.options import BadOption
+from headrace.pipeline.version.failures import Verdict, summary_of, verdict_on
 from headrace.testing import ManualClock
 
 T, P, U = Verdict.TRANSIENT, Verdict.PERMANENT, Verdict.UNKNOWN
@@ -33,7 +33,7 @@ Traceback (most recent call last):
     reader.latestOffset()
   File "/x/headrace/pipeline/spark/log_offsets.py", line 40, in report_loss
     raise DataLost(...)
-headrace.pipeline.spark.log_offsets.DataLost: the topic 'clicks' was deleted and made anew; set failOnDataLoss to false
+headrace.pipeline.progress.data_loss.DataLost: the topic 'clicks' was deleted and made anew; set failOnDataLoss to false
  SQLSTATE: 38000"""
 UNREACHABLE = """An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):
   File "/x/headrace/client/cluster.py", line 9, in connect

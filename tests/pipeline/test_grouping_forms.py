@@ -17,14 +17,16 @@ from kappa_harness import KappaHarness
 from lambda_harness import quick as quick
 
 from headrace import Admin, Producer
-from headrace.pipeline.decoding.decoding import decode_frame, good_rows
+from headrace.pipeline.decoding.events import decode_frame, good_rows
 from headrace.pipeline.kappa.hidden_groups import hiding
 from headrace.pipeline.project.definition import Decode, Source, ViewDefinition
 from headrace.pipeline.query.aggregates import Algebra
 from headrace.pipeline.query.plan import HIDDEN, analyze
-from headrace.pipeline.query.view import apply_query, key_columns, output_mode, template, validate_view
+from headrace.pipeline.query.row_keys import key_columns, output_mode
+from headrace.pipeline.query.validation import validate_view
+from headrace.pipeline.query.view_query import apply_query, template
 from headrace.pipeline.serving.keys import canonical_keys
-from headrace.pipeline.spark.source import spark_schema
+from headrace.pipeline.spark.source.data_source import spark_schema
 
 pytestmark = pytest.mark.timeout(600)
 SCHEMA = """customer STRUCT<id: BIGINT, name: STRING, home: STRUCT<city: STRING>>, tags ARRAY<STRING>,

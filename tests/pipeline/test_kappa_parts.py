@@ -10,11 +10,9 @@ from headrace.pipeline.kappa import view as versions
 from headrace.pipeline.kappa.checkpoint import WrongCheckpoint, check_belongs_to, parse_offset_file
 from headrace.pipeline.kappa.view import start_ms
 from headrace.pipeline.lambda_.batch_layer import FirstReads
-from headrace.pipeline.progress.lag import Lag
-from headrace.pipeline.progress.log_losses import check_same_topics, lost_data
-from headrace.pipeline.runner.running_version import Behind
+from headrace.pipeline.progress.data_loss import DataLost, check_same_topics, lost_data
+from headrace.pipeline.progress.lag import Behind, Lag
 from headrace.pipeline.serving.catalog import Progress
-from headrace.pipeline.spark.log_offsets import DataLost
 
 SETTINGS = '{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}'
 

@@ -7,9 +7,9 @@ import threading
 import pytest
 from kappa_harness import KappaHarness, until
 
-from headrace.pipeline.runner.failures import Verdict, verdict_on
 from headrace.pipeline.serving.catalog import Event, State
 from headrace.pipeline.serving.query import QueryService
+from headrace.pipeline.version.failures import Verdict, verdict_on
 
 pytestmark = pytest.mark.timeout(300)
 

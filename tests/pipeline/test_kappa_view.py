@@ -16,12 +16,12 @@ from kappa_harness import KappaHarness
 from headrace import Admin, TopicPartition
 from headrace.pipeline.kappa.checkpoint import WrongCheckpoint
 from headrace.pipeline.kappa.view import KappaView, start_ms
+from headrace.pipeline.progress.data_loss import DataLost
 from headrace.pipeline.project.definition import KappaSettings, Source, Watermark
-from headrace.pipeline.runner.failures import Verdict, summary_of, verdict_on
+from headrace.pipeline.query.needed_columns import needed_columns
 from headrace.pipeline.serving.catalog import Catalog, State
 from headrace.pipeline.serving.database import Database
-from headrace.pipeline.spark.log_offsets import DataLost
-from headrace.pipeline.spark.source_columns import needed_columns
+from headrace.pipeline.version.failures import Verdict, summary_of, verdict_on
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -17,7 +17,7 @@ from headrace.pipeline.lambda_.spans import (
     split_at,
     to_merge,
 )
-from headrace.pipeline.progress.points import joined
+from headrace.pipeline.progress.offsets import joined
 from headrace.pipeline.serving.catalog_tables import Offsets, Span
 
 

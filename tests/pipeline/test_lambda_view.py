@@ -16,12 +16,12 @@ from headrace import Admin, TopicPartition
 from headrace.client.errors import UnknownTopic
 from headrace.pipeline.lambda_.batch_layer import BatchLayer
 from headrace.pipeline.lambda_.view import LambdaView
-from headrace.pipeline.runner.failures import Verdict, verdict_on
-from headrace.pipeline.runner.running_version import Refused
-from headrace.pipeline.runner.work_in_flight import Work
+from headrace.pipeline.progress.data_loss import DataLost
 from headrace.pipeline.serving.catalog import Event, State
 from headrace.pipeline.serving.database import Database
-from headrace.pipeline.spark.log_offsets import DataLost
+from headrace.pipeline.version.failures import Verdict, verdict_on
+from headrace.pipeline.version.running_version import Refused
+from headrace.pipeline.version.work_in_flight import Work
 from headrace.runtime.clock import SystemClock
 
 pytestmark = pytest.mark.timeout(600)

@@ -5,9 +5,9 @@ import urllib.request
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from headrace.pipeline.runner.metrics import FAMILIES, PipelineMetrics
 from headrace.pipeline.runner.metrics_server import MetricsServer
 from headrace.pipeline.serving.errors import ServingError
+from headrace.pipeline.version.metrics import FAMILIES, PipelineMetrics
 
 
 @pytest.fixture

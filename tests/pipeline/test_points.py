@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.client.types import TopicPartition
-from headrace.pipeline.progress.points import (
+from headrace.pipeline.progress.offsets import (
     by_partition,
     by_topic,
     is_before,
@@ -13,7 +13,7 @@ from headrace.pipeline.progress.points import (
     offsets_between,
     ranges_between,
 )
-from headrace.pipeline.spark.ranges import OffsetRange
+from headrace.pipeline.progress.ranges import OffsetRange
 
 
 def test_what_is_not_named_has_not_been_read():

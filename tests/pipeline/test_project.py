@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from headrace.pipeline.project.definition import ViewDefinition, Watermark, duration_ms
-from headrace.pipeline.project.project import ProjectError, load_project
-from headrace.pipeline.project.toml_files import lines_of
+from headrace.pipeline.project.loading import load_project
+from headrace.pipeline.project.toml_files import ProjectError, lines_of
 
 VIEW = """\
 topics = ["clicks"]

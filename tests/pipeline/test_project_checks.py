@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from headrace import Admin
-from headrace.pipeline.project.checks import check_project
-from headrace.pipeline.project.project import read_project
+from headrace.pipeline.project.loading import read_project
+from headrace.pipeline.query.project_checks import check_project
 from headrace.pipeline.spark.session import SparkMissing
 
 VIEW = """\

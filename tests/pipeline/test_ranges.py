@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.client.types import TopicPartition
-from headrace.pipeline.spark.ranges import OffsetRange, share_out, split
+from headrace.pipeline.progress.ranges import OffsetRange, share_out, split
 
 ranges = st.lists(
     st.builds(

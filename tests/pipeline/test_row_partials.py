@@ -11,13 +11,13 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 
-from headrace.pipeline.decoding.decoding import bad_rows, decode_frame, good_rows
+from headrace.pipeline.decoding.events import bad_rows, decode_frame, good_rows
 from headrace.pipeline.project.definition import Decode, Source, ViewDefinition
 from headrace.pipeline.query.aggregates import Algebra
 from headrace.pipeline.query.plan import HIDDEN, analyze
 from headrace.pipeline.query.row_partials import RowPartials, bad_records
-from headrace.pipeline.query.view import apply_query, template
-from headrace.pipeline.spark.reader import COLUMNS, spark_arrow_schema
+from headrace.pipeline.query.view_query import apply_query, template
+from headrace.pipeline.spark.source.range_reader import COLUMNS, spark_arrow_schema
 
 pytestmark = pytest.mark.timeout(300)
 SCHEMA = "page STRING, user STRING, ms BIGINT, d DOUBLE, price DECIMAL(12, 2), b BOOLEAN, at TIMESTAMP"

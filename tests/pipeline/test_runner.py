@@ -6,18 +6,20 @@ from dataclasses import replace
 import pytest
 
 from headrace.client.errors import BrokerUnreachable
+from headrace.pipeline.progress.data_loss import DataLost
+from headrace.pipeline.progress.lag import Behind
 from headrace.pipeline.project.definition import Decode, KappaSettings, Source, ViewDefinition
-from headrace.pipeline.project.project import Project
+from headrace.pipeline.project.settings import Project
 from headrace.pipeline.runner.decisions import DECISIONS, Decision, decide
-from headrace.pipeline.runner.metrics import PipelineMetrics
 from headrace.pipeline.runner.runner import Runner
-from headrace.pipeline.runner.running_version import Behind, Refused, RunningVersion, Surroundings
-from headrace.pipeline.runner.work_in_flight import Work
 from headrace.pipeline.serving.catalog import Catalog, Event, State, Wanted
 from headrace.pipeline.serving.database import Database
 from headrace.pipeline.serving.errors import DatabaseBusy, DatabaseUnreachable
-from headrace.pipeline.spark.log_offsets import DataLost
 from headrace.pipeline.spark.session import SparkMissing
+from headrace.pipeline.version.context import Surroundings
+from headrace.pipeline.version.metrics import PipelineMetrics
+from headrace.pipeline.version.running_version import Refused, RunningVersion
+from headrace.pipeline.version.work_in_flight import Work
 from headrace.testing import ManualClock
 
 SELECT = "SELECT {} AS version"

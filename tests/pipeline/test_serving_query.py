@@ -302,12 +302,12 @@ def test_no_single_function_outlasts_the_clock(service, sql, problem):
 
 
 def test_an_answer_has_so_many_bytes_at_most(service, monkeypatch):
-    monkeypatch.setattr("headrace.pipeline.serving.fetching.MAX_ANSWER_BYTES", 2500)
+    monkeypatch.setattr("headrace.pipeline.serving.answer_limits.MAX_ANSWER_BYTES", 2500)
     values = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 9) SELECT {} FROM n"
     text = "printf('%01000d', x)" if service.name.startswith("sqlite") else "lpad(x::text, 1000, '0')"
     answer = service.query(values.format(text))
     assert (len(answer.rows), answer.is_truncated) == (2, True)
     answer = service.query(values.format("x"), limit=9)
     assert (len(answer.rows), answer.is_truncated) == (9, False)
-    monkeypatch.setattr("headrace.pipeline.serving.fetching.MAX_ANSWER_BYTES", 10)
+    monkeypatch.setattr("headrace.pipeline.serving.answer_limits.MAX_ANSWER_BYTES", 10)
     assert len(service.query(values.format(text)).rows) == 1, "one is shown, however large"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.pipeline.project.project import Project
+from headrace.pipeline.project.settings import Project
 from headrace.pipeline.spark.java_process import in_words
 from headrace.pipeline.spark.session import _HAS_PACKAGE, _errors_to, is_local, package_archive, session_conf
 

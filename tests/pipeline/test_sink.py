@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from headrace import Admin, Consumer, Producer, TopicPartition
-from headrace.pipeline.spark.sink import BatchSink, StreamSink, send_rows
-from headrace.pipeline.spark.sink_options import SinkOptions
-from headrace.pipeline.spark.source_options import BadOption
+from headrace.pipeline.spark.options import BadOption
+from headrace.pipeline.spark.sink.options import SinkOptions
+from headrace.pipeline.spark.sink.writers import BatchSink, StreamSink, send_rows
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
 

@@ -9,11 +9,11 @@ import pytest
 
 from headrace import Admin, Consumer, TopicPartition
 from headrace.client.transactions.prepared_transactions import PreparedTransaction, TransactionLost
-from headrace.pipeline.spark import exactly_once
-from headrace.pipeline.spark.commit_ledger import CommitLedger, MicroBatch
-from headrace.pipeline.spark.exactly_once import Share
-from headrace.pipeline.spark.sink import send_rows
-from headrace.pipeline.spark.sink_options import SinkOptions
+from headrace.pipeline.spark.sink import exactly_once
+from headrace.pipeline.spark.sink.commit_ledger import CommitLedger, MicroBatch
+from headrace.pipeline.spark.sink.exactly_once import Share
+from headrace.pipeline.spark.sink.options import SinkOptions
+from headrace.pipeline.spark.sink.writers import send_rows
 
 _numbers = count()
 

@@ -8,13 +8,13 @@ import sys
 import pytest
 
 from headrace.client.types import TopicPartition
-from headrace.pipeline.spark.ranges import OffsetRange
-from headrace.pipeline.spark.source_options import (
+from headrace.pipeline.progress.ranges import OffsetRange
+from headrace.pipeline.spark.options import BadOption
+from headrace.pipeline.spark.source.options import (
     EARLIEST_OFFSET,
     LATEST_OFFSET,
     AtOffsets,
     AtTimes,
-    BadOption,
     Everywhere,
     SourceOptions,
     options_for,

@@ -13,11 +13,13 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from headrace import Admin, Producer, TopicPartition
 from headrace.client.errors import BrokerUnreachable, KafkaTimeout, UnknownTopic
-from headrace.pipeline.spark.log_offsets import DataLost, LogOffsets, consumer_for
-from headrace.pipeline.spark.ranges import OffsetRange
-from headrace.pipeline.spark.reader import COLUMNS, RangeReader, read_range
-from headrace.pipeline.spark.source import HeadraceSource, LogReader, spark_schema
-from headrace.pipeline.spark.source_options import BadOption, SourceOptions
+from headrace.pipeline.progress.data_loss import DataLost
+from headrace.pipeline.progress.ranges import OffsetRange
+from headrace.pipeline.spark.options import BadOption
+from headrace.pipeline.spark.source.data_source import HeadraceSource, LogReader, spark_schema
+from headrace.pipeline.spark.source.log_offsets import LogOffsets, consumer_for
+from headrace.pipeline.spark.source.options import SourceOptions
+from headrace.pipeline.spark.source.range_reader import COLUMNS, RangeReader, read_range
 
 START_MS = 1_700_000_000_000
 
@@ -175,7 +177,7 @@ def test_a_log_that_does_not_answer_is_asked_again(broker, monkeypatch, caplog):
             raise failures.pop()
         return consumer_for(options)
 
-    monkeypatch.setattr("headrace.pipeline.spark.log_offsets.consumer_for", consumer)
+    monkeypatch.setattr("headrace.pipeline.spark.source.log_offsets.consumer_for", consumer)
     log = LogOffsets(options_of(broker), sleep=waits.append)
     assert log.latest([TopicPartition("t", 0)]) == {TopicPartition("t", 0): 10}
     assert waits == [0.01, 0.01]

@@ -8,11 +8,11 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
 from headrace import Admin, Producer, TopicPartition
-from headrace.pipeline.spark.log_offsets import DataLost
-from headrace.pipeline.spark.ranges import OffsetRange
-from headrace.pipeline.spark.reader import COLUMNS
-from headrace.pipeline.spark.source_options import SourceOptions
-from headrace.pipeline.spark.stream_reader import StreamReader
+from headrace.pipeline.progress.data_loss import DataLost
+from headrace.pipeline.progress.ranges import OffsetRange
+from headrace.pipeline.spark.source.options import SourceOptions
+from headrace.pipeline.spark.source.range_reader import COLUMNS
+from headrace.pipeline.spark.source.stream_reader import StreamReader
 
 ALL = ReadAllAvailable()
 

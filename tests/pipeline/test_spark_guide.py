@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from headrace import Admin, Broker, Producer
-from headrace.pipeline.spark import sink_options, source_options
+from headrace.pipeline.spark.sink import options as sink_options
+from headrace.pipeline.spark.source import options as source_options
 
 GUIDE = Path(__file__).parents[2] / "docs" / "spark.md"
 ADDRESS = "127.0.0.1:9092"

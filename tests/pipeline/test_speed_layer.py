@@ -14,11 +14,11 @@ from headrace.pipeline.decoding.dead_letters import DeadLetters
 from headrace.pipeline.lambda_ import speed_layer, speed_log
 from headrace.pipeline.lambda_.speed_layer import SpeedLayer
 from headrace.pipeline.lambda_.store import LambdaStore
+from headrace.pipeline.progress.data_loss import DataLost
 from headrace.pipeline.project.definition import Source
 from headrace.pipeline.serving.database import Database
-from headrace.pipeline.serving.dead_letter_notes import DeadLetterNotes
 from headrace.pipeline.serving.errors import DatabaseUnreachable
-from headrace.pipeline.spark.log_offsets import DataLost
+from headrace.pipeline.serving.sent_dead_letters import DeadLetterNotes
 from headrace.testing import ManualClock
 
 pytestmark = pytest.mark.timeout(300)

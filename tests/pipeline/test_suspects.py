@@ -2,11 +2,11 @@
 
 import pytest
 
-from headrace.pipeline.runner.suspects import ALONE_MS, TRIAL_MS, Suspects
-from headrace.pipeline.runner.work_in_flight import Work, WorkInFlight
+from headrace.pipeline.runner.quarantine import ALONE_MS, TRIAL_MS, Suspects
 from headrace.pipeline.serving.catalog import Catalog
 from headrace.pipeline.serving.errors import DatabaseUnreachable
-from headrace.pipeline.serving.java_deaths import Deaths, JavaDeaths
+from headrace.pipeline.serving.java_crashes import Deaths, JavaDeaths
+from headrace.pipeline.version.work_in_flight import Work, WorkInFlight
 from headrace.testing import ManualClock
 
 A, B, OTHER = ("a", 1), ("b", 1), ("other", 1)

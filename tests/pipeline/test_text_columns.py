@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.pipeline.decoding.decoding import UnsuitableDecode, columns_of, decode_frame
+from headrace.pipeline.decoding.events import UnsuitableDecode, columns_of, decode_frame
 from headrace.pipeline.project.definition import Decode
 from headrace.pipeline.query.aggregates import arrow_schema
 from headrace.pipeline.query.row_functions import RowFunction
-from headrace.pipeline.spark.source import spark_schema
+from headrace.pipeline.spark.source.data_source import spark_schema
 
 AT = datetime(2026, 11, 16, 8, 30, tzinfo=UTC)
 SCHEMA = (

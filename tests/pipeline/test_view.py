@@ -8,22 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from headrace.pipeline.decoding.decoding import decode_frame, good_rows
+from headrace.pipeline.decoding.events import decode_frame, good_rows
 from headrace.pipeline.project.definition import Decode, Source, ViewDefinition, Watermark
 from headrace.pipeline.query.aggregates import Algebra
+from headrace.pipeline.query.needed_columns import needed_columns
 from headrace.pipeline.query.plan import analyze
+from headrace.pipeline.query.row_keys import key_columns, output_mode
 from headrace.pipeline.query.row_partials import RowPartials
-from headrace.pipeline.query.view import (
-    ViewError,
-    apply_query,
-    build,
-    key_columns,
-    output_mode,
-    template,
-    validate_view,
-)  # fmt: skip
-from headrace.pipeline.spark.source import spark_schema
-from headrace.pipeline.spark.source_columns import needed_columns
+from headrace.pipeline.query.validation import validate_view
+from headrace.pipeline.query.view_query import ViewError, apply_query, build, template
+from headrace.pipeline.spark.source.data_source import spark_schema
 
 LINES = {("topics",): 1, ("architecture",): 2, ("query",): 3, ("decode",): 5, ("decode", "schema"): 7}
 AT = datetime(2026, 11, 16, 8, 30, tzinfo=UTC)

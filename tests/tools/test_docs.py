@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headrace.broker.metrics.families import FAMILIES
-from headrace.pipeline.runner import metrics as pipeline_metrics
+from headrace.pipeline.version import metrics as pipeline_metrics
 from headrace.protocol.api import Api
 from headrace.tools.docs import apis as docs_apis
 from headrace.tools.docs import commands as docs_commands

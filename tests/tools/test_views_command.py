@@ -16,7 +16,7 @@ from rich.console import Console
 
 from headrace import Admin, Broker, Consumer, Producer
 from headrace.client.admin.types import NewTopic
-from headrace.pipeline.project.project import load_project
+from headrace.pipeline.project.loading import load_project
 from headrace.pipeline.runner.lock import runner_lock
 from headrace.pipeline.serving.catalog import Catalog, Event, Progress, Report, State, Wanted
 from headrace.pipeline.serving.catalog_tables import PROGRESS

@@ -21,7 +21,7 @@ def register(spark: SparkSession) -> None:
     it is the one that surely has this package. It starts sooner than Spark would start it (``spark_python``).
     """
     from headrace.pipeline.spark.python_worker import choose_python
-    from headrace.pipeline.spark.source import HeadraceSource
+    from headrace.pipeline.spark.source.data_source import HeadraceSource
 
     choose_python(spark.sparkContext)
     spark.dataSource.register(HeadraceSource)

@@ -81,7 +81,7 @@ def _work(options: Namespace, out: Output) -> None:
 
 def _ask(options: Namespace, sql: str) -> Answer:
     try:
-        from headrace.pipeline.serving.location import serving_url
+        from headrace.pipeline.serving.database_url import serving_url
         from headrace.pipeline.serving.query import QueryService
     except ImportError as error:
         raise CommandError(f"views need more packages: pip install 'headrace[spark]' ({error})") from None
@@ -94,7 +94,7 @@ def _ask(options: Namespace, sql: str) -> Answer:
 
 
 def _show(answer: Answer, options: Namespace, out: Output) -> None:
-    from headrace.pipeline.serving.plain import answer_value, csv_text, plain_cell
+    from headrace.pipeline.serving.formats import answer_value, csv_text, plain_cell
 
     if options.csv:
         sys.stdout.write(csv_text(answer.columns, answer.rows))

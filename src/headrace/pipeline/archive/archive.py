@@ -45,9 +45,10 @@ from headrace.pipeline.archive.manifest import (
     is_manifest_name,
     manifest_name,
 )
-from headrace.pipeline.spark.log_offsets import DataLost, LogOffsets
-from headrace.pipeline.spark.ranges import OffsetRange
-from headrace.pipeline.spark.source_options import SourceOptions, options_for
+from headrace.pipeline.progress.data_loss import DataLost
+from headrace.pipeline.progress.ranges import OffsetRange
+from headrace.pipeline.spark.source.log_offsets import LogOffsets
+from headrace.pipeline.spark.source.options import SourceOptions, options_for
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -328,7 +329,7 @@ def _outside(files: Iterable[ArchivedFile], starts: Mapping[int, int], ends: Map
 
 
 def _schema() -> StructType:
-    from headrace.pipeline.spark.source import spark_schema
+    from headrace.pipeline.spark.source.data_source import spark_schema
 
     return spark_schema(include_headers=True)
 

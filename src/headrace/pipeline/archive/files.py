@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from headrace.pipeline.query.catalyst import Java
+from headrace.pipeline.spark.catalyst import Java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from headrace.pipeline.spark.log_offsets import DataLost
+from headrace.pipeline.progress.data_loss import DataLost
 
 #: By partition: the first offset, and the one after the last.
 Ranges = dict[int, tuple[int, int]]

@@ -35,13 +35,13 @@ from headrace.client.admin.sync_admin import Admin
 from headrace.client.errors import RecordTooLarge
 from headrace.client.producer.sync_producer import Producer
 from headrace.pipeline.decoding.bad_positions import with_positions
-from headrace.pipeline.decoding.decoding import ERROR, HEADERS, PLACE, VALUE
-from headrace.pipeline.progress.points import by_partition, joined
+from headrace.pipeline.decoding.events import ERROR, HEADERS, PLACE, VALUE
+from headrace.pipeline.progress.offsets import by_partition, joined
 from headrace.pipeline.project.definition import ViewDefinition
-from headrace.pipeline.project.project import Project
+from headrace.pipeline.project.settings import Project
 from headrace.pipeline.serving.catalog_tables import Offsets
-from headrace.pipeline.serving.dead_letter_notes import DeadLetterNotes
-from headrace.pipeline.spark.source_options import shared_client_options
+from headrace.pipeline.serving.sent_dead_letters import DeadLetterNotes
+from headrace.pipeline.spark.options import shared_client_options
 
 #: From the columns of ``decoding.bad_rows`` to those of ``send``.
 COLUMNS = {**PLACE, VALUE: "value", HEADERS: "headers", ERROR: "reason"}

@@ -18,9 +18,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from headrace.pipeline.query.catalyst import Java
+from headrace.pipeline.progress.data_loss import DataLost
 from headrace.pipeline.serving.catalog import Offsets, Progress
-from headrace.pipeline.spark.log_offsets import DataLost
+from headrace.pipeline.spark.catalyst import Java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

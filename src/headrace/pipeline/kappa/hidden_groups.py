@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.pipeline.query.catalyst import Catalyst, Java, children, items, kind
+from headrace.pipeline.spark.catalyst import Catalyst, Java, children, items, kind
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -27,16 +27,16 @@ from typing import TYPE_CHECKING
 import pyarrow as pa  # type: ignore[import-untyped]
 from sqlalchemy import Connection, Table
 
-from headrace.pipeline.decoding.second_look import SecondLook
+from headrace.pipeline.kappa.batch_counts import BatchCounts, counts_of
+from headrace.pipeline.kappa.batch_reread import SecondLook
 from headrace.pipeline.kappa.checkpoint import Checkpoint, WrongCheckpoint
 from headrace.pipeline.kappa.hidden_groups import HIDDEN
 from headrace.pipeline.project.definition import ViewDefinition
 from headrace.pipeline.query.aggregates import arrow_schema
-from headrace.pipeline.query.view import key_columns, output_mode
-from headrace.pipeline.runner.running_version import Surroundings
+from headrace.pipeline.query.row_keys import key_columns, output_mode
 from headrace.pipeline.serving.catalog import Offsets, Progress, Version
 from headrace.pipeline.serving.tables import data_table, quoted
-from headrace.pipeline.spark.stream_counts import BatchCounts, counts_of
+from headrace.pipeline.version.context import Surroundings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

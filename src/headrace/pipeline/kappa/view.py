@@ -30,27 +30,29 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.client.admin.sync_admin import Admin
 from headrace.client.errors import HeadraceError, UnknownGroup, UnknownTopic
-from headrace.pipeline.decoding.decoding import ERROR, decode_frame, event_schema, good_rows
-from headrace.pipeline.decoding.second_look import SecondLook
+from headrace.pipeline.decoding.events import ERROR, decode_frame, event_schema, good_rows
+from headrace.pipeline.kappa.batch_counts import counted
+from headrace.pipeline.kappa.batch_reread import SecondLook
 from headrace.pipeline.kappa.checkpoint import Checkpoint, check_belongs_to
 from headrace.pipeline.kappa.hidden_groups import hiding
 from headrace.pipeline.kappa.sink import KappaSink, Target
-from headrace.pipeline.progress.lag import Lag
-from headrace.pipeline.progress.log_losses import begin_anew, check_same_topics, lost_data
-from headrace.pipeline.progress.points import by_topic
-from headrace.pipeline.query.view import apply_query, template
-from headrace.pipeline.query.view_keys import grouping_of
-from headrace.pipeline.runner.running_version import Behind, RunningVersion, Surroundings
-from headrace.pipeline.runner.work_in_flight import Work
+from headrace.pipeline.progress.data_loss import DataLost, begin_anew, check_same_topics, lost_data
+from headrace.pipeline.progress.lag import Behind, Lag
+from headrace.pipeline.progress.offsets import by_topic
+from headrace.pipeline.query.grouping import grouping_of
+from headrace.pipeline.query.needed_columns import needed_columns, needed_event_columns, with_columns
+from headrace.pipeline.query.view_query import apply_query, template
 from headrace.pipeline.serving.catalog import Event, Offsets, Progress, Version
 from headrace.pipeline.serving.catalog_tables import parse_offsets
 from headrace.pipeline.serving.tables import create_table, drop_table
 from headrace.pipeline.spark.job_progress import records_read, running_jobs_of_group
-from headrace.pipeline.spark.log_offsets import DataLost, LogOffsets
+from headrace.pipeline.spark.options import shared_client_options
 from headrace.pipeline.spark.session import is_alive
-from headrace.pipeline.spark.source_columns import needed_columns, needed_event_columns, with_columns
-from headrace.pipeline.spark.source_options import SourceOptions, shared_client_options
-from headrace.pipeline.spark.stream_counts import counted
+from headrace.pipeline.spark.source.log_offsets import LogOffsets
+from headrace.pipeline.spark.source.options import SourceOptions
+from headrace.pipeline.version.context import Surroundings
+from headrace.pipeline.version.running_version import RunningVersion
+from headrace.pipeline.version.work_in_flight import Work
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -212,7 +214,7 @@ class KappaView(RunningVersion):
         """
         from pyspark.sql.types import StructType
 
-        from headrace.pipeline.spark.source import spark_schema
+        from headrace.pipeline.spark.source.data_source import spark_schema
 
         spark, definition = self.around.spark, self.definition
         whole = spark_schema(include_headers=False)

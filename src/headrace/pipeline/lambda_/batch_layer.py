@@ -27,12 +27,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from headrace.pipeline.decoding.decoding import ERROR, bad_rows, decode_frame, good_rows
-from headrace.pipeline.progress.points import by_partition, by_topic, joined, offsets_between
-from headrace.pipeline.query.catalyst import Java
-from headrace.pipeline.spark.log_offsets import DataLost, LogOffsets
+from headrace.pipeline.decoding.events import ERROR, bad_rows, decode_frame, good_rows
+from headrace.pipeline.progress.data_loss import DataLost
+from headrace.pipeline.progress.offsets import by_partition, by_topic, joined, offsets_between
+from headrace.pipeline.spark.catalyst import Java
 from headrace.pipeline.spark.packed_rows import packed
-from headrace.pipeline.spark.source_options import SourceOptions
+from headrace.pipeline.spark.source.log_offsets import LogOffsets
+from headrace.pipeline.spark.source.options import SourceOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Observation
@@ -42,8 +43,8 @@ if TYPE_CHECKING:
     from headrace.pipeline.lambda_.store import LambdaStore
     from headrace.pipeline.project.definition import ViewDefinition
     from headrace.pipeline.query.aggregates import Algebra
-    from headrace.pipeline.runner.running_version import Surroundings
     from headrace.pipeline.serving.catalog import Batch, Offsets
+    from headrace.pipeline.version.context import Surroundings
 
 logger = getLogger("headrace.views")
 
@@ -202,7 +203,7 @@ class BatchLayer:
             for topic, ends in sorted(cut.items())
         ]
         if not frames:  # a pattern that fits no topic yet
-            from headrace.pipeline.spark.source import spark_schema
+            from headrace.pipeline.spark.source.data_source import spark_schema
 
             return self._around.spark.createDataFrame([], spark_schema(include_headers=True))
         return reduce(lambda one, other: one.unionByName(other), frames)

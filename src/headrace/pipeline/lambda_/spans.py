@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from headrace.pipeline.progress.points import is_before, is_same
+from headrace.pipeline.progress.offsets import is_before, is_same
 from headrace.pipeline.serving.catalog_tables import Offsets, Span
 from headrace.pipeline.serving.errors import ServingError
 

@@ -24,17 +24,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from headrace.pipeline.decoding.decoding import ERROR, bad_rows, decode_frame, good_rows
+from headrace.pipeline.decoding.events import ERROR, bad_rows, decode_frame, good_rows
 from headrace.pipeline.lambda_.speed_log import SpeedLog
-from headrace.pipeline.progress.lag import Lag
-from headrace.pipeline.progress.points import by_topic, joined, ranges_between
-from headrace.pipeline.query.catalyst import Java, chain
+from headrace.pipeline.progress.lag import Behind, Lag
+from headrace.pipeline.progress.offsets import by_topic, joined, ranges_between
+from headrace.pipeline.progress.ranges import OffsetRange
 from headrace.pipeline.query.row_partials import RowPartials, bad_records
-from headrace.pipeline.runner.running_version import Behind
-from headrace.pipeline.runner.work_in_flight import Work, WorkInFlight
-from headrace.pipeline.spark.ranges import OffsetRange
-from headrace.pipeline.spark.reader import COLUMNS
-from headrace.pipeline.spark.source_options import options_for
+from headrace.pipeline.spark.catalyst import Java, chain
+from headrace.pipeline.spark.source.options import options_for
+from headrace.pipeline.spark.source.range_reader import COLUMNS
+from headrace.pipeline.version.work_in_flight import Work, WorkInFlight
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -43,8 +42,8 @@ if TYPE_CHECKING:
     from headrace.pipeline.lambda_.store import LambdaStore
     from headrace.pipeline.project.definition import ViewDefinition
     from headrace.pipeline.query.aggregates import Algebra
-    from headrace.pipeline.runner.running_version import Surroundings
     from headrace.pipeline.serving.catalog import Offsets
+    from headrace.pipeline.version.context import Surroundings
 
 logger = getLogger("headrace.views")
 #: Offsets that one step goes on, at most.
@@ -205,7 +204,7 @@ class SpeedLayer:
         """From records to partial rows, ready to be put over any records."""
         from pyspark.sql import functions as F  # noqa: N812
 
-        from headrace.pipeline.spark.source import spark_schema
+        from headrace.pipeline.spark.source.data_source import spark_schema
 
         raw = self._around.spark.createDataFrame([], spark_schema(include_headers=False))
         decoded = decode_frame(self._definition.decode, raw)

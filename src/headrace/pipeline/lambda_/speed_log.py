@@ -17,18 +17,19 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from headrace.pipeline.progress.points import by_partition, by_topic, offset_at
-from headrace.pipeline.spark.log_offsets import DataLost, LogOffsets
-from headrace.pipeline.spark.reader import COLUMNS, RangeReader, spark_arrow_schema
-from headrace.pipeline.spark.source_options import SourceOptions
+from headrace.pipeline.progress.data_loss import DataLost
+from headrace.pipeline.progress.offsets import by_partition, by_topic, offset_at
+from headrace.pipeline.spark.source.log_offsets import LogOffsets
+from headrace.pipeline.spark.source.options import SourceOptions
+from headrace.pipeline.spark.source.range_reader import COLUMNS, RangeReader, spark_arrow_schema
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from headrace.client.types import TopicPartition
+    from headrace.pipeline.progress.ranges import OffsetRange
     from headrace.pipeline.project.definition import ViewDefinition
     from headrace.pipeline.serving.catalog import Offsets
-    from headrace.pipeline.spark.ranges import OffsetRange
     from headrace.runtime.clock import Clock
 
 _LOOK_FOR_PARTITIONS_MS = 1_000

@@ -42,7 +42,7 @@ from sqlalchemy.exc import OperationalError
 from headrace.pipeline.lambda_ import spans as lambda_spans
 from headrace.pipeline.lambda_.spans import split_at, to_merge
 from headrace.pipeline.lambda_.tables import SPAN, LambdaTables, batch_name, drop_tables
-from headrace.pipeline.progress.points import is_before, is_same
+from headrace.pipeline.progress.offsets import is_before, is_same
 from headrace.pipeline.serving.catalog import Batch, Catalog, Offsets, Progress, Span, View
 from headrace.pipeline.serving.database import Database
 from headrace.pipeline.serving.errors import ServingError

@@ -30,18 +30,19 @@ from typing import TYPE_CHECKING
 from headrace.pipeline.lambda_.batch_layer import BatchLayer, BatchResult, BatchStopped
 from headrace.pipeline.lambda_.speed_layer import SpeedLayer
 from headrace.pipeline.lambda_.store import LambdaStore, drop_tables
-from headrace.pipeline.progress.log_losses import lost_data
-from headrace.pipeline.progress.points import is_before
+from headrace.pipeline.progress.data_loss import DataLost, lost_data
+from headrace.pipeline.progress.lag import Behind
+from headrace.pipeline.progress.offsets import is_before
 from headrace.pipeline.query.aggregates import Algebra
 from headrace.pipeline.query.plan import analyze
-from headrace.pipeline.query.view import apply_query, template
-from headrace.pipeline.runner.failures import Verdict, summary_of, verdict_on
-from headrace.pipeline.runner.running_version import Behind, RunningVersion, Surroundings
-from headrace.pipeline.runner.work_in_flight import Work
+from headrace.pipeline.query.view_query import apply_query, template
 from headrace.pipeline.serving.catalog import Event, Request, Version
 from headrace.pipeline.spark.job_progress import jobs_with_tag, records_read
-from headrace.pipeline.spark.log_offsets import DataLost
 from headrace.pipeline.spark.session import is_alive
+from headrace.pipeline.version.context import Surroundings
+from headrace.pipeline.version.failures import Verdict, summary_of, verdict_on
+from headrace.pipeline.version.running_version import RunningVersion
+from headrace.pipeline.version.work_in_flight import Work
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

@@ -5,15 +5,31 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from headrace.pipeline.progress.points import is_before, joined, offsets_between
-from headrace.pipeline.runner.running_version import Behind
-from headrace.pipeline.serving.catalog import Offsets
+from headrace.pipeline.progress.offsets import is_before, joined, offsets_between
+from headrace.pipeline.serving.catalog_tables import Offsets
 
 #: Over how long the rate is taken; over the last batch, if that took longer.
 _WINDOW_MS = 10_000
 #: Looks at the log's ends that are kept until everything up to these ends is committed.
 _MAX_LOOKS = 16
+
+
+@dataclass(frozen=True)
+class Behind:
+    """How far a version is from the log's end, as last seen.
+
+    :param records: how many it has not read; None while that is not known.
+    :param total: how many there are, read or not, from where it began.
+    :param per_s: how many it reads a second, lately.
+    :param complete_ms: the latest known time at which the answer had every record that the log had then.
+    """
+
+    records: int | None = None
+    total: int = 0
+    per_s: float = 0.0
+    complete_ms: int | None = None
 
 
 class Lag:

@@ -40,12 +40,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from headrace.pipeline.query.catalyst import chain, data_type, items, kind
 from headrace.pipeline.query.combining import Combination, Rule, combine, overflow
 from headrace.pipeline.query.distinct_sketch import estimates, precision, register_column, registers_column
 from headrace.pipeline.query.plan import HIDDEN, POSITION, AggregatePlan, Function, NotCombinable
 from headrace.pipeline.query.row_functions import RowFunction
 from headrace.pipeline.serving.errors import UnsuitableSchema
+from headrace.pipeline.spark.catalyst import chain, data_type, items, kind
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -26,8 +26,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.pipeline.query.catalyst import Catalyst, Java, children, data_type, expression_id, items, kind, walk
-from headrace.pipeline.query.view_keys import is_session_window, is_window
+from headrace.pipeline.query.grouping import is_session_window, is_window
+from headrace.pipeline.spark.catalyst import Catalyst, Java, children, data_type, expression_id, items, kind, walk
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

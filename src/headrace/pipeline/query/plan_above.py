@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.pipeline.query.catalyst import Catalyst, Java, children, data_type, expression_id, items, kind
 from headrace.pipeline.query.plan import HIDDEN, ORDER, NotCombinable, SortBy
+from headrace.pipeline.spark.catalyst import Catalyst, Java, children, data_type, expression_id, items, kind
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

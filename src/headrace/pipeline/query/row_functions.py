@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from headrace.pipeline.query.catalyst import Catalyst, Java, chain, items, kind
+from headrace.pipeline.spark.catalyst import Catalyst, Java, chain, items, kind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

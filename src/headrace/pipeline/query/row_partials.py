@@ -21,16 +21,16 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from headrace.pipeline.decoding.decoding import ERROR, decode_frame
-from headrace.pipeline.query.catalyst import Java, items, kind
+from headrace.pipeline.decoding.events import ERROR, decode_frame
 from headrace.pipeline.query.row_functions import RowFunction, unsupported
+from headrace.pipeline.spark.catalyst import Java, items, kind
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from headrace.pipeline.project.definition import ViewDefinition
     from headrace.pipeline.query.aggregates import Algebra
-    from headrace.pipeline.query.catalyst import Catalyst
+    from headrace.pipeline.spark.catalyst import Catalyst
 
 logger = getLogger(__name__)
 KEEP = "_keep"
@@ -57,7 +57,7 @@ class RowPartials:
     def prepare(cls, spark: SparkSession, definition: ViewDefinition, algebra: Algebra) -> Self | None:
         """None if the view needs Spark jobs."""
         from headrace.pipeline.query.aggregates import arrow_schema
-        from headrace.pipeline.spark.source import spark_schema
+        from headrace.pipeline.spark.source.data_source import spark_schema
 
         if definition.decode.format not in ("json", "csv", "raw") or not _is_row_wise(algebra):
             return None

@@ -18,8 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self
 
+from headrace.pipeline.serving.database_url import parse_url
 from headrace.pipeline.serving.errors import DatabaseUnreachable, ServingError
-from headrace.pipeline.serving.location import parse_url
 
 if TYPE_CHECKING:
     import psycopg

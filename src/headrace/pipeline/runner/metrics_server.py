@@ -11,8 +11,8 @@ from prometheus_client import CollectorRegistry, PlatformCollector, ProcessColle
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from headrace.pipeline.runner.metrics import FAMILIES, LABELS, STATE, PipelineMetrics
 from headrace.pipeline.serving.errors import ServingError
+from headrace.pipeline.version.metrics import FAMILIES, LABELS, STATE, PipelineMetrics
 
 
 class MetricsServer:

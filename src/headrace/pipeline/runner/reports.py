@@ -14,8 +14,8 @@ from collections.abc import Collection
 from dataclasses import replace
 from enum import Enum, auto
 
+from headrace.pipeline.progress.lag import Behind
 from headrace.pipeline.runner.retries import Key
-from headrace.pipeline.runner.running_version import Behind
 from headrace.pipeline.serving.catalog import Catalog, Report
 from headrace.runtime.clock import Clock
 

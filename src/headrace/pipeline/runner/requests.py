@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from headrace.pipeline.runner.retries import Key
-from headrace.pipeline.runner.running_version import Refused, RunningVersion
 from headrace.pipeline.serving.catalog import Catalog, Request, State, Version
+from headrace.pipeline.version.running_version import Refused, RunningVersion
 
 
 class RequestDesk:

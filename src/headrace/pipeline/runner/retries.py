@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from headrace.pipeline.runner.failures import Verdict
+from headrace.pipeline.version.failures import Verdict
 from headrace.runtime.clock import Clock
 
 FIRST_BACKOFF_MS = 500

@@ -21,23 +21,24 @@ from dataclasses import replace
 from logging import getLogger
 from typing import TYPE_CHECKING
 
-from headrace.pipeline.progress.progress_lines import ProgressLines
-from headrace.pipeline.runner.at_work import AtWork, Make, in_flight, running_version, stop_all, stop_quietly
+from headrace.pipeline.progress.progress_log import ProgressLines
+from headrace.pipeline.runner.active_versions import AtWork, Make, in_flight, running_version, stop_all, stop_quietly
 from headrace.pipeline.runner.decisions import Decision, decide, runs_otherwise
-from headrace.pipeline.runner.failure_lines import FailureLines, set_aside_text
-from headrace.pipeline.runner.failures import Verdict, summary_of, verdict_on
-from headrace.pipeline.runner.java_keeper import JavaKeeper
+from headrace.pipeline.runner.failure_log import FailureLines, set_aside_text
+from headrace.pipeline.runner.java_supervisor import JavaKeeper
+from headrace.pipeline.runner.quarantine import Suspects
 from headrace.pipeline.runner.reports import Obstacle, Reports
 from headrace.pipeline.runner.requests import RequestDesk
 from headrace.pipeline.runner.retries import Key, Retries
-from headrace.pipeline.runner.running_version import RunningVersion, Surroundings
-from headrace.pipeline.runner.suspects import Suspects
-from headrace.pipeline.runner.switching import Switching
-from headrace.pipeline.runner.work_in_flight import Work
+from headrace.pipeline.runner.view_switch import Switching
 from headrace.pipeline.serving.catalog import Event, State, Version, View, Wanted
 from headrace.pipeline.serving.errors import DatabaseBusy, DatabaseUnreachable, IllegalTransition
-from headrace.pipeline.serving.java_deaths import JavaDeaths
+from headrace.pipeline.serving.java_crashes import JavaDeaths
 from headrace.pipeline.spark.java_process import Java, JavaGone, LastingJava
+from headrace.pipeline.version.context import Surroundings
+from headrace.pipeline.version.failures import Verdict, summary_of, verdict_on
+from headrace.pipeline.version.running_version import RunningVersion
+from headrace.pipeline.version.work_in_flight import Work
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,8 +20,8 @@ from sqlalchemy import ColumnElement, Connection, Engine, Table
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from headrace.pipeline.serving import sqlite_dialect
+from headrace.pipeline.serving.database_url import parse_url
 from headrace.pipeline.serving.errors import DatabaseBusy, DatabaseUnreachable
-from headrace.pipeline.serving.location import parse_url
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]

@@ -35,9 +35,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from headrace.pipeline.serving.database_url import serving_url
 from headrace.pipeline.serving.errors import DatabaseUnreachable, QueryError, ServingError
-from headrace.pipeline.serving.location import serving_url
-from headrace.pipeline.serving.plain import answer_value, csv_text
+from headrace.pipeline.serving.formats import answer_value, csv_text
 from headrace.pipeline.serving.query import DEFAULT_LIMIT, DEFAULT_TIMEOUT_MS, Answer, QueryService
 
 logger = logging.getLogger(__name__)

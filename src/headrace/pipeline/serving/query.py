@@ -25,8 +25,8 @@ from sqlalchemy.exc import DBAPIError, NoSuchTableError
 
 from headrace.pipeline.serving import query_sqlite, sqlite_dialect
 from headrace.pipeline.serving.catalog_tables import PROGRESS, REPORTS, VERSIONS, VIEWS, Offsets, parse_offsets
+from headrace.pipeline.serving.database_url import parse_url
 from headrace.pipeline.serving.errors import DatabaseUnreachable, NotServed, QueryError, ServingError, UnknownView
-from headrace.pipeline.serving.location import parse_url
 from headrace.pipeline.serving.version_states import State
 from headrace.runtime.clock import Clock, SystemClock
 

@@ -7,8 +7,8 @@ import re
 import psycopg
 from sqlalchemy import Connection
 
+from headrace.pipeline.serving.answer_limits import fetch
 from headrace.pipeline.serving.errors import ONE_STATEMENT, ONLY_READING, NotReadOnly, QueryError, too_slow
-from headrace.pipeline.serving.fetching import fetch
 from headrace.pipeline.serving.postgresql_dialect import driver
 from headrace.pipeline.serving.query_sqlite import Asked
 from headrace.runtime.clock import Clock

@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 from sqlalchemy import Connection
 
+from headrace.pipeline.serving.answer_limits import Row, fetch
 from headrace.pipeline.serving.errors import ONE_STATEMENT, ONLY_READING, NotReadOnly, QueryError, too_slow
-from headrace.pipeline.serving.fetching import Row, fetch
 from headrace.pipeline.serving.sqlite_dialect import driver
 from headrace.runtime.clock import Clock
 

@@ -15,7 +15,6 @@ Inside a container the group's path often is that of the host, which is not moun
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,8 +25,6 @@ _LEAST_MIB = 512
 _USUAL_MIB = 1024
 #: Above 32 GiB Java's references take twice the room.
 _MOST_MIB = 31 << 10
-#: As Java reads ``-Xmx``, and Spark ``spark.driver.memory``.
-HEAP_SIZE = re.compile(r"[1-9]\d*[kmgt]b?", re.IGNORECASE)
 
 
 def chosen_heap(memory_bytes: int | None = None) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from headrace.pipeline.query.catalyst import Java
+from headrace.pipeline.spark.catalyst import Java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-    from headrace.pipeline.query.catalyst import Java
+    from headrace.pipeline.spark.catalyst import Java
 
 PROGRAM = Path(__file__).with_name("spark-python")
 

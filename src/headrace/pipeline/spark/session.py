@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from headrace.client.errors import HeadraceError
-from headrace.pipeline.project.project import Project
+from headrace.pipeline.project.settings import Project
 from headrace.pipeline.spark.heap import chosen_heap
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ _HAS_PACKAGE = """
 def has_package(_):
     try:
         import headrace
-        import headrace.pipeline.spark.source
+        import headrace.pipeline.spark.source.data_source
     except ImportError as error:
         return str(error)
     return headrace.__version__

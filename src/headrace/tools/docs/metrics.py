@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 
 from headrace.broker.metrics.families import SUBJECTS, Family
-from headrace.pipeline.runner import metrics as pipeline_metrics
+from headrace.pipeline.version import metrics as pipeline_metrics
 from headrace.tools.docs.markdown import table
 
 _INTRODUCTION = """\
 # Metrics
 
 <!-- Made by script/generate-docs from src/headrace/broker/metrics/families.py and
-     src/headrace/pipeline/runner/metrics.py. Do not edit. -->
+     src/headrace/pipeline/version/metrics.py. Do not edit. -->
 
 `headrace start --metrics 127.0.0.1:9404` (or the setting `headrace.metrics.listener`) serves these at
 `http://127.0.0.1:9404/metrics`, in Prometheus' text format or OpenMetrics, whichever the scraper asks for. Names and

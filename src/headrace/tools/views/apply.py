@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.pipeline.project.applying import Change, Kind, apply_changes, plan_changes, with_switch
-from headrace.pipeline.project.project import Draft, Project, read_project
+from headrace.pipeline.project.loading import Draft, read_project
+from headrace.pipeline.project.settings import Project
 from headrace.pipeline.project.toml_files import Problem
 from headrace.pipeline.serving.catalog import Catalog
 from headrace.pipeline.serving.database import Database
@@ -50,7 +51,7 @@ def apply(options: Namespace, out: Output) -> int | None:
 
 def _refuse(draft: Draft, options: Namespace, out: Output) -> int | None:
     """Checks everything; says what is wrong, if anything is."""
-    from headrace.pipeline.project.checks import check_project
+    from headrace.pipeline.query.project_checks import check_project
 
     problems = check_project(draft, lambda: _session(draft.project, options.master))
     show_problems(out, problems, draft.project.folder)

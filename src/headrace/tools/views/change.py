@@ -10,7 +10,8 @@ import time
 from argparse import Namespace
 from collections.abc import Callable
 
-from headrace.pipeline.project.project import VIEWS_FOLDER, Project
+from headrace.pipeline.project.loading import VIEWS_FOLDER
+from headrace.pipeline.project.settings import Project
 from headrace.pipeline.serving.catalog import Catalog, State, Version, View, Wanted
 from headrace.tools.shared.commands import CommandError, Output
 from headrace.tools.views.command import Opened, is_run, opened

@@ -24,7 +24,7 @@ from headrace.tools.shared.commands import (
 )
 
 if TYPE_CHECKING:
-    from headrace.pipeline.project.project import Project
+    from headrace.pipeline.project.settings import Project
     from headrace.pipeline.serving.catalog import Catalog
     from headrace.pipeline.serving.database import Database
 
@@ -194,7 +194,7 @@ class Opened(NamedTuple):
 @contextmanager
 def opened(options: Namespace) -> Iterator[Opened]:
     """A project's settings and its catalog. Views' files are not looked at."""
-    from headrace.pipeline.project.project import load_settings
+    from headrace.pipeline.project.loading import load_settings
     from headrace.pipeline.serving.catalog import Catalog
     from headrace.pipeline.serving.database import Database
 

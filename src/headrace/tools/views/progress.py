@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace.client.errors import HeadraceError
-from headrace.pipeline.project.project import Project
+from headrace.pipeline.project.settings import Project
 from headrace.pipeline.serving.catalog import Progress, Report, State, Version
 from headrace.runtime.clock import SystemClock
 from headrace.tools.views.command import Opened

@@ -30,7 +30,7 @@ from headrace.tools.views.command import Opened, address, opened
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from headrace.pipeline.runner.metrics import PipelineMetrics
+    from headrace.pipeline.version.metrics import PipelineMetrics
 
 logger = logging.getLogger("headrace.views")
 
@@ -88,9 +88,9 @@ def _run(
     *,
     is_once: bool,
 ) -> int:
-    from headrace.pipeline.runner.metrics import PipelineMetrics
     from headrace.pipeline.runner.runner import Runner
-    from headrace.pipeline.runner.running_version import Surroundings
+    from headrace.pipeline.version.context import Surroundings
+    from headrace.pipeline.version.metrics import PipelineMetrics
 
     metrics = PipelineMetrics()
     project = here.project

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from headrace.pipeline.progress.progress_lines import time_left
-from headrace.pipeline.project.project import VIEWS_FOLDER, Project
+from headrace.pipeline.progress.progress_log import time_left
+from headrace.pipeline.project.loading import VIEWS_FOLDER
+from headrace.pipeline.project.settings import Project
 from headrace.pipeline.serving.catalog import State, Version, View, Wanted
 from headrace.runtime.clock import SystemClock
 from headrace.tools.shared.commands import Output, Table, columns

@@ -18,7 +18,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from headrace.pipeline.progress.progress_lines import time_left
+from headrace.pipeline.progress.progress_log import time_left
 from headrace.pipeline.serving.catalog import State, Wanted
 from headrace.tools.shared.commands import FAILED, CommandError, Output
 from headrace.tools.views.command import Opened, is_run

@@ -43,11 +43,12 @@ from pyspark.sql.streaming.datasource import (
 
 from headrace.client.errors import HeadraceError, UnknownTopic
 from headrace.client.types import TopicPartition
-from headrace.pipeline.progress.points import by_topic
-from headrace.pipeline.spark.log_offsets import LogOffsets, Offsets
-from headrace.pipeline.spark.ranges import OffsetRange, share_out, split
-from headrace.pipeline.spark.source import RangePartition
-from headrace.pipeline.spark.source_options import SourceOptions, shared_client_options
+from headrace.pipeline.progress.offsets import by_topic
+from headrace.pipeline.progress.ranges import OffsetRange, share_out, split
+from headrace.pipeline.spark.options import shared_client_options
+from headrace.pipeline.spark.source.data_source import RangePartition
+from headrace.pipeline.spark.source.log_offsets import LogOffsets, Offsets
+from headrace.pipeline.spark.source.options import SourceOptions
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]
@@ -180,7 +181,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ranges
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
-        from headrace.pipeline.spark.reader import read_range
+        from headrace.pipeline.spark.source.range_reader import read_range
 
         assert isinstance(partition, RangePartition)
         yield from read_range(self._options, partition.wanted, columns=self._columns)

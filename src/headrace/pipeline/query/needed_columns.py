@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from headrace.pipeline.decoding.decoding import PLACE, event_schema
+from headrace.pipeline.decoding.events import PLACE, event_schema
 from headrace.pipeline.project.definition import ViewDefinition
-from headrace.pipeline.query.catalyst import Java, children, expression_id, items, kind, walk
-from headrace.pipeline.query.view import apply_query, build
+from headrace.pipeline.query.view_query import apply_query, build
+from headrace.pipeline.spark.catalyst import Java, children, expression_id, items, kind, walk
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -27,7 +27,7 @@ _SMALL = "partition"
 
 def needed_columns(spark: SparkSession, definition: ViewDefinition) -> tuple[str, ...]:
     """Of the log, in the order of the source; at least one."""
-    from headrace.pipeline.spark.source import spark_schema
+    from headrace.pipeline.spark.source.data_source import spark_schema
 
     schema = spark_schema(include_headers=False)
     needed = _used(spark, schema, lambda raw: build(spark, definition, raw))

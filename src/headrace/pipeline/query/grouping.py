@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.pipeline.query.catalyst import Catalyst, Java, children, data_type, expression_id, items, kind, walk
+from headrace.pipeline.spark.catalyst import Catalyst, Java, children, data_type, expression_id, items, kind, walk
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

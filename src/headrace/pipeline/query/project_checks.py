@@ -15,9 +15,11 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from headrace.client.errors import HeadraceError
-from headrace.pipeline.project.project import Draft, Problem, Project
-from headrace.pipeline.query.view import missing_topics, spark_problems
-from headrace.pipeline.spark.source_options import shared_client_options
+from headrace.pipeline.project.loading import Draft
+from headrace.pipeline.project.settings import Project
+from headrace.pipeline.project.toml_files import Problem
+from headrace.pipeline.query.validation import missing_topics, spark_problems
+from headrace.pipeline.spark.options import shared_client_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

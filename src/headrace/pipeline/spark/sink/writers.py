@@ -21,11 +21,11 @@ from pyspark.sql.types import StructType
 
 from headrace.client.arrow.tables import BlockingArrowDelivery
 from headrace.client.producer.sync_producer import Producer
-from headrace.pipeline.spark import exactly_once
-from headrace.pipeline.spark.commit_ledger import MicroBatch
-from headrace.pipeline.spark.exactly_once import Share
-from headrace.pipeline.spark.sink_options import SinkOptions
-from headrace.pipeline.spark.source_options import BadOption
+from headrace.pipeline.spark.options import BadOption
+from headrace.pipeline.spark.sink import exactly_once
+from headrace.pipeline.spark.sink.commit_ledger import MicroBatch
+from headrace.pipeline.spark.sink.exactly_once import Share
+from headrace.pipeline.spark.sink.options import SinkOptions
 
 #: Spark's batches are small; so much of them goes to the producer at a time.
 _STEP_BYTES = 4 << 20

@@ -1,14 +1,16 @@
-"""A project: a folder with ``headrace.toml`` and one file a view in ``views/``.
+"""Reads the file of one view, ``views/NAME.toml``, and makes a definition from it.
 
-    headrace.toml        [log] bootstrap, options          [serving] url
-                         [archive] path                    [spark] master, memory, conf, checkpoints
-    views/NAME.toml      topics or pattern, architecture, query, key, dead_letters,
-                         [decode] format, schema, options, function, framing      [watermark] column, delay
-                         [kappa] start, switch, caught_up_within                  [lambda] batch_every, trigger_ms
+::
 
-``query`` is ``pages.sql`` or ``queries.py:pages``; files are looked for beside the view's file. ``read_project`` finds
-all that can be told from the files alone, with file and line, and keeps what is usable beside it. It does not need
-Spark; ``project_checks`` adds what Spark and the broker know.
+    topics or pattern, architecture, query, key, dead_letters
+    [decode]     format, schema, options, function, framing
+    [watermark]  column, delay
+    [kappa]      start, switch, caught_up_within
+    [lambda]     batch_every, trigger_ms
+
+``query`` is ``pages.sql`` or ``queries.py:pages``. Files are searched beside the view's file. Each problem is added to
+the ``TomlFile`` with its line. A field with a problem gets its default or stays empty, so that the rest of the file can
+still be checked.
 """
 
 from __future__ import annotations
@@ -16,12 +18,9 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
-from headrace.client.config import ConsumerConfig
 from headrace.pipeline.project.definition import (
     ARCHITECTURES,
     FORMATS,
@@ -34,160 +33,17 @@ from headrace.pipeline.project.definition import (
     ViewDefinition,
     Watermark,
     duration_ms,
-)  # fmt: skip
-from headrace.pipeline.project.toml_files import Problem, ProjectError, Section, TomlFile, did_you_mean
+)
+from headrace.pipeline.project.toml_files import Problem, Section, TomlFile, did_you_mean
 from headrace.pipeline.serving.errors import ServingError
-from headrace.pipeline.serving.location import DEFAULT_SERVING_URL, PROJECT_FILE, parse_url
 from headrace.pipeline.serving.sql_views import check_view_name
-from headrace.pipeline.spark.heap import HEAP_SIZE
 
-__all__ = ["Draft", "Problem", "Project", "ProjectError", "ViewDefinition", "load_project", "load_settings",
-           "read_project"]  # fmt: skip
-
-VIEWS_FOLDER = "views"
-_SECTIONS = ("log", "serving", "archive", "spark")
 _FUNCTION = re.compile(r"(?P<file>.+\.py):(?P<function>[A-Za-z_]\w*)")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
-@dataclass(frozen=True)
-class Project:
-    """
-    :param serving_url: with relative files made absolute, and the password, if there is one.
-    :param archive_path: absolute, or a URL of a file system that Spark knows; so is ``checkpoints``.
-    :param spark_memory: the heap of Spark's Java process, ``4g``; empty for one that fits this machine.
-    :param log_options: of our clients, by Kafka's names.
-    """
-
-    folder: Path
-    bootstrap: str
-    serving_url: str
-    archive_path: str
-    spark_master: str
-    checkpoints: str = ""
-    spark_conf: Mapping[str, str] = field(default_factory=dict)
-    log_options: Mapping[str, str] = field(default_factory=dict)
-    views: Mapping[str, ViewDefinition] = field(default_factory=dict)
-    spark_memory: str = ""
-
-
-@dataclass(frozen=True)
-class Draft:
-    """A project as far as its files can be used, and all problems of the files.
-
-    :param project: has each view whose file is TOML. A field with a problem has its default, or is empty.
-    :param settings: ``headrace.toml``.
-    :param doubtful: by view, the fields and tables with a problem.
-    """
-
-    project: Project
-    settings: TomlFile
-    problems: list[Problem]
-    doubtful: Mapping[str, Collection[str]]
-
-
-def read_project(folder: str | Path) -> Draft:
-    """
-    :raises ProjectError: if there is no project in the folder.
-    """
-    folder, settings, project = _read_settings(folder)
-    problems = list(settings.problems)
-    views: dict[str, ViewDefinition] = {}
-    doubtful: dict[str, Collection[str]] = {}
-    for path in sorted((folder / VIEWS_FOLDER).glob("*.toml")):
-        view = TomlFile.read(path)
-        if not view.problems:
-            views[path.stem] = _View(folder, view).definition()
-            doubtful[path.stem] = view.doubtful
-        problems += view.problems
-    return Draft(replace(project, views=views), settings, problems, doubtful)
-
-
-def load_project(folder: str | Path) -> Project:
-    """
-    :raises ProjectError: with all that is wrong.
-    """
-    draft = read_project(folder)
-    if draft.problems:
-        raise ProjectError(draft.problems)
-    return draft.project
-
-
-def load_settings(folder: str | Path) -> Project:
-    """A project without its views: a mistake in a view's file does not keep the others from being run or looked at.
-
-    :raises ProjectError: with all that is wrong.
-    """
-    _, settings, project = _read_settings(folder)
-    if settings.problems:
-        raise ProjectError(settings.problems)
-    return project
-
-
-def _read_settings(folder: str | Path) -> tuple[Path, TomlFile, Project]:
-    folder = Path(folder).absolute()
-    file = folder / PROJECT_FILE
-    if not file.exists():
-        missing = f"there is no {PROJECT_FILE} here: headrace views init makes an example that runs"
-        raise ProjectError([Problem(folder, None, missing)])
-    settings = TomlFile.read(file)
-    if settings.problems:  # none of its settings is known
-        settings.doubtful.update(_SECTIONS)
-    return folder, settings, _settings(folder, settings)
-
-
-def _settings(folder: Path, file: TomlFile) -> Project:
-    log, serving, archive, spark = (file.section(name) for name in _SECTIONS)
-    bootstrap = log.text("bootstrap", "127.0.0.1:9092")
-    project = Project(
-        folder=folder,
-        bootstrap=bootstrap,
-        log_options=_log_options(log, bootstrap),
-        serving_url=_serving_url(folder, serving),
-        archive_path=_absolute(folder, archive.text("path", "archive")),
-        spark_master=spark.text("master", "local[*]"),
-        checkpoints=_absolute(folder, spark.text("checkpoints", ".headrace/checkpoints")),
-        spark_conf=spark.mapping("conf"),
-        spark_memory=_spark_memory(spark),
-    )
-    for section in (log, serving, archive, spark):
-        section.finish()
-    file.section().finish(*_SECTIONS)
-    return project
-
-
-def _spark_memory(spark: Section) -> str:
-    memory = spark.text("memory")
-    if memory and not HEAP_SIZE.fullmatch(memory):
-        spark.complain("memory", f'spark.memory is a size such as "4g" or "1500m", not {memory!r}')
-    return memory
-
-
-def _log_options(log: Section, bootstrap: str) -> dict[str, str]:
-    """Of whoever reads the log; other clients are given those that all kinds of them have."""
-    options = log.mapping("options")
-    try:
-        ConsumerConfig.load({**options, "bootstrap.servers": bootstrap})
-    except (TypeError, ValueError) as error:
-        log.complain("options", f"options: {error}")
-    return options
-
-
-def _serving_url(folder: Path, serving: Section) -> str:
-    url = serving.text("url", DEFAULT_SERVING_URL)
-    try:
-        return parse_url(url, folder).render_as_string(hide_password=False)
-    except ServingError as error:
-        serving.complain("url", str(error))
-        return ""
-
-
-def _absolute(folder: Path, path: str) -> str:
-    return path if "://" in path else str(folder / path)
-
-
-class _View:
-    """One view's file on its way to a definition."""
+class ViewFile:
+    """Makes a definition from the content of one view's file."""
 
     def __init__(self, folder: Path, file: TomlFile) -> None:
         self._folder, self._file = folder, file

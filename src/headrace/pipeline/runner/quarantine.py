@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from headrace.pipeline.runner.retries import Key
 from headrace.pipeline.serving.errors import DatabaseBusy, DatabaseUnreachable
-from headrace.pipeline.serving.java_deaths import Deaths, JavaDeaths
+from headrace.pipeline.serving.java_crashes import Deaths, JavaDeaths
 from headrace.runtime.clock import Clock
 
 SET_ASIDE_AFTER = 2

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from logging import getLogger
 from typing import TYPE_CHECKING
 
-from headrace.pipeline.runner.failures import Verdict
+from headrace.pipeline.runner.quarantine import Suspects
 from headrace.pipeline.runner.retries import Key, Retries
-from headrace.pipeline.runner.suspects import Suspects
-from headrace.pipeline.runner.work_in_flight import Work
 from headrace.pipeline.spark.java_process import Java, JavaGone
 from headrace.pipeline.spark.session import SparkMissing
+from headrace.pipeline.version.failures import Verdict
+from headrace.pipeline.version.work_in_flight import Work
 from headrace.runtime.clock import Clock
 
 if TYPE_CHECKING:

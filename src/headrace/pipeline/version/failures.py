@@ -31,9 +31,9 @@ from headrace.client.errors import (
     UnknownTopic,
     UnsupportedByBroker,
 )
+from headrace.pipeline.progress.data_loss import DataLost
 from headrace.pipeline.serving.errors import DatabaseBusy, DatabaseUnreachable, UnsuitableSchema
-from headrace.pipeline.spark.log_offsets import DataLost
-from headrace.pipeline.spark.source_options import BadOption
+from headrace.pipeline.spark.options import BadOption
 from headrace.protocol.kio import ErrorCode
 
 

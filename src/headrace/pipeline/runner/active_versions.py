@@ -7,12 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from logging import getLogger
 
-from headrace.pipeline.runner.failures import summary_of
 from headrace.pipeline.runner.retries import Key
-from headrace.pipeline.runner.running_version import RunningVersion, Surroundings
-from headrace.pipeline.runner.work_in_flight import Work
 from headrace.pipeline.serving.catalog import Catalog, Event, Version
 from headrace.pipeline.serving.errors import ServingError
+from headrace.pipeline.version.context import Surroundings
+from headrace.pipeline.version.failures import summary_of
+from headrace.pipeline.version.running_version import RunningVersion
+from headrace.pipeline.version.work_in_flight import Work
 
 logger = getLogger("headrace.views")
 

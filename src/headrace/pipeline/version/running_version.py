@@ -21,78 +21,22 @@ database, the log, the archive and the checkpoint.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
+from headrace.pipeline.progress.lag import Behind
 from headrace.pipeline.project.definition import ViewDefinition
-from headrace.pipeline.project.project import Project
-from headrace.pipeline.runner.metrics import PipelineMetrics
-from headrace.pipeline.runner.work_in_flight import WorkInFlight
-from headrace.pipeline.serving.catalog import Catalog, Request, Version
-from headrace.pipeline.serving.database import Database
+from headrace.pipeline.serving.catalog import Request, Version
 from headrace.pipeline.serving.errors import ServingError
-from headrace.runtime.clock import Clock
+from headrace.pipeline.version.context import Surroundings
+from headrace.pipeline.version.work_in_flight import WorkInFlight
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
     from sqlalchemy import Connection
 
-    from headrace.pipeline.archive.archive import Archive
     from headrace.pipeline.decoding.dead_letters import DeadLetters
 
 #: A version that has caught up counts as behind again when it is so many times as far behind as that.
 _FALLEN_BEHIND = 10
-
-
-@dataclass(frozen=True)
-class Behind:
-    """How far a version is from the log's end, as last seen.
-
-    :param records: how many it has not read; None while that is not known.
-    :param total: how many there are, read or not, from where it began.
-    :param per_s: how many it reads a second, lately.
-    :param complete_ms: the latest known time at which the answer had every record that the log had then.
-    """
-
-    records: int | None = None
-    total: int = 0
-    per_s: float = 0.0
-    complete_ms: int | None = None
-
-
-@dataclass(frozen=True)
-class Surroundings:
-    """What a running version is given; one for all versions of a project.
-
-    :param checkpoints: the folder for Spark's checkpoints: an absolute path, or a URL that Spark knows.
-    """
-
-    spark: SparkSession
-    project: Project
-    database: Database
-    catalog: Catalog
-    clock: Clock
-    checkpoints: str
-    metrics: PipelineMetrics
-
-    @property
-    def log_options(self) -> dict[str, str]:
-        """What ``format("headrace")`` needs to reach the project's log."""
-        options = {f"kafka.{name}": value for name, value in self.project.log_options.items()}
-        return options | {"kafka.bootstrap.servers": self.project.bootstrap}
-
-    @property
-    def client_options(self) -> dict[str, str]:
-        """What our clients need to reach it, by Kafka's names."""
-        return {**self.project.log_options, "bootstrap.servers": self.project.bootstrap}
-
-    @cached_property
-    def archive(self) -> Archive:
-        """One a project, shared by its views; made when it is first needed."""
-        from headrace.pipeline.archive.archive import Archive
-
-        return Archive(self.spark, self.project.archive_path, self.log_options)
 
 
 class RunningVersion(ABC):
@@ -110,7 +54,7 @@ class RunningVersion(ABC):
     def dead_letters(self) -> DeadLetters:
         """A sender of this version's, which remembers what was sent; the caller closes it."""
         from headrace.pipeline.decoding.dead_letters import DeadLetters
-        from headrace.pipeline.serving.dead_letter_notes import DeadLetterNotes
+        from headrace.pipeline.serving.sent_dead_letters import DeadLetterNotes
 
         notes = DeadLetterNotes(self.around.database, self.version.view, self.version.version)
         return DeadLetters(self.around.project, self.definition, notes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from logging import getLogger
 
-from headrace.pipeline.runner.running_version import Behind
+from headrace.pipeline.progress.lag import Behind
 from headrace.runtime.clock import Clock
 
 logger = getLogger("headrace.views")

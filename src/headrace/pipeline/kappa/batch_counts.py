@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.pipeline.decoding.decoding import ERROR
+from headrace.pipeline.decoding.events import ERROR
 from headrace.pipeline.project.definition import Decode
-from headrace.pipeline.query.catalyst import Java, kind, walk
+from headrace.pipeline.spark.catalyst import Java, kind, walk
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

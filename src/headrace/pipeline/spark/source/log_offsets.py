@@ -17,14 +17,15 @@ from typing import TypeVar
 from uuid import UUID
 
 from headrace.client.consumer.sync_consumer import Consumer
-from headrace.client.errors import BrokerError, BrokerUnreachable, HeadraceError, KafkaTimeout, UnknownTopic
+from headrace.client.errors import BrokerError, BrokerUnreachable, KafkaTimeout, UnknownTopic
 from headrace.client.types import TopicPartition
-from headrace.pipeline.spark.source_options import (
+from headrace.pipeline.progress.data_loss import DataLost
+from headrace.pipeline.spark.options import BadOption
+from headrace.pipeline.spark.source.options import (
     EARLIEST_OFFSET,
     LATEST_OFFSET,
     AtOffsets,
     AtTimes,
-    BadOption,
     Everywhere,
     OffsetSpec,
     SourceOptions,
@@ -33,10 +34,6 @@ from headrace.pipeline.spark.source_options import (
 logger = getLogger(__name__)
 _T = TypeVar("_T")
 Offsets = dict[TopicPartition, int]
-
-
-class DataLost(HeadraceError):
-    """The log does not have any more what the query has to read."""
 
 
 def consumer_for(options: SourceOptions, **defaults: object) -> Consumer:

@@ -25,9 +25,9 @@ from headrace.client.consumer.fetch_positions import BatchToRead
 from headrace.client.consumer.sync_consumer import Consumer
 from headrace.client.errors import KafkaTimeout, OffsetOutOfRange, error_for
 from headrace.client.types import TopicPartition
-from headrace.pipeline.spark.log_offsets import consumer_for, report_loss
-from headrace.pipeline.spark.ranges import OffsetRange
-from headrace.pipeline.spark.source_options import SourceOptions
+from headrace.pipeline.progress.ranges import OffsetRange
+from headrace.pipeline.spark.source.log_offsets import consumer_for, report_loss
+from headrace.pipeline.spark.source.options import SourceOptions
 
 #: Of a fetch; larger than what suits a consumer that waits for single records.
 _FETCH_BYTES = 8 << 20

@@ -28,8 +28,8 @@ from headrace.client.cluster import Cluster
 from headrace.client.config import AdminConfig
 from headrace.client.transactions.prepared_transactions import PreparedTransaction, end_prepared
 from headrace.client.types import OffsetAndMetadata, TopicPartition
-from headrace.pipeline.spark.sink_options import SinkOptions
-from headrace.pipeline.spark.source_options import shared_client_options
+from headrace.pipeline.spark.options import shared_client_options
+from headrace.pipeline.spark.sink.options import SinkOptions
 
 #: Of a decision, so many fit the metadata of an offset.
 _TASKS_A_PART = 80

@@ -45,8 +45,8 @@ from headrace.client.errors import HeadraceError
 from headrace.client.producer.sync_producer import Producer
 from headrace.client.transactions.prepared_transactions import PreparedTransaction, TransactionLost, prepare
 from headrace.client.types import OffsetAndMetadata, TopicPartition
-from headrace.pipeline.spark.commit_ledger import CommitLedger, MicroBatch
-from headrace.pipeline.spark.sink_options import SinkOptions
+from headrace.pipeline.spark.sink.commit_ledger import CommitLedger, MicroBatch
+from headrace.pipeline.spark.sink.options import SinkOptions
 
 logger = getLogger(__name__)
 #: Sends all rows; before the first it calls what it is given, with that row's topic. How many they were.

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.client.config import ProducerConfig
-from headrace.pipeline.spark.source_options import BadOption, Given
+from headrace.pipeline.spark.options import BadOption, Given
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

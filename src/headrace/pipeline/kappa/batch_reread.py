@@ -15,14 +15,14 @@ from logging import getLogger
 from typing import TYPE_CHECKING
 
 from headrace.pipeline.decoding.dead_letters import DeadLetters
-from headrace.pipeline.decoding.decoding import bad_rows, decode_frame
-from headrace.pipeline.progress.points import ranges_between
+from headrace.pipeline.decoding.events import bad_rows, decode_frame
+from headrace.pipeline.progress.offsets import ranges_between
+from headrace.pipeline.progress.ranges import OffsetRange, split
 from headrace.pipeline.project.definition import ViewDefinition
-from headrace.pipeline.query.catalyst import Catalyst, Java, chain, children, items, kind
-from headrace.pipeline.runner.running_version import Surroundings
 from headrace.pipeline.serving.catalog import Offsets
-from headrace.pipeline.spark.ranges import OffsetRange, split
-from headrace.pipeline.spark.source_options import options_for
+from headrace.pipeline.spark.catalyst import Catalyst, Java, chain, children, items, kind
+from headrace.pipeline.spark.source.options import options_for
+from headrace.pipeline.version.context import Surroundings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.client.types import TopicPartition
-from headrace.pipeline.spark.ranges import OffsetRange, share_out
+from headrace.pipeline.progress.ranges import OffsetRange, share_out
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

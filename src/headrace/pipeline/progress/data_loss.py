@@ -5,10 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from headrace.pipeline.serving.catalog import Progress
-from headrace.pipeline.spark.log_offsets import DataLost
+from headrace.client.errors import HeadraceError
+from headrace.pipeline.serving.catalog_tables import Progress
 
 _LOST = re.compile(r"DataLost: (.+); set failOnDataLoss to false")
+
+
+class DataLost(HeadraceError):
+    """The log does not have any more what the query has to read."""
 
 
 def lost_data(error: BaseException, advice: str) -> DataLost | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from logging import getLogger
 
-from headrace.pipeline.runner.failures import summary_of
 from headrace.pipeline.serving.catalog import Version
+from headrace.pipeline.version.failures import summary_of
 
 logger = getLogger("headrace.views")
 

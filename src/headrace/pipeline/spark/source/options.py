@@ -25,14 +25,14 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Final
 from uuid import uuid4
 
-from headrace.client.config import ClientConfig, ConsumerConfig
+from headrace.client.config import ConsumerConfig
 from headrace.client.types import TopicPartition
-from headrace.pipeline.progress.points import by_topic
-from headrace.pipeline.spark.ranges import OffsetRange
+from headrace.pipeline.progress.offsets import by_topic
+from headrace.pipeline.progress.ranges import OffsetRange
+from headrace.pipeline.spark.options import BadOption, Given
 
 LATEST_OFFSET: Final = -1
 EARLIEST_OFFSET: Final = -2
@@ -52,14 +52,6 @@ _REFUSED = {
     "interceptor.classes": "records are read as they are",
 }
 _ENDING = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
-_UNITS_MS = {
-    "ms": 1, "millisecond": 1, "s": 1_000, "sec": 1_000, "second": 1_000, "m": 60_000, "min": 60_000, "minute": 60_000,
-    "h": 3_600_000, "hour": 3_600_000, "d": 86_400_000, "day": 86_400_000,
-}  # fmt: skip
-
-
-class BadOption(ValueError):
-    """An option that does not exist, or says what cannot be."""
 
 
 @dataclass(frozen=True)
@@ -152,77 +144,6 @@ def options_for(ranges: Sequence[OffsetRange]) -> dict[str, str]:
         "startingOffsets": json.dumps(starts),
         "endingOffsets": json.dumps(ends),
     }
-
-
-class Given:
-    """Options as Spark hands them over, read by the names that the documentation has.
-
-    :raises BadOption: if there is one that nobody knows.
-    """
-
-    def __init__(self, given: Mapping[str, str], names: tuple[str, ...], ignored: tuple[str, ...] = ()) -> None:
-        self._given = {name.lower(): value for name, value in given.items()}
-        known = {name.lower(): name for name in names}
-        for name in self._given:
-            if name in known or name.startswith("kafka.") or name in ignored:
-                continue
-            near = get_close_matches(name, known, n=1)
-            hint = f"; did you mean {known[near[0]]}?" if near else f"; there are {', '.join(names)} and kafka.*"
-            raise BadOption(f"there is no option {name}{hint}")
-
-    def text(self, name: str) -> str | None:
-        value = self._given.get(name.lower())
-        if value is not None and not value.strip():
-            raise BadOption(f"{name} is empty")
-        return value
-
-    def one_of(self, name: str, words: tuple[str, ...], default: str) -> str:
-        value = (self.text(name) or default).strip().lower()
-        if value not in words:
-            raise BadOption(f"{name} = {value!r}: one of {', '.join(words)}")
-        return value
-
-    def flag(self, name: str, default: bool) -> bool:
-        return self.one_of(name, ("true", "false"), str(default).lower()) == "true"
-
-    def count(self, name: str, *, least: int = 1) -> int | None:
-        value = self.text(name)
-        if value is None:
-            return None
-        try:
-            number = int(value)
-        except ValueError:
-            raise BadOption(f"{name} = {value!r}: a whole number is wanted") from None
-        if number < least:
-            raise BadOption(f"{name} = {number}: at least {least}")
-        return number
-
-    def count_or(self, name: str, default: int, *, least: int = 1) -> int:
-        number = self.count(name, least=least)
-        return default if number is None else number
-
-    def duration_ms(self, name: str, default_ms: int) -> int:
-        value = self.text(name)
-        if value is None:
-            return default_ms
-        found = re.fullmatch(r"\s*(\d+)\s*([a-z]*)\s*", value.lower())
-        unit = (found[2] or "ms") if found else ""
-        unit_ms = _UNITS_MS.get(unit) or _UNITS_MS.get(unit.removesuffix("s"))
-        if found is None or unit_ms is None:
-            raise BadOption(f"{name} = {value!r}: a time such as 15m, 30s or 500ms is wanted")
-        return int(found[1]) * unit_ms
-
-    def kafka(self) -> dict[str, str]:
-        """The options of the client, without ``kafka.``."""
-        found = {name[len("kafka.") :]: value for name, value in self._given.items() if name.startswith("kafka.")}
-        if not found.get("bootstrap.servers", "").strip():
-            raise BadOption('kafka.bootstrap.servers is missing: say where a broker is, such as "127.0.0.1:9092"')
-        return found
-
-
-def shared_client_options(client: Mapping[str, str]) -> dict[str, str]:
-    """Those that every kind of client has."""
-    return ClientConfig.of_shared(client)
 
 
 def _which(options: Given) -> tuple[tuple[str, ...], str | None, tuple[TopicPartition, ...]]:

@@ -12,9 +12,10 @@ from headrace.client.errors import HeadraceError
 from headrace.pipeline.runner.decisions import may_switch
 from headrace.pipeline.runner.reports import Obstacle, Reports
 from headrace.pipeline.runner.retries import Key
-from headrace.pipeline.runner.running_version import RunningVersion, Surroundings
 from headrace.pipeline.serving.catalog import Event, Version, View
 from headrace.pipeline.serving.errors import DatabaseUnreachable, IllegalTransition
+from headrace.pipeline.version.context import Surroundings
+from headrace.pipeline.version.running_version import RunningVersion
 
 logger = getLogger("headrace.views")
 

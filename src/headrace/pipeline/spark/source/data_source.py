@@ -41,15 +41,16 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from headrace.pipeline.spark.ranges import OffsetRange, split
-from headrace.pipeline.spark.source_options import BadOption, SourceOptions
+from headrace.pipeline.progress.ranges import OffsetRange, split
+from headrace.pipeline.spark.options import BadOption
+from headrace.pipeline.spark.source.options import SourceOptions
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]
 
-    from headrace.pipeline.spark.log_offsets import LogOffsets
-    from headrace.pipeline.spark.sink import BatchSink, StreamSink
-    from headrace.pipeline.spark.stream_reader import StreamReader
+    from headrace.pipeline.spark.sink.writers import BatchSink, StreamSink
+    from headrace.pipeline.spark.source.log_offsets import LogOffsets
+    from headrace.pipeline.spark.source.stream_reader import StreamReader
 
 
 class HeadraceSource(DataSource):
@@ -64,7 +65,7 @@ class HeadraceSource(DataSource):
         return LogReader(SourceOptions.parse(self.options, is_stream=False), self._columns(schema))
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802  Spark's name
-        from headrace.pipeline.spark.stream_reader import StreamReader
+        from headrace.pipeline.spark.source.stream_reader import StreamReader
 
         return StreamReader(SourceOptions.parse(self.options, is_stream=True), self._columns(schema))
 
@@ -83,12 +84,12 @@ class HeadraceSource(DataSource):
         return tuple(schema.fieldNames())
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchSink:
-        from headrace.pipeline.spark.sink import BatchSink
+        from headrace.pipeline.spark.sink.writers import BatchSink
 
         return BatchSink.for_schema(self.options, schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamSink:  # noqa: N802  Spark's name
-        from headrace.pipeline.spark.sink import StreamSink
+        from headrace.pipeline.spark.sink.writers import StreamSink
 
         return StreamSink.for_schema(self.options, schema, overwrite=overwrite)
 
@@ -128,7 +129,7 @@ class LogReader(DataSourceReader):
         self._columns = columns
 
     def partitions(self) -> list[InputPartition]:
-        from headrace.pipeline.spark.log_offsets import LogOffsets
+        from headrace.pipeline.spark.source.log_offsets import LogOffsets
 
         log = LogOffsets(self._options)
         try:
@@ -143,7 +144,7 @@ class LogReader(DataSourceReader):
         return [RangePartition(one) for one in pieces]
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
-        from headrace.pipeline.spark.reader import read_range
+        from headrace.pipeline.spark.source.range_reader import read_range
 
         # Where nothing is to be read, Spark makes up a partition.
         if isinstance(partition, RangePartition):

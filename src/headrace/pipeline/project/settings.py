@@ -1,0 +1,111 @@
+"""The settings of a project: the file ``headrace.toml`` in the project's folder.
+
+::
+
+    [log]      bootstrap, options                       where the log is; options of Headrace's consumer
+    [serving]  url                                      the serving database
+    [archive]  path                                     the archive of Lambda views
+    [spark]    master, memory, conf, checkpoints        the Spark session
+
+``read_settings`` does not need Spark and does not read the files of views.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from headrace.client.config import ConsumerConfig
+from headrace.pipeline.project.definition import ViewDefinition
+from headrace.pipeline.project.toml_files import Problem, ProjectError, Section, TomlFile
+from headrace.pipeline.serving.database_url import DEFAULT_SERVING_URL, PROJECT_FILE, parse_url
+from headrace.pipeline.serving.errors import ServingError
+
+_SECTIONS = ("log", "serving", "archive", "spark")
+#: A size as Java reads it in ``-Xmx`` and Spark in ``spark.driver.memory``.
+_HEAP_SIZE = re.compile(r"[1-9]\d*[kmgt]b?", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Project:
+    """
+    :param serving_url: with relative files made absolute, and the password, if there is one.
+    :param archive_path: absolute, or a URL of a file system that Spark knows; so is ``checkpoints``.
+    :param spark_memory: the heap of Spark's Java process, ``4g``; empty for one that fits this machine.
+    :param log_options: of our clients, by Kafka's names.
+    """
+
+    folder: Path
+    bootstrap: str
+    serving_url: str
+    archive_path: str
+    spark_master: str
+    checkpoints: str = ""
+    spark_conf: Mapping[str, str] = field(default_factory=dict)
+    log_options: Mapping[str, str] = field(default_factory=dict)
+    views: Mapping[str, ViewDefinition] = field(default_factory=dict)
+    spark_memory: str = ""
+
+
+def read_settings(folder: str | Path) -> tuple[Path, TomlFile, Project]:
+    folder = Path(folder).absolute()
+    file = folder / PROJECT_FILE
+    if not file.exists():
+        missing = f"there is no {PROJECT_FILE} here: headrace views init makes an example that runs"
+        raise ProjectError([Problem(folder, None, missing)])
+    settings = TomlFile.read(file)
+    if settings.problems:  # none of its settings is known
+        settings.doubtful.update(_SECTIONS)
+    return folder, settings, _settings(folder, settings)
+
+
+def _settings(folder: Path, file: TomlFile) -> Project:
+    log, serving, archive, spark = (file.section(name) for name in _SECTIONS)
+    bootstrap = log.text("bootstrap", "127.0.0.1:9092")
+    project = Project(
+        folder=folder,
+        bootstrap=bootstrap,
+        log_options=_log_options(log, bootstrap),
+        serving_url=_serving_url(folder, serving),
+        archive_path=_absolute(folder, archive.text("path", "archive")),
+        spark_master=spark.text("master", "local[*]"),
+        checkpoints=_absolute(folder, spark.text("checkpoints", ".headrace/checkpoints")),
+        spark_conf=spark.mapping("conf"),
+        spark_memory=_spark_memory(spark),
+    )
+    for section in (log, serving, archive, spark):
+        section.finish()
+    file.section().finish(*_SECTIONS)
+    return project
+
+
+def _spark_memory(spark: Section) -> str:
+    memory = spark.text("memory")
+    if memory and not _HEAP_SIZE.fullmatch(memory):
+        spark.complain("memory", f'spark.memory is a size such as "4g" or "1500m", not {memory!r}')
+    return memory
+
+
+def _log_options(log: Section, bootstrap: str) -> dict[str, str]:
+    """Of whoever reads the log; other clients are given those that all kinds of them have."""
+    options = log.mapping("options")
+    try:
+        ConsumerConfig.load({**options, "bootstrap.servers": bootstrap})
+    except (TypeError, ValueError) as error:
+        log.complain("options", f"options: {error}")
+    return options
+
+
+def _serving_url(folder: Path, serving: Section) -> str:
+    url = serving.text("url", DEFAULT_SERVING_URL)
+    try:
+        return parse_url(url, folder).render_as_string(hide_password=False)
+    except ServingError as error:
+        serving.complain("url", str(error))
+        return ""
+
+
+def _absolute(folder: Path, path: str) -> str:
+    return path if "://" in path else str(folder / path)

@@ -1,0 +1,66 @@
+"""Chooses the key columns of a view's rows, and Spark's output mode for its stream."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.pipeline.project.definition import ViewDefinition
+from headrace.pipeline.project.toml_files import Problem, did_you_mean
+from headrace.pipeline.query.grouping import Grouping, grouping_of
+from headrace.pipeline.query.problems import query_problem
+from headrace.pipeline.query.view_query import ViewError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def output_mode(query: DataFrame) -> str:
+    """Of ``writeStream``: ``update`` for groups, ``complete`` if rows of theirs may go again (HAVING, LIMIT), else
+    ``append``."""
+    grouping = grouping_of(query)
+    if grouping is None:
+        return "append"
+    return "complete" if grouping.is_whole else "update"
+
+
+def key_columns(definition: ViewDefinition, query: DataFrame) -> tuple[str, ...]:
+    """The output columns that make up a row's key in the serving database.
+
+    :raises ViewError: if there are none that tell its rows apart.
+    """
+    names = query.columns
+    unknown = [name for name in definition.key if name not in names]
+    if unknown:
+        message = f"key: the query has no column {unknown[0]!r}{did_you_mean(unknown[0], names)}"
+        raise ViewError(Problem(definition.file, definition.line("key"), message))
+    grouping = grouping_of(query)
+    if definition.key:
+        if grouping is not None:
+            _check_key(definition, grouping)
+        return definition.key
+    if grouping is None:
+        hint = 'name the columns that tell its rows apart, key = ["id"]'
+        raise ViewError(key_problem(definition, f"the query does not group, so it has no key by itself: {hint}"))
+    if grouping.missing:
+        hint = "add it to SELECT" if "grouping_id" not in grouping.missing[0] else "add grouping_id() to SELECT"
+        message = f"rows are told apart by {grouping.missing[0]}, which is not among the output columns: {hint}"
+        raise ViewError(query_problem(definition, message))
+    return grouping.columns
+
+
+def _check_key(definition: ViewDefinition, grouping: Grouping) -> None:
+    """That each group has a row of its own, and one only."""
+    left_out = [*grouping.missing, *grouping.left_out_by(definition.key)]
+    changing = [] if grouping.is_whole else [name for name in definition.key if name not in grouping.settled]
+    if left_out:
+        message = f"key: rows that differ in {left_out[0]} only would overwrite each other"
+    elif changing:
+        message = f"key: {changing[0]} changes as its group grows, and would leave a row for each of its values"
+    else:
+        return
+    raise ViewError(key_problem(definition, f"{message}: leave key out, it is what the query groups by"))
+
+
+def key_problem(definition: ViewDefinition, message: str) -> Problem:
+    """A problem that ``key`` solves or makes: at its line in the view's file."""
+    return Problem(definition.file, definition.line("key") or definition.line("query"), message)

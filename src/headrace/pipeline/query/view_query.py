@@ -1,0 +1,164 @@
+"""From a definition to a DataFrame: records decoded, the query applied; and all that can be checked before it runs.
+
+    build          raw records -> what the query says of them
+    validate_view  a definition -> everything that would not work, each with file and line
+
+A query reads ``FROM events`` or from a topic (``query_tables``); a Python function is given the events as its only
+argument. A struct with start and end, which is what ``window()`` gives, becomes two columns, ``NAME_start``
+and ``NAME_end``: tables have no structs worth querying.
+
+Validation runs the query over no records at all, as a batch or as a stream as its architecture wants: whatever Spark
+has to say, it says it there. Only the outcome of user code on real records is left for later.
+"""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.client.errors import HeadraceError
+from headrace.pipeline.decoding.events import decode_frame, event_schema, good_rows, load_function
+from headrace.pipeline.project.definition import ViewDefinition
+from headrace.pipeline.project.toml_files import Problem
+from headrace.pipeline.query.problems import query_problem, sql_problem
+from headrace.pipeline.query.tables import missing_table, named_tables, topics_by_table
+from headrace.pipeline.spark.errors import Known, explained
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+#: Names that tables of the serving database give to columns of their own.
+_OWN_COLUMNS = re.compile(r"_key|_batch_id|_hidden|_span|_order_\d+|_[kp]\d+(_\w+)?", re.IGNORECASE)
+
+
+class ViewError(HeadraceError):
+    """A view that cannot be built; ``problem`` says where and why."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(str(problem))
+        self.problem = problem
+
+
+# ------------------------------------------------------------------------------------------------------------ building
+
+
+def build(spark: SparkSession, definition: ViewDefinition, frame: DataFrame) -> DataFrame:
+    """The query over records as the log has them (``format("headrace")``), bad ones left out.
+
+    :raises ViewError: if the definition does not work.
+    """
+    return apply_query(spark, definition, good_rows(decode_frame(definition.decode, frame)))
+
+
+def apply_query(spark: SparkSession, definition: ViewDefinition, events: DataFrame) -> DataFrame:
+    """The query over decoded events (``decoding.good_rows``); a watermark is set if the events are a stream.
+
+    :raises ViewError: if the query does not work.
+    """
+    if definition.watermark and events.isStreaming:
+        events = events.withWatermark(definition.watermark.column, definition.watermark.delay)
+    made = _by_python(definition, events) if definition.query.is_python else _by_sql(spark, definition, events)
+    _check_names(definition, made)
+    flat = _flattened(made)
+    _check_names(definition, flat)
+    return flat
+
+
+def template(spark: SparkSession, definition: ViewDefinition, *, is_stream: bool = False) -> DataFrame:
+    """No events, with the columns that the query sees. ``plan.analyze(apply_query(spark, definition, template))`` is
+    how a Lambda view gets its plan."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    schema = event_schema(definition.decode)
+    if not is_stream:
+        return spark.createDataFrame([], schema)
+    columns = [F.lit(None).cast(field.dataType).alias(field.name) for field in schema]
+    return spark.readStream.format("rate").load().select(*columns)
+
+
+def _by_sql(spark: SparkSession, definition: ViewDefinition, events: DataFrame) -> DataFrame:
+    from pyspark.errors import PySparkException
+
+    known = Known(
+        events.columns, topics_by_table(definition), partial(_functions, spark), partial(missing_table, definition)
+    )
+    try:
+        _check_is_query(spark, definition)
+        with named_tables(spark, definition, events):
+            return spark.sql(definition.query.text)
+    except PySparkException as error:
+        raise ViewError(sql_problem(definition, error, known)) from error
+
+
+def _functions(spark: SparkSession) -> list[str]:
+    return [str(row[0]) for row in spark.sql("SHOW FUNCTIONS").collect()]
+
+
+def _check_is_query(spark: SparkSession, definition: ViewDefinition) -> None:
+    """``spark.sql`` runs commands at once; a view must not create, drop or set anything."""
+    if not definition.query.text.strip():
+        raise ViewError(Problem(Path(definition.query.file), 1, "there is no query in it"))
+    jvm = spark._jvm
+    assert jvm is not None
+    plan = spark._jsparkSession.sessionState().sqlParser().parsePlan(definition.query.text)
+    logical = "org.apache.spark.sql.catalyst.plans.logical"
+    for kind in ("Command", "ParsedStatement"):
+        if jvm.java.lang.Class.forName(f"{logical}.{kind}").isInstance(plan):
+            raise ViewError(Problem(Path(definition.query.file), 1, "a view is a query: one SELECT or WITH"))
+
+
+def _by_python(definition: ViewDefinition, events: DataFrame) -> DataFrame:
+    from pyspark.sql import DataFrame
+
+    with _user_code(definition, events.columns):
+        made = load_function(definition.query)(events)
+    if not isinstance(made, DataFrame):
+        what = f"{definition.query.function}() gave {type(made).__name__}, not a DataFrame"
+        raise ViewError(Problem(Path(definition.query.file), None, what))
+    return made
+
+
+@contextmanager
+def _user_code(definition: ViewDefinition, columns: Collection[str]) -> Iterator[None]:
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except Exception as error:
+        file = definition.query.file
+        lines = [each.lineno for each in traceback.extract_tb(error.__traceback__) if each.filename == file]
+        message = f"{type(error).__name__}: {error}"
+        if isinstance(error, PySparkException):
+            message = explained(error, Known(columns))
+        raise ViewError(Problem(Path(file), lines[-1] if lines else None, message)) from error
+
+
+def _check_names(definition: ViewDefinition, made: DataFrame) -> None:
+    seen: set[str] = set()
+    for name in made.columns:
+        if name.lower() in seen:
+            message = f"two columns are named {name!r}: rename one with AS"
+            raise ViewError(query_problem(definition, message, name, number=1))
+        seen.add(name.lower())
+        if _OWN_COLUMNS.fullmatch(name):
+            message = f"{name} is a name that our tables need themselves: rename it with AS"
+            raise ViewError(query_problem(definition, message, name))
+
+
+def _flattened(made: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql.types import StructType
+
+    columns = []
+    for field in made.schema:
+        column = F.col(f"`{field.name.replace('`', '``')}`")
+        if isinstance(field.dataType, StructType) and field.dataType.names == ["start", "end"]:
+            columns += [column.getField(part).alias(f"{field.name}_{part}") for part in ("start", "end")]
+        else:
+            columns.append(column)
+    return made if len(columns) == len(made.columns) else made.select(*columns)

@@ -1,0 +1,1 @@
+"""A version of a view while it runs: the interface that the runner and both architectures share."""

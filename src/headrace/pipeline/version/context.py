@@ -1,0 +1,52 @@
+"""The context in which versions run: the objects that all versions of a project share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from headrace.pipeline.project.settings import Project
+from headrace.pipeline.serving.catalog import Catalog
+from headrace.pipeline.serving.database import Database
+from headrace.pipeline.version.metrics import PipelineMetrics
+from headrace.runtime.clock import Clock
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from headrace.pipeline.archive.archive import Archive
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a running version is given; one for all versions of a project.
+
+    :param checkpoints: the folder for Spark's checkpoints: an absolute path, or a URL that Spark knows.
+    """
+
+    spark: SparkSession
+    project: Project
+    database: Database
+    catalog: Catalog
+    clock: Clock
+    checkpoints: str
+    metrics: PipelineMetrics
+
+    @property
+    def log_options(self) -> dict[str, str]:
+        """What ``format("headrace")`` needs to reach the project's log."""
+        options = {f"kafka.{name}": value for name, value in self.project.log_options.items()}
+        return options | {"kafka.bootstrap.servers": self.project.bootstrap}
+
+    @property
+    def client_options(self) -> dict[str, str]:
+        """What our clients need to reach it, by Kafka's names."""
+        return {**self.project.log_options, "bootstrap.servers": self.project.bootstrap}
+
+    @cached_property
+    def archive(self) -> Archive:
+        """One a project, shared by its views; made when it is first needed."""
+        from headrace.pipeline.archive.archive import Archive
+
+        return Archive(self.spark, self.project.archive_path, self.log_options)
