@@ -6,11 +6,11 @@ import asyncio
 from headrace.broker.configs.broker_config import BrokerConfig
 from headrace.broker.configs.group_overrides import GroupConfigs
 from headrace.broker.metadata_cache import MetadataCache
-from headrace.controller.context import LiveBroker
-from headrace.controller.elections import Leadership
-from headrace.controller.requests import MetadataPartition, UpdateMetadata
-from headrace.coordination.local import LocalCoordination
-from headrace.coordination.paths import BrokerRegistration, Endpoint
+from headrace.controller.decisions.broker_requests import MetadataPartition, UpdateMetadata
+from headrace.controller.decisions.context import LiveBroker
+from headrace.controller.decisions.leader_elections import Leadership
+from headrace.coordination.client.local_client import LocalCoordination
+from headrace.coordination.znodes import BrokerRegistration, Endpoint
 from headrace.log.disk import Disk
 from headrace.log.meta_properties import known_owner
 from headrace.runtime.timer import Timer

@@ -3,10 +3,7 @@
 import asyncio
 import struct
 
-from headrace.controller.context import LiveBroker
-from headrace.controller.elections import Leadership
-from headrace.controller.reassignments import Assignment
-from headrace.controller.requests import (
+from headrace.controller.decisions.broker_requests import (
     LeaderAndIsr,
     LeaderAndIsrPartition,
     MetadataPartition,
@@ -14,6 +11,9 @@ from headrace.controller.requests import (
     StopReplica,
     UpdateMetadata,
 )
+from headrace.controller.decisions.context import LiveBroker
+from headrace.controller.decisions.leader_elections import Leadership
+from headrace.controller.decisions.reassignments import Assignment
 from headrace.coordination.znodes import BrokerRegistration, Endpoint
 from headrace.protocol.api import Api, encode_response, read_request_body, read_request_header, versions_of
 

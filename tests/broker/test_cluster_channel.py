@@ -8,7 +8,7 @@ from peer_harness import CUT, HANG, LISTENER, Peer, leaders, metadata, stop
 
 from headrace.broker.cluster import wire
 from headrace.broker.cluster.channel import BrokerChannel
-from headrace.controller.requests import LeadersAnswer, StopAnswer
+from headrace.controller.decisions.broker_requests import LeaderAndIsrResponse, StopReplicaResponse
 from headrace.protocol.api import Api
 from headrace.protocol.errors import ErrorCode
 
@@ -47,8 +47,8 @@ async def test_requests_arrive_in_order_and_answers_reach_the_controller(channel
     await answered(channel, 2)
     assert [api for api, _ in peer.asked] == [Api.LEADER_AND_ISR, Api.UPDATE_METADATA, Api.STOP_REPLICA]
     assert channel.answers == [
-        (leading, LeadersAnswer(ErrorCode.none, {("t", 0): ErrorCode.none})),
-        (stopping, StopAnswer(ErrorCode.none, {("t", 0): ErrorCode.none, ("t", 1): ErrorCode.none})),
+        (leading, LeaderAndIsrResponse(ErrorCode.none, {("t", 0): ErrorCode.none})),
+        (stopping, StopReplicaResponse(ErrorCode.none, {("t", 0): ErrorCode.none, ("t", 1): ErrorCode.none})),
     ]
     assert peer.connections == 1
     await asyncio.sleep(0)  # the queue's own turn
@@ -60,7 +60,7 @@ async def test_errors_reach_the_controller_too(channel, peer):
     channel.set_brokers([peer.live(2, 50)])
     channel.send(leaders(2, 50, IDS))
     await answered(channel, 1)
-    assert channel.answers[0][1] == LeadersAnswer(ErrorCode.stale_controller_epoch, {})
+    assert channel.answers[0][1] == LeaderAndIsrResponse(ErrorCode.stale_controller_epoch, {})
 
 
 async def test_a_request_goes_out_again_when_its_connection_is_cut(channel, peer):
@@ -148,7 +148,7 @@ async def test_close_ends_all_connections_and_the_channel_can_be_used_again(chan
     channel.set_brokers([peer.live(2, 50)])
     channel.send(stop(2, 50, "t", 0))
     await answered(channel, 1)
-    assert isinstance(channel.answers[0][1], StopAnswer)
+    assert isinstance(channel.answers[0][1], StopReplicaResponse)
 
 
 async def test_what_all_brokers_are_told_is_encoded_once(channel, peer, monkeypatch):

@@ -6,8 +6,8 @@ from cluster_member_harness import ClusterMemberHarness, until
 from headrace.broker.cluster.config_changes import ConfigChanges
 from headrace.broker.cluster.membership import Membership
 from headrace.broker.configs.group_overrides import entity_of
-from headrace.coordination.local import TreeHost
-from headrace.coordination.paths import ConfigChange, EntityConfig
+from headrace.coordination.tree.host import TreeHost
+from headrace.coordination.znodes import ConfigChange, EntityConfig
 from headrace.testing import ManualClock
 
 CHANGES = "/config/changes"

@@ -13,9 +13,9 @@ from peer_harness import LISTENER, leaders, metadata, stop
 from headrace.broker.cluster.wire import SharedMetadata, leaders_body, stop_body
 from headrace.broker.network.dispatch import handler_of, served_apis
 from headrace.broker.network.slices import Answers, Slices
-from headrace.controller.decisions import Election
-from headrace.controller.reassignments import Assignment
-from headrace.controller.requests import LeadersAnswer, StopAnswer
+from headrace.controller.decisions.broker_requests import LeaderAndIsrResponse, StopReplicaResponse
+from headrace.controller.decisions.leader_elections import ElectionStrategy
+from headrace.controller.decisions.reassignments import Assignment
 from headrace.protocol.api import Api, versions_of
 from headrace.protocol.encoder import encoder_of
 from headrace.protocol.errors import (
@@ -95,7 +95,7 @@ def test_only_a_cluster_serves_what_brokers_ask_each_other():
 async def test_leader_and_isr():
     request = leaders(2, 50, IDS, indexes=(0, 1))
     codes = {("t", 0): ErrorCode.none, ("t", 1): ErrorCode.kafka_storage_error}
-    replicas = Replicas(LeadersAnswer(ErrorCode.none, codes))
+    replicas = Replicas(LeaderAndIsrResponse(ErrorCode.none, codes))
     answer = await ask(Api.LEADER_AND_ISR, broker_with(replicas=replicas), leaders_body(request, LISTENER))
     assert replicas.told == [request]
     assert answer.error_code == 0
@@ -107,7 +107,7 @@ async def test_leader_and_isr():
 async def test_stop_replica():
     request = stop(2, 50, "t", 0, 1)
     codes = {("t", 0): ErrorCode.none, ("t", 1): ErrorCode.fenced_leader_epoch}
-    replicas = Replicas(StopAnswer(ErrorCode.none, codes))
+    replicas = Replicas(StopReplicaResponse(ErrorCode.none, codes))
     answer = await ask(Api.STOP_REPLICA, broker_with(replicas=replicas), stop_body(request))
     assert replicas.told == [request]
     assert [(one.topic_name, one.partition_index, one.error_code) for one in answer.partition_errors] == [
@@ -163,7 +163,7 @@ ELECTION = {"election_type": 1, "topic_partitions": [{"topic": "t", "partitions"
 async def test_elections():
     controller = FakeController({("t", 0): None, ("t", 1): PreferredLeaderNotAvailable("t-1 is not in sync")})
     answer = await ask(Api.ELECT_LEADERS, broker_with(controller=controller), ELECTION)
-    assert controller.asked == [([("t", 0), ("t", 1)], Election.UNCLEAN)]
+    assert controller.asked == [([("t", 0), ("t", 1)], ElectionStrategy.UNCLEAN)]
     (topic,) = answer.replica_election_results
     assert [(one.partition_id, one.error_code, one.error_message) for one in topic.partition_result] == [
         (0, 0, None),

@@ -10,7 +10,7 @@ from cluster_member_harness import ClusterMemberHarness, until
 from headrace.broker.cluster.membership import SESSION_FILE, Membership
 from headrace.broker.start_error import StartError
 from headrace.coordination.interface import NodeExistsError
-from headrace.coordination.local import TreeHost
+from headrace.coordination.tree.host import TreeHost
 from headrace.testing import ManualClock
 
 

@@ -7,7 +7,7 @@ from cluster_member_harness import ClusterMemberHarness, led, live, update
 
 from headrace.broker.cluster.metadata_updates import apply_update
 from headrace.broker.handlers._partitions import shown_partition
-from headrace.coordination.local import TreeHost
+from headrace.coordination.tree.host import TreeHost
 from headrace.protocol.errors import ErrorCode
 from headrace.testing import ManualClock
 

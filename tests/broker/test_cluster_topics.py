@@ -13,7 +13,7 @@ from headrace.broker.cluster.membership import Membership
 from headrace.broker.cluster.metadata_updates import apply_update
 from headrace.broker.cluster.topics import ClusterTopics
 from headrace.controller.topics import NewTopic
-from headrace.coordination.local import TreeHost
+from headrace.coordination.tree.host import TreeHost
 from headrace.protocol.errors import (
     InvalidPartitions,
     InvalidReplicaAssignment,

@@ -20,19 +20,19 @@ from headrace.broker.cluster.wire import (
     stop_body,
     stop_reply,
 )
-from headrace.controller.context import LiveBroker
-from headrace.controller.elections import Leadership
-from headrace.controller.reassignments import Assignment
-from headrace.controller.requests import (
+from headrace.controller.decisions.broker_requests import (
     LeaderAndIsr,
     LeaderAndIsrPartition,
-    LeadersAnswer,
+    LeaderAndIsrResponse,
     MetadataPartition,
-    StopAnswer,
     StoppedPartition,
     StopReplica,
+    StopReplicaResponse,
     UpdateMetadata,
 )
+from headrace.controller.decisions.context import LiveBroker
+from headrace.controller.decisions.leader_elections import Leadership
+from headrace.controller.decisions.reassignments import Assignment
 from headrace.coordination.znodes import BrokerRegistration, Endpoint
 from headrace.protocol.api import Api, versions_of
 from headrace.protocol.encoder import encoder_of
@@ -155,7 +155,7 @@ def answer_through(request, answer):
 
 def test_answers_to_leader_and_isr_name_their_topics_again():
     request = leaders(BROKER, 5, {"a": UUID(int=1), "b": UUID(int=2)}, indexes=(0, 3))
-    answer = LeadersAnswer(
+    answer = LeaderAndIsrResponse(
         ErrorCode.none,
         {
             ("b", 3): ErrorCode.kafka_storage_error,
@@ -169,7 +169,7 @@ def test_answers_to_leader_and_isr_name_their_topics_again():
 
 def test_topics_without_ids_are_told_apart_by_their_order():
     request = leaders(BROKER, 5, {"old": None, "new": UUID(int=2), "older": None})
-    answer = LeadersAnswer(
+    answer = LeaderAndIsrResponse(
         ErrorCode.none,
         {
             ("older", 0): ErrorCode.kafka_storage_error,
@@ -182,7 +182,7 @@ def test_topics_without_ids_are_told_apart_by_their_order():
 
 def test_a_request_that_is_refused_has_no_partitions_in_its_answer():
     request = leaders(BROKER, 5, {"a": UUID(int=1)})
-    refused = LeadersAnswer(ErrorCode.stale_broker_epoch, {})
+    refused = LeaderAndIsrResponse(ErrorCode.stale_broker_epoch, {})
     assert answer_through(request, refused) == refused
 
 
@@ -193,5 +193,5 @@ def test_a_topic_that_was_not_asked_about_is_left_out():
 
 
 def test_answers_to_stop_replica():
-    answer = StopAnswer(ErrorCode.none, {("a", 0): ErrorCode.fenced_leader_epoch, ("b", 1): ErrorCode.none})
+    answer = StopReplicaResponse(ErrorCode.none, {("a", 0): ErrorCode.fenced_leader_epoch, ("b", 1): ErrorCode.none})
     assert stop_answer(through(load_response_schema(Api.STOP_REPLICA, 4), stop_reply(answer))) == answer

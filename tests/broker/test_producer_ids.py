@@ -5,9 +5,11 @@ import asyncio
 import pytest
 
 from headrace.broker.coordinators.producer_ids import BLOCK_SIZE, ProducerIds
+from headrace.coordination.client.local_client import LocalCoordination
 from headrace.coordination.interface import ConnectionLostError, SessionExpiredError
-from headrace.coordination.local import LocalCoordination, TreeHost
-from headrace.coordination.paths import PRODUCER_ID_BLOCK, ProducerIdBlock
+from headrace.coordination.paths import PRODUCER_ID_BLOCK
+from headrace.coordination.tree.host import TreeHost
+from headrace.coordination.znodes import ProducerIdBlock
 from headrace.protocol.errors import CoordinatorLoadInProgress
 from headrace.testing import ManualClock
 

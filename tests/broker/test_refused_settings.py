@@ -19,8 +19,9 @@ from headrace.broker.configs.broker_config import (
 )
 from headrace.broker.configs.refusals import refused_row, refused_settings
 from headrace.broker.configs.registry import without_meaning
-from headrace.coordination.local import LocalCoordination, TreeHost
-from headrace.coordination.paths import EntityConfig
+from headrace.coordination.client.local_client import LocalCoordination
+from headrace.coordination.tree.host import TreeHost
+from headrace.coordination.znodes import EntityConfig
 from headrace.properties import ConfigError
 from headrace.protocol.errors import ErrorCode, InvalidConfig
 from headrace.testing import ManualClock

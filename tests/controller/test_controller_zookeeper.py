@@ -5,22 +5,15 @@ import time
 import uuid
 
 import pytest
-from clusterbed import ClusterBed, Member
+from controller_harness import ControllerHarness, Member
 
+from headrace.coordination.client.zookeeper_client import ZookeeperCoordination
 from headrace.coordination.interface import NodeExistsError
-from headrace.coordination.local import TreeHost
-from headrace.coordination.paths import (
-    CONTROLLER,
-    PERSISTENT_PATHS,
-    TopicAssignment,
-    broker_path,
-    delete_topic_path,
-    random_uuid,
-    topic_path,
-)
-from headrace.coordination.server import TreeServer
-from headrace.coordination.service import TreeService
-from headrace.coordination.zookeeper_client import ZookeeperCoordination
+from headrace.coordination.paths import CONTROLLER, PERSISTENT_PATHS, broker_path, delete_topic_path, topic_path
+from headrace.coordination.server.service import TreeService
+from headrace.coordination.server.tree_server import TreeServer
+from headrace.coordination.tree.host import TreeHost
+from headrace.coordination.znodes import TopicAssignment, random_uuid
 from headrace.runtime.timer import Timer
 from headrace.testing import ManualClock
 
@@ -42,7 +35,7 @@ async def until_tree(is_so):
             await asyncio.sleep(0.001)
 
 
-class NetworkBed(ClusterBed):
+class NetworkBed(ControllerHarness):
     def __init__(self, connect):
         super().__init__()
         self.connect = connect
@@ -103,53 +96,53 @@ async def served():
     service = TreeService.of(TreeHost(clock), clock, Timer(clock), secret=b"secret")
     server = TreeServer(service)
     host, port = await server.start("127.0.0.1", 0)
-    bed = NetworkBed(f"{host}:{port}/kafka")
-    bed.service = service
-    yield bed
-    await bed.close()
+    harness = NetworkBed(f"{host}:{port}/kafka")
+    harness.service = service
+    yield harness
+    await harness.close()
     await server.stop()
 
 
 @pytest.fixture
 async def real(zookeeper):
-    bed = NetworkBed(f"{zookeeper.address}/{uuid.uuid4().hex}")
-    yield bed
-    await bed.close()
+    harness = NetworkBed(f"{zookeeper.address}/{uuid.uuid4().hex}")
+    yield harness
+    await harness.close()
 
 
 @pytest.fixture(params=["served", "real"])
-def bed(request):
+def harness(request):
     return request.getfixturevalue(request.param)
 
 
-async def test_a_life_over_the_network(bed):
-    await bed.start(1, 2, 3)
-    await bed.create_topic("t", (1, 2, 3), (2, 3, 1))
-    await bed.until_led("t", 2, 1)
-    assert await bed.leader("t") == 1
-    await bed.grow("t", (3, 2))
-    await bed.until_led("t", 3, 2)
+async def test_a_life_over_the_network(harness):
+    await harness.start(1, 2, 3)
+    await harness.create_topic("t", (1, 2, 3), (2, 3, 1))
+    await harness.until_led("t", 2, 1)
+    assert await harness.leader("t") == 1
+    await harness.grow("t", (3, 2))
+    await harness.until_led("t", 3, 2)
     # By hand the controller is moved.
-    before = bed.controller.epoch
-    await bed.hand.delete(CONTROLLER)
-    await until(lambda: any(one.controller.epoch > before for one in bed.members.values()))
-    await bed.settle()
-    assert bed.controller.epoch == before + 1
+    before = harness.controller.epoch
+    await harness.hand.delete(CONTROLLER)
+    await until(lambda: any(one.controller.epoch > before for one in harness.members.values()))
+    await harness.settle()
+    assert harness.controller.epoch == before + 1
     # The controller's broker dies.
-    dead = bed.members.pop(bed.active.broker_id)
+    dead = harness.members.pop(harness.active.broker_id)
     await dead.controller.stop()
     await dead.coordination.close()
-    await until(lambda: any(one.controller.is_active for one in bed.members.values()))
-    await bed.settle()
+    await until(lambda: any(one.controller.is_active for one in harness.members.values()))
+    await harness.settle()
     for index in range(3):
-        assert await bed.leader("t", index) in bed.members
+        assert await harness.leader("t", index) in harness.members
     # A topic goes when the last broker is back.
-    await bed.hand.create(delete_topic_path("t"))
-    await bed.settle()
-    assert await bed.exists(topic_path("t"))
-    await bed.start(dead.broker_id)
-    await bed.until_gone(delete_topic_path("t"))
-    assert not await bed.exists(topic_path("t"))
+    await harness.hand.create(delete_topic_path("t"))
+    await harness.settle()
+    assert await harness.exists(topic_path("t"))
+    await harness.start(dead.broker_id)
+    await harness.until_gone(delete_topic_path("t"))
+    assert not await harness.exists(topic_path("t"))
 
 
 async def test_a_controller_whose_session_ends_comes_back_as_a_broker(served):

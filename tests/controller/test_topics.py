@@ -3,8 +3,9 @@
 import pytest
 
 from headrace.controller.topics import NewTopic, Topics
-from headrace.coordination.local import LocalCoordination, TreeHost
+from headrace.coordination.client.local_client import LocalCoordination
 from headrace.coordination.paths import PERSISTENT_PATHS
+from headrace.coordination.tree.host import TreeHost
 from headrace.protocol.errors import (
     InvalidConfig,
     InvalidPartitions,

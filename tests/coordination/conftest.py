@@ -1,25 +1,25 @@
 import uuid
 
 import pytest
-from places import LocalPlace, RemotePlace, ServedPlace
+from tree_harness import LocalTreeHarness, RemoteTreeHarness, ServedTreeHarness
 
 
 @pytest.fixture
-async def local_place():
-    return LocalPlace()
+async def local_harness():
+    return LocalTreeHarness()
 
 
 @pytest.fixture
-async def served_place():
-    place = ServedPlace("/kafka/here")
+async def served_harness():
+    place = ServedTreeHarness("/kafka/here")
     await place.start()
     yield place
     await place.close()
 
 
 @pytest.fixture
-async def real_place(zookeeper):
-    place = RemotePlace(zookeeper.address, f"/tests/{uuid.uuid4().hex}")
+async def real_harness(zookeeper):
+    place = RemoteTreeHarness(zookeeper.address, f"/tests/{uuid.uuid4().hex}")
     yield place
     await place.close()
 
@@ -27,10 +27,10 @@ async def real_place(zookeeper):
 @pytest.fixture(params=["local", "served", "real"])
 def place(request):
     """Where the tree is."""
-    return request.getfixturevalue(f"{request.param}_place")
+    return request.getfixturevalue(f"{request.param}_harness")
 
 
 @pytest.fixture(params=["served", "real"])
 def remote(request):
     """Where the tree is, if that is not in this process."""
-    return request.getfixturevalue(f"{request.param}_place")
+    return request.getfixturevalue(f"{request.param}_harness")

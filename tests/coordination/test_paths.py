@@ -5,16 +5,16 @@ from uuid import UUID
 
 import pytest
 
-from headrace.coordination import paths
+from headrace.coordination import paths, znodes
 from headrace.coordination.interface import Create
-from headrace.coordination.paths import (
+from headrace.coordination.tree.znode_tree import ZnodeTree
+from headrace.coordination.znodes import (
     BrokerRegistration,
     ClusterId,
     ConfigChange,
     ControllerRegistration,
     Endpoint,
     EntityConfig,
-    FinalizedFeatures,
     LogDirFailure,
     MalformedZnodeError,
     PartitionSet,
@@ -23,7 +23,6 @@ from headrace.coordination.paths import (
     Reassignment,
     TopicAssignment,
 )
-from headrace.coordination.tree import ZnodeTree
 
 PLAINTEXT = Endpoint("PLAINTEXT", "PLAINTEXT", "localhost", 9091)
 TOPIC_ID = UUID("64e2ebf4-22cd-4234-96ef-4872207c7a05")
@@ -79,10 +78,6 @@ KAFKA = [
     ),
     ('{"version":1,"broker":3,"event":1}', LogDirFailure(3)),
     ('{"version":1,"broker":0,"block_start":"0","block_end":"999"}', ProducerIdBlock(0, 0, 999)),
-    (
-        '{"version":1,"status":1,"features":{"f":{"min_version_level":1,"max_version_level":2}}}',
-        FinalizedFeatures(features={"f": {"min_version_level": 1, "max_version_level": 2}}),
-    ),
 ]
 
 
@@ -112,19 +107,19 @@ def test_what_is_something_else_is_refused(kind, data):
 
 
 def test_ids_are_base64_for_urls():
-    assert paths.encode_uuid(TOPIC_ID) == "ZOLr9CLNQjSW70hyIHx6BQ"
-    assert paths.decode_uuid("ZOLr9CLNQjSW70hyIHx6BQ") == TOPIC_ID
-    assert not paths.encode_uuid(paths.random_uuid()).startswith("-")
+    assert znodes.encode_uuid(TOPIC_ID) == "ZOLr9CLNQjSW70hyIHx6BQ"
+    assert znodes.decode_uuid("ZOLr9CLNQjSW70hyIHx6BQ") == TOPIC_ID
+    assert not znodes.encode_uuid(znodes.random_uuid()).startswith("-")
     for wrong in ("", "ZOLr9CLNQjSW70hyIHx6", "ZOLr9CLNQjSW70hyIHx6B!", "é"):
         with pytest.raises(MalformedZnodeError):
-            paths.decode_uuid(wrong)
+            znodes.decode_uuid(wrong)
 
 
 def test_the_controller_epoch_is_digits():
-    assert paths.encode_controller_epoch(12) == b"12"
-    assert paths.decode_controller_epoch(b"12") == 12
+    assert znodes.encode_controller_epoch(12) == b"12"
+    assert znodes.decode_controller_epoch(b"12") == 12
     with pytest.raises(MalformedZnodeError):
-        paths.decode_controller_epoch(b"x")
+        znodes.decode_controller_epoch(b"x")
 
 
 def test_the_paths():

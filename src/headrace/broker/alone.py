@@ -16,8 +16,9 @@ from headrace.broker.registration import Registration
 from headrace.broker.start_error import StartError
 from headrace.broker.topic_host import TopicHost
 from headrace.controller.topics import Topics
+from headrace.coordination.client.local_client import LocalCoordination
 from headrace.coordination.interface import CoordinationError
-from headrace.coordination.local import LocalCoordination, TreeHost
+from headrace.coordination.tree.host import TreeHost
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker

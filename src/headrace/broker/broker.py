@@ -33,7 +33,7 @@ from headrace.broker.network.request_queue import RequestQueue
 from headrace.broker.network.slices import Slices
 from headrace.broker.start_error import StartError
 from headrace.coordination.interface import Coordination
-from headrace.coordination.paths import encode_uuid, random_uuid
+from headrace.coordination.znodes import encode_uuid, random_uuid
 from headrace.log.config import LogConfig
 from headrace.log.disk import Disk
 from headrace.log.log_dir import LogDirError, LogManager
@@ -236,7 +236,7 @@ class Broker:
 
         :raises CoordinationError: if there is none to be had.
         """
-        from headrace.coordination.zookeeper_client import ZookeeperCoordination
+        from headrace.coordination.client.zookeeper_client import ZookeeperCoordination
 
         session_timeout_ms = self.config.int("zookeeper.session.timeout.ms")
         return await ZookeeperCoordination.connect(

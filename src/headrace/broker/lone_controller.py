@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from headrace.broker.metadata_cache import NO_LEADER, MetadataCache, PartitionInfo
-from headrace.controller.decisions import Election
-from headrace.controller.elections import Refusal
-from headrace.controller.reassignments import Assignment, check_move
+from headrace.controller.decisions.leader_elections import ElectionStrategy, Refusal
+from headrace.controller.decisions.reassignments import Assignment, check_move
 from headrace.coordination.znodes import TopicPartition
 from headrace.protocol.errors import KafkaError, UnknownTopicOrPartition
 
@@ -22,7 +21,7 @@ class LoneController:
     def __init__(self, metadata: MetadataCache) -> None:
         self._metadata = metadata
 
-    async def elect_leaders(self, partitions: Iterable[TopicPartition] | None, how: Election) -> Outcomes:
+    async def elect_leaders(self, partitions: Iterable[TopicPartition] | None, how: ElectionStrategy) -> Outcomes:
         """Nothing comes of it: we lead a partition already, or its log dir is offline."""
         if partitions is not None:
             return {partition: self._refusal(partition, how) for partition in partitions}
@@ -33,14 +32,14 @@ class LoneController:
             if found.leader_id == NO_LEADER
         }
 
-    def _refusal(self, partition: TopicPartition, how: Election) -> KafkaError:
+    def _refusal(self, partition: TopicPartition, how: ElectionStrategy) -> KafkaError:
         try:
             found = self._partition(partition)
         except UnknownTopicOrPartition as error:
             return error
         if found.leader_id != NO_LEADER:
             why = Refusal.NOT_NEEDED
-        elif how is Election.PREFERRED:
+        elif how is ElectionStrategy.PREFERRED:
             why = Refusal.PREFERRED_NOT_IN_SYNC
         else:
             why = Refusal.NO_REPLICA_ONLINE

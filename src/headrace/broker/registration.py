@@ -24,14 +24,16 @@ from headrace.coordination.paths import (
     CONTROLLER,
     CONTROLLER_EPOCH,
     PERSISTENT_PATHS,
+    broker_config_path,
+    broker_path,
+)
+from headrace.coordination.znodes import (
     BrokerRegistration,
     ClusterId,
     ControllerRegistration,
     Endpoint,
     EntityConfig,
     PartitionState,
-    broker_config_path,
-    broker_path,
     encode_controller_epoch,
     random_uuid,
 )

@@ -1,13 +1,16 @@
-"""The controller's shell: who is controller, what it hears of, and what it is asked.
+"""The controller's shell: takes part in the controller election, queues events, and answers requests.
 
-Every broker has a :class:`Controller`; at most one of a cluster is active. All of them watch ``/controller``. The one
-that makes it begins a :class:`Term` (``term.py``), which reads the tree and tells the brokers; what happens from then
-on are events in one queue (``events.py``, ``queue.py``), handled one after the other.
+Every broker has a :class:`Controller`. At most one broker of a cluster is the active controller. All brokers watch
+``/controller``. The broker that creates ``/controller`` starts an :class:`ActiveController` (``active_controller.py``).
+The active controller reads the znode tree and sends its content to the brokers. From then on every change is an event
+in one queue (``events.py``, ``event_queue.py``). Events are processed one after the other.
 
-A term ends when ``/controller`` turns out not to be ours, when the tree refuses a write because the epoch is another,
-or with the session. Then all that the term knew is thrown away. That is also what a crash leaves, so there is one way
-to begin: read everything. When the session is lost what waits in the queue is dropped, as it was about a tree that we
-may have seen too late; in the next session the broker registers anew and stands for election.
+A broker stops being the active controller when another session owns ``/controller``, when ZooKeeper rejects a write
+because the controller epoch has changed, or when the ZooKeeper session ends. The broker then discards everything that
+the active controller knew. A crash discards the same. So there is only one way to start: read everything.
+
+When the session is lost, the events in the queue are discarded, because they may describe an old state of the tree. In
+the next session the broker registers again and takes part in the election again.
 """
 
 from __future__ import annotations
@@ -17,13 +20,25 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from logging import getLogger
 from typing import TypeVar
 
-from headrace.controller import deletions, office
-from headrace.controller.decisions import Election
+from headrace.controller import controller_election
+from headrace.controller.active_controller import ActiveController, ControllerSettings
+from headrace.controller.decisions import topic_deletions
+from headrace.controller.decisions.broker_requests import (
+    Channel,
+    LeaderAndIsr,
+    LeaderAndIsrResponse,
+    Request,
+    StopReplica,
+    StopReplicaResponse,
+)
+from headrace.controller.decisions.leader_elections import ElectionStrategy
+from headrace.controller.decisions.partition_states import ControllerPartitionState
+from headrace.controller.decisions.reassignments import Assignment
+from headrace.controller.event_queue import EventQueue, EventTimes
 from headrace.controller.events import (
     IDLE,
     STATE_NUMBERS,
     ApiPartitionReassignment,
-    Asked,
     AutoPreferredReplicaLeaderElection,
     ControlledShutdown,
     ControllerChange,
@@ -33,17 +48,13 @@ from headrace.controller.events import (
     Reelect,
     RegisterBrokerAndReelect,
     ReplicaLeaderElection,
+    RequestEvent,
     Startup,
     TopicDeletionStopReplicaResponseReceived,
     TopicUncleanLeaderElectionEnable,
     UncleanLeaderElectionEnable,
 )
-from headrace.controller.fenced_tree import ControllerMoved
-from headrace.controller.partition_states import PartitionLife
-from headrace.controller.queue import EventQueue, EventTimes
-from headrace.controller.reassignments import Assignment
-from headrace.controller.requests import Channel, LeaderAndIsr, LeadersAnswer, Request, StopAnswer, StopReplica
-from headrace.controller.term import ControllerSettings, Term
+from headrace.controller.fenced_writer import ControllerMoved
 from headrace.coordination.interface import (
     Coordination,
     CoordinationError,
@@ -91,7 +102,7 @@ class Controller:
         self._channel = channel
         self._settings = settings
         self._register = register
-        self._term: Term | None = None
+        self._term: ActiveController | None = None
         self._rebalance: TimerTask | None = None
         self._past_unclean_elections = 0
         self._is_started = False
@@ -100,7 +111,7 @@ class Controller:
         self._queue = EventQueue(self._process, self._preempt)
 
     async def start(self, *, registered_in: int | None = None) -> None:
-        """Returns at once; standing for election is the first event.
+        """Returns at once; deletion_state for election is the first event.
 
         :param registered_in: the session in which the broker was registered, if that may be over by now.
         """
@@ -131,13 +142,13 @@ class Controller:
 
     # What is asked
 
-    def answered(self, request: Request, answer: LeadersAnswer | StopAnswer) -> None:
+    def answered(self, request: Request, answer: LeaderAndIsrResponse | StopReplicaResponse) -> None:
         """A broker has answered; called by the channel. Of UpdateMetadata nothing is to be known."""
-        if isinstance(request, LeaderAndIsr) and isinstance(answer, LeadersAnswer):
+        if isinstance(request, LeaderAndIsr) and isinstance(answer, LeaderAndIsrResponse):
             self._queue.put(LeaderAndIsrResponseReceived(request, answer))
         elif (
             isinstance(request, StopReplica)
-            and isinstance(answer, StopAnswer)
+            and isinstance(answer, StopReplicaResponse)
             and any(one.is_deleted for one in request.partitions)
         ):
             self._queue.put(TopicDeletionStopReplicaResponseReceived(request, answer))
@@ -157,7 +168,7 @@ class Controller:
         return await self._ask(lambda reply: ControlledShutdown(reply, broker_id, broker_epoch))
 
     async def elect_leaders(
-        self, partitions: Iterable[TopicPartition] | None, how: Election
+        self, partitions: Iterable[TopicPartition] | None, how: ElectionStrategy
     ) -> dict[TopicPartition, KafkaError | None]:
         """``PREFERRED`` or ``UNCLEAN``. Of all partitions (None), those that need no election are not in the answer.
 
@@ -186,7 +197,7 @@ class Controller:
         context = self._term.context
         return {one: context.assignment(one) for one in context.moving_partitions}
 
-    async def _ask(self, event: Callable[[asyncio.Future[T]], Asked[T]]) -> T:
+    async def _ask(self, event: Callable[[asyncio.Future[T]], RequestEvent[T]]) -> T:
         if self._term is None:
             raise self._not_controller()
         reply: asyncio.Future[T] = asyncio.get_running_loop().create_future()
@@ -213,11 +224,11 @@ class Controller:
         except CoordinationError as error:
             # What of it is in the tree nobody knows, and what we know may be wrong: the next controller reads all.
             logger.error("%s could not be handled: %r", event.name, error)
-            if isinstance(event, Asked):
+            if isinstance(event, RequestEvent):
                 event.fail(UnknownServerError(repr(error)))
             await self._step_aside()
         except Exception as error:
-            if isinstance(event, Asked):
+            if isinstance(event, RequestEvent):
                 event.fail(UnknownServerError(repr(error)))
             raise
 
@@ -258,7 +269,7 @@ class Controller:
             self._queue.put(RegisterBrokerAndReelect())
 
     def _preempt(self, event: Event) -> None:
-        if isinstance(event, Asked):
+        if isinstance(event, RequestEvent):
             event.fail(self._not_controller())
 
     def _session_changed(self, state: SessionState) -> None:
@@ -278,7 +289,7 @@ class Controller:
     async def _reelect(self) -> None:
         """See who is controller, and if nobody is, stand for it."""
         while True:
-            holder = await office.look(self._coordination, self._controller_changed)
+            holder = await controller_election.read_controller(self._coordination, self._controller_changed)
             self.active_controller_id = NO_CONTROLLER if holder is None else holder.broker_id
             if holder is not None and holder.is_ours and self._term is not None:
                 return
@@ -286,19 +297,21 @@ class Controller:
             if holder is None:
                 if self._is_abstaining:
                     return
-                won = await office.stand(self._coordination, self.broker_id, self._clock.wall_ms())
+                won = await controller_election.run_for_controller(
+                    self._coordination, self.broker_id, self._clock.wall_ms()
+                )
                 if won is not None:
                     await self._take_office(won)
                     return
             elif holder.is_ours:
                 # The epoch was changed under us, by hand: with the next one it goes on.
-                await office.step_down(self._coordination)
+                await controller_election.resign(self._coordination)
             else:
                 return
 
-    async def _take_office(self, won: office.Won) -> None:
+    async def _take_office(self, won: controller_election.ControllerEpoch) -> None:
         logger.info("broker %d is the controller, in epoch %d", self.broker_id, won.epoch)
-        term = Term(self.broker_id, won, self._coordination, self._channel, self._settings, self._queue.put)
+        term = ActiveController(self.broker_id, won, self._coordination, self._channel, self._settings, self._queue.put)
         try:
             await term.load()
             self._term = term
@@ -323,7 +336,7 @@ class Controller:
         self._is_abstaining = True
         self._timer.schedule(_STAND_AGAIN_MS, stand_again)
         try:
-            await office.step_down(self._coordination)
+            await controller_election.resign(self._coordination)
         except CoordinationError as error:  # then /controller is given back before we stand again
             logger.warning("broker %d cannot step down now: %r", self.broker_id, error)
 
@@ -390,7 +403,7 @@ class Controller:
     def offline_partitions_count(self) -> int:
         if (term := self._term) is None:
             return 0
-        return term.context.count_in(PartitionLife.NEW, PartitionLife.OFFLINE)
+        return term.context.count_in(ControllerPartitionState.NEW, ControllerPartitionState.OFFLINE)
 
     @property
     def preferred_replica_imbalance_count(self) -> int:
@@ -402,12 +415,12 @@ class Controller:
 
     @property
     def replicas_to_delete_count(self) -> int:
-        return 0 if (term := self._term) is None else len(deletions.replicas_to_delete(term.context))
+        return 0 if (term := self._term) is None else len(topic_deletions.replicas_to_delete(term.context))
 
     @property
     def topics_ineligible_to_delete_count(self) -> int:
-        return 0 if (term := self._term) is None else len(deletions.ineligible_topics(term.context))
+        return 0 if (term := self._term) is None else len(topic_deletions.ineligible_topics(term.context))
 
     @property
     def replicas_ineligible_to_delete_count(self) -> int:
-        return 0 if (term := self._term) is None else len(deletions.ineligible_replicas(term.context))
+        return 0 if (term := self._term) is None else len(topic_deletions.ineligible_replicas(term.context))

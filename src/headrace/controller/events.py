@@ -11,8 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar, dataclass_transform
 
-from headrace.controller.decisions import Election
-from headrace.controller.requests import LeaderAndIsr, LeadersAnswer, StopAnswer, StopReplica
+from headrace.controller.decisions.broker_requests import (
+    LeaderAndIsr,
+    LeaderAndIsrResponse,
+    StopReplica,
+    StopReplicaResponse,
+)
+from headrace.controller.decisions.leader_elections import ElectionStrategy
 from headrace.coordination.znodes import TopicPartition
 from headrace.protocol.errors import KafkaError
 
@@ -141,13 +146,13 @@ class TopicUncleanLeaderElectionEnable(Event):
 @_event
 class LeaderAndIsrResponseReceived(Event):
     request: LeaderAndIsr
-    answer: LeadersAnswer
+    answer: LeaderAndIsrResponse
 
 
 @_event
 class TopicDeletionStopReplicaResponseReceived(Event):
     request: StopReplica
-    answer: StopAnswer
+    answer: StopReplicaResponse
 
 
 # What time brings
@@ -162,7 +167,7 @@ class AutoPreferredReplicaLeaderElection(Event):
 
 
 @_event
-class Asked(Event, Generic[T]):
+class RequestEvent(Event, Generic[T]):
     """Somebody waits for the answer."""
 
     reply: Future[T]
@@ -177,7 +182,7 @@ class Asked(Event, Generic[T]):
 
 
 @_event
-class ControlledShutdown(Asked[list[TopicPartition]]):
+class ControlledShutdown(RequestEvent[list[TopicPartition]]):
     """The answer: which partitions it still leads."""
 
     broker_id: int
@@ -185,16 +190,16 @@ class ControlledShutdown(Asked[list[TopicPartition]]):
 
 
 @_event
-class ReplicaLeaderElection(Asked[dict[TopicPartition, KafkaError | None]]):
+class ReplicaLeaderElection(RequestEvent[dict[TopicPartition, KafkaError | None]]):
     """ElectLeaders."""
 
     #: None: all.
     partitions: Sequence[TopicPartition] | None
-    how: Election
+    how: ElectionStrategy
 
 
 @_event
-class ApiPartitionReassignment(Asked[dict[TopicPartition, KafkaError | None]]):
+class ApiPartitionReassignment(RequestEvent[dict[TopicPartition, KafkaError | None]]):
     targets: Mapping[TopicPartition, Sequence[int] | None]
     may_change_count: bool
 

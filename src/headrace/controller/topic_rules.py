@@ -9,7 +9,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from headrace.controller.placement import check_assignment, place_replicas, start_for_more
-from headrace.coordination.paths import PartitionState, TopicAssignment, random_uuid
+from headrace.coordination.znodes import PartitionState, TopicAssignment, random_uuid
 from headrace.log.log_dir import QUORUM_TOPIC
 from headrace.protocol.errors import (
     InvalidPartitions,
@@ -54,7 +54,7 @@ class Topic:
         return TopicAssignment(self.topic_id, dict(enumerate(self.assignment)))
 
 
-class Ground(NamedTuple):
+class PlacementOptions(NamedTuple):
     """What topics can be placed on, and where to begin (``placement.py``)."""
 
     brokers: Sequence[int]
@@ -84,7 +84,7 @@ def metric_name(name: str) -> str:
 
 def plan_topic(
     new: NewTopic,
-    ground: Ground,
+    ground: PlacementOptions,
     *,
     twin: str | None,
     defaults: tuple[int, int],
@@ -122,7 +122,7 @@ def plan_topic(
     return Topic(new.name, random_uuid(), assignment, tuple(map(first_state, assignment)), dict(new.configs))
 
 
-def plan_growth(topic: Topic, count: int, given: Sequence[tuple[int, ...]] | None, ground: Ground) -> Topic:
+def plan_growth(topic: Topic, count: int, given: Sequence[tuple[int, ...]] | None, ground: PlacementOptions) -> Topic:
     """The topic with more partitions."""
     existing = len(topic.assignment)
     if count <= existing:

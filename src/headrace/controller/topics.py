@@ -13,8 +13,8 @@ from typing import Protocol
 from headrace.controller.topic_rules import (
     DEFAULT,
     MAX_NAME_LENGTH,
-    Ground,
     NewTopic,
+    PlacementOptions,
     Topic,
     check_name,
     first_state,
@@ -25,16 +25,13 @@ from headrace.controller.topic_rules import (
 from headrace.coordination.interface import Coordination, Create, Delete, NoNodeError, Operation, SetData
 from headrace.coordination.paths import (
     TOPICS,
-    EntityConfig,
-    PartitionState,
-    TopicAssignment,
     partition_path,
     partition_state_path,
     partitions_path,
-    random_uuid,
     topic_config_path,
     topic_path,
 )
+from headrace.coordination.znodes import EntityConfig, PartitionState, TopicAssignment, random_uuid
 from headrace.protocol.errors import UnknownTopicOrPartition
 
 #: From ``topic_rules.py``, for whom topics are all that matters.
@@ -85,7 +82,7 @@ class Topics:
     async def create(self, new: NewTopic, *, validate_only: bool = False) -> Topic:
         topic = plan_topic(
             new,
-            Ground(self._live_brokers()),
+            PlacementOptions(self._live_brokers()),
             twin=self._by_metric_name.get(metric_name(new.name)),
             defaults=self._defaults(),
             check_configs=self._check_configs,
@@ -115,7 +112,7 @@ class Topics:
         self, name: str, count: int, given: Sequence[tuple[int, ...]] | None, *, validate_only: bool = False
     ) -> Topic:
         topic = self.named(name)
-        grown = plan_growth(topic, count, given, Ground(self._live_brokers()))
+        grown = plan_growth(topic, count, given, PlacementOptions(self._live_brokers()))
         if not validate_only:
             await self._coordination.multi(
                 [SetData(topic_path(name), grown.znode.to_json()), *_partition_znodes(grown, len(topic.assignment))]

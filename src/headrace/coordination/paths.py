@@ -17,58 +17,10 @@ that tools and people that know a Kafka cluster's ZooKeeper know ours.
 /isr_change_notification/isr_change_N        an ISR has changed (sequential): :class:`PartitionSet`
 /log_dir_event_notification/log_dir_event_N  a disk has failed (sequential): :class:`LogDirFailure`
 /latest_producer_id_block                    :class:`ProducerIdBlock`
-/feature                                     :class:`FinalizedFeatures`
 ===========================================  =================================================================
 
 The classes are in ``znodes.py``, and can be imported from here.
 """
-
-from headrace.coordination.znodes import (
-    BrokerRegistration,
-    ClusterId,
-    ConfigChange,
-    ControllerRegistration,
-    Endpoint,
-    EntityConfig,
-    FinalizedFeatures,
-    LogDirFailure,
-    MalformedZnodeError,
-    PartitionSet,
-    PartitionState,
-    ProducerIdBlock,
-    Reassignment,
-    TopicAssignment,
-    TopicPartition,
-    decode_controller_epoch,
-    decode_uuid,
-    encode_controller_epoch,
-    encode_uuid,
-    random_uuid,
-)
-
-#: Imported from here as well; what is defined here needs no mention.
-__all__ = [
-    "BrokerRegistration",
-    "ClusterId",
-    "ConfigChange",
-    "ControllerRegistration",
-    "Endpoint",
-    "EntityConfig",
-    "FinalizedFeatures",
-    "LogDirFailure",
-    "MalformedZnodeError",
-    "PartitionSet",
-    "PartitionState",
-    "ProducerIdBlock",
-    "Reassignment",
-    "TopicAssignment",
-    "TopicPartition",
-    "decode_controller_epoch",
-    "decode_uuid",
-    "encode_controller_epoch",
-    "encode_uuid",
-    "random_uuid",
-]
 
 CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"
@@ -86,7 +38,6 @@ ISR_CHANGE_PREFIX = f"{ISR_CHANGES}/isr_change_"
 LOG_DIR_EVENTS = "/log_dir_event_notification"
 LOG_DIR_EVENT_PREFIX = f"{LOG_DIR_EVENTS}/log_dir_event_"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
-FEATURE = "/feature"
 
 #: As the name of a broker, user or client: all of them.
 DEFAULT_ENTITY = "<default>"

@@ -343,19 +343,3 @@ class ProducerIdBlock(NamedTuple):
         with _reading("a block of producer ids", data):
             value = _object(data)
             return cls(_int(value["broker"]), _int(value["block_start"]), _int(value["block_end"]))
-
-
-class FinalizedFeatures(NamedTuple):
-    """Features that all brokers use, by name: min_version_level, max_version_level (KIP-584)."""
-
-    is_enabled: bool = True
-    features: Mapping[str, Mapping[str, int]] = {}
-
-    def to_json(self) -> bytes:
-        return _encode({"version": 1, "status": int(self.is_enabled), "features": self.features})
-
-    @classmethod
-    def from_json(cls, data: bytes) -> "FinalizedFeatures":
-        with _reading("features", data):
-            value = _object(data)
-            return cls(_int(value["status"]) == 1, cast(dict[str, dict[str, int]], value["features"]))

@@ -11,7 +11,7 @@ assignment. While it has not left, nobody else may have its instance id.
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from headrace.coordination.paths import encode_uuid, random_uuid
+from headrace.coordination.znodes import encode_uuid, random_uuid
 from headrace.groups.assignment import is_within
 from headrace.groups.consumer_classic import ClassicSideOfConsumerGroup
 from headrace.groups.consumer_heartbeat import Beat, Beaten

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from headrace.coordination.service import DEFAULT_TICK_TIME_MS
+from headrace.coordination.server.service import DEFAULT_TICK_TIME_MS
 from headrace.event_loop import new_event_loop
 from headrace.tools.shared.commands import add_version
 from headrace.tools.shared.served_tree import TreeNotServed, served_tree

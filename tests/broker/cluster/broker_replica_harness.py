@@ -18,12 +18,19 @@ from headrace.broker.network.slices import Slices
 from headrace.broker.replicas.replicas import ReplicaManager
 from headrace.client.codec import decode_response, encode_request
 from headrace.client.errors import BrokerUnreachable
-from headrace.controller.elections import Leadership
-from headrace.controller.reassignments import Assignment
-from headrace.controller.requests import LeaderAndIsr, LeaderAndIsrPartition, StoppedPartition, StopReplica
+from headrace.controller.decisions.broker_requests import (
+    LeaderAndIsr,
+    LeaderAndIsrPartition,
+    StoppedPartition,
+    StopReplica,
+)
+from headrace.controller.decisions.leader_elections import Leadership
+from headrace.controller.decisions.reassignments import Assignment
+from headrace.coordination.client.local_client import LocalCoordination
 from headrace.coordination.interface import ConnectionLostError
-from headrace.coordination.local import LocalCoordination, TreeHost
-from headrace.coordination.paths import ISR_CHANGES, LOG_DIR_EVENTS, PartitionState, partition_state_path
+from headrace.coordination.paths import ISR_CHANGES, LOG_DIR_EVENTS, partition_state_path
+from headrace.coordination.tree.host import TreeHost
+from headrace.coordination.znodes import PartitionState
 from headrace.log.config import LogConfig
 from headrace.log.disk import Disk
 from headrace.log.log_dir import LogManager

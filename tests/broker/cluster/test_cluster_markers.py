@@ -12,7 +12,7 @@ from headrace.broker.cluster.txn_partitions import TxnPartitions
 from headrace.broker.metadata_cache import MetadataCache, Node, PartitionInfo, TopicInfo
 from headrace.client.errors import BrokerUnreachable
 from headrace.coordination.interface import NoNodeError
-from headrace.coordination.paths import TopicAssignment
+from headrace.coordination.znodes import TopicAssignment
 from headrace.protocol.api import Api
 from headrace.protocol.errors import (
     CoordinatorNotAvailable,

@@ -10,11 +10,11 @@ from headrace.broker.cluster.member import ClusterMember
 from headrace.broker.metrics.counters import MinuteRate
 from headrace.broker.metrics.families import FAMILIES
 from headrace.broker.metrics.values import View
-from headrace.controller.elections import Leadership
-from headrace.controller.reassignments import Assignment
-from headrace.controller.requests import LeaderAndIsr, LeaderAndIsrPartition
+from headrace.controller.decisions.broker_requests import LeaderAndIsr, LeaderAndIsrPartition
+from headrace.controller.decisions.leader_elections import Leadership
+from headrace.controller.decisions.reassignments import Assignment
+from headrace.coordination.client.zookeeper_client import RequestTimes
 from headrace.coordination.interface import SessionState
-from headrace.coordination.zookeeper_client import RequestTimes
 
 PARTITION = "kafka_cluster_partition_"
 FETCHERS = "kafka_server_replicafetchermanager_"

@@ -7,7 +7,7 @@ import pytest
 from broker_replica_harness import TOPIC_ID, BrokerReplicaHarness, batch, until
 
 from headrace.broker.metadata_cache import Node, PartitionInfo, TopicInfo
-from headrace.controller.elections import Leadership
+from headrace.controller.decisions.leader_elections import Leadership
 from headrace.coordination.paths import ISR_CHANGES, LOG_DIR_EVENTS, partition_state_path
 from headrace.log.partition_log import Origin
 from headrace.protocol.api import Api

@@ -35,8 +35,15 @@ from headrace.broker.cluster.wire import (
 )
 from headrace.client.connection import Connection
 from headrace.client.errors import BrokerUnreachable
-from headrace.controller.context import LiveBroker
-from headrace.controller.requests import LeaderAndIsr, LeadersAnswer, Request, StopAnswer, StopReplica, UpdateMetadata
+from headrace.controller.decisions.broker_requests import (
+    LeaderAndIsr,
+    LeaderAndIsrResponse,
+    Request,
+    StopReplica,
+    StopReplicaResponse,
+    UpdateMetadata,
+)
+from headrace.controller.decisions.context import LiveBroker
 from headrace.protocol.api import Api, versions_of
 from headrace.protocol.kio import ErrorCode
 
@@ -79,7 +86,9 @@ class BrokerChannel:
         self.client_id = client_id
         self.timeout_ms = timeout_ms
         #: Is called with the answers of LeaderAndIsr and StopReplica: the controller's ``answered``.
-        self.on_answer: Callable[[Request, LeadersAnswer | StopAnswer], None] = lambda _request, _answer: None
+        self.on_answer: Callable[[Request, LeaderAndIsrResponse | StopReplicaResponse], None] = (
+            lambda _request, _answer: None
+        )
         self._queues: dict[int, _Queue] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._last_shared: SharedMetadata | None = None

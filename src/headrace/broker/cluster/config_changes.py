@@ -18,18 +18,10 @@ from logging import getLogger
 from typing import TYPE_CHECKING
 
 from headrace.broker.cluster.unenforced_rules import QUOTA_ENTITIES, has_quota, warn_of_quota
-from headrace.coordination import outcomes
+from headrace.coordination import retried_changes
 from headrace.coordination.interface import CoordinationError, NodeExistsError, NoNodeError, WatchEvent
-from headrace.coordination.paths import (
-    CONFIG_CHANGE_PREFIX,
-    CONFIG_CHANGES,
-    DEFAULT_ENTITY,
-    GROUP_CONFIGS,
-    ConfigChange,
-    EntityConfig,
-    MalformedZnodeError,
-    config_path,
-)
+from headrace.coordination.paths import CONFIG_CHANGE_PREFIX, CONFIG_CHANGES, DEFAULT_ENTITY, GROUP_CONFIGS, config_path
+from headrace.coordination.znodes import ConfigChange, EntityConfig, MalformedZnodeError
 from headrace.event_loop import cancel_and_wait
 from headrace.protocol.errors import InvalidRequest
 
@@ -101,14 +93,14 @@ class ConfigChanges:
         """In force here when it returns, and on the other brokers soon."""
         path, content = config_path(kind, name), EntityConfig(configs).to_json()
         try:
-            await outcomes.set_data(self._coordination, path, content)
+            await retried_changes.set_data(self._coordination, path, content)
         except NoNodeError:
             try:
-                await outcomes.create_persistent(self._coordination, path, content)
+                await retried_changes.create_persistent(self._coordination, path, content)
             except NodeExistsError:
-                await outcomes.set_data(self._coordination, path, content)
+                await retried_changes.set_data(self._coordination, path, content)
         change = ConfigChange(f"{kind}/{name}")
-        await outcomes.create_at_least_once(self._coordination, CONFIG_CHANGE_PREFIX, change.to_json())
+        await retried_changes.create_at_least_once(self._coordination, CONFIG_CHANGE_PREFIX, change.to_json())
         await self._apply(kind, name)
 
     # -- keeping up

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.cluster.links import NoAnswer
 from headrace.coordination.interface import CoordinationError, NoNodeError
-from headrace.coordination.paths import CONTROLLER, ControllerRegistration
+from headrace.coordination.paths import CONTROLLER
+from headrace.coordination.znodes import ControllerRegistration
 from headrace.protocol.api import Api
 from headrace.protocol.errors import ErrorCode, KafkaError
 

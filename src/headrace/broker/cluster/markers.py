@@ -18,7 +18,8 @@ from headrace.broker.cluster.links import NoAnswer
 from headrace.broker.cluster.outbox import Outbox, ask_while_it_lives
 from headrace.broker.coordinators.committed import commits
 from headrace.coordination.interface import CoordinationError, NoNodeError
-from headrace.coordination.paths import TopicAssignment, topic_path
+from headrace.coordination.paths import topic_path
+from headrace.coordination.znodes import TopicAssignment
 from headrace.event_loop import cancel_and_wait
 from headrace.protocol.api import Api
 from headrace.protocol.errors import ErrorCode, KafkaError

@@ -32,7 +32,8 @@ from headrace.broker.replicas.replicas import ReplicaManager
 from headrace.broker.start_error import StartError
 from headrace.controller.controller import Controller, ControllerSettings
 from headrace.coordination.interface import Coordination, CoordinationError, NodeExistsError, SessionState
-from headrace.coordination.paths import DEFAULT_ENTITY, MalformedZnodeError
+from headrace.coordination.paths import DEFAULT_ENTITY
+from headrace.coordination.znodes import MalformedZnodeError
 from headrace.protocol.errors import StaleBrokerEpoch, StaleControllerEpoch
 
 if TYPE_CHECKING:

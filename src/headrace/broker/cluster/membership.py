@@ -20,20 +20,10 @@ from socket import getfqdn
 from typing import TYPE_CHECKING
 
 from headrace.broker.start_error import StartError
-from headrace.coordination import outcomes
+from headrace.coordination import retried_changes
 from headrace.coordination.interface import Coordination, NodeExistsError, NoNodeError, Stat, WatchEvent
-from headrace.coordination.paths import (
-    BROKER_SEQUENCE_ID,
-    CLUSTER_ID,
-    CONTROLLER,
-    PERSISTENT_PATHS,
-    BrokerRegistration,
-    ClusterId,
-    Endpoint,
-    broker_path,
-    encode_uuid,
-    random_uuid,
-)
+from headrace.coordination.paths import BROKER_SEQUENCE_ID, CLUSTER_ID, CONTROLLER, PERSISTENT_PATHS, broker_path
+from headrace.coordination.znodes import BrokerRegistration, ClusterId, Endpoint, encode_uuid, random_uuid
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
@@ -71,7 +61,7 @@ class Membership:
         for path, stat in zip(PERSISTENT_PATHS, stats, strict=True):
             if stat is None:
                 with suppress(NodeExistsError):  # another broker starts as well
-                    await outcomes.create_persistent(self._coordination, path, b"")
+                    await retried_changes.create_persistent(self._coordination, path, b"")
 
     async def _settle_cluster_id(self) -> str:
         known = self._broker.known_cluster_id
@@ -80,7 +70,7 @@ class Membership:
         except NoNodeError:
             with suppress(NodeExistsError):
                 new = ClusterId(encode_uuid(random_uuid()))
-                await outcomes.create_persistent(self._coordination, CLUSTER_ID, new.to_json())
+                await retried_changes.create_persistent(self._coordination, CLUSTER_ID, new.to_json())
             found = await self._stored_cluster_id()
         if known is not None and known != found:
             raise StartError(
@@ -100,7 +90,7 @@ class Membership:
         if not config.bool("broker.id.generation.enable"):
             raise StartError("broker.id is not set, and broker.id.generation.enable is false")
         # Whoever sets it gets a version that nobody else has.
-        stat = await outcomes.set_data(self._coordination, BROKER_SEQUENCE_ID, b"")
+        stat = await retried_changes.set_data(self._coordination, BROKER_SEQUENCE_ID, b"")
         return stat.version + config.int("reserved.broker.max.id")
 
     # -- the registration
@@ -112,7 +102,7 @@ class Membership:
         """
         path = broker_path(self._broker.broker_id)
         self._remember_session()
-        await outcomes.create_ephemeral(self._coordination, path, self._registration().to_json())
+        await retried_changes.create_ephemeral(self._coordination, path, self._registration().to_json())
         stat = await self._coordination.exists(path)
         if stat is None or stat.ephemeral_owner != self._coordination.session_id:
             raise NoNodeError(f"{path} went as soon as it was made")
@@ -174,9 +164,9 @@ class Membership:
         controller = await self._coordination.exists(CONTROLLER)
         if controller is not None and controller.ephemeral_owner == stat.ephemeral_owner:
             with suppress(NoNodeError):
-                await outcomes.delete(self._coordination, CONTROLLER)
+                await retried_changes.delete(self._coordination, CONTROLLER)
         with suppress(NoNodeError):
-            await outcomes.delete(self._coordination, path)
+            await retried_changes.delete(self._coordination, path)
 
     async def _refuse_if_alive(self, path: str) -> None:
         try:

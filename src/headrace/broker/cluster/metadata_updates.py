@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from headrace.broker.metadata_cache import NO_LEADER, MetadataCache, Node, PartitionInfo, TopicInfo
-from headrace.controller.context import LiveBroker
-from headrace.controller.requests import LEADER_DURING_DELETE, UpdateMetadata
+from headrace.controller.decisions.broker_requests import LEADER_DURING_DELETE, UpdateMetadata
+from headrace.controller.decisions.context import LiveBroker
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker

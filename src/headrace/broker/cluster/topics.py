@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from headrace.broker.configs.broker_config import validate_topic
 from headrace.controller.topic_rules import (
-    Ground,
     NewTopic,
+    PlacementOptions,
     Topic,
     check_name,
     first_state,
@@ -33,7 +33,7 @@ from headrace.controller.topic_rules import (
     plan_growth,
     plan_topic,
 )
-from headrace.coordination import outcomes
+from headrace.coordination import retried_changes
 from headrace.coordination.interface import (
     BadVersionError,
     CoordinationError,
@@ -45,14 +45,8 @@ from headrace.coordination.interface import (
     Stat,
     WatchEvent,
 )
-from headrace.coordination.paths import (
-    EntityConfig,
-    TopicAssignment,
-    delete_topic_path,
-    random_uuid,
-    topic_config_path,
-    topic_path,
-)
+from headrace.coordination.paths import delete_topic_path, topic_config_path, topic_path
+from headrace.coordination.znodes import EntityConfig, TopicAssignment, random_uuid
 from headrace.protocol.errors import (
     ReassignmentInProgress,
     RequestTimedOut,
@@ -143,7 +137,7 @@ class ClusterTopics:
         write_configs: Operation = Create(config_path, content)
         while True:
             try:
-                await outcomes.multi(self._coordination, [write_configs, write_topic], is_done)
+                await retried_changes.multi(self._coordination, [write_configs, write_topic], is_done)
                 return
             except NodeExistsError as error:
                 if error.operation_index == 1 or await self._coordination.exists(topic_path(topic.name)):
@@ -167,7 +161,9 @@ class ClusterTopics:
                 return grown
             znode = grown.znode._replace(topic_id=assigned.topic_id)
             with suppress(BadVersionError):  # somebody was faster: look again
-                await outcomes.set_data(self._coordination, topic_path(name), znode.to_json(), version=stat.version)
+                await retried_changes.set_data(
+                    self._coordination, topic_path(name), znode.to_json(), version=stat.version
+                )
                 return grown
 
     @_timed_out_without_a_tree
@@ -177,7 +173,7 @@ class ClusterTopics:
         if self._all_alive(name):
             self._soon_gone.add(name)
         with suppress(NodeExistsError):  # that is wanted already
-            await outcomes.create_persistent(self._coordination, delete_topic_path(name), b"")
+            await retried_changes.create_persistent(self._coordination, delete_topic_path(name), b"")
 
     def _all_alive(self, name: str) -> bool:
         metadata = self._broker.metadata
@@ -193,11 +189,11 @@ class ClusterTopics:
             raise UnknownTopicOrPartition(f"there is no topic {name!r}") from None
         return TopicAssignment.from_json(data), stat
 
-    def _ground(self) -> Ground:
+    def _ground(self) -> PlacementOptions:
         """Placement begins anywhere, so that small topics do not all sit on the first brokers."""
         nodes = self._broker.metadata.nodes
         start, shift = (self._random.randrange(max(1, len(nodes))) for _ in range(2))
-        return Ground(sorted(nodes), {node.node_id: node.rack for node in nodes.values()}, start, shift)
+        return PlacementOptions(sorted(nodes), {node.node_id: node.rack for node in nodes.values()}, start, shift)
 
     def _twin(self, name: str) -> str | None:
         return self._broker.metadata.twin_of(name) or self._just_made.get(metric_name(name))

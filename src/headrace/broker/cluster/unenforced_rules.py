@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from logging import getLogger
 
 from headrace.coordination.interface import Coordination, CoordinationError, NoNodeError
-from headrace.coordination.paths import EntityConfig, MalformedZnodeError
+from headrace.coordination.znodes import EntityConfig, MalformedZnodeError
 
 logger = getLogger(__name__)
 

@@ -13,20 +13,20 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 from uuid import UUID
 
-from headrace.controller.context import LiveBroker
-from headrace.controller.elections import Leadership
-from headrace.controller.reassignments import Assignment
-from headrace.controller.requests import (
+from headrace.controller.decisions.broker_requests import (
     LeaderAndIsr,
     LeaderAndIsrPartition,
-    LeadersAnswer,
+    LeaderAndIsrResponse,
     MetadataPartition,
     Request,
-    StopAnswer,
     StoppedPartition,
     StopReplica,
+    StopReplicaResponse,
     UpdateMetadata,
 )
+from headrace.controller.decisions.context import LiveBroker
+from headrace.controller.decisions.leader_elections import Leadership
+from headrace.controller.decisions.reassignments import Assignment
 from headrace.coordination.znodes import BrokerRegistration, Endpoint
 from headrace.protocol.api import Api
 from headrace.protocol.encoder import nested_encoder
@@ -268,7 +268,7 @@ def _live(broker_id: int, endpoints: Iterable[Endpoint], rack: str | None) -> Li
 # -- answers
 
 
-def leaders_reply(request: LeaderAndIsr, answer: LeadersAnswer) -> Body:
+def leaders_reply(request: LeaderAndIsr, answer: LeaderAndIsrResponse) -> Body:
     errors: dict[str, list[Body]] = {topic: [] for topic in request.topic_ids}
     for (topic, index), code in answer.partitions.items():
         errors[topic].append({"partition_index": index, "error_code": code})
@@ -278,7 +278,7 @@ def leaders_reply(request: LeaderAndIsr, answer: LeadersAnswer) -> Body:
     return {"error_code": answer.error, "topics": topics if answer.partitions else ()}
 
 
-def leaders_answer(request: LeaderAndIsr, response: Any) -> LeadersAnswer:
+def leaders_answer(request: LeaderAndIsr, response: Any) -> LeaderAndIsrResponse:
     names: dict[UUID | None, list[str]] = defaultdict(list)
     for topic in dict.fromkeys(told.topic for told in request.partitions):  # in the order of the body's topics
         names[request.topic_ids.get(topic)].append(topic)
@@ -289,10 +289,10 @@ def leaders_answer(request: LeaderAndIsr, response: Any) -> LeadersAnswer:
         for topic in (names[answered.topic_id].pop(0),)
         for error in answered.partition_errors
     }
-    return LeadersAnswer(ErrorCode(response.error_code), partitions)
+    return LeaderAndIsrResponse(ErrorCode(response.error_code), partitions)
 
 
-def stop_reply(answer: StopAnswer) -> Body:
+def stop_reply(answer: StopReplicaResponse) -> Body:
     return {
         "error_code": answer.error,
         "partition_errors": [
@@ -302,8 +302,8 @@ def stop_reply(answer: StopAnswer) -> Body:
     }
 
 
-def stop_answer(response: Any) -> StopAnswer:
+def stop_answer(response: Any) -> StopReplicaResponse:
     partitions = {
         (error.topic_name, error.partition_index): ErrorCode(error.error_code) for error in response.partition_errors
     }
-    return StopAnswer(ErrorCode(response.error_code), partitions)
+    return StopReplicaResponse(ErrorCode(response.error_code), partitions)

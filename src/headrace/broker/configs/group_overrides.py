@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from headrace.coordination.interface import Coordination, NodeExistsError
-from headrace.coordination.paths import GROUP_CONFIGS, EntityConfig, config_path
+from headrace.coordination.paths import GROUP_CONFIGS, config_path
+from headrace.coordination.znodes import EntityConfig
 
 _NOTHING: Mapping[str, str] = {}
 

@@ -22,7 +22,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from headrace.coordination.interface import CoordinationError
-from headrace.coordination.paths import TopicAssignment, topic_path
+from headrace.coordination.paths import topic_path
+from headrace.coordination.znodes import TopicAssignment
 from headrace.event_loop import cancel_and_wait
 from headrace.protocol.errors import (
     CoordinatorLoadInProgress,

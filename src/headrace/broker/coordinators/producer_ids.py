@@ -16,7 +16,8 @@ from headrace.coordination.interface import (
     NoNodeError,
     Stat,
 )
-from headrace.coordination.paths import PRODUCER_ID_BLOCK, ProducerIdBlock
+from headrace.coordination.paths import PRODUCER_ID_BLOCK
+from headrace.coordination.znodes import ProducerIdBlock
 from headrace.protocol.errors import CoordinatorLoadInProgress
 
 BLOCK_SIZE = 1000

@@ -14,14 +14,14 @@ from headrace.broker.handlers._control import by_topic, code_and_message, contro
 from headrace.broker.handlers._waiting import milliseconds
 from headrace.broker.network.dispatch import Reply
 from headrace.broker.network.request import Request
-from headrace.controller.decisions import Election
+from headrace.controller.decisions.leader_elections import ElectionStrategy
 from headrace.coordination.znodes import TopicPartition
 from headrace.protocol.errors import ErrorCode, InvalidRequest, KafkaError
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
 
-_ELECTIONS = {0: Election.PREFERRED, 1: Election.UNCLEAN}
+_ELECTIONS = {0: ElectionStrategy.PREFERRED, 1: ElectionStrategy.UNCLEAN}
 
 
 async def handle(request: Request, broker: Broker) -> Reply:
@@ -41,7 +41,7 @@ async def handle(request: Request, broker: Broker) -> Reply:
     return {"error_code": code, "replica_election_results": results}
 
 
-def _election(body: Any) -> Election:
+def _election(body: Any) -> ElectionStrategy:
     number = getattr(body, "election_type", 0)
     if number not in _ELECTIONS:
         raise InvalidRequest(f"there is no election of type {number}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from headrace.broker.cluster.wire import leaders_reply, read_leaders
 from headrace.broker.network.dispatch import Reply
 from headrace.broker.network.request import Request
-from headrace.controller.requests import LeadersAnswer
+from headrace.controller.decisions.broker_requests import LeaderAndIsrResponse
 from headrace.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -24,5 +24,5 @@ async def handle(request: Request, broker: Broker) -> Reply:
     try:
         answer = await broker.cluster.replicas.lead(told)
     except KafkaError as error:
-        answer = LeadersAnswer(error.code, {})
+        answer = LeaderAndIsrResponse(error.code, {})
     return leaders_reply(told, answer)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from headrace.broker.cluster.wire import read_stop, stop_reply
 from headrace.broker.network.dispatch import Reply
 from headrace.broker.network.request import Request
-from headrace.controller.requests import StopAnswer
+from headrace.controller.decisions.broker_requests import StopReplicaResponse
 from headrace.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -23,5 +23,5 @@ async def handle(request: Request, broker: Broker) -> Reply:
     try:
         answer = await broker.cluster.replicas.stop_replicas(read_stop(request.body, broker.broker_id))
     except KafkaError as error:
-        answer = StopAnswer(error.code, {})
+        answer = StopReplicaResponse(error.code, {})
     return stop_reply(answer)

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from headrace.broker.cluster.member import ClusterMember
     from headrace.broker.replicas.fetchers import Fetchers
     from headrace.controller.controller import Controller
-    from headrace.controller.queue import EventTime
-    from headrace.coordination.zookeeper_client import RequestTimes
+    from headrace.controller.event_queue import EventTime
+    from headrace.coordination.client.zookeeper_client import RequestTimes
     from headrace.replication.partition import Partition
 
 

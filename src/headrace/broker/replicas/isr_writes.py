@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from logging import getLogger
 
-from headrace.coordination import outcomes
+from headrace.coordination import retried_changes
 from headrace.coordination.interface import (
     BadVersionError,
     ConnectionLostError,
@@ -25,7 +25,8 @@ from headrace.coordination.interface import (
     NoNodeError,
     SessionExpiredError,
 )
-from headrace.coordination.paths import ISR_CHANGE_PREFIX, PartitionSet, PartitionState, partition_state_path
+from headrace.coordination.paths import ISR_CHANGE_PREFIX, partition_state_path
+from headrace.coordination.znodes import PartitionSet, PartitionState
 from headrace.replication.leader import IsrChange
 from headrace.replication.replicated_partition import ReplicatedPartition
 from headrace.runtime.clock import Clock
@@ -85,7 +86,7 @@ class IsrWrites:
         content = change.state.to_json()
         with suppress(NoNodeError):
             try:
-                stat = await outcomes.set_data(coordination, path, content, version=change.expected_version)
+                stat = await retried_changes.set_data(coordination, path, content, version=change.expected_version)
             except BadVersionError:
                 # Perhaps it was us, in a session that was lost before we heard of it.
                 data, stat = await coordination.get(path)
@@ -111,7 +112,7 @@ class IsrWrites:
 
     async def _announce(self, changed: PartitionSet) -> None:
         try:
-            await outcomes.create_at_least_once(self._coordination(), ISR_CHANGE_PREFIX, changed.to_json())
+            await retried_changes.create_at_least_once(self._coordination(), ISR_CHANGE_PREFIX, changed.to_json())
         except CoordinationError as error:
             logger.warning("the controller was not told of changed ISRs, and is told again: %s", error)
             for partition in changed.partitions:

@@ -24,17 +24,18 @@ from headrace.broker.replicas.follower_sessions import FollowerSessions
 from headrace.broker.replicas.isr_writes import IsrWrites
 from headrace.broker.replicas.replica_logs import ReplicaLogs
 from headrace.broker.replicas.throttles import Throttles
-from headrace.controller.requests import (
+from headrace.controller.decisions.broker_requests import (
     LeaderAndIsr,
     LeaderAndIsrPartition,
-    LeadersAnswer,
-    StopAnswer,
+    LeaderAndIsrResponse,
     StoppedPartition,
     StopReplica,
+    StopReplicaResponse,
 )
-from headrace.coordination import outcomes
+from headrace.coordination import retried_changes
 from headrace.coordination.interface import CoordinationError
-from headrace.coordination.paths import LOG_DIR_EVENT_PREFIX, LogDirFailure
+from headrace.coordination.paths import LOG_DIR_EVENT_PREFIX
+from headrace.coordination.znodes import LogDirFailure
 from headrace.protocol.errors import ErrorCode, FencedLeaderEpoch, KafkaError, StaleControllerEpoch, error_code_of
 from headrace.replication.leader import IsrChange
 from headrace.replication.replicated_partition import NO_LEADER, ReplicatedPartition
@@ -100,12 +101,14 @@ class ReplicaManager:
 
     # -- the controller's words
 
-    async def lead(self, request: LeaderAndIsr) -> LeadersAnswer:
+    async def lead(self, request: LeaderAndIsr) -> LeaderAndIsrResponse:
         """Makes, renews and leaves leaders and followers."""
-        return LeadersAnswer(*await self._obey(request, request.partitions, partial(self._lead_one, request.topic_ids)))
+        return LeaderAndIsrResponse(
+            *await self._obey(request, request.partitions, partial(self._lead_one, request.topic_ids))
+        )
 
-    async def stop_replicas(self, request: StopReplica) -> StopAnswer:
-        return StopAnswer(*await self._obey(request, request.partitions, self._stop_one))
+    async def stop_replicas(self, request: StopReplica) -> StopReplicaResponse:
+        return StopReplicaResponse(*await self._obey(request, request.partitions, self._stop_one))
 
     async def _obey(
         self, request: LeaderAndIsr | StopReplica, partitions: Iterable[_P], change: Callable[[_P], ErrorCode]
@@ -216,7 +219,9 @@ class ReplicaManager:
     async def _tell_of_lost_logs(self) -> None:
         failure = LogDirFailure(self._broker.broker_id)
         try:
-            await outcomes.create_at_least_once(self._broker.coordination, LOG_DIR_EVENT_PREFIX, failure.to_json())
+            await retried_changes.create_at_least_once(
+                self._broker.coordination, LOG_DIR_EVENT_PREFIX, failure.to_json()
+            )
         except CoordinationError as error:
             # The session is over: when we register again the controller asks for all replicas, and hears of them.
             logger.warning("the controller was not told that a log dir is offline: %s", error)

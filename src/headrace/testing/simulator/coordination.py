@@ -16,6 +16,7 @@ from contextvars import copy_context
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from headrace.coordination.client.local_client import LocalCoordination
 from headrace.coordination.interface import (
     ANY_VERSION,
     ConnectionLostError,
@@ -28,8 +29,8 @@ from headrace.coordination.interface import (
     Stat,
     Watcher,
 )
-from headrace.coordination.local import LocalCoordination, TreeHost
-from headrace.coordination.tree import Outcome, Transaction
+from headrace.coordination.tree.host import TreeHost
+from headrace.coordination.tree.znode_tree import AppliedTransaction, Transaction
 from headrace.runtime.clock import Clock
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class SimulatedTree(TreeHost):
     def expire_sessions(self) -> list[int]:
         return super().expire_sessions() if self.has_quorum else []
 
-    def _commit(self, transaction: Transaction) -> Outcome:
+    def _commit(self, transaction: Transaction) -> AppliedTransaction:
         outcome = super()._commit(transaction)
         if self.on_change is not None:
             self.on_change()

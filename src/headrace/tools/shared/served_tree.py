@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from headrace import __version__
 from headrace.coordination.interface import CoordinationError
-from headrace.coordination.local import TreeHost
-from headrace.coordination.server import TreeServer
-from headrace.coordination.service import DEFAULT_TICK_TIME_MS, TreeService
-from headrace.coordination.store import TreeStore, session_secret
+from headrace.coordination.server.service import DEFAULT_TICK_TIME_MS, TreeService
+from headrace.coordination.server.tree_server import TreeServer
+from headrace.coordination.tree.host import TreeHost
+from headrace.coordination.tree.store import TreeStore, session_secret
 from headrace.runtime.clock import SystemClock
 from headrace.runtime.loop_timer import LoopTimer
 

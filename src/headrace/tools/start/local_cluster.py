@@ -28,8 +28,9 @@ from socket import gethostname
 from typing import Any
 
 from headrace.coordination.interface import NoNodeError
-from headrace.coordination.paths import CONTROLLER, ControllerRegistration, broker_path
-from headrace.coordination.service import TreeService
+from headrace.coordination.paths import CONTROLLER, broker_path
+from headrace.coordination.server.service import TreeService
+from headrace.coordination.znodes import ControllerRegistration
 from headrace.event_loop import new_event_loop
 from headrace.tools.shared.served_tree import TreeNotServed, served_tree
 

@@ -1,0 +1,129 @@
+"""A client of a znode tree that lives in this process.
+
+:class:`LocalCoordination` is one session with a :class:`TreeHost`. Its calls are coroutines, because the calls of a
+real ZooKeeper client are coroutines. Here no call ever waits.
+"""
+
+from collections.abc import Sequence
+
+from headrace.coordination.interface import (
+    ANY_VERSION,
+    Create,
+    Delete,
+    Operation,
+    Result,
+    SessionListener,
+    SessionState,
+    SetData,
+    Stat,
+    Watcher,
+)
+from headrace.coordination.tree.host import DEFAULT_SESSION_TIMEOUT_MS, CallSoon, TreeHost, call_directly
+from headrace.coordination.tree.znode_tree import ROOT, ZnodeTree, check_path, parent_of
+
+
+class LocalCoordination:
+    """A client of a tree of this process. Implements ``interface.Coordination``."""
+
+    def __init__(
+        self,
+        host: TreeHost,
+        *,
+        session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS,
+        call_soon: CallSoon = call_directly,
+    ) -> None:
+        self._host = host
+        self._session_timeout_ms = session_timeout_ms
+        self._call_soon = call_soon
+        self._listeners: list[SessionListener] = []
+        self.session_id = host.open_session(session_timeout_ms, call_soon=call_soon)
+
+    def add_session_listener(self, listener: SessionListener) -> None:
+        self._listeners.append(listener)
+
+    def remove_session_listener(self, listener: SessionListener) -> None:
+        self._listeners.remove(listener)
+
+    def lose_session(self) -> None:
+        """As if we had been silent for too long. Calls are refused until ``begin_session``."""
+        if self.session_id in self._host.tree.sessions:
+            self._host.close_session(self.session_id)
+        self._tell(SessionState.LOST)
+
+    def begin_session(self) -> None:
+        """Go on after ``lose_session``, as a client of a ZooKeeper does by itself."""
+        assert self.session_id not in self._host.tree.sessions, "a session is open already"
+        self.session_id = self._host.open_session(self._session_timeout_ms, call_soon=self._call_soon)
+        self._tell(SessionState.CONNECTED)
+
+    def expire(self) -> None:
+        """The session is lost, and the next one begins at once."""
+        self.lose_session()
+        self.begin_session()
+
+    def _tell(self, state: SessionState) -> None:
+        for listener in list(self._listeners):
+            self._call_soon(listener, state)
+
+    async def create(
+        self,
+        path: str,
+        data: bytes = b"",
+        *,
+        ephemeral: bool = False,
+        sequence: bool = False,
+        make_parents: bool = False,
+    ) -> str:
+        operations = self._missing_parents(path) if make_parents else []
+        operations.append(Create(path, data, ephemeral, sequence))
+        created = self._host.submit(self.session_id, operations)[-1]
+        assert isinstance(created, str)
+        return created
+
+    async def get(self, path: str, *, watch: Watcher | None = None) -> tuple[bytes, Stat]:
+        found = self._tree().get(path)
+        if watch is not None:
+            self._host.tree.watches.add_data(self.session_id, path, watch)
+        return found
+
+    async def set(self, path: str, data: bytes, *, version: int = ANY_VERSION) -> Stat:
+        (stat,) = self._host.submit(self.session_id, [SetData(path, data, version)])
+        assert isinstance(stat, Stat)
+        return stat
+
+    async def delete(self, path: str, *, version: int = ANY_VERSION) -> None:
+        self._host.submit(self.session_id, [Delete(path, version)])
+
+    async def exists(self, path: str, *, watch: Watcher | None = None) -> Stat | None:
+        stat = self._tree().exists(path)
+        if watch is not None:
+            self._host.tree.watches.add_data(self.session_id, path, watch)
+        return stat
+
+    async def children(self, path: str, *, watch: Watcher | None = None) -> list[str]:
+        names = self._tree().children(path)
+        if watch is not None:
+            self._host.tree.watches.add_children(self.session_id, path, watch)
+        return names
+
+    async def multi(self, operations: Sequence[Operation]) -> list[Result]:
+        return self._host.submit(self.session_id, operations)
+
+    async def close(self) -> None:
+        if self.session_id in self._host.tree.sessions:
+            self._host.close_session(self.session_id)
+
+    def _tree(self) -> ZnodeTree:
+        tree = self._host.tree
+        tree.check_session(self.session_id)
+        return tree
+
+    def _missing_parents(self, path: str) -> list[Operation]:
+        """What must be made for ``path`` to have a parent, in the same transaction."""
+        check_path(path.rstrip("/") or ROOT)
+        missing: list[Operation] = []
+        parent = parent_of(path)
+        while self._host.tree.exists(parent) is None:
+            missing.append(Create(parent))
+            parent = parent_of(parent)
+        return missing[::-1]

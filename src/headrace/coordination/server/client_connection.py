@@ -1,0 +1,218 @@
+"""One client's connection, as a conversation: frames in, frames out. No I/O.
+
+It begins with connecting, which opens a session or takes up one that is still open; everything after that is a request
+of this session, answered in order, at once. Watches that a change fires are sent before the change is answered, and to
+others in the order of the changes, so that nobody sees an effect before its event.
+
+Bytes that cannot be understood raise :class:`Malformed`; the owner then closes this connection, and the session goes on
+until it times out. What the tree refuses is answered with ZooKeeper's code. When the disk refuses, the client gets
+SYSTEMERROR and nothing has changed.
+
+Not known here: access control (only the open list is taken), containers and times to live, reconfiguration, SASL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from logging import getLogger
+
+from headrace.coordination.interface import CoordinationError, EventType, Result, Stat, WatchEvent
+from headrace.coordination.server import jute
+from headrace.coordination.server.jute import Malformed, Reader
+from headrace.coordination.server.messages import (
+    CHANGES,
+    NO_STAT,
+    PING_XID,
+    Change,
+    Code,
+    ConnectRequest,
+    Op,
+    code_of,
+    decode_change,
+    decode_connect,
+    decode_multi,
+    encode_connected,
+    encode_event,
+    encode_failed_multi,
+    encode_multi,
+    encode_reply,
+    encode_stat,
+)
+from headrace.coordination.server.request_handlers import ANSWERS
+from headrace.coordination.server.service import TreeService
+from headrace.coordination.server.sessions import PASSWORD_BYTES, Session
+
+logger = getLogger(__name__)
+
+#: A connection that has not begun a session by then is closed.
+CONNECT_WITHIN_MS = 10_000
+#: zxid of an event that is told late: it does not say which change it was.
+_NO_ZXID = -1
+
+
+class ClientConnection:
+    def __init__(
+        self, service: TreeService, peer: str, send: Callable[[bytes], None], close: Callable[[], None]
+    ) -> None:
+        """
+        :param send: takes frames to send, in order.
+        :param close: ends the connection once all is sent.
+        """
+        self.service = service
+        self.peer = peer
+        self.session: Session | None = None
+        self.is_open = True
+        self.received_count = 0
+        self.sent_count = 0
+        self._send_bytes = send
+        self._close = close
+        service.dialogs[self] = None
+        self._waiting_for_connect = service.timer.schedule(CONNECT_WITHIN_MS, self.disconnect)
+
+    # The owner's side
+
+    def receive(self, frame: bytes) -> None:
+        """:raises Malformed: if these bytes are no request; the connection has to be closed."""
+        assert self.is_open
+        self.received_count += 1
+        self.service.counts.received += 1
+        if self.session is None:
+            self._connect(decode_connect(frame))
+            return
+        self.service.sessions.touch(self.session)
+        reader = Reader(frame)
+        self._answer(self.session, reader.int32(), reader.int32(), reader)
+
+    def lost(self) -> None:
+        """The connection is gone."""
+        if not self.is_open:
+            return
+        self.is_open = False
+        self._waiting_for_connect.cancel()
+        self.service.dialogs.pop(self)
+        if self.session is not None:
+            self.service.sessions.detach(self.session)
+
+    def disconnect(self) -> None:
+        """Close the connection; the session is not touched."""
+        if self.is_open:
+            self.lost()
+            self._close()
+
+    # Connecting
+
+    def _connect(self, request: ConnectRequest) -> None:
+        sessions, last_zxid = self.service.sessions, self.service.host.tree.last_zxid
+        self._waiting_for_connect.cancel()
+        if request.last_zxid_seen > last_zxid:
+            raise Malformed(
+                f"a client that has seen transaction {request.last_zxid_seen:#x}; ours end at {last_zxid:#x}"
+            )
+        session: Session | None
+        if request.session_id == 0:
+            session = sessions.open(request.timeout_ms, self.disconnect)
+        else:
+            session = sessions.attach(request.session_id, request.password, request.timeout_ms, self.disconnect)
+        if session is None:
+            gone = encode_connected(0, 0, bytes(PASSWORD_BYTES), with_read_only=request.knows_read_only)
+            self._send(gone)
+            self.disconnect()
+            return
+        self.session = session
+        password = sessions.password(session.id)
+        self._send(encode_connected(session.timeout_ms, session.id, password, with_read_only=request.knows_read_only))
+
+    # Requests
+
+    def _answer(self, session: Session, xid: int, number: int, reader: Reader) -> None:
+        started_ms = self.service.clock.monotonic_ms()
+        if number == Op.CLOSE_SESSION:
+            self._close_session(session, xid)
+            return
+        code, body = self._do(session, number, reader)
+        xid = PING_XID if number == Op.PING else xid
+        self._send(encode_reply(xid, self.service.host.tree.last_zxid, code, body))
+        self._count(self.service.clock.monotonic_ms() - started_ms)
+        if code is Code.AUTH_FAILED:
+            self.disconnect()
+
+    def _do(self, session: Session, number: int, reader: Reader) -> tuple[Code, bytes]:
+        try:
+            if number in CHANGES:
+                return Code.OK, self._change(session, [decode_change(Op(number), reader)])[0]
+            if number == Op.MULTI:
+                return Code.OK, self._multi(session, decode_multi(reader))
+            if number == Op.AUTH:
+                return _authenticate(reader), b""
+            if (answer := ANSWERS.get(number)) is not None:
+                return Code.OK, answer(self, session.id, reader)
+        except CoordinationError as error:
+            return code_of(error), b""
+        except OSError as error:
+            logger.error("a change of the tree cannot be written: %s", error)
+            return Code.SYSTEM_ERROR, b""
+        return Code.UNIMPLEMENTED, b""
+
+    def _close_session(self, session: Session, xid: int) -> None:
+        self.service.sessions.close(session)
+        self._send(encode_reply(xid, self.service.host.tree.last_zxid, Code.OK))
+        self.disconnect()
+
+    def _change(self, session: Session, changes: list[Change]) -> list[bytes]:
+        """What each of them gave; all of them happen, or none."""
+        operations = []
+        for index, (_, operation) in enumerate(changes):
+            if isinstance(operation, CoordinationError):
+                operation.operation_index = index
+                raise operation
+            operations.append(operation)
+        results = self.service.host.submit(session.id, operations)
+        return [self._result(change.op, result) for change, result in zip(changes, results, strict=True)]
+
+    def _result(self, op: Op, result: Result) -> bytes:
+        if isinstance(result, Stat):
+            return encode_stat(result)
+        if isinstance(result, str):
+            return jute.string(result) + (self._stat(result) if op is Op.CREATE2 else b"")
+        return b""
+
+    def _multi(self, session: Session, changes: list[Change]) -> bytes:
+        ops = [change.op for change in changes]
+        try:
+            return encode_multi(list(zip(ops, self._change(session, changes), strict=True)))
+        except CoordinationError as error:
+            return encode_failed_multi(ops, error.operation_index, code_of(error))
+
+    def _stat(self, path: str) -> bytes:
+        stat = self.service.host.tree.exists(path)
+        return NO_STAT if stat is None else encode_stat(stat)
+
+    # Events
+
+    def notify(self, event: WatchEvent) -> None:
+        self._send(encode_event(event, self.service.host.tree.last_zxid))
+
+    def notify_late(self, event_type: EventType, path: str) -> None:
+        """Of a change that a client has missed while it was away."""
+        self._send(encode_event(WatchEvent(event_type, path), _NO_ZXID))
+
+    # Sending
+
+    def _send(self, frame: bytes) -> None:
+        if not self.is_open:
+            return  # it was closed by what is just being told or answered
+        self.sent_count += 1
+        self.service.counts.sent += 1
+        self._send_bytes(frame)
+
+    def _count(self, latency_ms: int) -> None:
+        counts = self.service.counts
+        counts.answered += 1
+        counts.latency_sum_ms += latency_ms
+        counts.latency_max_ms = max(counts.latency_max_ms, latency_ms)
+
+
+def _authenticate(reader: Reader) -> Code:
+    """Everybody may do everything, so a name and password change nothing; other schemes would promise too much."""
+    _, scheme = reader.int32(), reader.string()
+    return Code.OK if scheme == "digest" else Code.AUTH_FAILED

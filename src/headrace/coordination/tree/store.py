@@ -1,0 +1,330 @@
+"""The znode tree on disk: a log of transactions, and a snapshot that lets the log start anew.
+
+A folder holds two files, each a sequence of records::
+
+    0  length   uint32, big endian   bytes of payload, never 0
+    4  crc      uint32, big endian   crc32c of the payload
+    8  payload  JSON, UTF-8
+
+``tree.log`` has one record a transaction, ``[1, zxid, session_id, time_ms, [change, ...]]`` where 1 is the version of
+this layout and a change one of::
+
+    ["create", path, data, is_ephemeral]   ["delete", path]    ["set", path, data]    ["check", path]
+    ["open", timeout_ms]                   ["close"]
+
+Data is a string where it is UTF-8 (Kafka's znodes are JSON), else ``{"base64": ...}``. Null is ``{"base64": "", "null":
+true}``, which a Headrace that did not know null reads as empty data. ``tree.snapshot`` begins with
+``[1, last_zxid, {session_id: timeout_ms}, znode_count]``, then has one record a znode, parents first: ``[path, data,
+czxid, mzxid, pzxid, ctime_ms, mtime_ms, version, ephemeral_owner, created_count]``.
+
+What a crash leaves. A transaction is handed to the operating system before it is applied and answered, so that it
+survives the death of this process at any moment, but not for sure that of the machine: only snapshots and ``close``
+are synced to disk. A record that was cut short is at the end of the log; loading cuts it off. A snapshot is written
+beside the old one, synced, renamed over it, and only then is the log emptied: dying in between leaves a log with
+transactions that the snapshot already has, which loading passes over by their zxid. A snapshot that cannot be read is
+an error and never skipped, for it cannot be made up from the log.
+"""
+
+import base64
+import fcntl
+import json
+import os
+import struct
+from collections.abc import Iterator
+from logging import getLogger
+from pathlib import Path
+from typing import Final, TypeAlias, cast
+
+from headrace.coordination.interface import Check, CoordinationError, Create, Delete, SetData
+from headrace.coordination.tree.znode_tree import (
+    AppliedTransaction,
+    Change,
+    CloseSession,
+    OpenSession,
+    Transaction,
+    Znode,
+    ZnodeTree,
+)
+from headrace.crc import crc32c
+
+logger = getLogger(__name__)
+
+LAYOUT_VERSION = 1
+HEAD = struct.Struct(">II")
+#: The log is replaced by a snapshot when it has this size and is twice as big as the last snapshot.
+SNAPSHOT_AT_BYTES = 4 * 1024 * 1024
+
+Json: TypeAlias = "bool | int | str | list[Json] | dict[str, Json] | None"
+_NULL: Final[dict[str, Json]] = {"base64": "", "null": True}
+
+
+_to_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+class CorruptTreeError(CoordinationError):
+    """What is on disk is not what was written."""
+
+
+# Records
+
+
+def encode_record(value: Json) -> bytes:
+    payload = _to_json(value).encode()
+    return HEAD.pack(len(payload), crc32c(payload)) + payload
+
+
+def read_records(buffer: bytes) -> Iterator[tuple[int, Json]]:
+    """Each whole record, with the position after it. Ends at the first that is not whole."""
+    position = 0
+    while position + HEAD.size <= len(buffer):
+        length, crc = HEAD.unpack_from(buffer, position)
+        end = position + HEAD.size + length
+        payload = buffer[position + HEAD.size : end]
+        if length == 0 or end > len(buffer) or crc32c(payload) != crc:
+            return
+        yield end, json.loads(payload)
+        position = end
+
+
+def encode_data(data: bytes | None) -> Json:
+    if data is None:
+        return dict(_NULL)
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode()}
+
+
+def decode_data(value: Json) -> bytes | None:
+    if isinstance(value, dict):
+        return None if value.get("null") else base64.b64decode(cast(str, value["base64"]))
+    return cast(str, value).encode()
+
+
+def encode_transaction(transaction: Transaction) -> bytes:
+    changes: Json = [_encode_change(change) for change in transaction.changes]
+    return encode_record([LAYOUT_VERSION, transaction.zxid, transaction.session_id, transaction.time_ms, changes])
+
+
+def decode_transaction(value: Json) -> Transaction:
+    version, zxid, session_id, time_ms, changes = cast(tuple[int, int, int, int, list[list[Json]]], value)
+    _check_layout(version)
+    return Transaction(zxid, session_id, time_ms, tuple(_decode_change(change) for change in changes))
+
+
+def _check_layout(version: Json) -> None:
+    if version != LAYOUT_VERSION:
+        raise CorruptTreeError(f"layout {version} of the znode tree is not known here (this is {LAYOUT_VERSION})")
+
+
+def _encode_change(change: Change) -> Json:
+    match change:
+        case Create(path, data, ephemeral):
+            return ["create", path, encode_data(data), ephemeral]
+        case Delete(path):
+            return ["delete", path]
+        case SetData(path, data):
+            return ["set", path, encode_data(data)]
+        case Check(path):
+            return ["check", path]
+        case OpenSession(timeout_ms):
+            return ["open", timeout_ms]
+        case CloseSession():
+            return ["close"]
+
+
+def _decode_change(change: list[Json]) -> Change:
+    match change:
+        case ["create", str(path), data, bool(ephemeral)]:
+            return Create(path, decode_data(data), ephemeral)
+        case ["delete", str(path)]:
+            return Delete(path)
+        case ["set", str(path), data]:
+            return SetData(path, decode_data(data))
+        case ["check", str(path)]:
+            return Check(path)
+        case ["open", int(timeout_ms)]:
+            return OpenSession(timeout_ms)
+        case ["close"]:
+            return CloseSession()
+        case _:
+            raise CorruptTreeError(f"{change!r} is no change of the tree")
+
+
+# The snapshot
+
+
+def encode_snapshot(tree: ZnodeTree) -> bytes:
+    sessions: Json = {str(session_id): timeout_ms for session_id, timeout_ms in tree.sessions.items()}
+    records = [encode_record([LAYOUT_VERSION, tree.last_zxid, sessions, len(tree.nodes)])]
+    # A parent's path is a prefix of its children's, so that it sorts before them.
+    records += [encode_record(_encode_znode(path, node)) for path, node in sorted(tree.nodes.items(), key=_path)]
+    return b"".join(records)
+
+
+def _path(item: tuple[str, Znode]) -> str:
+    return item[0]
+
+
+def _encode_znode(path: str, node: Znode) -> Json:
+    times: list[Json] = [node.czxid, node.mzxid, node.pzxid, node.ctime_ms, node.mtime_ms]
+    return [path, encode_data(node.data), *times, node.version, node.ephemeral_owner, node.created_count]
+
+
+def decode_snapshot(buffer: bytes, tree: ZnodeTree) -> None:
+    values = [value for _, value in read_records(buffer)]
+    if not values:
+        raise CorruptTreeError("the snapshot of the znode tree does not begin with a whole record")
+    version, last_zxid, sessions, count = cast(tuple[int, int, dict[str, int], int], values[0])
+    _check_layout(version)
+    if len(values) - 1 != count:
+        raise CorruptTreeError(f"the snapshot of the znode tree has {len(values) - 1} of its {count} znodes")
+    tree.restore(
+        last_zxid,
+        {int(session_id): timeout_ms for session_id, timeout_ms in sessions.items()},
+        [_decode_znode(cast(list[Json], value)) for value in values[1:]],
+    )
+
+
+def _decode_znode(value: list[Json]) -> tuple[str, Znode]:
+    path, data, *numbers = value
+    czxid, mzxid, pzxid, ctime_ms, mtime_ms, version, owner, created_count = cast(list[int], numbers)
+    node = Znode(decode_data(data), czxid, mzxid, pzxid, ctime_ms, mtime_ms, version, owner, created_count)
+    return cast(str, path), node
+
+
+# The folder
+
+
+def session_secret(folder: Path) -> bytes:
+    """What the passwords of sessions are made from: random, made once a folder, in a file that only we may read."""
+    path = folder / "session.secret"
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        pass
+    secret = os.urandom(32)
+    new_path = path.with_suffix(".secret.new")
+    with open(os.open(new_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(secret)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(new_path, path)
+    return secret
+
+
+class TreeStore:
+    """A tree that is on disk as soon as it has changed. One process a folder."""
+
+    def __init__(self, folder: Path, *, snapshot_at_bytes: int = SNAPSHOT_AT_BYTES) -> None:
+        self.tree = ZnodeTree()
+        self._snapshot_path = folder / "tree.snapshot"
+        self._snapshot_at_bytes = snapshot_at_bytes
+        self._plan_next_snapshot(0)
+        self._has_torn_tail = False
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        self._fd = os.open(folder / "tree.log", os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._load_snapshot()
+            self._log_size_bytes = self._load_log()
+        except BaseException:
+            os.close(self._fd)
+            raise
+
+    @classmethod
+    def open(cls, folder: Path) -> "TreeStore":
+        return cls(folder)
+
+    def commit(self, transaction: Transaction) -> AppliedTransaction:
+        """Write it, then apply it. When it cannot be written the tree stays as it is."""
+        self._append(encode_transaction(transaction))
+        outcome = self.tree.apply(transaction)
+        if self._log_size_bytes >= self._next_snapshot_at_bytes:
+            self._try_snapshot()
+        return outcome
+
+    def snapshot(self) -> None:
+        content = encode_snapshot(self.tree)
+        new_path = self._snapshot_path.with_suffix(".snapshot.new")
+        with open(new_path, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(new_path, self._snapshot_path)
+        self._sync_folder()
+        self._plan_next_snapshot(len(content))
+        os.ftruncate(self._fd, 0)
+        self._log_size_bytes = 0
+
+    def _try_snapshot(self) -> None:
+        try:
+            self.snapshot()
+        except OSError:
+            # The log has everything, so that nothing is lost; only the next load takes longer.
+            logger.exception("%s: no snapshot could be written", self._folder)
+            self._next_snapshot_at_bytes = 2 * self._log_size_bytes
+
+    def close(self) -> None:
+        """Sync to disk and let go of the folder."""
+        if self._fd < 0:
+            return
+        try:
+            os.fsync(self._fd)
+        finally:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _append(self, record: bytes) -> None:
+        if self._has_torn_tail:
+            # Half a record would hide from the next load all that is written after it.
+            os.ftruncate(self._fd, self._log_size_bytes)
+        self._has_torn_tail = True
+        rest = memoryview(record)
+        while rest:
+            rest = rest[os.write(self._fd, rest) :]
+        self._log_size_bytes += len(record)
+        self._has_torn_tail = False
+
+    def _load_snapshot(self) -> None:
+        try:
+            content = self._snapshot_path.read_bytes()
+        except FileNotFoundError:
+            return
+        decode_snapshot(content, self.tree)
+        self._plan_next_snapshot(len(content))
+
+    def _plan_next_snapshot(self, snapshot_size_bytes: int) -> None:
+        self._next_snapshot_at_bytes = max(self._snapshot_at_bytes, 2 * snapshot_size_bytes)
+
+    def _load_log(self) -> int:
+        """Apply what the snapshot does not have; cut off what is not whole. The size of the log after that."""
+        with open(self._fd, "rb", closefd=False) as file:
+            content = file.read()
+        whole_size_bytes = 0
+        for end, value in read_records(content):
+            transaction = decode_transaction(value)
+            if transaction.zxid > self.tree.last_zxid:
+                self._replay(transaction)
+            whole_size_bytes = end
+        if whole_size_bytes < len(content):
+            logger.warning(
+                "%s: cut off %d bytes after the last whole record", self._folder, len(content) - whole_size_bytes
+            )
+            os.ftruncate(self._fd, whole_size_bytes)
+        return whole_size_bytes
+
+    def _replay(self, transaction: Transaction) -> None:
+        if transaction.zxid != self.tree.last_zxid + 1:
+            raise CorruptTreeError(
+                f"{self._folder}: transaction {transaction.zxid} follows {self.tree.last_zxid}: snapshot missing?"
+            )
+        self.tree.apply(transaction)
+
+    def _sync_folder(self) -> None:
+        fd = os.open(self._folder, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)

@@ -1,0 +1,97 @@
+"""The three places where a tree can be: in this process, served by us, in a real ZooKeeper. Tests see no difference."""
+
+import asyncio
+import struct
+from collections.abc import Callable
+
+from network_proxy import NetworkProxy
+
+from headrace.coordination.client.local_client import LocalCoordination
+from headrace.coordination.client.zookeeper_client import ZookeeperCoordination
+from headrace.coordination.interface import Coordination
+from headrace.coordination.server.service import TreeService
+from headrace.coordination.server.tree_server import TreeServer
+from headrace.coordination.tree.host import TreeHost
+from headrace.runtime.timer import Timer
+from headrace.testing import ManualClock
+
+PATIENCE_S = 30
+
+
+async def until(is_so: Callable[[], object]) -> None:
+    """Lets the loop run until something is so."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not is_so():  # noqa: ASYNC110  of many things, which have no event
+            await asyncio.sleep(0.001)
+
+
+class LocalTreeHarness:
+    def __init__(self) -> None:
+        self._host = TreeHost(ManualClock())
+
+    async def client(self) -> LocalCoordination:
+        return LocalCoordination(self._host)
+
+    async def end_session(self, client: LocalCoordination) -> None:
+        client.expire()
+
+    async def close(self) -> None:
+        pass
+
+
+class RemoteTreeHarness:
+    """A server at an address, and a wire of its own to each client. A chroot keeps tests apart."""
+
+    def __init__(self, address: str, chroot: str) -> None:
+        self.address, self.chroot = address, chroot
+        self._wires: dict[Coordination, NetworkProxy] = {}
+
+    async def client(self, chroot: str | None = None, **options: int) -> ZookeeperCoordination:
+        wire = NetworkProxy(self.address)
+        connect = await wire.open() + (self.chroot if chroot is None else chroot)
+        client = await ZookeeperCoordination.connect(connect, **{"session_timeout_ms": 20_000} | options)
+        self._wires[client] = wire
+        return client
+
+    def wire(self, client: Coordination) -> NetworkProxy:
+        return self._wires[client]
+
+    @staticmethod
+    def credentials(client: ZookeeperCoordination) -> tuple[int, bytes]:
+        """Of the session that it is connected with."""
+        return client._link._client.client_id
+
+    async def end_session(self, client: ZookeeperCoordination, credentials: tuple[int, bytes] | None = None) -> None:
+        """As its server would: somebody takes the session over and closes it."""
+        session_id, password = credentials or self.credentials(client)
+        host, _, port = self.address.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        taken = struct.pack(">iqiq", 0, 0, 20_000, session_id) + struct.pack(">i", len(password)) + password + b"\0"
+        writer.write(struct.pack(">i", len(taken)) + taken + struct.pack(">iii", 8, 1, -11))
+        async with asyncio.timeout(PATIENCE_S):
+            await reader.read()
+        writer.close()
+
+    async def close(self) -> None:
+        for client, wire in self._wires.items():
+            wire.mend()
+            wire.let_answers_go()
+            await client.close()
+            await wire.close()
+
+
+class ServedTreeHarness(RemoteTreeHarness):
+    def __init__(self, chroot: str) -> None:
+        super().__init__("", chroot)
+        self.clock = ManualClock()
+        self.timer = Timer(self.clock)
+        self.service = TreeService.of(TreeHost(self.clock), self.clock, self.timer, secret=b"secret")
+        self._server = TreeServer(self.service)
+
+    async def start(self) -> None:
+        host, port = await self._server.start("127.0.0.1", 0)
+        self.address = f"{host}:{port}"
+
+    async def close(self) -> None:
+        await super().close()
+        await self._server.stop()
