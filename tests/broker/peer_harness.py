@@ -15,7 +15,8 @@ from headrace.controller.decisions.context import LiveBroker
 from headrace.controller.decisions.leader_elections import Leadership
 from headrace.controller.decisions.reassignments import Assignment
 from headrace.coordination.znodes import BrokerRegistration, Endpoint
-from headrace.protocol.api import Api, encode_response, read_request_body, read_request_header, versions_of
+from headrace.protocol.api import Api, versions_of
+from headrace.protocol.wire.server_codec import encode_response, read_request_body, read_request_header
 
 LISTENER = "BETWEEN"
 _SERVED = (Api.API_VERSIONS, Api.LEADER_AND_ISR, Api.STOP_REPLICA, Api.UPDATE_METADATA, Api.CONTROLLED_SHUTDOWN)
@@ -71,7 +72,7 @@ class Peer:
                 if reply is CUT:
                     break
                 if reply is not HANG:
-                    data, _ = encode_response(header.spoken, header.correlation_id, reply)
+                    data, _ = encode_response(header.codec, header.correlation_id, reply)
                     writer.write(data)
         except (asyncio.IncompleteReadError, ConnectionError):
             pass

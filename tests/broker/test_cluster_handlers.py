@@ -17,7 +17,6 @@ from headrace.controller.decisions.broker_requests import LeaderAndIsrResponse, 
 from headrace.controller.decisions.leader_elections import ElectionStrategy
 from headrace.controller.decisions.reassignments import Assignment
 from headrace.protocol.api import Api, versions_of
-from headrace.protocol.encoder import encoder_of
 from headrace.protocol.errors import (
     BrokerNotAvailable,
     ErrorCode,
@@ -27,6 +26,7 @@ from headrace.protocol.errors import (
     StaleControllerEpoch,
 )
 from headrace.protocol.kio import entity_reader, load_request_schema, load_response_schema
+from headrace.protocol.wire.encoder import encoder_of
 from headrace.runtime.clock import SystemClock
 
 IDS = {"t": UUID(int=1)}

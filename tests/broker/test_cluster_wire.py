@@ -35,9 +35,9 @@ from headrace.controller.decisions.leader_elections import Leadership
 from headrace.controller.decisions.reassignments import Assignment
 from headrace.coordination.znodes import BrokerRegistration, Endpoint
 from headrace.protocol.api import Api, versions_of
-from headrace.protocol.encoder import encoder_of
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.kio import entity_reader, load_request_schema, load_response_schema
+from headrace.protocol.wire.encoder import encoder_of
 
 BROKER = 2
 int32s = st.integers(-2, 2**31 - 1)

@@ -9,7 +9,8 @@ from headrace.broker.network import dispatch
 from headrace.broker.network.dispatch import Dispatcher, handler_of, served_apis
 from headrace.broker.network.prompt_future import PromptFuture
 from headrace.broker.network.request import Request
-from headrace.protocol.api import Api, read_request_header
+from headrace.protocol.api import Api
+from headrace.protocol.wire.server_codec import read_request_header
 from headrace.testing.raw_client import encode_request
 
 

@@ -4,9 +4,10 @@ import asyncio
 from itertools import pairwise
 
 from headrace.broker.network.slices import SLICE_MS, Answers, Slices, in_groups
-from headrace.protocol.api import Api, spoken
-from headrace.protocol.encoder import nested_encoder
+from headrace.protocol.api import Api
 from headrace.protocol.kio import load_response_schema
+from headrace.protocol.wire.encoder import nested_encoder
+from headrace.protocol.wire.server_codec import server_codec
 from headrace.testing import ManualClock
 
 GROUPS = nested_encoder(load_response_schema(Api.DELETE_GROUPS, 2), "results")
@@ -77,7 +78,7 @@ async def test_what_is_repeated():
 
 def encoded(answers):
     out = bytearray()
-    spoken(Api.DELETE_GROUPS, 2).encode_reply(out, {"results": answers}, [])
+    server_codec(Api.DELETE_GROUPS, 2).encode_reply(out, {"results": answers}, [])
     return bytes(out)
 
 

@@ -12,8 +12,8 @@ from headrace import Broker
 from headrace.client.connection import Connection, body_at
 from headrace.client.errors import BrokerUnreachable, KafkaTimeout, NotSendable, UnsupportedByBroker
 from headrace.protocol.api import Api, versions_of
-from headrace.protocol.encoder import encoder_of
 from headrace.protocol.kio import ErrorCode, load_response_schema
+from headrace.protocol.wire.encoder import encoder_of
 
 _VERSIONS = [{"api_key": int(api), "min_version": 0, "max_version": 3} for api in (Api.METADATA, Api.API_VERSIONS)]
 
@@ -181,7 +181,7 @@ async def test_a_number_that_has_no_room_fails_its_own_request_only() -> None:
     async with Broker() as broker:
         connection = await Connection.open("127.0.0.1", broker.port)
         try:
-            with pytest.raises(NotSendable, match="ListOffsets v1 has no room"):
+            with pytest.raises(NotSendable, match="does not fit its field of ListOffsets v1"):
                 await connection.ask(
                     Api.LIST_OFFSETS,
                     version=1,

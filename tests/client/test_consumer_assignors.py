@@ -20,8 +20,8 @@ from headrace.client.membership.assignors import (
     member_from,
     user_data_for,
 )
-from headrace.client.membership.consumer_protocol import Subscription
 from headrace.client.types import TopicPartition
+from headrace.protocol.wire.consumer_protocol import Subscription
 
 TOPICS = ["a", "b", "c", "d"]
 COUNTS = st.fixed_dictionaries({topic: st.integers(0, 7) for topic in TOPICS})

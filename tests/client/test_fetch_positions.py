@@ -6,14 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.client.consumer.fetch_positions import Effect, FetchPositions, Leader, PartitionAnswer
+from headrace.client.consumer.fetch_positions import Effect, FetchPositions, Leader
 from headrace.client.consumer.fetch_session import FetchSession, Wanted
-from headrace.client.consumer.fetched_batches import AbortedTransaction, FetchedBatch, read_batches
+from headrace.client.consumer.fetched_batches import FetchedBatch, read_batches
 from headrace.client.consumer.offset_reset import EARLIEST, LATEST, NONE, OffsetReset, ResetKind, parse_offset_reset
 from headrace.client.types import OffsetAndMetadata, TopicPartition
 from headrace.protocol.batch_building import build_batch, control_record
 from headrace.protocol.errors import CorruptMessage, ErrorCode
 from headrace.protocol.record_body import ControlKind, Record, decode_records
+from headrace.protocol.wire.consumer_fetch import AbortedTransaction, PartitionAnswer
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 ID, OTHER_ID = UUID(int=1), UUID(int=2)

@@ -16,10 +16,11 @@ from headrace.client.consumer.fetched_batches import FetchedBatch  # noqa: E402
 from headrace.client.producer.encoded_batch import EncodedBatch  # noqa: E402
 from headrace.client.producer.murmur2 import partition_for_key  # noqa: E402
 from headrace.client.types import TopicPartition  # noqa: E402
-from headrace.protocol.batch_building import assemble_batch, build_batch, write_varint  # noqa: E402
+from headrace.protocol.batch_building import assemble_batch, build_batch  # noqa: E402
 from headrace.protocol.errors import CorruptMessage, InvalidRecord, KafkaError, MessageTooLarge  # noqa: E402
 from headrace.protocol.record_body import Record, decode_records, decompress_body  # noqa: E402
 from headrace.protocol.records import HEADER_BYTES, BatchHeader, Codec, read_header  # noqa: E402
+from headrace.protocol.wire.varints import write_varint  # noqa: E402
 
 NOW_MS = 1_700_000_000_000
 CLICKS, VIEWS = TopicPartition("clicks", 3), TopicPartition("views", 0)

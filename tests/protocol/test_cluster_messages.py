@@ -6,8 +6,8 @@ import pytest
 from cluster_message_examples import GOLDEN, MESSAGES
 
 from headrace.protocol.api import Api, versions_of
-from headrace.protocol.encoder import encoder_of
 from headrace.protocol.kio import entity_reader, load_request_schema, load_response_schema
+from headrace.protocol.wire.encoder import encoder_of
 
 
 def schema_for(key, kind, version):

@@ -20,9 +20,12 @@ from uuid import UUID
 
 import numpy as np
 
-from headrace.protocol.api import Api, read_request_header, versions_of
-from headrace.protocol.encoder import FieldKind, nested_encoder, put_uvarint
+from headrace.protocol.api import Api, versions_of
 from headrace.protocol.kio import load_request_schema
+from headrace.protocol.wire.encoder import nested_encoder
+from headrace.protocol.wire.schema_fields import FieldKind
+from headrace.protocol.wire.server_codec import read_request_header
+from headrace.protocol.wire.varints import put_uvarint
 from headrace.testing.raw_client import encode_request
 
 Path = tuple[str, ...]

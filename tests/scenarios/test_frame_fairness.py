@@ -15,9 +15,10 @@ from frame_waits import SETTINGS, cases, prepare
 from large_requests import build, with_body_tags, with_header_tags
 
 from headrace import Broker
-from headrace.protocol.api import MAX_FETCH_ELEMENTS, MAX_WHOLE_ELEMENTS, Api
-from headrace.protocol.array_guard import MAX_TAGS
-from headrace.protocol.large_messages import MAX_ELEMENTS
+from headrace.protocol.api import Api
+from headrace.protocol.wire.array_guard import MAX_TAGS
+from headrace.protocol.wire.large_messages import MAX_ELEMENTS
+from headrace.protocol.wire.server_codec import MAX_FETCH_ELEMENTS, MAX_WHOLE_ELEMENTS
 from headrace.runtime.memory import collect_rarely
 from headrace.testing.broker_process import BrokerProcess
 from headrace.testing.raw_client import ClosedByPeer, RawClient, decode_response

@@ -15,15 +15,10 @@ from typing import NamedTuple
 import pytest
 
 from headrace import Admin, Broker
-from headrace.client.membership.consumer_protocol import (
-    Assignment,
-    Subscription,
-    encode_assignment,
-    encode_subscription,
-)
 from headrace.protocol.api import Api
 from headrace.protocol.batch_building import build_batch
 from headrace.protocol.record_body import Record
+from headrace.protocol.wire.consumer_protocol import Assignment, Subscription, encode_assignment, encode_subscription
 from headrace.testing.cluster_process import LocalClusterProcess
 from headrace.testing.raw_client import RawClient
 from headrace.tools.main import COMMANDS

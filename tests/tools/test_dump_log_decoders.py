@@ -6,16 +6,11 @@ from uuid import UUID
 
 import pytest
 
-from headrace.client.membership.consumer_protocol import (
-    Assignment,
-    Subscription,
-    encode_assignment,
-    encode_subscription,
-)
 from headrace.client.types import TopicPartition
 from headrace.protocol.batch_building import build_batch, control_record
 from headrace.protocol.internal_records import RecordType, encode_key, encode_value
 from headrace.protocol.record_body import ControlKind, Record
+from headrace.protocol.wire.consumer_protocol import Assignment, Subscription, encode_assignment, encode_subscription
 from headrace.tools.dump_log.command import main
 
 TOPIC_ID = UUID(int=1)

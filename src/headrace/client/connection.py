@@ -17,10 +17,10 @@ from math import inf
 from struct import Struct
 from typing import Any, NamedTuple, cast
 
-from headrace.client.codec import body_at, decode_response, encode_request
 from headrace.client.errors import BadResponse, BrokerUnreachable, ErrorCode, KafkaTimeout, UnsupportedByBroker
 from headrace.protocol.api import Api, versions_of
 from headrace.protocol.frames import BadFrame, FrameReader
+from headrace.protocol.wire.client_codec import body_at, decode_response, encode_request
 
 __all__ = ["Connection", "body_at"]
 

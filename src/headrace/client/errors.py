@@ -5,11 +5,11 @@ with a subclass where a program would act on it; :func:`error_for` picks the cla
 was tried and, where there is something, what to do.
 """
 
-from headrace.protocol.kio import ErrorCode as ErrorCode  # the alias exports it; all other names are exported anyway
-
-
-class HeadraceError(Exception):
-    """Anything that a client could not do."""
+# The aliases export these names; all other names are exported anyway.
+from headrace.protocol.errors import HeadraceError as HeadraceError
+from headrace.protocol.kio import ErrorCode as ErrorCode
+from headrace.protocol.wire.client_codec import BadResponse as BadResponse
+from headrace.protocol.wire.client_codec import NotSendable as NotSendable
 
 
 class ClientClosed(HeadraceError):
@@ -22,14 +22,6 @@ class KafkaTimeout(HeadraceError, TimeoutError):
 
 class BrokerUnreachable(HeadraceError, ConnectionError):
     """No connection, or it broke before the answer came."""
-
-
-class BadResponse(HeadraceError):
-    """A broker sent bytes that are no answer to what was asked."""
-
-
-class NotSendable(HeadraceError, ValueError):
-    """A request has a number that is too large for its place in the protocol, or a text that is too long."""
 
 
 class BufferExhausted(KafkaTimeout):

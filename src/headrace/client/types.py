@@ -6,14 +6,7 @@ from uuid import UUID
 
 from headrace.protocol.kio import ErrorCode
 from headrace.protocol.record_body import Headers
-
-
-class TopicPartition(NamedTuple):
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
+from headrace.protocol.topic_partition import TopicPartition as TopicPartition  # the alias exports it
 
 
 class OffsetAndMetadata(NamedTuple):

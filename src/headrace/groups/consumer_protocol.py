@@ -1,77 +1,61 @@
-"""The bytes that consumers of the classic protocol exchange through the coordinator, where it must read or write them.
+"""Reads and writes the bytes of the classic consumer protocol for the coordinator, which needs topics as sets of
+partitions. ``protocol/wire/consumer_protocol.py`` has the layout of the bytes."""
 
-::
-
-    subscription: version int16, topics [string], user_data bytes, owned [topic string, partitions [int32]] (from 1 on),
-                  generation int32 (from 2 on), rack string (from 3 on)
-    assignment:   version int16, [topic string, partitions [int32]], user_data bytes
-
-Strings have an int16 before them, arrays and bytes an int32; -1 is null.
-"""
-
-from collections.abc import Mapping
-from struct import Struct
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from headrace.protocol.subscription_reader import SubscriptionReader, Unreadable, read_guarded
+from headrace.protocol.topic_partition import TopicPartition
+from headrace.protocol.wire.consumer_protocol import (
+    Assignment,
+    Unreadable,
+    decode_assignment,
+    decode_subscription,
+    decode_version,
+    encode_assignment,
+)
 
 __all__ = ["Unreadable"]
-
-_INT16 = Struct(">h")
-_INT32 = Struct(">i")
-_NULL = _INT32.pack(-1)
 
 
 class Subscription(NamedTuple):
     topic_names: frozenset[str]
-    #: By topics' names.
+    #: The partitions by the names of their topics.
     owned: Mapping[str, frozenset[int]]
     rack_id: str | None = None
 
 
 def read_subscription(data: bytes) -> Subscription:
     """
-    :raises Unreadable: if it is none.
+    :raises Unreadable: if the bytes are not a subscription.
     """
-    return read_guarded(data, _read_subscription)
+    found = decode_subscription(data)
+    return Subscription(frozenset(found.topics), _by_topic(found.owned), found.rack_id)
 
 
 def read_assignment(data: bytes) -> Mapping[str, frozenset[int]]:
-    """Partitions by topics' names; none for no bytes at all.
+    """The assigned partitions by the names of their topics; empty if there are no bytes at all.
 
-    :raises Unreadable: if it is none.
+    :raises Unreadable: if the bytes are not an assignment.
     """
-    return read_guarded(data, _read_assignment) if data else {}
+    return _by_topic(decode_assignment(data).partitions)
 
 
 def version_of(data: bytes) -> int:
-    return read_guarded(data, SubscriptionReader.int16)
+    """The version of a subscription.
+
+    :raises Unreadable: if the bytes are not a subscription.
+    """
+    return decode_version(data)
 
 
 def write_assignment(version: int, partitions: Mapping[str, frozenset[int]]) -> bytes:
-    out = bytearray(_INT16.pack(version) + _INT32.pack(len(partitions)))
-    for name in sorted(partitions):
-        encoded = name.encode()
-        out += _INT16.pack(len(encoded)) + encoded + _INT32.pack(len(partitions[name]))
-        for partition in sorted(partitions[name]):
-            out += _INT32.pack(partition)
-    return bytes(out + _NULL)
+    assigned = [TopicPartition(topic, number) for topic, numbers in partitions.items() for number in numbers]
+    return encode_assignment(Assignment(tuple(assigned)), version)
 
 
-def _read_subscription(reader: SubscriptionReader) -> Subscription:
-    version = reader.int16()
-    names = frozenset(reader.strings())
-    reader.nullable_bytes()  # user data
-    owned = _partitions(reader) if version >= 1 else {}
-    if version >= 2:
-        reader.int32()
-    return Subscription(names, owned, reader.nullable_string() if version >= 3 else None)
-
-
-def _read_assignment(reader: SubscriptionReader) -> Mapping[str, frozenset[int]]:
-    reader.int16()
-    return _partitions(reader)
-
-
-def _partitions(reader: SubscriptionReader) -> dict[str, frozenset[int]]:
-    return {topic: frozenset(numbers) for topic, numbers in reader.partitions()}
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, frozenset[int]]:
+    found: dict[str, set[int]] = defaultdict(set)
+    for topic, number in partitions:
+        found[topic].add(number)
+    return {topic: frozenset(numbers) for topic, numbers in found.items()}

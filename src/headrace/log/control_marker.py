@@ -16,6 +16,7 @@ from typing import NamedTuple
 from headrace.log.producer_state import CompletedTxn, ProducerStates
 from headrace.protocol.errors import InvalidRecord
 from headrace.protocol.records import HEADER_BYTES, BatchHeader, Buffer
+from headrace.protocol.wire.varints import read_varint
 
 _KEY = Struct(">hh")
 _VALUE = Struct(">hi")
@@ -33,31 +34,18 @@ def read_marker(batch: Buffer) -> Marker | None:
     :raises InvalidRecord: if there is no such record in the batch.
     """
     try:
-        _, at = _varint(batch, HEADER_BYTES)
-        _, at = _varint(batch, at + 1)
-        _, at = _varint(batch, at)
-        key_bytes, at = _varint(batch, at)
+        _, at = read_varint(batch, HEADER_BYTES)
+        _, at = read_varint(batch, at + 1)
+        _, at = read_varint(batch, at)
+        key_bytes, at = read_varint(batch, at)
         _, kind = _KEY.unpack_from(batch, at)
-        _, at = _varint(batch, at + key_bytes)
+        _, at = read_varint(batch, at + key_bytes)
         if kind not in (ABORT, COMMIT):
             return None
         _, coordinator_epoch = _VALUE.unpack_from(batch, at)
     except (IndexError, ValueError, struct_error) as error:
         raise InvalidRecord("control batch without a readable marker") from error
     return Marker(kind == COMMIT, coordinator_epoch)
-
-
-def _varint(buffer: Buffer, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = buffer[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (value >> 1) ^ -(value & 1), at
-        shift += 7
-        if shift > 63:
-            raise ValueError("varint is too long")
 
 
 def end_transaction(producers: ProducerStates, header: BatchHeader, batch: Buffer) -> CompletedTxn | None:

@@ -3,8 +3,7 @@
 This is the general way. What is made by the thousand has ways of its own: ``keyed_batch.py``, and the clients' kernels.
 """
 
-from collections.abc import Iterable, Sequence
-from struct import pack
+from collections.abc import Iterable
 
 from headrace.protocol.compression import DEFAULT_LIMIT_BYTES, compress
 from headrace.protocol.record_body import CONTROL_KEY, CONTROL_VALUE, ControlKind, Headers, Record, decompress_body
@@ -28,6 +27,7 @@ from headrace.protocol.records import (
     check_batch,
     compute_crc,
 )
+from headrace.protocol.wire.varints import write_varint
 
 
 def build_batch(
@@ -141,20 +141,3 @@ def _write_bytes(record: bytearray, content: bytes | None) -> None:
     else:
         record += write_varint(len(content))
         record += content
-
-
-def write_varint(value: int) -> bytes:
-    rest = (value << 1) ^ (value >> 63)
-    if rest < 0x80:
-        return _ONE_BYTE[rest]
-    if rest < 0x4000:
-        return bytes((rest & 0x7F | 0x80, rest >> 7))
-    packed = bytearray()
-    while rest >= 0x80:
-        packed.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    packed.append(rest)
-    return bytes(packed)
-
-
-_ONE_BYTE: Sequence[bytes] = [pack("B", value) for value in range(0x80)]

@@ -12,9 +12,13 @@ from typing import ClassVar
 
 from headrace.protocol.kio import ErrorCode
 
-__all__ = ["ErrorCode", "KafkaError", "code_for_errors", "error_code_of"]
+__all__ = ["ErrorCode", "HeadraceError", "KafkaError", "code_for_errors", "error_code_of"]
 
 logger = getLogger(__name__)
+
+
+class HeadraceError(Exception):
+    """Anything that a client could not do."""
 
 
 class KafkaError(Exception):

@@ -12,13 +12,13 @@ from functools import cache
 from struct import Struct
 from typing import Any, NamedTuple
 
-from headrace.protocol.array_guard import Guard, GuardFailed, budget, guard_of
-from headrace.protocol.encoder import Encode, encoder_of
 from headrace.protocol.errors import CorruptMessage
 from headrace.protocol.internal_layouts import LAYOUTS, InternalTopic, RecordType
 from headrace.protocol.kio import Reader, UnknownTag, decode_failures, entity_reader
 from headrace.protocol.layouts import schema_of
-from headrace.protocol.unknown_tags import without_unknown_tags
+from headrace.protocol.wire.array_guard import Guard, GuardFailed, budget, guard_of
+from headrace.protocol.wire.encoder import Encode, encoder_of
+from headrace.protocol.wire.unknown_tags import without_unknown_tags
 
 __all__ = [
     "InternalRecord",

@@ -9,8 +9,9 @@ kept for those that come again and again: a commit of 100 offsets takes a fifth 
 from collections.abc import Sequence
 from functools import lru_cache
 
-from headrace.protocol.batch_building import assemble_batch, write_varint
+from headrace.protocol.batch_building import assemble_batch
 from headrace.protocol.records import MAGIC, NO_SEQUENCE, TRANSACTIONAL, BatchHeader, Codec
+from headrace.protocol.wire.varints import write_varint
 
 _NONE = -1
 _UNLIKE_ANY = -2

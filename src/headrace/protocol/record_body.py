@@ -36,6 +36,7 @@ from headrace.protocol.records import (
     Codec,
     check_batch,
 )
+from headrace.protocol.wire.varints import read_varint
 
 __all__ = [
     "ControlKind",
@@ -54,7 +55,6 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 #: Seven fields of at least a byte each.
 _SMALLEST_RECORD_BYTES = 7
-_MASK_64 = 0xFFFF_FFFF_FFFF_FFFF
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 CONTROL_KEY = Struct(">hh")
 CONTROL_VALUE = Struct(">hi")
@@ -237,23 +237,6 @@ def read_record_headers(body: bytes, position: int, end: int) -> Headers:
     if position != end:
         _invalid(f"{end - position} bytes follow the headers of a record")
     return tuple(headers)
-
-
-def read_varint(data: bytes, position: int) -> tuple[int, int]:
-    byte = data[position]
-    if byte < 0x80:
-        return (byte >> 1) ^ -(byte & 1), position + 1
-    result, shift = byte & 0x7F, 7
-    while True:
-        position += 1
-        byte = data[position]
-        result |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            result &= _MASK_64
-            return (result >> 1) ^ -(result & 1), position + 1
-        shift += 7
-        if shift > 63:
-            _invalid("varint is longer than 10 bytes")
 
 
 def read_control_kind(key: bytes | None) -> int:

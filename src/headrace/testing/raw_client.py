@@ -23,8 +23,8 @@ from struct import Struct
 from typing import Any, Self
 
 from headrace.protocol.api import Api
-from headrace.protocol.encoder import encoder_of, put_string
 from headrace.protocol.kio import entity_reader, load_request_schema, load_response_schema
+from headrace.protocol.wire.encoder import encoder_of, put_string
 
 _LENGTH = Struct(">i")
 _HEADER = Struct(">hhi")

@@ -16,7 +16,6 @@ from headrace.broker.network.dispatch import handler_of
 from headrace.broker.network.request import Request
 from headrace.broker.network.slices import Slices
 from headrace.broker.replicas.replicas import ReplicaManager
-from headrace.client.codec import decode_response, encode_request
 from headrace.client.errors import BrokerUnreachable
 from headrace.controller.decisions.broker_requests import (
     LeaderAndIsr,
@@ -34,10 +33,12 @@ from headrace.coordination.znodes import PartitionState
 from headrace.log.config import LogConfig
 from headrace.log.disk import Disk
 from headrace.log.log_dir import LogManager
-from headrace.protocol.api import Api, encode_response, read_request_header, spoken
+from headrace.protocol.api import Api
 from headrace.protocol.batch_building import build_batch
 from headrace.protocol.record_body import Record, decode_records
 from headrace.protocol.records import iter_headers
+from headrace.protocol.wire.client_codec import decode_response, encode_request
+from headrace.protocol.wire.server_codec import encode_response, read_request_header, server_codec
 from headrace.replication.partitions import Partitions
 from headrace.runtime.clock import SystemClock
 from headrace.runtime.loop_timer import LoopTimer
@@ -123,7 +124,7 @@ async def call(broker, api, version, frame, connection):
     reply = await handler_of(api)(request, broker)
     if reply is None:
         return None
-    out, placed = encode_response(spoken(api, version), request.correlation_id, reply)
+    out, placed = encode_response(server_codec(api, version), request.correlation_id, reply)
     parts, start = [], 0
     for position, sendable in placed:
         parts += [bytes(out[start:position]), sendable.read() if len(sendable) else b""]

@@ -12,15 +12,10 @@ from uuid import uuid4
 import pytest
 
 from headrace import TopicPartition
-from headrace.client.membership.consumer_protocol import (
-    Assignment,
-    Subscription,
-    encode_assignment,
-    encode_subscription,
-)
 from headrace.protocol.api import Api
 from headrace.protocol.batch_building import build_batch
 from headrace.protocol.record_body import Record
+from headrace.protocol.wire.consumer_protocol import Assignment, Subscription, encode_assignment, encode_subscription
 from headrace.testing.raw_client import RawClient
 
 OTHER_KAFKA = os.environ.get("HEADRACE_TEST_KAFKA")

@@ -29,8 +29,8 @@ from headrace.controller.decisions.leader_elections import Leadership
 from headrace.controller.decisions.reassignments import Assignment
 from headrace.coordination.znodes import BrokerRegistration, Endpoint
 from headrace.protocol.api import Api
-from headrace.protocol.encoder import nested_encoder
 from headrace.protocol.kio import ErrorCode, load_request_schema
+from headrace.protocol.wire.encoder import nested_encoder
 
 Body = dict[str, Any]
 Told = TypeVar("Told", LeaderAndIsrPartition, MetadataPartition, StoppedPartition)

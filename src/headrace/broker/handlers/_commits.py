@@ -16,9 +16,9 @@ from headrace.broker.network.request import Request
 from headrace.groups.committing import told_code
 from headrace.groups.offset_records import NO_LEADER_EPOCH, TopicCommit
 from headrace.protocol.api import Api
-from headrace.protocol.encoder import nested_encoder
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.kio import load_response_schema
+from headrace.protocol.wire.encoder import nested_encoder
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker

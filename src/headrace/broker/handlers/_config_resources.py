@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.broker.network.request import Request
 from headrace.protocol.errors import InvalidRequest, code_for_errors
-from headrace.protocol.large_messages import ElementArray
+from headrace.protocol.wire.large_messages import ElementArray
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker

@@ -12,7 +12,7 @@ from headrace.broker.lone_controller import LoneController
 from headrace.broker.network.slices import in_groups
 from headrace.coordination.znodes import TopicPartition
 from headrace.protocol.errors import ErrorCode, KafkaError, RequestTimedOut
-from headrace.protocol.large_messages import ElementArray
+from headrace.protocol.wire.large_messages import ElementArray
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker

@@ -38,7 +38,7 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 async def handle(request: Request, broker: Broker) -> Reply:
     table = _table(in_cluster=broker.cluster is not None)
-    if request.spoken is None:
+    if request.codec is None:
         request.answer_in(0)
         return {"error_code": ErrorCode.unsupported_version, "api_keys": table}
     if request.version >= 3:

@@ -12,7 +12,7 @@ from headrace.broker.handlers._config_resources import BROKER, CLUSTER_DEFAULT, 
 from headrace.broker.network.dispatch import Reply
 from headrace.broker.network.request import Request
 from headrace.protocol.errors import InvalidRequest, code_for_errors
-from headrace.protocol.large_messages import ElementArray
+from headrace.protocol.wire.large_messages import ElementArray
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker

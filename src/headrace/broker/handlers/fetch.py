@@ -23,7 +23,7 @@ from headrace.broker.network.request import Request
 from headrace.broker.network.slices import Answers
 from headrace.protocol.api import Api
 from headrace.protocol.errors import KafkaError, OffsetOutOfRange, UnknownTopicId, error_code_of
-from headrace.protocol.large_messages import ElementArray
+from headrace.protocol.wire.large_messages import ElementArray
 from headrace.replication.partition import Isolation, Partition
 from headrace.runtime.purgatory import DelayedOperation
 

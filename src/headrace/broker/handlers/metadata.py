@@ -18,7 +18,6 @@ from headrace.broker.network.dispatch import Reply
 from headrace.broker.network.request import Request
 from headrace.broker.network.slices import Answers
 from headrace.protocol.api import Api
-from headrace.protocol.encoder import nested_encoder
 from headrace.protocol.errors import (
     ErrorCode,
     KafkaError,
@@ -27,6 +26,7 @@ from headrace.protocol.errors import (
     UnknownTopicOrPartition,
 )
 from headrace.protocol.kio import load_response_schema
+from headrace.protocol.wire.encoder import nested_encoder
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker

@@ -19,7 +19,7 @@ from headrace.groups.committing import told_code
 from headrace.groups.offsets import Committed
 from headrace.groups.shard import GroupShard
 from headrace.protocol.errors import ErrorCode
-from headrace.protocol.large_messages import ElementArray
+from headrace.protocol.wire.large_messages import ElementArray
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker

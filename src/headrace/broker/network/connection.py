@@ -24,9 +24,9 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 from headrace.broker.network.request import Request
-from headrace.protocol.api import BadRequest, EncodedReply, encode_response, read_request_header
-from headrace.protocol.encoder import Message, Placed, Sendable
 from headrace.protocol.frames import BadFrame, FrameReader
+from headrace.protocol.wire.encoder import Message, Placed, Sendable
+from headrace.protocol.wire.server_codec import BadRequest, EncodedReply, encode_response, read_request_header
 
 if TYPE_CHECKING:
     from headrace.broker.metrics.counters import RequestMetrics
@@ -168,8 +168,8 @@ class Connection:
         if reply is None:
             self._finish()
             return
-        assert request.spoken is not None, "what cannot be spoken was not answered"
-        out, placed = encode_response(request.spoken, request.correlation_id, reply)
+        assert request.codec is not None, "what cannot be spoken was not answered"
+        out, placed = encode_response(request.codec, request.correlation_id, reply)
         request.sending_at = perf_counter_ns()
         if placed and _size_of(placed) <= _READ_BYTES:
             try:

@@ -30,9 +30,10 @@ from headrace.broker import handlers
 from headrace.broker.network.prompt_future import PromptFuture
 from headrace.broker.network.request import Request
 from headrace.broker.network.slices import Slices
-from headrace.protocol.api import Api, BadRequest, EncodedReply
-from headrace.protocol.array_guard import ManyElements
+from headrace.protocol.api import Api
 from headrace.protocol.errors import KafkaError
+from headrace.protocol.wire.array_guard import ManyElements
+from headrace.protocol.wire.server_codec import BadRequest, EncodedReply
 from headrace.runtime.memory import give_back_freed
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class Dispatcher:
             api = request.api
             if api not in self._served:
                 raise BadRequest(f"{api.label} is not served")
-            if request.spoken is not None or api is not Api.API_VERSIONS:
+            if request.codec is not None or api is not Api.API_VERSIONS:
                 request.read_body()
             coroutine = handler_of(api)(request, self._broker)
         except BadRequest as error:

@@ -8,9 +8,10 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace.broker.network.slices import FEW_ELEMENTS, Answers, Slices
-from headrace.protocol.api import Api, RequestHeader, open_request_body, read_request_body, spoken
-from headrace.protocol.encoder import Encode, nested_encoder
+from headrace.protocol.api import Api
 from headrace.protocol.kio import load_response_schema
+from headrace.protocol.wire.encoder import Encode, nested_encoder
+from headrace.protocol.wire.server_codec import RequestHeader, open_request_body, read_request_body, server_codec
 
 if TYPE_CHECKING:
     from headrace.broker.network.connection import Connection
@@ -27,9 +28,9 @@ class Request:
     """The moments are nanoseconds of ``perf_counter_ns``; 0 means that a stage was not reached or was skipped."""
 
     __slots__ = (
-        "_frame", "_header", "answered_at", "api", "body", "client_id", "connection", "correlation_id",
+        "_frame", "_header", "answered_at", "api", "body", "client_id", "codec", "connection", "correlation_id",
         "has_few_elements", "is_from_follower", "parked_at", "received_at", "sending_at", "size_bytes", "slices",
-        "spoken", "started_at", "version",
+        "started_at", "version",
     )  # fmt: skip
 
     def __init__(self, header: RequestHeader, frame: memoryview, connection: Connection) -> None:
@@ -40,7 +41,7 @@ class Request:
         self.connection = connection
         self.size_bytes = len(frame)
         self.body: Any = None
-        self.spoken = header.spoken
+        self.codec = header.codec
         #: A Fetch of a broker that follows.
         self.is_from_follower = False
         #: Whether its elements may be looped over without slices.
@@ -101,4 +102,4 @@ class Request:
     def answer_in(self, version: int) -> None:
         """The answer has another version than the request: ApiVersions alone (KIP-511)."""
         self.version = version
-        self.spoken = spoken(self.api, version)
+        self.codec = server_codec(self.api, version)

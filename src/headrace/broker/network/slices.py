@@ -21,8 +21,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Hasha
 from itertools import islice
 from typing import Any, Self, TypeVar
 
-from headrace.protocol.encoder import Encode, Message
-from headrace.protocol.large_messages import ElementArray
+from headrace.protocol.wire.encoder import Encode, Message
+from headrace.protocol.wire.large_messages import ElementArray
 from headrace.runtime.clock import Clock
 
 T = TypeVar("T")

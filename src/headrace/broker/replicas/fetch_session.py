@@ -7,9 +7,8 @@ request names all.
 
 from __future__ import annotations
 
-from headrace.broker.replicas.fetch_answers import FollowerAnswer, topic_as_written
-from headrace.broker.replicas.fetch_requests import FetchLimits, write_request
 from headrace.protocol.errors import ErrorCode
+from headrace.protocol.wire.follower_fetch import FetchLimits, FollowerAnswer, topic_as_written, write_request
 from headrace.replication.follower import PartitionFollower
 from headrace.replication.leader import FollowerFetch
 from headrace.replication.replicated_partition import ReplicatedPartition

@@ -22,8 +22,6 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.broker.cluster.links import Links
 from headrace.broker.metrics.counters import MinuteRate
-from headrace.broker.replicas.fetch_answers import TOPIC_IDS_FROM, PartitionAnswer, read_answer
-from headrace.broker.replicas.fetch_requests import FetchLimits
 from headrace.broker.replicas.fetch_session import FetchSession, Follow
 from headrace.client.connection import Connection
 from headrace.client.errors import HeadraceError
@@ -37,6 +35,7 @@ from headrace.protocol.errors import (
     StorageError,
     UnknownServerError,
 )
+from headrace.protocol.wire.follower_fetch import TOPIC_IDS_FROM, FetchLimits, PartitionAnswer, read_answer
 from headrace.replication.epoch_ends import EpochEnd
 from headrace.replication.follower import Ask, AskEpochEnd, AskRange, Deed, FetchAnswer, State
 from headrace.replication.replicated_partition import ReplicatedPartition, end_of
@@ -319,7 +318,8 @@ class Fetcher:
             return
         try:
             end_offset = end_of(found.records) if found.records else None
-            answer = FetchAnswer(found.high_watermark, found.log_start_offset, end_offset, found.diverging)
+            diverging = None if found.diverging is None else EpochEnd(*found.diverging)
+            answer = FetchAnswer(found.high_watermark, found.log_start_offset, end_offset, diverging)
             if partition.take(ask, answer, found.records):
                 unflushed.append(partition.log)
         except KafkaError as error:

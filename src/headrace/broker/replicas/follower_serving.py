@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headrace.broker.replicas.fetch_answers import AnswerWriter
 from headrace.log.file_region import FileRegion
-from headrace.protocol.api import EncodedReply
 from headrace.protocol.errors import FencedLeaderEpoch, NotLeaderOrFollower, UnknownTopicId, error_code_of
+from headrace.protocol.wire.follower_fetch import AnswerWriter
+from headrace.protocol.wire.server_codec import EncodedReply
 from headrace.replication.epoch_ends import UNKNOWN, EpochEnd
 from headrace.replication.replicated_partition import ReplicatedPartition
 

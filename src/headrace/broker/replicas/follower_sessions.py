@@ -25,7 +25,6 @@ from headrace.broker.handlers._waiting import milliseconds
 from headrace.broker.network.dispatch import Reply
 from headrace.broker.network.prompt_future import PromptFuture
 from headrace.broker.network.request import Request
-from headrace.broker.replicas.fetch_answers import refusal, topic_as_written
 from headrace.broker.replicas.follower_serving import Serving
 from headrace.protocol.errors import (
     ErrorCode,
@@ -33,6 +32,7 @@ from headrace.protocol.errors import (
     InvalidFetchSessionEpoch,
     KafkaError,
 )
+from headrace.protocol.wire.follower_fetch import refusal, topic_as_written
 from headrace.replication.epoch_ends import UNKNOWN
 from headrace.replication.leader import FollowerFetch
 from headrace.replication.replicated_partition import ReplicatedPartition

@@ -13,9 +13,9 @@ from typing import Any
 from headrace.client.admin.base import AdminBase, Target, outcome, raise_for
 from headrace.client.admin.types import GroupDescription, GroupListing, GroupMember, Results
 from headrace.client.errors import ErrorCode, HeadraceError, error_for
-from headrace.client.membership.consumer_protocol import Unreadable, decode_assignment, decode_subscription
 from headrace.client.types import Node, TopicPartition
 from headrace.protocol.api import Api
+from headrace.protocol.wire.consumer_protocol import Unreadable, decode_assignment, decode_subscription
 
 _CONSUMER = "consumer"
 #: How DescribeGroups says, before v6, that a group is not there.

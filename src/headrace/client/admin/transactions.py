@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from headrace.client.admin.base import AdminBase, Target, outcome
-from headrace.client.admin.transaction_states import TransactionState, read_transaction_states
 from headrace.client.admin.types import ProducerIdAndEpoch, Results, TransactionDescription, TransactionListing
-from headrace.client.codec import body_at
 from headrace.client.errors import HeadraceError
 from headrace.client.types import TopicPartition
 from headrace.protocol.api import Api
+from headrace.protocol.wire.client_codec import body_at
+from headrace.protocol.wire.describe_transactions import TransactionState, read_transaction_states
 
 _DESCRIBE_VERSION = 0
 

@@ -10,7 +10,7 @@ from headrace.client.cluster import Cluster
 from headrace.client.config import ConsumerConfig
 from headrace.client.consumer.committed_offsets import GroupOffsets
 from headrace.client.consumer.fetch_positions import FetchPositions
-from headrace.client.consumer.fetch_wire import FetchLimits
+from headrace.client.consumer.fetch_requests import FetchLimits
 from headrace.client.consumer.fetcher import Fetcher
 from headrace.client.consumer.handout import Handout
 from headrace.client.consumer.offset_lookup import FoundOffset, OffsetLookup

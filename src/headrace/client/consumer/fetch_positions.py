@@ -19,11 +19,12 @@ from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 from headrace.client.consumer.fetch_session import FetchSession, SessionRequest, Wanted
-from headrace.client.consumer.fetched_batches import AbortedTransaction, FetchedBatch, read_batches
+from headrace.client.consumer.fetched_batches import FetchedBatch, read_batches
 from headrace.client.consumer.fetched_partition import FetchedPartition, HasOffset
 from headrace.client.consumer.offset_reset import LATEST, OffsetReset, ResetKind
 from headrace.client.types import OffsetAndMetadata, TopicPartition
 from headrace.protocol.errors import ErrorCode
+from headrace.protocol.wire.consumer_fetch import PartitionAnswer
 
 R = TypeVar("R", bound=HasOffset)
 
@@ -32,18 +33,6 @@ class Leader(NamedTuple):
     node_id: int
     leader_epoch: int = -1
     topic_id: UUID | None = None
-
-
-class PartitionAnswer(NamedTuple):
-    """What a Fetch answer says of a partition."""
-
-    error: ErrorCode = ErrorCode.none
-    records: memoryview = memoryview(b"")
-    high_watermark: int = -1
-    last_stable_offset: int = -1
-    log_start_offset: int = -1
-    aborted: Sequence[AbortedTransaction] = ()
-    preferred_read_replica: int = -1
 
 
 class Effect(Enum):

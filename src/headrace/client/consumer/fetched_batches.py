@@ -10,11 +10,7 @@ from typing import NamedTuple
 
 from headrace.protocol.record_body import ControlKind, decode_records, read_control_kind
 from headrace.protocol.records import BatchHeader, iter_headers
-
-
-class AbortedTransaction(NamedTuple):
-    producer_id: int
-    first_offset: int
+from headrace.protocol.wire.consumer_fetch import AbortedTransaction
 
 
 class FetchedBatch(NamedTuple):

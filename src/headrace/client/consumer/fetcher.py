@@ -19,9 +19,9 @@ from logging import getLogger
 from typing import Any
 
 from headrace.client.cluster import Cluster
-from headrace.client.consumer.fetch_positions import Effect, FetchPositions, Leader, PartitionAnswer
+from headrace.client.consumer.fetch_positions import Effect, FetchPositions, Leader
+from headrace.client.consumer.fetch_requests import FetchLimits, highest_version, request_fields
 from headrace.client.consumer.fetch_session import SessionRequest
-from headrace.client.consumer.fetch_wire import FetchAnswer, FetchLimits, highest_version, read_answer, request_fields
 from headrace.client.consumer.offset_lookup import FoundOffset, OffsetLookup
 from headrace.client.consumer.offset_reset import OffsetReset
 from headrace.client.errors import (
@@ -38,6 +38,7 @@ from headrace.client.types import OffsetAndMetadata, TopicPartition
 from headrace.event_loop import cancel_and_wait
 from headrace.protocol.api import Api
 from headrace.protocol.errors import ErrorCode, KafkaError
+from headrace.protocol.wire.consumer_fetch import FetchAnswer, PartitionAnswer, read_answer
 
 logger = getLogger(__name__)
 

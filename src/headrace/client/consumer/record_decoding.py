@@ -20,8 +20,9 @@ from headrace.client.arrow.kernel_loading import KernelLoading
 from headrace.client.types import ConsumedRecord, TimestampType
 from headrace.protocol.compression import DEFAULT_LIMIT_BYTES
 from headrace.protocol.errors import InvalidRecord
-from headrace.protocol.record_body import Headers, decompress_body, read_record_headers, read_varint
+from headrace.protocol.record_body import Headers, decompress_body, read_record_headers
 from headrace.protocol.records import BatchHeader, Buffer, check_batch
+from headrace.protocol.wire.varints import read_varint
 
 if TYPE_CHECKING:
     from numpy import int64

@@ -20,7 +20,9 @@ from enum import Enum
 from itertools import cycle
 from typing import NamedTuple
 
-from headrace.client.membership.consumer_protocol import (
+from headrace.client.membership.sticky import assign_sticky
+from headrace.client.types import TopicPartition
+from headrace.protocol.wire.consumer_protocol import (
     NO_GENERATION,
     StickyUserData,
     Subscription,
@@ -29,8 +31,6 @@ from headrace.client.membership.consumer_protocol import (
     encode_cooperative_user_data,
     encode_sticky_user_data,
 )
-from headrace.client.membership.sticky import assign_sticky
-from headrace.client.types import TopicPartition
 
 
 class Member(NamedTuple):

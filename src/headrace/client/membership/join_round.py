@@ -16,7 +16,10 @@ from headrace.client.cluster import Cluster
 from headrace.client.config import ConsumerConfig
 from headrace.client.errors import ErrorCode, HeadraceError
 from headrace.client.membership.assignors import ASSIGNORS, Assignor, Rebalance, member_from, user_data_for
-from headrace.client.membership.consumer_protocol import (
+from headrace.client.membership.group_host import GroupHost
+from headrace.client.types import TopicPartition
+from headrace.protocol.api import Api
+from headrace.protocol.wire.consumer_protocol import (
     Assignment,
     Subscription,
     Unreadable,
@@ -25,9 +28,6 @@ from headrace.client.membership.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from headrace.client.membership.group_host import GroupHost
-from headrace.client.types import TopicPartition
-from headrace.protocol.api import Api
 
 logger = getLogger(__name__)
 

@@ -23,8 +23,8 @@ from functools import cache
 from itertools import chain, repeat
 
 from headrace.client.arrow.kernel_loading import KernelLoading
-from headrace.protocol.batch_building import write_varint
 from headrace.protocol.record_body import Headers
+from headrace.protocol.wire.varints import write_varint
 
 Key = bytes | None
 Value = bytes | None

@@ -23,7 +23,6 @@ from functools import partial
 from typing import Any
 
 from headrace.client.cluster import Cluster
-from headrace.client.codec import Pieces
 from headrace.client.config import ProducerConfig
 from headrace.client.connection import Connection
 from headrace.client.errors import HeadraceError, UnsupportedByBroker
@@ -40,6 +39,7 @@ from headrace.client.retry import Backoff
 from headrace.client.transactions.transaction_gate import TransactionGate
 from headrace.protocol.api import Api
 from headrace.protocol.kio import ErrorCode
+from headrace.protocol.wire.client_codec import Pieces
 
 _ACKS = {"all": -1, "1": 1, "0": 0}
 #: The last version that names topics; later ones have their ids.

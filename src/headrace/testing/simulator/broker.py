@@ -11,8 +11,9 @@ from headrace.broker.network.connection import Connection, _FilePart, read_whole
 from headrace.broker.network.listener import Listener
 from headrace.broker.network.request import Request
 from headrace.coordination.interface import Coordination
-from headrace.protocol.api import Api, EncodedReply
-from headrace.protocol.encoder import Message
+from headrace.protocol.api import Api
+from headrace.protocol.wire.encoder import Message
+from headrace.protocol.wire.server_codec import EncodedReply
 from headrace.testing.simulator.coordination import SimulatedCoordination, SimulatedTree
 from headrace.testing.simulator.disk import SimulatedDisk
 from headrace.testing.simulator.loop import SimulatedLoop

@@ -15,12 +15,12 @@ from struct import Struct
 from typing import NamedTuple
 from uuid import UUID
 
-from headrace.client.membership.consumer_protocol import Unreadable, decode_assignment, decode_subscription
 from headrace.client.types import TopicPartition
 from headrace.protocol.internal_layouts import LAYOUTS, InternalTopic, RecordType
 from headrace.protocol.internal_records import decode
 from headrace.protocol.layouts import Layout
 from headrace.protocol.layouts import Struct as Fields
+from headrace.protocol.wire.consumer_protocol import Unreadable, decode_assignment, decode_subscription
 
 _INT16 = Struct(">h")
 _CONSUMERS = "consumer"

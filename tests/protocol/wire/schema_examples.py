@@ -10,9 +10,9 @@ from random import Random
 from uuid import UUID
 
 from headrace.protocol.api import Api, versions_of
-from headrace.protocol.encoder import FieldKind
 from headrace.protocol.kio import ErrorCode, api_key_map, load_request_schema, load_response_schema
 from headrace.protocol.kio import versions_of as kio_versions_of
+from headrace.protocol.wire.schema_fields import FieldKind
 
 _INTEGER_BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64, "uint16": 16, "uint32": 32}
 _STRINGS = ("", "t", "orders.v2", "Zürich 中文 \U0001f30a", "x" * 127, "y" * 128, "z" * 300)

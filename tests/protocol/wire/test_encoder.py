@@ -7,8 +7,8 @@ from kio.serial import entity_writer
 from schema_examples import all_schemas, example, seeded
 
 from headrace.protocol.api import Api
-from headrace.protocol.encoder import encoder_of, nested_encoder, put_uvarint
 from headrace.protocol.kio import entity_reader, load_request_schema, load_response_schema
+from headrace.protocol.wire.encoder import encoder_of, nested_encoder
 
 SCHEMAS = list(all_schemas())
 ROUNDS = 4
@@ -118,12 +118,3 @@ def test_a_file_is_not_copied_but_its_place_is_noted(version):
         copied = position
     whole += bytes(out[copied:])
     assert whole == encode(schema, message(b"r" * 200, b"r" * 5))
-
-
-@pytest.mark.parametrize(
-    ("value", "data"), [(0, b"\0"), (127, b"\x7f"), (128, b"\x80\x01"), (2**32 - 1, b"\xff\xff\xff\xff\x0f")]
-)
-def test_unsigned_varints(value, data):
-    out = bytearray()
-    put_uvarint(out, value)
-    assert bytes(out) == data

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kio.serial import entity_reader
 
-from headrace.client.membership.consumer_protocol import (
+from headrace.protocol.topic_partition import TopicPartition
+from headrace.protocol.wire.consumer_protocol import (
     Assignment,
     StickyUserData,
     Subscription,
@@ -24,7 +25,6 @@ from headrace.client.membership.consumer_protocol import (
     encode_sticky_user_data,
     encode_subscription,
 )
-from headrace.client.types import TopicPartition
 
 NAMES = st.text("abc.-é", min_size=1, max_size=8)
 OWNED = st.frozensets(st.builds(TopicPartition, NAMES, st.integers(0, 2**31 - 1)), max_size=6).map(

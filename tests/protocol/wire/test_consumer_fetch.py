@@ -1,4 +1,4 @@
-"""Fetch on the wire: every version of an answer is read as it was written, and nonsense is told."""
+"""The response to a consumer's Fetch: every version is read as it was written, and other bytes are rejected."""
 
 from contextlib import suppress
 from uuid import UUID
@@ -7,16 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.client.consumer.fetch_positions import PartitionAnswer
-from headrace.client.consumer.fetch_session import FetchSession, Wanted
-from headrace.client.consumer.fetch_wire import FetchLimits, highest_version, read_answer, request_fields
-from headrace.client.consumer.fetched_batches import AbortedTransaction
-from headrace.client.errors import BadResponse
-from headrace.client.types import TopicPartition
 from headrace.protocol.api import Api, versions_of
-from headrace.protocol.encoder import encoder_of
 from headrace.protocol.errors import ErrorCode
-from headrace.protocol.kio import load_request_schema, load_response_schema
+from headrace.protocol.kio import load_response_schema
+from headrace.protocol.topic_partition import TopicPartition
+from headrace.protocol.wire.client_codec import BadResponse
+from headrace.protocol.wire.consumer_fetch import AbortedTransaction, PartitionAnswer, read_answer
+from headrace.protocol.wire.encoder import encoder_of
 
 ID = UUID(int=7)
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
@@ -90,22 +87,3 @@ def test_cut_answers_are_no_answers(version: int):
 def test_nonsense_is_no_answer_or_is_read_somehow(data: bytes, version: int):
     with suppress(BadResponse):
         read_answer(memoryview(data), version, ASKED)
-
-
-@pytest.mark.parametrize("version", versions_of(Api.FETCH))
-def test_every_version_of_a_request_can_be_written(version: int):
-    session = FetchSession()
-    session.next_request({A0: Wanted(ID, 5), B0: Wanted(UUID(int=8), 0)})
-    session.answered(77)
-    request = session.next_request({A0: Wanted(ID, 6), A1: Wanted(ID, 0)})
-    fields = request_fields(request, FetchLimits(500, 1, 1000, read_committed=True, rack_id="r"))
-    out = bytearray()
-    encoder_of(load_request_schema(Api.FETCH, version))(out, fields, [])
-    assert [len(topic["partitions"]) for topic in fields["topics"]] == [2]
-    assert fields["forgotten_topics_data"] == [{"topic": "b", "topic_id": UUID(int=8), "partitions": [0]}]
-    assert out
-
-
-def test_a_topic_without_an_id_goes_by_its_name():
-    assert highest_version(FetchSession().next_request({A0: Wanted(ID, 5)})) is None
-    assert highest_version(FetchSession().next_request({A0: Wanted(None, 5)})) == 12

@@ -4,12 +4,18 @@ from uuid import UUID
 
 import pytest
 
-from headrace.broker.replicas.fetch_answers import AnswerWriter, read_answer, refusal, topic_as_written
-from headrace.broker.replicas.fetch_requests import FetchLimits, write_request
-from headrace.client.codec import decode_response, encode_request
-from headrace.client.errors import BadResponse
-from headrace.protocol.api import Api, encode_response, read_request_body, read_request_header, spoken
+from headrace.protocol.api import Api
 from headrace.protocol.errors import ErrorCode
+from headrace.protocol.wire.client_codec import BadResponse, decode_response, encode_request
+from headrace.protocol.wire.follower_fetch import (
+    AnswerWriter,
+    FetchLimits,
+    read_answer,
+    refusal,
+    topic_as_written,
+    write_request,
+)
+from headrace.protocol.wire.server_codec import encode_response, read_request_body, read_request_header, server_codec
 from headrace.replication.epoch_ends import EpochEnd
 from headrace.replication.leader import FollowerFetch
 
@@ -49,7 +55,7 @@ def test_requests(version, topic):
 
 def framed(version, reply):
     """As it goes over the wire, from the correlation id on."""
-    out, placed = encode_response(spoken(Api.FETCH, version), 5, reply)
+    out, placed = encode_response(server_codec(Api.FETCH, version), 5, reply)
     parts, start = [], 0
     for position, records in placed:
         parts += [bytes(out[start:position]), records.content]

@@ -23,7 +23,8 @@ from struct import Struct
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from headrace.protocol.array_guard import (
+from headrace.protocol.kio import Reader, UnknownTag, entity_reader
+from headrace.protocol.wire.array_guard import (
     Budget,
     CountTooLarge,
     Guard,
@@ -32,11 +33,10 @@ from headrace.protocol.array_guard import (
     count_reader,
     entity_guard,
     field_guard,
-    long_uvarint,
 )
-from headrace.protocol.encoder import FIXED_FORMATS, FieldKind, put_uvarint
-from headrace.protocol.kio import Reader, UnknownTag, entity_reader
-from headrace.protocol.unknown_tags import without_unknown_tags
+from headrace.protocol.wire.schema_fields import FIXED_FORMATS, UUID_BYTES, FieldKind
+from headrace.protocol.wire.unknown_tags import without_unknown_tags
+from headrace.protocol.wire.varints import LARGEST_TAG, put_uvarint, read_uvarint
 
 #: A message with more elements is opened, not read. So is an element of an array.
 AT_ONCE = 1_000
@@ -45,8 +45,7 @@ MAX_ELEMENTS = 2_000_000
 _STEP = 200
 
 _INT16 = Struct(">h")
-_UUID_BYTES = 16
-_ZERO_UUID = bytes(_UUID_BYTES)
+_ZERO_UUID = bytes(UUID_BYTES)
 
 #: What a walk returns in the end, after it has given way many times.
 Walk = Generator[None, None, tuple[Any, int]]
@@ -189,15 +188,15 @@ class _Opening:
 
     def _copy_tags(self, schema: type, copy: bytearray, at: int) -> int:
         known = _known_tags(schema)
-        count, at = self._uvarint(at)
+        count, at = read_uvarint(self._frame, at)
         self._left[1] -= count
         if self._left[1] < 0:
             raise CountTooLarge("too many tagged fields")
         kept = bytearray()
         kept_count = 0
         for _ in range(count):
-            tag, at = self._uvarint(at)
-            size_bytes, at = self._uvarint(at)
+            tag, at = read_uvarint(self._frame, at, LARGEST_TAG)
+            size_bytes, at = read_uvarint(self._frame, at)
             stop = at + size_bytes
             if stop > len(self._frame):
                 raise CountTooLarge(f"a tagged field of {size_bytes} bytes in {len(self._frame) - at}")
@@ -211,10 +210,6 @@ class _Opening:
         put_uvarint(copy, kept_count)
         copy += kept
         return at
-
-    def _uvarint(self, at: int) -> tuple[int, int]:
-        byte = self._frame[at]
-        return (byte, at + 1) if byte < 0x80 else long_uvarint(self._frame, at + 1)
 
 
 def _put_empty(out: bytearray, is_flexible: bool, *, is_null: bool) -> None:
@@ -271,14 +266,12 @@ def _fixed_reader(layout: Struct) -> Reader:
 
 
 def _read_uuid(frame: memoryview | bytes, at: int) -> tuple[UUID | None, int]:
-    data = bytes(frame[at : at + _UUID_BYTES])
-    return (None if data == _ZERO_UUID else UUID(bytes=data)), _UUID_BYTES
+    data = bytes(frame[at : at + UUID_BYTES])
+    return (None if data == _ZERO_UUID else UUID(bytes=data)), UUID_BYTES
 
 
 def _read_compact_string(frame: memoryview | bytes, at: int) -> tuple[str, int]:
-    size_bytes, start = frame[at], at + 1
-    if size_bytes > 0x7F:
-        size_bytes, start = long_uvarint(memoryview(frame), start)
+    size_bytes, start = read_uvarint(frame, at)
     return _text(frame, start, size_bytes - 1), start + size_bytes - 1 - at
 
 

@@ -1,8 +1,9 @@
-"""Requests into frames and answers out of frames, without I/O: the mirror image of ``protocol.api``.
+"""Writes requests into frames, and reads responses from frames: the client's side of the wire, without I/O.
 
 A request is ``length int32, api_key int16, api_version int16, correlation_id int32, client_id nullable string``, in
-flexible versions an empty tag section, then the body, written by the same compiled encoders that the broker answers
-with. An answer is the correlation id, in flexible versions tagged fields, then the body, read by kio.
+flexible versions an empty tag section, then the body. The same compiled encoders write the bodies of requests and, in
+``server_codec.py``, of responses. A response is the correlation id, in flexible versions tagged fields, then the body,
+which kio reads.
 """
 
 from collections.abc import Mapping
@@ -11,9 +12,8 @@ from struct import Struct
 from struct import error as struct_error
 from typing import Any, NamedTuple
 
-from headrace.client.errors import BadResponse, NotSendable
 from headrace.protocol.api import Api
-from headrace.protocol.encoder import Encode, Placed, encoder_of, put_string
+from headrace.protocol.errors import HeadraceError
 from headrace.protocol.kio import (
     Reader,
     UnknownTag,
@@ -22,15 +22,25 @@ from headrace.protocol.kio import (
     load_request_schema,
     load_response_schema,
 )
-from headrace.protocol.unknown_tags import without_unknown_tags
+from headrace.protocol.wire.encoder import Encode, Placed, encoder_of, put_string
+from headrace.protocol.wire.reader import skip_tagged_fields
+from headrace.protocol.wire.unknown_tags import without_unknown_tags
 
 _PREFIX = Struct(">ihhi")  # length, API, version, correlation id
 _LENGTH = Struct(">i")
 _CORRELATION_ID_BYTES = 4
 
 
-class Codec(NamedTuple):
-    """What is needed to write one version of a request and to read its answer."""
+class BadResponse(HeadraceError):
+    """A broker sent bytes that are not a response to the request."""
+
+
+class NotSendable(HeadraceError, ValueError):
+    """A request has a number that is too large for its field in the protocol, or a text that is too long."""
+
+
+class ClientCodec(NamedTuple):
+    """Writes one version of a request, and reads its response."""
 
     encode: Encode
     read: Reader
@@ -40,9 +50,9 @@ class Codec(NamedTuple):
 
 
 @cache
-def codec(api: Api, version: int) -> Codec:
+def client_codec(api: Api, version: int) -> ClientCodec:
     request, response = load_request_schema(api, version), load_response_schema(api, version)
-    return Codec(
+    return ClientCodec(
         encode=encoder_of(request),
         read=entity_reader(response),
         response_schema=response,
@@ -52,7 +62,8 @@ def codec(api: Api, version: int) -> Codec:
 
 
 class Pieces:
-    """Records that lie in several places, to be sent from there: the encoder takes them for a file and copies none."""
+    """Records that lie in several buffers, and are sent from there. The encoder treats them like a file: it notes their
+    place in the output, and copies nothing."""
 
     __slots__ = ("_size_bytes", "pieces")
 
@@ -70,24 +81,25 @@ class Pieces:
 def encode_request(
     api: Api, version: int, correlation_id: int, client_id: str | None, fields: Mapping[str, Any] | bytearray
 ) -> list[bytes | bytearray | memoryview]:
-    """A request with its length before it, in the parts that follow each other; one, unless there are Pieces.
+    """A request with its length before it, as the buffers that follow each other on the wire. There is one buffer,
+    unless a field holds :class:`Pieces`.
 
-    :param fields: or the body, by one who has encoded it.
-    :raises NotSendable: if a value has no room where it belongs.
+    :param fields: the fields of the body; or the body, if the caller has encoded it.
+    :raises NotSendable: if a value does not fit its field.
     """
-    how = codec(api, version)
+    codec = client_codec(api, version)
     out = bytearray(_PREFIX.pack(0, api, version, correlation_id))
     put_string(out, client_id)
-    if how.has_tagged_request_header:
+    if codec.has_tagged_request_header:
         out.append(0)
     placed: list[Placed] = []
     if isinstance(fields, bytearray):
         out += fields
     else:
         try:
-            how.encode(out, fields, placed)
+            codec.encode(out, fields, placed)
         except (struct_error, OverflowError) as error:
-            raise NotSendable(f"{api.label} v{version} has no room for a value: {error}") from error
+            raise NotSendable(f"a value does not fit its field of {api.label} v{version}: {error}") from error
     size_bytes = len(out) + (sum(len(pieces) for _, pieces in placed) if placed else 0)
     _LENGTH.pack_into(out, 0, size_bytes - _LENGTH.size)
     if not placed:
@@ -104,45 +116,32 @@ def encode_request(
 
 
 def body_at(api: Api, version: int, frame: bytes | memoryview) -> int:
-    """Where the body of an answer begins in its frame."""
+    """Where the body of a response begins in its frame.
+
+    :raises IndexError: if the frame ends inside the header.
+    :raises ValueError: if a tagged field of the header goes past the end of the frame.
+    """
     at = _CORRELATION_ID_BYTES
-    if codec(api, version).has_tagged_response_header:
-        if frame[at] == 0:
-            return at + 1
-        tags, at = _uvarint(frame, at)
-        for _ in range(tags):
-            _, at = _uvarint(frame, at)
-            size_bytes, at = _uvarint(frame, at)
-            at += size_bytes
+    if client_codec(api, version).has_tagged_response_header:
+        return skip_tagged_fields(frame, at)
     return at
 
 
 def decode_response(api: Api, version: int, frame: bytes) -> Any:
-    """The answer in a frame, as kio's dataclass.
+    """The response in a frame, as kio's dataclass.
 
-    :raises BadResponse: if it is none of that API and version.
+    :raises BadResponse: if the bytes are not a response of that API and version.
     """
-    how = codec(api, version)
+    codec = client_codec(api, version)
     try:
         at = body_at(api, version, frame)
         try:
-            return how.read(frame, at)[0]
+            return codec.read(frame, at)[0]
         except UnknownTag:
-            return how.read(without_unknown_tags(how.response_schema, memoryview(frame)[at:]), 0)[0]
+            return codec.read(without_unknown_tags(codec.response_schema, memoryview(frame)[at:]), 0)[0]
     except _unreadable() as error:
-        raise BadResponse(f"an answer to {api.label} v{version} that cannot be read: {error}") from error
+        raise BadResponse(f"the response to {api.label} v{version} cannot be read: {error}") from error
 
 
 def _unreadable() -> tuple[type[Exception], ...]:
     return (*decode_failures(), IndexError, KeyError)
-
-
-def _uvarint(data: bytes | memoryview, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7

@@ -23,7 +23,8 @@ from struct import error as StructError  # noqa: N812
 from sys import maxsize
 from typing import Any
 
-from headrace.protocol.encoder import FIXED_FORMATS, FieldKind
+from headrace.protocol.wire.schema_fields import FieldKind
+from headrace.protocol.wire.varints import LARGEST_TAG, BadVarint, read_long_uvarint
 
 #: How many elements of arrays and how many tagged fields there may still be.
 Budget = list[int]
@@ -37,7 +38,6 @@ _TAGS_BYTES = 2 * MAX_TAGS
 
 _INT16 = Struct(">h").unpack_from
 _INT32 = Struct(">i").unpack_from
-_UUID_BYTES = 16
 _LENGTH_BYTES = {"string": 2, "bytes": 4, "records": 4}
 
 
@@ -46,7 +46,7 @@ class CountTooLarge(ValueError):
 
 
 #: What a guard raises on bytes that are no message: a false count, or an end of the frame before the last array.
-GuardFailed = (CountTooLarge, IndexError, StructError)
+GuardFailed = (CountTooLarge, BadVarint, IndexError, StructError)
 
 
 class ManyElements(Exception):
@@ -94,20 +94,6 @@ def _holds_arrays(kind: FieldKind) -> bool:
     return kind.is_array or (kind.entity is not None and _has_arrays(kind.entity))
 
 
-def long_uvarint(frame: memoryview, at: int) -> tuple[int, int]:
-    """A number of more than one byte, whose first byte is at ``at - 1``; and where it ends."""
-    value, shift = frame[at - 1] & 0x7F, 7
-    while True:
-        byte = frame[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
-        if shift > 28:
-            raise CountTooLarge("a length of more than five bytes")
-
-
 def too_large(count: int, left_bytes: int) -> CountTooLarge:
     return CountTooLarge(f"an array of {count} elements in {left_bytes} bytes")
 
@@ -119,17 +105,17 @@ def many_elements() -> ManyElements:
 def skip_tags(frame: memoryview, at: int, end: int, count: int, known: dict[int, Guard], budget: Budget) -> int:
     """Skips a section of tagged fields, and guards those fields that have arrays."""
     if count > 0x7F:
-        count, at = long_uvarint(frame, at)
+        count, at = read_long_uvarint(frame, at)
     budget[1] -= count
     if budget[1] < 0:
         raise CountTooLarge(f"more than {MAX_TAGS} tagged fields")
     for _ in range(count):
         tag, at = frame[at], at + 1
         if tag > 0x7F:
-            tag, at = long_uvarint(frame, at)
+            tag, at = read_long_uvarint(frame, at, LARGEST_TAG)
         size_bytes, at = frame[at], at + 1
         if size_bytes > 0x7F:
-            size_bytes, at = long_uvarint(frame, at)
+            size_bytes, at = read_long_uvarint(frame, at)
         if at + size_bytes > end:
             raise CountTooLarge(f"a tagged field of {size_bytes} bytes in {end - at}")
         if tag in known:
@@ -149,7 +135,7 @@ class _Source:
         self._namespace: dict[str, Any] = {
             "int16": _INT16,
             "int32": _INT32,
-            "long_uvarint": long_uvarint,
+            "read_long_uvarint": read_long_uvarint,
             "too_large": too_large,
             "many_elements": many_elements,
             "skip_tags": skip_tags,
@@ -232,7 +218,7 @@ class _Source:
                 self._lines += ["is_there = frame[at] < 0x80; at += 1", f"if is_there: {call}"]
             else:
                 self._lines.append(call)
-        elif (width := _width_of(kind)) is not None:
+        elif (width := kind.element_bytes) is not None:
             self._fixed_bytes += width
         else:
             self._flush()
@@ -247,7 +233,7 @@ class _Source:
         self._lines += self._read_length("count", 4)
         if not kind.is_nullable:
             self._lines.append("if count < 0: raise too_large(count, end - at)")
-        width = None if kind.entity is not None else _width_of(kind)
+        width = kind.element_bytes
         if width is not None:
             self._lines.append(f"if count * {width} > end - at: raise too_large(count, end - at)")
             self._lines += self._spend_count()
@@ -276,15 +262,7 @@ class _Source:
         if self._flexible:
             return [
                 f"{name} = frame[at]; at += 1",
-                f"if {name} > 0x7F: {name}, at = long_uvarint(frame, at)",
+                f"if {name} > 0x7F: {name}, at = read_long_uvarint(frame, at)",
                 f"{name} -= 1",
             ]
         return [f"({name},) = int{legacy_bytes * 8}(frame, at); at += {legacy_bytes}"]
-
-
-def _width_of(kind: FieldKind) -> int | None:
-    """How many bytes a primitive takes; None if it says itself."""
-    if kind.kafka_type == "uuid":
-        return _UUID_BYTES
-    format_ = FIXED_FORMATS.get(kind.kafka_type)
-    return None if format_ is None else Struct(">" + format_).size

@@ -8,20 +8,21 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from schema_examples import all_versions, example, run, seeded
 
-from headrace.protocol import api as protocol_api
-from headrace.protocol import large_messages
-from headrace.protocol.api import (
-    Api,
+from headrace.protocol.api import Api
+from headrace.protocol.kio import load_request_schema
+from headrace.protocol.wire import large_messages
+from headrace.protocol.wire import server_codec as server_codec_module
+from headrace.protocol.wire.array_guard import MAX_TAGS, ManyElements
+from headrace.protocol.wire.large_messages import AT_ONCE, MAX_ELEMENTS, ElementArray
+from headrace.protocol.wire.schema_fields import FieldKind
+from headrace.protocol.wire.server_codec import (
     BadRequest,
     open_request_body,
     read_request_body,
     read_request_header,
-    spoken,
+    server_codec,
 )
-from headrace.protocol.array_guard import MAX_TAGS, ManyElements
-from headrace.protocol.encoder import FieldKind, put_uvarint
-from headrace.protocol.kio import load_request_schema
-from headrace.protocol.large_messages import AT_ONCE, MAX_ELEMENTS, ElementArray
+from headrace.protocol.wire.varints import put_uvarint
 from headrace.testing.raw_client import encode_request
 
 VERSIONS = all_versions()
@@ -146,7 +147,7 @@ def test_a_request_has_a_bounded_number_of_elements():
 
 
 def test_the_elements_of_all_arrays_together_are_bounded(monkeypatch):
-    monkeypatch.setattr(protocol_api, "MAX_ELEMENTS", 30)
+    monkeypatch.setattr(server_codec_module, "MAX_ELEMENTS", 30)
     request = pack(">hhih", 23, 2, 7, -1) + pack(">i", 3)
     topic = pack(">h", 1) + b"t" + pack(">i", 10) + bytes(12) * 10
     with pytest.raises(BadRequest, match="more than 30 elements"):
@@ -158,7 +159,7 @@ def test_the_elements_of_all_arrays_together_are_bounded(monkeypatch):
 
 
 def test_the_header_has_a_bounded_number_of_tagged_fields():
-    assert spoken(Api.METADATA, 12).has_tagged_request_header
+    assert server_codec(Api.METADATA, 12).has_tagged_request_header
     fixed = pack(">hhih", Api.METADATA, 12, 7, -1)
     read_request_header(memoryview(fixed + section_of_tags(MAX_TAGS)))
     with pytest.raises(BadRequest, match=f"at most {MAX_TAGS}"):

@@ -17,13 +17,15 @@ null. Anything else that is missing is our mistake and raises KeyError.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import MISSING, Field, fields
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from struct import Struct
-from types import NoneType, UnionType
-from typing import Any, Protocol, get_args, get_origin
+from typing import Any, Protocol
 from uuid import UUID
+
+from headrace.protocol.wire.schema_fields import FIXED_FORMATS, UUID_BYTES, FieldKind
+from headrace.protocol.wire.varints import put_uvarint
 
 Message = Mapping[str, Any]
 
@@ -42,31 +44,10 @@ class Sendable(Protocol):
 Placed = tuple[int, Sendable]
 Encode = Callable[[bytearray, Message, list[Placed]], None]
 
-FIXED_FORMATS = {
-    "bool": "?",
-    "int8": "b",
-    "int16": "h",
-    "int32": "i",
-    "int64": "q",
-    "uint16": "H",
-    "uint32": "I",
-    "float64": "d",
-    "error_code": "h",
-    "timedelta_i32": "i",
-    "timedelta_i64": "q",
-    "datetime_i64": "q",
-}
-_ZERO_UUID = bytes(16)
+_ZERO_UUID = bytes(UUID_BYTES)
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
-
-
-def put_uvarint(out: bytearray, value: int) -> None:
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
 
 
 def put_compact_string(out: bytearray, value: str | None) -> None:
@@ -149,27 +130,6 @@ def nested_encoder(schema: type, *path: str) -> Encode:
         assert entity is not None, f"{schema.__name__}.{name} holds no entities"
         schema = entity
     return encoder_of(schema)
-
-
-class FieldKind:
-    """What a field of a schema class is: primitive or entity, alone or in an array, nullable or not."""
-
-    def __init__(self, field: Field[Any]) -> None:
-        declared: Any = field.type
-        self.is_nullable = False
-        if get_origin(declared) is UnionType:
-            self.is_nullable = True
-            (declared,) = (arg for arg in get_args(declared) if arg is not NoneType)
-        self.is_array = get_origin(declared) is tuple
-        if self.is_array:
-            declared = get_args(declared)[0]
-        self.entity: type | None = declared if is_dataclass(declared) and isinstance(declared, type) else None
-        self.kafka_type: str = field.metadata.get("kafka_type", "")
-        self.tag: int | None = field.metadata.get("tag")
-
-    @property
-    def is_fixed_width(self) -> bool:
-        return not self.is_array and self.entity is None and self.kafka_type in FIXED_FORMATS
 
 
 def _default(field: Field[Any], kind: FieldKind) -> Any:

@@ -6,11 +6,9 @@ the schema as it is, without generated code.
 """
 
 from dataclasses import fields
-from struct import Struct
 
-from headrace.protocol.encoder import FIXED_FORMATS, FieldKind, put_uvarint
-
-_UUID_BYTES = 16
+from headrace.protocol.wire.schema_fields import FieldKind
+from headrace.protocol.wire.varints import LARGEST_LENGTH, LARGEST_TAG, put_uvarint, read_uvarint
 
 
 def without_unknown_tags(schema: type, message: memoryview) -> bytes:
@@ -47,7 +45,7 @@ class _Walk:
     def _tags(self, known: dict[int, FieldKind]) -> None:
         kept: list[tuple[int, bytes]] = []
         for _ in range(self._uvarint()):
-            tag, size_bytes = self._uvarint(), self._uvarint()
+            tag, size_bytes = self._uvarint(LARGEST_TAG), self._uvarint()
             content = self.message[self.at : self.at + size_bytes]
             if len(content) < size_bytes:
                 raise IndexError
@@ -79,10 +77,8 @@ class _Walk:
     def _element(self, kind: FieldKind) -> None:
         if kind.entity is not None:
             self.entity(kind.entity)
-        elif kind.kafka_type == "uuid":
-            self._copy(_UUID_BYTES)
-        elif kind.kafka_type in FIXED_FORMATS:
-            self._copy(Struct(">" + FIXED_FORMATS[kind.kafka_type]).size)
+        elif (width := kind.element_bytes) is not None:
+            self._copy(width)
         else:
             size_bytes = self._uvarint()
             put_uvarint(self.out, size_bytes)
@@ -94,14 +90,6 @@ class _Walk:
         self.out += self.message[self.at : self.at + size_bytes]
         self.at += size_bytes
 
-    def _uvarint(self) -> int:
-        value = shift = 0
-        while True:
-            byte = self.message[self.at]
-            self.at += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-            shift += 7
-            if shift > 28:
-                raise ValueError("a length of more than five bytes")
+    def _uvarint(self, largest: int = LARGEST_LENGTH) -> int:
+        value, self.at = read_uvarint(self.message, self.at, largest)
+        return value
