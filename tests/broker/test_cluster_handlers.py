@@ -11,7 +11,7 @@ import pytest
 from peer_harness import LISTENER, leaders, metadata, stop
 
 from headrace.broker.cluster.wire import SharedMetadata, leaders_body, stop_body
-from headrace.broker.network.dispatch import handler_of, served_apis
+from headrace.broker.network.handler_binding import bound_handler, served_apis
 from headrace.broker.network.slices import Answers, Slices
 from headrace.controller.decisions.broker_requests import LeaderAndIsrResponse, StopReplicaResponse
 from headrace.controller.decisions.leader_elections import ElectionStrategy
@@ -66,7 +66,7 @@ class FakeController:
 
 def broker_with(**parts):
     config = SimpleNamespace(listeners=SimpleNamespace(inter_broker=LISTENER))
-    return SimpleNamespace(broker_id=2, config=config, cluster=SimpleNamespace(**parts))
+    return SimpleNamespace(broker=None, broker_id=2, config=config, metadata=None, cluster=SimpleNamespace(**parts))
 
 
 async def ask(api, broker, body, version=None):
@@ -77,7 +77,7 @@ async def ask(api, broker, body, version=None):
     entity, _ = entity_reader(load_request_schema(api, version))(bytes(out), 0)
     request = SimpleNamespace(body=entity, version=version, slices=Slices(asyncio.get_running_loop(), SystemClock()))
     request.collect = lambda *_: Answers(None)
-    reply = await handler_of(api)(request, broker)
+    reply = await bound_handler(api, broker)(request)
     out = bytearray()
     schema = load_response_schema(api, version)
     encoder_of(schema)(out, reply, [])

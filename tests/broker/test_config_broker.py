@@ -4,14 +4,10 @@ from collections.abc import Mapping
 
 import pytest
 
-from headrace.broker.configs.broker_config import (
-    BrokerConfig,
-    Operation,
-    Value,
-    alter_broker,
-    describe_broker,
-    replace_broker,
-)
+from headrace.broker.configs.alter import Operation, alter_broker, replace_broker
+from headrace.broker.configs.broker_config import BrokerConfig
+from headrace.broker.configs.describe import DescribeOptions, describe_broker
+from headrace.broker.configs.keys import Value
 from headrace.properties import ConfigError, parse_properties
 from headrace.protocol.errors import InvalidRequest
 
@@ -241,7 +237,9 @@ def test_alter_broker_refuses(
 
 def test_describe_broker_shows_layers_in_order(config: BrokerConfig) -> None:
     config.apply_dynamic({"num.io.threads": "6"}, {"num.io.threads": "5"})
-    (entry,) = describe_broker(config, wanted=["num.io.threads"], include_synonyms=True, include_documentation=True)
+    (entry,) = describe_broker(
+        config, DescribeOptions(names=["num.io.threads"], include_synonyms=True, include_documentation=True)
+    )
     assert (entry["value"], entry["config_source"], entry["read_only"], entry["config_type"]) == ("6", 2, False, 3)
     assert [(synonym["value"], synonym["source"]) for synonym in entry["synonyms"]] == [
         ("6", 2),
@@ -279,7 +277,7 @@ def test_synonyms_of_a_brokers_settings_are_those_that_apache_kafka_4_3_gives(
             "process.roles": "broker",
         }
     )
-    (entry,) = describe_broker(config, wanted=[name], include_synonyms=True)
+    (entry,) = describe_broker(config, DescribeOptions(names=[name], include_synonyms=True))
     assert _synonyms(entry) == synonyms
     assert entry["config_source"] == (synonyms[0][2] if synonyms else 5)
     assert "secret" not in str(entry)
@@ -288,16 +286,18 @@ def test_synonyms_of_a_brokers_settings_are_those_that_apache_kafka_4_3_gives(
 @pytest.mark.parametrize("name", ["broker.id", "node.id"])
 def test_a_brokers_id_has_two_names_and_both_are_as_given(name: str) -> None:
     config = BrokerConfig.load({name: "7"})
-    entries = describe_broker(config, wanted=["broker.id", "node.id"])
+    entries = describe_broker(config, DescribeOptions(names=["broker.id", "node.id"]))
     assert [(entry["value"], entry["config_source"]) for entry in entries] == [("7", 4)] * 2
     settled = BrokerConfig.load({})
     settled.settle_broker_id(7)
-    assert describe_broker(settled, wanted=["broker.id", "node.id"]) == entries
+    assert describe_broker(settled, DescribeOptions(names=["broker.id", "node.id"])) == entries
 
 
 def test_a_dynamic_setting_in_a_finer_unit_is_no_synonym_of_a_coarser_one(config: BrokerConfig) -> None:
     config.apply_dynamic({"log.retention.ms": "9"}, {})
-    fine, coarse = describe_broker(config, wanted=["log.retention.ms", "log.retention.hours"], include_synonyms=True)
+    fine, coarse = describe_broker(
+        config, DescribeOptions(names=["log.retention.ms", "log.retention.hours"], include_synonyms=True)
+    )
     assert _synonyms(fine) == [("log.retention.ms", "9", 2), _WEEK]
     assert (_synonyms(coarse), coarse["config_source"]) == ([_WEEK], 5)
 
@@ -305,7 +305,7 @@ def test_a_dynamic_setting_in_a_finer_unit_is_no_synonym_of_a_coarser_one(config
 def test_what_is_set_for_one_listener_is_read_only_and_not_documented() -> None:
     name = "listener.name.plaintext.connections.max.idle.ms"
     config = BrokerConfig.load({name: "100"})
-    (entry,) = describe_broker(config, wanted=[name], include_synonyms=True, include_documentation=True)
+    (entry,) = describe_broker(config, DescribeOptions(names=[name], include_synonyms=True, include_documentation=True))
     assert (entry["value"], entry["read_only"], entry["documentation"], entry["config_source"]) == (
         "100",
         True,
@@ -321,7 +321,7 @@ def _synonyms(entry: Mapping[str, object]) -> list[tuple[str, str | None, int]]:
 
 def test_describe_all_of_a_broker(config: BrokerConfig) -> None:
     config.apply_dynamic({"ssl.keystore.password": "hunter2", "my.own": "x"}, {})
-    entries = {str(entry["name"]): entry for entry in describe_broker(config, include_synonyms=True)}
+    entries = {str(entry["name"]): entry for entry in describe_broker(config, DescribeOptions(include_synonyms=True))}
     assert entries["zookeeper.connect"]["read_only"] is True
     assert entries["num.partitions"]["config_source"] == 5
     assert entries["num.partitions"]["documentation"] is None
@@ -334,6 +334,6 @@ def test_describe_all_of_a_broker(config: BrokerConfig) -> None:
 
 def test_describe_the_cluster_default(config: BrokerConfig) -> None:
     config.apply_dynamic({"num.io.threads": "6"}, {"num.io.threads": "5"})
-    (entry,) = describe_broker(config, cluster_default=True, include_synonyms=True)
+    (entry,) = describe_broker(config, DescribeOptions(include_synonyms=True), cluster_default=True)
     assert (entry["value"], entry["config_source"]) == ("5", 3)
     assert entry["synonyms"] == [{"name": "num.io.threads", "value": "5", "source": 3}]

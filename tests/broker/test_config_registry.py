@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from headrace.broker.configs.broker_config import (
+from headrace.broker.configs.keys import ConfigKey, ConfigType, Importance, Update, to_text
+from headrace.broker.configs.registry import (
     BROKER_KEYS,
+    SUBJECTS,
     TOPIC_KEYS,
-    ConfigKey,
-    ConfigType,
-    Importance,
-    Update,
-    to_text,
+    WITHOUT_MEANING,
+    broker_key,
+    broker_synonyms,
+    without_meaning,
 )
-from headrace.broker.configs.registry import SUBJECTS, WITHOUT_MEANING, broker_key, broker_synonyms, without_meaning
 from headrace.properties import ConfigError
 from headrace.tools.docs.configs import render
 

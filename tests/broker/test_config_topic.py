@@ -5,17 +5,12 @@ from dataclasses import fields, replace
 import pytest
 from kio.schema.describe_configs.v4.response import DescribeConfigsResourceResult, DescribeConfigsSynonym
 
-from headrace.broker.configs.broker_config import (
-    TOPIC_KEYS,
-    BrokerConfig,
-    Operation,
-    alter_topic,
-    describe_topic,
-    effective_topic_config,
-    replace_topic,
-    topic_log_config,
-    validate_topic,
-)
+from headrace.broker.configs.alter import Operation, alter_resource, replace_resource
+from headrace.broker.configs.broker_config import BrokerConfig
+from headrace.broker.configs.describe import DescribeOptions, describe_resource
+from headrace.broker.configs.registry import TOPIC_KEYS
+from headrace.broker.configs.resources import TOPIC
+from headrace.broker.configs.topic import effective_topic_config, topic_log_config, validate_topic
 from headrace.log.config import LogConfig
 from headrace.protocol.errors import InvalidConfig, InvalidRequest
 
@@ -58,8 +53,11 @@ def test_the_finest_unit_counts(properties: dict[str, str], retention_ms: int) -
 def test_describe_shows_the_chain_of_sources() -> None:
     broker = BrokerConfig.load({"log.retention.minutes": "3", "log.retention.hours": "2"})
     broker.apply_dynamic({"log.retention.ms": "1000"}, {"log.retention.ms": "2000"})
-    (entry,) = describe_topic(
-        {"retention.ms": " 500 "}, broker, wanted=["retention.ms"], include_synonyms=True, include_documentation=True
+    (entry,) = describe_resource(
+        TOPIC,
+        {"retention.ms": " 500 "},
+        broker,
+        DescribeOptions(names=["retention.ms"], include_synonyms=True, include_documentation=True),
     )
     assert entry == {
         "name": "retention.ms",
@@ -96,7 +94,7 @@ def test_the_source_is_where_the_value_comes_from(
 ) -> None:
     config = BrokerConfig.load(static)
     config.apply_dynamic(broker, default)
-    (entry,) = describe_topic({}, config, wanted=["retention.ms"])
+    (entry,) = describe_resource(TOPIC, {}, config, DescribeOptions(names=["retention.ms"]))
     assert (entry["config_source"], entry["value"], entry["synonyms"]) == (source, value, [])
 
 
@@ -123,21 +121,24 @@ def test_synonyms_of_a_topics_settings_are_those_that_apache_kafka_4_3_gives(
             "log.cleanup.policy": "compact",
         }
     )
-    (entry,) = describe_topic({"retention.ms": "1000"}, config, wanted=[name], include_synonyms=True)
+    (entry,) = describe_resource(
+        TOPIC, {"retention.ms": "1000"}, config, DescribeOptions(names=[name], include_synonyms=True)
+    )
     found = [(each["name"], each["value"], each["source"]) for each in entry["synonyms"]]  # type: ignore[attr-defined]
     assert (found, entry["config_source"]) == (synonyms, synonyms[0][2] if synonyms else 5)
 
 
 def test_describe_all_and_some() -> None:
-    assert [entry["name"] for entry in describe_topic({}, DEFAULT)] == sorted(TOPIC_KEYS)
-    assert describe_topic({}, DEFAULT, wanted=[]) == []
-    assert [entry["name"] for entry in describe_topic({}, DEFAULT, wanted=["flush.ms", "no.such", "flush.ms"])] == [
-        "flush.ms"
-    ]
+    assert [entry["name"] for entry in describe_resource(TOPIC, {}, DEFAULT)] == sorted(TOPIC_KEYS)
+    assert describe_resource(TOPIC, {}, DEFAULT, DescribeOptions(names=[])) == []
+    assert [
+        entry["name"]
+        for entry in describe_resource(TOPIC, {}, DEFAULT, DescribeOptions(names=["flush.ms", "no.such", "flush.ms"]))
+    ] == ["flush.ms"]
 
 
 def test_describe_entries_fit_the_protocol() -> None:
-    (entry,) = describe_topic({}, DEFAULT, wanted=["segment.bytes"], include_synonyms=True)
+    (entry,) = describe_resource(TOPIC, {}, DEFAULT, DescribeOptions(names=["segment.bytes"], include_synonyms=True))
     assert set(entry) == {field.name for field in fields(DescribeConfigsResourceResult)}
     (synonym, *_) = entry["synonyms"]  # type: ignore[misc]
     assert set(synonym) == {field.name for field in fields(DescribeConfigsSynonym)}
@@ -145,7 +146,8 @@ def test_describe_entries_fit_the_protocol() -> None:
 
 def test_incremental_changes() -> None:
     stored = {"retention.ms": "5", "segment.bytes": "1000"}
-    changed = alter_topic(
+    changed = alter_resource(
+        TOPIC,
         stored,
         [
             ("retention.ms", Operation.DELETE, None),
@@ -157,13 +159,13 @@ def test_incremental_changes() -> None:
     )
     assert changed == {"segment.bytes": "2000", "cleanup.policy": "delete,compact"}
     assert stored == {"retention.ms": "5", "segment.bytes": "1000"}
-    subtracted = alter_topic(changed, [("cleanup.policy", Operation.SUBTRACT, "delete")], DEFAULT)
+    subtracted = alter_resource(TOPIC, changed, [("cleanup.policy", Operation.SUBTRACT, "delete")], DEFAULT)
     assert subtracted["cleanup.policy"] == "compact"
 
 
 def test_replacing_all() -> None:
-    assert replace_topic([("retention.ms", "5")], DEFAULT) == {"retention.ms": "5"}
-    assert replace_topic([], DEFAULT) == {}
+    assert replace_resource(TOPIC, [("retention.ms", "5")], DEFAULT) == {"retention.ms": "5"}
+    assert replace_resource(TOPIC, [], DEFAULT) == {}
 
 
 @pytest.mark.parametrize(
@@ -191,13 +193,13 @@ def test_replacing_all() -> None:
 )
 def test_changes_that_are_refused(changes: list[tuple[str, int, str | None]], error: type[Exception], why: str) -> None:
     with pytest.raises(error, match=why):
-        alter_topic({}, changes, DEFAULT)
+        alter_resource(TOPIC, {}, changes, DEFAULT)
 
 
 def test_rules_count_the_brokers_values_too() -> None:
     broker = BrokerConfig.load({"log.cleaner.max.compaction.lag.ms": "5"})
     with pytest.raises(InvalidConfig, match="greater than"):
-        alter_topic({}, [("min.compaction.lag.ms", 0, "6")], broker)
+        alter_resource(TOPIC, {}, [("min.compaction.lag.ms", 0, "6")], broker)
 
 
 def test_a_new_topics_settings_are_checked_all_at_once() -> None:

@@ -2,11 +2,13 @@
 
 import asyncio
 import logging
+from types import SimpleNamespace
 
 import pytest
 
 from headrace.broker.network import dispatch
-from headrace.broker.network.dispatch import Dispatcher, handler_of, served_apis
+from headrace.broker.network.dispatch import Dispatcher
+from headrace.broker.network.handler_binding import load_handler, served_apis
 from headrace.broker.network.prompt_future import PromptFuture
 from headrace.broker.network.request import Request
 from headrace.protocol.api import Api
@@ -43,29 +45,40 @@ def request(connection, api=Api.METADATA, version=0, frame=None):
     return Request(read_request_header(frame), frame, connection)
 
 
+async def never_called(request):
+    raise AssertionError(f"{request} reached its handler")
+
+
+def new_dispatcher(loop):
+    dispatcher = Dispatcher(loop, None)
+    dispatcher.start(SimpleNamespace(served_apis=served_apis(in_cluster=False)))
+    return dispatcher
+
+
 @pytest.fixture
-def dispatcher():
-    """For what is answered without a wait: it needs no loop."""
-    return Dispatcher(None, None, None)
+def dispatcher(monkeypatch):
+    """For requests that reach no handler: it needs no loop."""
+    handled_by(monkeypatch, never_called)
+    return new_dispatcher(None)
 
 
 def handled_by(monkeypatch, handler):
-    monkeypatch.setattr(dispatch, "handler_of", lambda api: handler)
+    monkeypatch.setattr(dispatch, "bound_handler", lambda api, services: handler)
 
 
 async def dispatched(monkeypatch, handler, connection=None):
     """The connection after a request was handled, waits included."""
     handled_by(monkeypatch, handler)
     connection = connection or FakeConnection()
-    dispatcher = Dispatcher(None, asyncio.get_running_loop(), None)
+    dispatcher = new_dispatcher(asyncio.get_running_loop())
     dispatcher.handle(request(connection))
     await finished(dispatcher)
     return connection
 
 
 async def finished(dispatcher):
-    while dispatcher._waiting:
-        await asyncio.wait(dispatcher._waiting)
+    while dispatcher._tasks:
+        await asyncio.wait(dispatcher._tasks)
 
 
 def test_each_file_is_a_served_api_and_has_a_handler():
@@ -73,23 +86,23 @@ def test_each_file_is_a_served_api_and_has_a_handler():
     assert {Api.PRODUCE, Api.FETCH, Api.METADATA, Api.API_VERSIONS} <= set(apis)
     assert list(apis) == sorted(apis)
     for api in apis:
-        assert asyncio.iscoroutinefunction(handler_of(api))
+        assert asyncio.iscoroutinefunction(load_handler(api))
 
 
 async def test_a_handler_that_does_not_wait_answers_at_once(monkeypatch):
-    async def handler(request, broker):
+    async def handler(request):
         return {"n": 1}
 
     handled_by(monkeypatch, handler)
     connection = FakeConnection()
-    Dispatcher(None, asyncio.get_running_loop(), None).handle(request(connection))
+    new_dispatcher(asyncio.get_running_loop()).handle(request(connection))
     assert connection.answers == [{"n": 1}]
 
 
 async def test_a_handler_that_waits_answers_later(monkeypatch):
     event = asyncio.Event()
 
-    async def handler(request, broker):
+    async def handler(request):
         for _ in range(3):
             await asyncio.sleep(0)
         await event.wait()
@@ -97,7 +110,7 @@ async def test_a_handler_that_waits_answers_later(monkeypatch):
 
     handled_by(monkeypatch, handler)
     connection = FakeConnection()
-    dispatcher = Dispatcher(None, asyncio.get_running_loop(), None)
+    dispatcher = new_dispatcher(asyncio.get_running_loop())
     dispatcher.handle(request(connection))
     assert not connection.answers
     event.set()
@@ -109,13 +122,13 @@ async def test_a_prompt_future_is_taken_up_on_the_stack_of_who_sets_it(monkeypat
     loop = asyncio.get_running_loop()
     futures = [loop.create_future(), PromptFuture(loop=loop)]
 
-    async def handler(request, broker):
+    async def handler(request):
         return {"n": [await future for future in futures]}
 
     handled_by(monkeypatch, handler)
     connection = FakeConnection()
     produce = encode_request(Api.PRODUCE, 7, 7, None, transactional_id=None, acks=-1, timeout=1, topic_data=[])
-    Dispatcher(None, loop, None).handle(request(connection, Api.PRODUCE, 7, produce))
+    new_dispatcher(loop).handle(request(connection, Api.PRODUCE, 7, produce))
     futures[0].set_result(1)
     await asyncio.sleep(0)
     assert not connection.answers
@@ -131,7 +144,7 @@ async def test_a_prompt_future_is_one_for_a_task_too():
 
 
 async def test_an_error_that_a_handler_awaits_reaches_it(monkeypatch):
-    async def handler(request, broker):
+    async def handler(request):
         future = asyncio.get_running_loop().create_future()
         asyncio.get_running_loop().call_soon(future.set_exception, ValueError("late"))
         try:
@@ -148,7 +161,7 @@ async def test_an_error_that_a_handler_awaits_reaches_it(monkeypatch):
 async def test_a_handler_that_raises_costs_its_client_the_connection_and_nobody_else_anything(
     monkeypatch, caplog, waits
 ):
-    async def handler(request, broker):
+    async def handler(request):
         if waits:
             await asyncio.sleep(0)
         raise ZeroDivisionError
@@ -163,7 +176,7 @@ async def test_a_handler_that_raises_costs_its_client_the_connection_and_nobody_
 async def test_a_reply_that_cannot_be_encoded_is_a_failed_handler(monkeypatch, caplog, waits):
     """It may not reach the queue, whose turn would end with requests left in it."""
 
-    async def handler(request, broker):
+    async def handler(request):
         if waits:
             await asyncio.sleep(0)
         return {}
@@ -173,8 +186,7 @@ async def test_a_reply_that_cannot_be_encoded_is_a_failed_handler(monkeypatch, c
     assert "Metadata v0 of 127.0.0.1:1 failed" in caplog.text
 
 
-def test_a_request_of_a_closed_connection_is_dropped(monkeypatch, dispatcher):
-    handled_by(monkeypatch, None)
+def test_a_request_of_a_closed_connection_is_dropped(dispatcher):
     connection = FakeConnection()
     connection.is_closed = True
     dispatcher.handle(request(connection))
@@ -205,7 +217,7 @@ def test_a_body_that_cannot_be_read(dispatcher):
 async def test_stopping_cancels_whoever_waits(monkeypatch):
     was_cancelled = []
 
-    async def handler(request, broker):
+    async def handler(request):
         try:
             await asyncio.get_running_loop().create_future()
         except asyncio.CancelledError:
@@ -213,7 +225,7 @@ async def test_stopping_cancels_whoever_waits(monkeypatch):
             raise
 
     handled_by(monkeypatch, handler)
-    dispatcher = Dispatcher(None, asyncio.get_running_loop(), None)
+    dispatcher = new_dispatcher(asyncio.get_running_loop())
     dispatcher.handle(request(FakeConnection()))
     await asyncio.sleep(0)
     dispatcher.stop()

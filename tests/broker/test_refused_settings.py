@@ -10,15 +10,11 @@ from headrace import Broker
 from headrace.broker.cluster.config_changes import ConfigChanges
 from headrace.broker.cluster.membership import Membership
 from headrace.broker.cluster.unenforced_rules import warn_of_unenforced_rules
-from headrace.broker.configs.broker_config import (
-    BROKER_KEYS,
-    BrokerConfig,
-    alter_broker,
-    describe_broker,
-    replace_broker,
-)
+from headrace.broker.configs.alter import alter_broker, replace_broker
+from headrace.broker.configs.broker_config import BrokerConfig
+from headrace.broker.configs.describe import DescribeOptions, describe_broker
 from headrace.broker.configs.refusals import refused_row, refused_settings
-from headrace.broker.configs.registry import without_meaning
+from headrace.broker.configs.registry import BROKER_KEYS, without_meaning
 from headrace.coordination.client.local_client import LocalCoordination
 from headrace.coordination.tree.host import TreeHost
 from headrace.coordination.znodes import EntityConfig
@@ -295,7 +291,7 @@ def test_what_is_stored_already_is_not_in_force_but_shown_and_can_be_removed(con
     assert "not in force" in line
     assert SECRET not in line
 
-    entries = {str(entry["name"]): entry for entry in describe_broker(config, include_synonyms=True)}
+    entries = {str(entry["name"]): entry for entry in describe_broker(config, DescribeOptions(include_synonyms=True))}
     assert (entries["listeners"]["value"], entries["listeners"]["config_source"]) == ("SSL://127.0.0.1:1", 2)
     assert entries["listener.name.x.ssl.keystore.location"]["value"] == "/a"
     assert SECRET not in str(entries)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headrace import Admin, AsyncConsumer, AsyncProducer, Broker, Consumer, Producer, TopicPartition
-from headrace.broker.network import dispatch
+from headrace.broker.network.dispatch import Dispatcher
 from headrace.client.errors import (
     BrokerUnreachable,
     BufferExhausted,
@@ -43,12 +43,15 @@ def refuse(monkeypatch: pytest.MonkeyPatch) -> Refuse:
     """Replaces what the broker answers to an API by what is made of the request."""
 
     def refuse(api: Api, answer: Callable[[Any], dict[str, Any]]) -> None:
-        real = dispatch.handler_of
+        real = Dispatcher._load
 
-        async def handle(request: Any, broker: object) -> dict[str, Any]:
+        async def handle(request: Any) -> dict[str, Any]:
             return answer(request.body)
 
-        monkeypatch.setattr(dispatch, "handler_of", lambda asked: handle if asked is api else real(asked))
+        def load(dispatcher: Dispatcher, asked: Api) -> Any:
+            return handle if asked is api else real(dispatcher, asked)
+
+        monkeypatch.setattr(Dispatcher, "_load", load)
 
     return refuse
 

@@ -26,7 +26,7 @@ from tempfile import TemporaryDirectory
 from large_requests import Path as ArrayPath
 from large_requests import Subject, array_paths, build, client_versions
 
-from headrace.broker.network.dispatch import served_apis
+from headrace.broker.network.handler_binding import served_apis
 from headrace.protocol.api import Api
 from headrace.testing.broker_process import BrokerProcess
 from headrace.testing.raw_client import ClosedByPeer, RawClient

@@ -6,7 +6,7 @@ import pytest
 from frame_waits import SETTINGS, cases, measure, prepare
 from large_requests import array_paths, build, client_versions, elements_at, with_body_tags, with_header_tags
 
-from headrace.broker.network.dispatch import served_apis
+from headrace.broker.network.handler_binding import served_apis
 from headrace.protocol.api import Api, versions_of
 from headrace.protocol.wire.server_codec import open_request_body, read_request_body, read_request_header
 from headrace.testing.broker_process import BrokerProcess

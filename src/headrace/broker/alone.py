@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from headrace.broker.configs.broker_config import validate_topic
+from headrace.broker.configs.topic import validate_topic
 from headrace.broker.coordinators.producer_ids import ProducerIds
 from headrace.broker.registration import Registration
 from headrace.broker.start_error import StartError

@@ -17,8 +17,10 @@ from logging import getLogger
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from headrace.broker.configs.broker_config import TOPIC_DEFAULT_NAMES, BrokerConfig, describe_topic, topic_log_config
+from headrace.broker.configs.broker_config import BrokerConfig
 from headrace.broker.configs.group_overrides import GroupConfigs, entity_of
+from headrace.broker.configs.registry import TOPIC_DEFAULT_NAMES
+from headrace.broker.configs.topic import topic_log_config
 from headrace.broker.coordinators.group_service import GroupService
 from headrace.broker.coordinators.internal_topics import GROUPS, TRANSACTIONS, InternalTopics
 from headrace.broker.coordinators.transaction_service import TransactionService
@@ -28,9 +30,11 @@ from headrace.broker.metadata_cache import MetadataCache, Node
 from headrace.broker.metrics.counters import Metrics
 from headrace.broker.network.connection import Connection
 from headrace.broker.network.dispatch import Dispatcher
+from headrace.broker.network.handler_binding import served_apis
 from headrace.broker.network.listener import Connections, Listener
 from headrace.broker.network.request_queue import RequestQueue
 from headrace.broker.network.slices import Slices
+from headrace.broker.services import Services
 from headrace.broker.start_error import StartError
 from headrace.coordination.interface import Coordination
 from headrace.coordination.znodes import encode_uuid, random_uuid
@@ -139,14 +143,42 @@ class Broker:
         self.groups.start()
         self.transactions = TransactionService(self)
         self.transactions.start()
+        self.services = self._collect_services()
+        self._dispatcher.start(self.services)
         for listener in self._listeners:
             listener.accept_connections()
         if self.metrics_exporter is not None:
             self.metrics_exporter.start()
 
+    def _collect_services(self) -> Services:
+        return Services(
+            broker=self,
+            broker_id=self.broker_id,
+            served_apis=served_apis(in_cluster=self.cluster is not None),
+            config=self.config,
+            config_store=self,
+            clock=self.clock,
+            metrics=self.metrics,
+            metadata=self.metadata,
+            nodes_seen_by=self.nodes_seen_by,
+            topics=self.topics,
+            partitions=self.partitions,
+            logs=self.logs,
+            relocations=self.maintenance.relocations,
+            groups=self.groups,
+            group_configs=self.group_configs,
+            transactions=self.transactions,
+            producer_ids=self.producer_ids,
+            fetch_sessions=self.fetch_sessions,
+            delayed_fetch=self.delayed_fetch,
+            delayed_delete_records=self.delayed_delete_records,
+            run_blocking=self.run_blocking,
+            cluster=self.cluster,
+        )
+
     def _make_network(self) -> None:
         slices = Slices(self.loop, self.clock)
-        self._dispatcher = Dispatcher(self, self.loop, slices, in_cluster=self.cluster is not None)
+        self._dispatcher = Dispatcher(self.loop, slices)
         self.queue = RequestQueue(
             lambda: self.config.int("queued.max.requests"), self._dispatcher.handle, self.loop.call_soon
         )
@@ -270,9 +302,6 @@ class Broker:
         if host in ("0.0.0.0", "::"):
             host = connection.local_address[0]  # bound to all: what this client used is an address that works for it
         return [Node(self.broker_id, host, port, self.config.optional_str("broker.rack"))]
-
-    def describe_topic_config(self, configs: Mapping[str, str]) -> list[dict[str, object]]:
-        return describe_topic(configs, self.config)
 
     async def set_dynamic_configs(self, name: str, configs: Mapping[str, str]) -> None:
         """Settings that were checked already, for this broker or (an empty name) for all."""

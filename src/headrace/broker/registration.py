@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from logging import getLogger
 from typing import TYPE_CHECKING
 
-from headrace.broker.configs.broker_config import SecurityProtocol
+from headrace.broker.configs.listeners import SecurityProtocol
 from headrace.broker.metadata_cache import Node
 from headrace.broker.topic_host import TopicHost
 from headrace.controller.topics import Topic, Topics

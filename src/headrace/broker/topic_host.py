@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Callable
 from logging import getLogger
 
-from headrace.broker.configs.broker_config import BrokerConfig, topic_log_config
+from headrace.broker.configs.broker_config import BrokerConfig
+from headrace.broker.configs.topic import topic_log_config
 from headrace.broker.metadata_cache import NO_LEADER, MetadataCache, PartitionInfo, TopicInfo
 from headrace.controller.topics import Topic
 from headrace.log.config import LogConfig

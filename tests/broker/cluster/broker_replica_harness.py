@@ -12,7 +12,7 @@ from headrace.broker.configs.broker_config import BrokerConfig
 from headrace.broker.fetch_sessions import FetchSessions
 from headrace.broker.metadata_cache import MetadataCache, Node
 from headrace.broker.metrics.counters import Metrics
-from headrace.broker.network.dispatch import handler_of
+from headrace.broker.network.handler_binding import bound_handler
 from headrace.broker.network.request import Request
 from headrace.broker.network.slices import Slices
 from headrace.broker.replicas.replicas import ReplicaManager
@@ -121,7 +121,7 @@ async def call(broker, api, version, frame, connection):
     request = Request(read_request_header(memoryview(frame)), memoryview(frame), connection)
     request.slices = Slices(asyncio.get_running_loop(), SystemClock())
     request.read_body()
-    reply = await handler_of(api)(request, broker)
+    reply = await bound_handler(api, broker)(request)
     if reply is None:
         return None
     out, placed = encode_response(server_codec(api, version), request.correlation_id, reply)
@@ -184,6 +184,7 @@ class Member:
 
 class Broker:
     def __init__(self, harness, broker_id, folders, settings, disk=None):
+        self.broker = self  # it is a Services, too, with as much as its handlers ask for
         self.broker_id = broker_id
         self.loop = asyncio.get_running_loop()
         self.config = BrokerConfig.load(
@@ -204,6 +205,7 @@ class Broker:
         self.delayed_produce = Purgatory("Produce", self.timer)
         self.delayed_delete_records = Purgatory("DeleteRecords", self.timer)
         self.fetch_sessions = FetchSessions(self.clock, slots=lambda: 10, eviction_ms=lambda: 1000)
+        self.relocations = None
         self.coordination = LocalCoordination(harness.tree)
         self.roles = []
         config = LogConfig()
@@ -308,6 +310,7 @@ class BrokerReplicaHarness:
     def __init__(self, folder):
         self.folder = folder
         self.tree = TreeHost(SystemClock())
+        self.relocations = None
         self.coordination = LocalCoordination(self.tree)
         self.brokers = {}
         self.topic_configs = {}

@@ -5,7 +5,7 @@ from struct import pack, unpack_from
 import pytest
 from broker_harness import all_versions
 
-from headrace.broker.network.dispatch import served_apis
+from headrace.broker.network.handler_binding import served_apis
 from headrace.protocol.api import Api, versions_of
 from headrace.protocol.errors import ErrorCode
 from headrace.testing.raw_client import decode_response

@@ -22,7 +22,7 @@ from functools import partial, wraps
 from random import Random
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from headrace.broker.configs.broker_config import validate_topic
+from headrace.broker.configs.topic import validate_topic
 from headrace.controller.topic_rules import (
     NewTopic,
     PlacementOptions,

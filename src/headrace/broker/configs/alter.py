@@ -1,9 +1,10 @@
-"""AlterConfigs and IncrementalAlterConfigs, as pure functions from stored settings to stored settings.
+"""AlterConfigs and IncrementalAlterConfigs: pure functions from the stored settings to the new stored settings.
 
-A change is a triple (name, operation, value) with the operation's number in the protocol. Either all changes of a
-resource are good and the new settings are returned, or one exception says what is wrong and nothing changes. Topics
-and groups answer InvalidConfig. Brokers answer InvalidRequest for values too, as Kafka does (KAFKA-13609), and
-InvalidConfig for settings that promise what Headrace does not do (``table_refused.py``).
+A change is a triple (name, operation, value) with the operation's number in the protocol. If all changes of a resource
+are valid, then the functions return the new settings. Otherwise they raise one exception, and nothing changes. For
+topics and groups the exception is InvalidConfig. For brokers it is InvalidRequest, also for a wrong value, as in Kafka
+(KAFKA-13609); a broker setting that asks for something that Headrace does not do (``table_refused.py``) is
+InvalidConfig.
 """
 
 from __future__ import annotations
@@ -12,20 +13,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from headrace.broker.configs.group import GROUP_KEYS, validate_group
 from headrace.broker.configs.keys import ConfigKey, ConfigType, Update, to_text
 from headrace.broker.configs.refusals import refusal_line, refused_settings
-from headrace.broker.configs.registry import TOPIC_KEYS, broker_key
-from headrace.broker.configs.topic import validate_topic
+from headrace.broker.configs.registry import broker_key
 from headrace.properties import ConfigError
 from headrace.protocol.errors import InvalidConfig, InvalidRequest, KafkaError
 
 if TYPE_CHECKING:
     from headrace.broker.configs.broker_config import BrokerConfig
+    from headrace.broker.configs.resources import ResourceKind
 
 Change = tuple[str, int, str | None]
 
-#: Pools that may at most double or halve in one step, so that a typing error does not starve or flood a broker.
+#: Sizes of thread pools. A request may at most double or halve them, so that a typing error does little harm.
 _POOLS = (
     "num.network.threads",
     "num.io.threads",
@@ -43,31 +43,21 @@ class Operation(IntEnum):
     SUBTRACT = 3
 
 
-def replace_topic(values: Sequence[tuple[str, str | None]], broker: BrokerConfig) -> dict[str, str]:
-    """AlterConfigs of a topic: what is given becomes all that is set."""
+def replace_resource(
+    kind: ResourceKind, values: Sequence[tuple[str, str | None]], broker: BrokerConfig
+) -> dict[str, str]:
+    """AlterConfigs of a topic or a group: the given settings replace all settings of the resource."""
     replaced = _replaced(values)
-    validate_topic(replaced, broker)
+    kind.validate(replaced, broker)
     return replaced
 
 
-def alter_topic(overrides: Mapping[str, str], changes: Sequence[Change], broker: BrokerConfig) -> dict[str, str]:
-    """IncrementalAlterConfigs of a topic."""
-    changed = _changed(overrides, changes, TOPIC_KEYS.get, InvalidConfig)
-    validate_topic(changed, broker)
-    return changed
-
-
-def replace_group(values: Sequence[tuple[str, str | None]], broker: BrokerConfig) -> dict[str, str]:
-    """AlterConfigs of a consumer group."""
-    replaced = _replaced(values)
-    validate_group(replaced, broker)
-    return replaced
-
-
-def alter_group(overrides: Mapping[str, str], changes: Sequence[Change], broker: BrokerConfig) -> dict[str, str]:
-    """IncrementalAlterConfigs of a consumer group."""
-    changed = _changed(overrides, changes, GROUP_KEYS.get, InvalidConfig)
-    validate_group(changed, broker)
+def alter_resource(
+    kind: ResourceKind, overrides: Mapping[str, str], changes: Sequence[Change], broker: BrokerConfig
+) -> dict[str, str]:
+    """IncrementalAlterConfigs of a topic or a group."""
+    changed = _changed(overrides, changes, kind.keys.get, InvalidConfig)
+    kind.validate(changed, broker)
     return changed
 
 
@@ -98,7 +88,7 @@ def _refuse_duplicates(names: Iterable[str]) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise InvalidRequest(f"Configuration {name} is there twice in one request")
+            raise InvalidRequest(f"Configuration {name} is given twice in one request")
         seen.add(name)
 
 
@@ -133,7 +123,7 @@ def _changed(
 
 
 def _merged(key: ConfigKey, stored: str | None, operation: Operation, text: str) -> str:
-    """A list with items added or taken away; what was never set begins as the default."""
+    """Returns a list with items added or removed. A list that was never set begins as the default."""
     items = _items(to_text(key.default) if stored is None else stored)
     named = _items(text)
     if operation is Operation.APPEND:
@@ -148,7 +138,8 @@ def _items(text: str | None) -> list[str]:
 def _check_broker(overrides: Mapping[str, str], touched: Sequence[str], broker: BrokerConfig, per_broker: bool) -> None:
     layers = (broker.dynamic_default, overrides) if per_broker else (overrides, broker.dynamic_broker)
     found = refused_settings({**broker.static, **layers[0], **layers[1]})
-    # Only what this request sets: what somebody stored before is not in force, and must not stand in the way.
+    # Only the settings of this request are refused. A refused setting that was stored earlier is not in force, and
+    # must not block other changes.
     refused = {name: refusal for name, refusal in found.items() if name in touched and name in overrides}
     if refused:
         raise InvalidConfig(refusal_line(refused))
@@ -166,7 +157,9 @@ def _check_broker(overrides: Mapping[str, str], touched: Sequence[str], broker: 
 
 
 def check_dynamic(overrides: Mapping[str, str], *, per_broker: bool) -> None:
-    """Refuses settings that cannot change at run time, or not for the whole cluster at once."""
+    """
+    :raises InvalidRequest: if a setting cannot change at run time, or not for the whole cluster at once.
+    """
     known = {name: key.update for name in overrides if (key := broker_key(name)) is not None}
     fixed = sorted(name for name, update in known.items() if update is Update.READ_ONLY)
     if fixed:
@@ -178,6 +171,10 @@ def check_dynamic(overrides: Mapping[str, str], *, per_broker: bool) -> None:
 
 def _check_pool(name: str, new: int, current: int) -> None:
     if new < current // 2:
-        raise InvalidRequest(f"Dynamic update of {name} from {current} to {new}: must be at least half of what it is")
+        raise InvalidRequest(
+            f"Dynamic update of {name} from {current} to {new}: the new value must be at least half of the current one"
+        )
     if new > current * 2:
-        raise InvalidRequest(f"Dynamic update of {name} from {current} to {new}: must be at most twice what it is")
+        raise InvalidRequest(
+            f"Dynamic update of {name} from {current} to {new}: the new value must be at most twice the current one"
+        )

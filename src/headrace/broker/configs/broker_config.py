@@ -15,61 +15,14 @@ from itertools import chain
 from logging import getLogger
 from typing import NamedTuple
 
-from headrace.broker.configs.alter import (
-    Operation,
-    alter_broker,
-    alter_group,
-    alter_topic,
-    check_dynamic,
-    replace_broker,
-    replace_group,
-    replace_topic,
-)
-from headrace.broker.configs.describe import Source, describe_broker, describe_group, describe_topic
-from headrace.broker.configs.keys import ConfigKey, ConfigType, Importance, Update, Value, to_text
-from headrace.broker.configs.listeners import Listener, Listeners, SecurityProtocol, parse_listeners
+from headrace.broker.configs.alter import check_dynamic
+from headrace.broker.configs.keys import Value
+from headrace.broker.configs.listeners import Listeners, parse_listeners
 from headrace.broker.configs.refusals import LISTENER_PREFIX, refusal_line, refused_settings
-from headrace.broker.configs.registry import (
-    BROKER_KEYS,
-    TOPIC_DEFAULT_NAMES,
-    TOPIC_KEYS,
-    broker_key,
-    without_meaning,
-)
+from headrace.broker.configs.registry import BROKER_KEYS, broker_key, without_meaning
 from headrace.broker.configs.rules import broker_problems, given_id_problem
-from headrace.broker.configs.topic import effective_topic_config, topic_log_config, validate_topic
 from headrace.properties import ConfigError
 from headrace.protocol.errors import InvalidRequest
-
-__all__ = [
-    "BROKER_KEYS",
-    "TOPIC_DEFAULT_NAMES",
-    "TOPIC_KEYS",
-    "BrokerConfig",
-    "ConfigKey",
-    "ConfigType",
-    "Importance",
-    "Listener",
-    "Listeners",
-    "Operation",
-    "SecurityProtocol",
-    "Source",
-    "Update",
-    "Value",
-    "alter_broker",
-    "alter_group",
-    "alter_topic",
-    "describe_broker",
-    "describe_group",
-    "describe_topic",
-    "effective_topic_config",
-    "replace_broker",
-    "replace_group",
-    "replace_topic",
-    "to_text",
-    "topic_log_config",
-    "validate_topic",
-]
 
 logger = getLogger(__name__)
 

@@ -1,25 +1,25 @@
-"""DescribeConfigs: settings with where each value comes from.
+"""DescribeConfigs: settings, each with the source of its value.
 
-A value's sources, strongest first: the topic (1) or group (8), this broker's dynamic settings (2), the cluster-wide
-dynamic ones (3), the broker's file or command line (4), the default (5). The entry shows the strongest; its synonyms
-are the whole chain, which begins where the described name itself is set, as in Kafka. So ``log.roll.ms`` that is not
-set has no synonyms and the source DEFAULT, though its value comes from ``log.roll.hours``.
+The sources of a value, strongest first: the topic (1) or group (8), this broker's dynamic settings (2), the
+cluster-wide dynamic settings (3), the broker's file or command line (4), the default (5). The entry shows the strongest
+value. Its synonyms are the whole chain of values. As in Kafka, the chain begins where the described name itself is set.
+So ``log.roll.ms``, if it is not set, has no synonyms and the source DEFAULT, though its value comes from
+``log.roll.hours``.
 
-Settings that the registry does not know are shown too if the broker was started with them. Nobody knows whether they
-are secrets, so their values are hidden.
+Settings that are not in the registry are shown too, if the broker was started with them. Such a setting may be a
+secret, so its value is hidden.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from enum import IntEnum
 from itertools import dropwhile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.broker.configs.group import GROUP_KEYS, effective_group_config
+from headrace.broker.configs.group import GROUP_KEYS
 from headrace.broker.configs.keys import ConfigKey, Update, to_text
 from headrace.broker.configs.registry import BROKER_KEYS, TOPIC_KEYS, broker_key, broker_synonyms
-from headrace.broker.configs.topic import effective_topic_config
+from headrace.broker.configs.resources import ResourceKind, Source
 
 if TYPE_CHECKING:
     from headrace.broker.configs.broker_config import BrokerConfig
@@ -30,68 +30,43 @@ Entry = dict[str, object]
 _UNKNOWN_TYPE = 0
 
 
-class Source(IntEnum):
-    TOPIC = 1
-    DYNAMIC_BROKER = 2
-    DYNAMIC_DEFAULT_BROKER = 3
-    STATIC_BROKER = 4
-    DEFAULT = 5
-    GROUP = 8
+class DescribeOptions(NamedTuple):
+    """What a DescribeConfigs request asks to see of a resource."""
+
+    #: The names of settings; None means all.
+    names: Sequence[str] | None = None
+    include_synonyms: bool = False
+    include_documentation: bool = False
 
 
-def describe_topic(
-    overrides: Mapping[str, str],
-    broker: BrokerConfig,
-    *,
-    wanted: Sequence[str] | None = None,
-    include_synonyms: bool = False,
-    include_documentation: bool = False,
+_ALL = DescribeOptions()
+
+
+def describe_resource(
+    kind: ResourceKind, overrides: Mapping[str, str], broker: BrokerConfig, options: DescribeOptions = _ALL
 ) -> list[Entry]:
-    """A topic's settings as the ``configs`` of a DescribeConfigs result; ``wanted`` None is all of them."""
-    values = effective_topic_config(overrides, broker)
+    """Returns the settings of a topic or a group as the ``configs`` of a DescribeConfigs result.
+
+    The resource need not exist.
+    """
+    values = kind.effective(overrides, broker)
     entries = []
-    for name in _chosen(TOPIC_KEYS, wanted):
-        key = TOPIC_KEYS[name]
+    for name in _chosen(kind.keys, options.names):
+        key = kind.keys[name]
         chain = _default_chain(key, broker)
         if name in overrides:
-            chain.insert(0, _synonym(name, to_text(values[name]), Source.TOPIC))
-        value = to_text(values[name])
-        entries.append(_entry(name, value, key, chain, False, include_synonyms, include_documentation))
-    return entries
-
-
-def describe_group(
-    overrides: Mapping[str, str],
-    broker: BrokerConfig,
-    *,
-    wanted: Sequence[str] | None = None,
-    include_synonyms: bool = False,
-    include_documentation: bool = False,
-) -> list[Entry]:
-    """A group's settings, whether there is such a group or not."""
-    entries = []
-    for name, value in effective_group_config(overrides, broker).items():
-        if wanted is None or name in wanted:
-            key = GROUP_KEYS[name]
-            chain = _default_chain(key, broker)
-            if name in overrides:
-                chain.insert(0, _synonym(name, to_text(value), Source.GROUP))
-            entries.append(_entry(name, to_text(value), key, chain, False, include_synonyms, include_documentation))
+            chain.insert(0, _synonym(name, to_text(values[name]), kind.source))
+        entries.append(_entry(name, to_text(values[name]), key, chain, options, read_only=False))
     return entries
 
 
 def describe_broker(
-    broker: BrokerConfig,
-    *,
-    wanted: Sequence[str] | None = None,
-    include_synonyms: bool = False,
-    include_documentation: bool = False,
-    cluster_default: bool = False,
+    broker: BrokerConfig, options: DescribeOptions = _ALL, *, cluster_default: bool = False
 ) -> list[Entry]:
-    """A broker's settings, or with ``cluster_default`` only those that are set for the whole cluster."""
+    """Returns a broker's settings, or with ``cluster_default`` only those that are set for the whole cluster."""
     names: Iterable[str] = broker.dynamic_default if cluster_default else broker.all_names()
     entries = []
-    for name in _chosen(names, wanted):
+    for name in _chosen(names, options.names):
         key = broker_key(name)
         chain = _chain(name, broker)
         if cluster_default:
@@ -101,30 +76,30 @@ def describe_broker(
             value = broker.not_in_force[name]
         else:
             value = to_text(broker[name]) if key is not None else None
-        # Kafka looks for the whole name: what is set for one listener is read-only and has no documentation.
+        # Kafka looks for the whole name: a setting of one listener is read-only and has no documentation.
         known = BROKER_KEYS.get(name)
         read_only = known is None or known.update is Update.READ_ONLY
-        documented = include_documentation and known is not None
-        entries.append(_entry(name, value, key, chain, read_only, include_synonyms, documented))
+        shown = options if known is not None else options._replace(include_documentation=False)
+        entries.append(_entry(name, value, key, chain, shown, read_only=read_only))
     return entries
 
 
-def _chosen(names: Iterable[str], wanted: Sequence[str] | None) -> list[str]:
-    if wanted is None:
-        return sorted(names)
-    known = frozenset(names)
-    return [name for name in dict.fromkeys(wanted) if name in known]
+def _chosen(known: Iterable[str], asked: Sequence[str] | None) -> list[str]:
+    if asked is None:
+        return sorted(known)
+    known = frozenset(known)
+    return [name for name in dict.fromkeys(asked) if name in known]
 
 
 def _default_chain(key: ConfigKey, broker: BrokerConfig) -> list[Entry]:
-    """The chain of the broker's setting that is the default of a topic's or a group's setting, if there is one."""
+    """Returns the chain of the broker's setting that is the default of a topic's or a group's setting, if any."""
     return _chain(key.synonyms[0].name, broker) if key.synonyms else []
 
 
 def _chain(described: str, broker: BrokerConfig) -> list[Entry]:
-    """Every value that a broker's setting and its synonyms have in some layer, the strongest layer first.
+    """Returns every value that a broker's setting and its synonyms have in some layer, the strongest layer first.
 
-    The chain begins with the first value of the described name itself. Kafka leaves out what comes before.
+    The chain begins with the first value of the described name itself. Kafka leaves out the values before it.
     """
     names = broker_synonyms(described)
     layers = (
@@ -153,9 +128,9 @@ def _entry(
     value: str | None,
     key: ConfigKey | None,
     chain: list[Entry],
+    options: DescribeOptions,
+    *,
     read_only: bool,
-    include_synonyms: bool,
-    include_documentation: bool,
 ) -> Entry:
     source = chain[0]["source"] if chain else int(Source.DEFAULT)
     is_sensitive = key is None or key.is_sensitive
@@ -165,7 +140,7 @@ def _entry(
         "read_only": read_only,
         "config_source": source,
         "is_sensitive": is_sensitive,
-        "synonyms": chain if include_synonyms else [],
+        "synonyms": chain if options.include_synonyms else [],
         "config_type": _UNKNOWN_TYPE if key is None else int(key.type),
-        "documentation": key.doc if include_documentation and key is not None else None,
+        "documentation": key.doc if options.include_documentation and key is not None else None,
     }

@@ -21,7 +21,8 @@ from headrace.protocol.kio import load_response_schema
 from headrace.protocol.wire.encoder import nested_encoder
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.configs.broker_config import BrokerConfig
+    from headrace.broker.metadata_cache import MetadataCache
 
 #: Partitions of the most answers that are kept encoded.
 _KEPT_ANSWERS = 20_000
@@ -30,20 +31,18 @@ _KEPT_ANSWERS = 20_000
 class Commits:
     """The commits of a request: those that are possible, and what is answered for the others."""
 
-    def __init__(self, broker: Broker, request: Request, *, by_id: bool = False) -> None:
+    def __init__(self, request: Request, metadata: MetadataCache, config: BrokerConfig, *, by_id: bool = False) -> None:
         self._request = request
         self._possible: list[TopicCommit] = []
         self._is_for_group = False
-        self._metadata_limit = broker.config.int("offset.metadata.max.bytes")
+        self._metadata_limit = config.int("offset.metadata.max.bytes")
         #: For each topic of the request its partitions, and for each of these its own code, or None for the common one.
         self._topics: list[tuple[Any, list[ErrorCode | None]]] = []
         for asked in request.body.topics:
-            known = broker.metadata
-            topic = (
-                (None if asked.topic_id is None else known.get_by_id(asked.topic_id))
-                if by_id
-                else known.get(asked.name)
-            )
+            if by_id:
+                topic = None if asked.topic_id is None else metadata.get_by_id(asked.topic_id)
+            else:
+                topic = metadata.get(asked.name)
             self._topics.append((asked, self._sort_out(asked, topic, by_id=by_id)))
 
     def _sort_out(self, asked: Any, topic: TopicInfo | None, *, by_id: bool) -> list[ErrorCode | None]:

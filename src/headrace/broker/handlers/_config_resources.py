@@ -1,42 +1,59 @@
-"""What the config APIs share: a resource is a topic, a group, a broker, or the default of all brokers (no name)."""
+"""Changes the settings of resources, for AlterConfigs and IncrementalAlterConfigs.
+
+A resource is a topic, a group, a broker, or the default of all brokers, which has an empty name.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from headrace.broker.configs import resources
+from headrace.broker.configs.resources import ResourceKind
 from headrace.broker.network.request import Request
 from headrace.protocol.errors import InvalidRequest, code_for_errors
 from headrace.protocol.wire.large_messages import ElementArray
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.cluster.topics import ClusterTopics
+    from headrace.broker.configs.broker_config import BrokerConfig
+    from headrace.broker.configs.group_overrides import GroupConfigs
+    from headrace.broker.services import ConfigStore
+    from headrace.controller.topics import Topics
 
 TOPIC = 2
 BROKER = 4
 GROUP = 32
 CLUSTER_DEFAULT = ""
 
-#: From a resource of the request and the settings stored for it to the settings that shall be stored.
-ResourceChange = Callable[[Any, Mapping[str, str]], dict[str, str]]
-#: The same, and whether it is for one broker and not for all.
+#: From a topic or group of the request and its stored settings to the settings to store.
+ResourceChange = Callable[[ResourceKind, Any, Mapping[str, str]], dict[str, str]]
+#: The same for a broker; the last argument is False for the default of all brokers.
 BrokerChange = Callable[[Any, Mapping[str, str], bool], dict[str, str]]
 
 
-def check_broker_name(broker: Broker, name: str) -> None:
-    """A broker's settings are known to itself alone, so that is whom a client must ask."""
-    if name not in (CLUSTER_DEFAULT, str(broker.broker_id)):
-        raise InvalidRequest(f"this is broker {broker.broker_id}, not {name!r}")
+class StoredConfigs(NamedTuple):
+    """Where the settings of all resources are read and stored."""
+
+    broker_id: int
+    config: BrokerConfig
+    topics: Topics | ClusterTopics
+    group_configs: GroupConfigs
+    config_store: ConfigStore
+
+
+def check_broker_name(broker_id: int, name: str) -> None:
+    """
+    :raises InvalidRequest: if the name is another broker's. Only that broker knows its settings.
+    """
+    if name not in (CLUSTER_DEFAULT, str(broker_id)):
+        raise InvalidRequest(f"this is broker {broker_id}, not {name!r}; send the request to broker {name!r}")
 
 
 async def alter_resources(
-    request: Request,
-    broker: Broker,
-    change_topic: ResourceChange,
-    change_group: ResourceChange,
-    change_broker: BrokerChange,
+    request: Request, stored: StoredConfigs, change_resource: ResourceChange, change_broker: BrokerChange
 ) -> dict[str, Any]:
-    """The answer to a request that changes settings; each resource succeeds or fails alone."""
+    """Returns the answer to a request that changes settings. Each resource succeeds or fails alone."""
     body = request.body
     repeated = await request.slices.repeated(body.resources, lambda each: (each.resource_type, each.resource_name))
 
@@ -44,31 +61,49 @@ async def alter_resources(
         kind, name = resource.resource_type, resource.resource_name
         with code_for_errors(resource_type=kind, resource_name=name) as answer:
             if (kind, name) in repeated:
-                raise InvalidRequest("the resource is named twice in the request")
+                raise InvalidRequest(f"the resource {name!r} of type {kind} is named twice in the request")
             if isinstance(resource.configs, ElementArray):
                 raise InvalidRequest(f"{len(resource.configs)} settings are given for one resource, which has fewer")
             if kind == TOPIC:
-                if not name:
-                    raise InvalidRequest("topics have no settings that hold for all of them")
-                broker.topics.check_name(name)
-                configs = change_topic(resource, await broker.topics.stored_configs(name))
-                if not body.validate_only:
-                    await broker.topics.set_configs(name, configs)
+                await _alter_topic(stored, name, resource, change_resource, validate_only=body.validate_only)
             elif kind == GROUP:
-                if not name:
-                    raise InvalidRequest("groups have no settings that hold for all of them but the brokers' own")
-                configs = change_group(resource, broker.group_configs.of(name))
-                if not body.validate_only:
-                    await broker.set_group_configs(name, configs)
+                await _alter_group(stored, name, resource, change_resource, validate_only=body.validate_only)
             elif kind == BROKER:
-                check_broker_name(broker, name)
-                is_default = name == CLUSTER_DEFAULT
-                stored = broker.config.dynamic_default if is_default else broker.config.dynamic_broker
-                configs = change_broker(resource, stored, not is_default)
-                if not body.validate_only:
-                    await broker.set_dynamic_configs(name, configs)
+                await _alter_broker(stored, name, resource, change_broker, validate_only=body.validate_only)
             else:
                 raise InvalidRequest(f"resources of type {kind} have no settings here")
         return answer
 
     return {"responses": await request.awaited_answers(body.resources, alter, "responses")}
+
+
+async def _alter_topic(
+    stored: StoredConfigs, name: str, resource: Any, change: ResourceChange, *, validate_only: bool
+) -> None:
+    if not name:
+        raise InvalidRequest("there are no settings for all topics; name a topic")
+    stored.topics.check_name(name)
+    configs = change(resources.TOPIC, resource, await stored.topics.stored_configs(name))
+    if not validate_only:
+        await stored.topics.set_configs(name, configs)
+
+
+async def _alter_group(
+    stored: StoredConfigs, name: str, resource: Any, change: ResourceChange, *, validate_only: bool
+) -> None:
+    if not name:
+        raise InvalidRequest("there are no settings for all groups but the brokers' own; name a group")
+    configs = change(resources.GROUP, resource, stored.group_configs.of(name))
+    if not validate_only:
+        await stored.config_store.set_group_configs(name, configs)
+
+
+async def _alter_broker(
+    stored: StoredConfigs, name: str, resource: Any, change: BrokerChange, *, validate_only: bool
+) -> None:
+    check_broker_name(stored.broker_id, name)
+    is_default = name == CLUSTER_DEFAULT
+    config = stored.config
+    configs = change(resource, config.dynamic_default if is_default else config.dynamic_broker, not is_default)
+    if not validate_only:
+        await stored.config_store.set_dynamic_configs(name, configs)

@@ -15,7 +15,8 @@ from headrace.protocol.errors import ErrorCode, KafkaError, RequestTimedOut
 from headrace.protocol.wire.large_messages import ElementArray
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.cluster.member import ClusterMember
+    from headrace.broker.metadata_cache import MetadataCache
     from headrace.controller.controller import Controller
 
 T = TypeVar("T")
@@ -23,9 +24,9 @@ T = TypeVar("T")
 _PIECE = 100
 
 
-def controller_of(broker: Broker) -> Controller | LoneController:
+def controller_of(metadata: MetadataCache, cluster: ClusterMember | None) -> Controller | LoneController:
     """Ours; in a cluster another broker's may be the active one."""
-    return LoneController(broker.metadata) if broker.cluster is None else broker.cluster.controller
+    return LoneController(metadata) if cluster is None else cluster.controller
 
 
 async def within(timeout_ms: int, work: Coroutine[Any, Any, T]) -> T:

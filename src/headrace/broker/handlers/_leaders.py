@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from headrace.protocol.api import Api
 from headrace.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
-    from headrace.broker.network.connection import Connection
+    from headrace.broker.metadata_cache import MetadataCache, Node
 
 #: Since which version answers have a place for it.
 LEADERS_FROM = {Api.PRODUCE: 10, Api.FETCH: 12}
@@ -20,7 +20,13 @@ ELSEWHERE = (ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch)
 
 
 def name_leaders(
-    broker: Broker, connection: Connection, reply: dict[str, Any], partitions_field: str, *, with_endpoints: bool = True
+    metadata: MetadataCache,
+    nodes: Callable[[], Iterable[Node]],
+    own_id: int,
+    reply: dict[str, Any],
+    partitions_field: str,
+    *,
+    with_endpoints: bool = True,
 ) -> None:
     """Adds the leader to every partition of an answer that another broker leads, and where such leaders are."""
     leaders: set[int] = set()
@@ -29,24 +35,26 @@ def name_leaders(
             continue
         for answer in topic[partitions_field]:
             if not isinstance(answer, bytes) and answer.get("error_code") in ELSEWHERE:
-                _name_leader(broker, topic, answer, leaders)
+                _name_leader(metadata, own_id, topic, answer, leaders)
     if leaders and with_endpoints:
         reply["node_endpoints"] = [
             {"node_id": node.node_id, "host": node.host, "port": node.port, "rack": node.rack}
-            for node in broker.nodes_seen_by(connection)
+            for node in nodes()
             if node.node_id in leaders
         ]
 
 
-def _name_leader(broker: Broker, topic: dict[str, Any], answer: dict[str, Any], leaders: set[int]) -> None:
+def _name_leader(
+    metadata: MetadataCache, own_id: int, topic: dict[str, Any], answer: dict[str, Any], leaders: set[int]
+) -> None:
     name, topic_id = topic.get("name", topic.get("topic")), topic.get("topic_id")
-    known = broker.metadata.get(name) if isinstance(name, str) else None
+    known = metadata.get(name) if isinstance(name, str) else None
     if known is None and topic_id is not None and not isinstance(topic_id, str):
-        known = broker.metadata.get_by_id(topic_id)
+        known = metadata.get_by_id(topic_id)
     index = answer["index"] if "index" in answer else answer["partition_index"]
     if known is None or index >= len(known.partitions):
         return
     info = known.partitions[index]
-    if info.leader_id >= 0 and info.leader_id != broker.broker_id:
+    if info.leader_id >= 0 and info.leader_id != own_id:
         answer["current_leader"] = {"leader_id": info.leader_id, "leader_epoch": info.leader_epoch}
         leaders.add(info.leader_id)

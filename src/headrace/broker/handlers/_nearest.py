@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from headrace.replication.partition import Partition
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.metadata_cache import MetadataCache
 
 
-def nearest_replica(broker: Broker, partition: Partition, offset: int, rack: str) -> int | None:
+def nearest_replica(metadata: MetadataCache, partition: Partition, offset: int, rack: str) -> int | None:
     """None: the one that was asked. Of several followers in the rack, the one that is furthest.
 
     Only of those in sync: one that is behind may stay so, and its reader would be sent there again and again.
@@ -19,9 +19,7 @@ def nearest_replica(broker: Broker, partition: Partition, offset: int, rack: str
 
     if not isinstance(partition, ReplicatedPartition) or partition.leader is None:
         return None
-    if broker.config.optional_str("broker.rack") == rack:
-        return None
-    nodes, found = broker.metadata.nodes, list[tuple[int, int]]()
+    nodes, found = metadata.nodes, list[tuple[int, int]]()
     for replica_id in partition.leader.isr:
         remote, node = partition.leader.remote(replica_id), nodes.get(replica_id)
         if remote is None or node is None or node.rack != rack:

@@ -2,14 +2,11 @@
 
 from asyncio import Future, get_running_loop
 from collections.abc import Callable
-from datetime import timedelta
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from headrace.broker.network.request import Request
 
 T = TypeVar("T")
-
-_MS = timedelta(milliseconds=1)
 
 
 async def answer_of(ask: Callable[[Callable[[T], None]], None]) -> T:
@@ -27,9 +24,3 @@ async def answer_of(ask: Callable[[Callable[[T], None]], None]) -> T:
 def host_of(request: Request) -> str:
     """The client's address as Kafka shows it in groups: ``/127.0.0.1``."""
     return "/" + request.connection.peer.rpartition(":")[0].strip("[]")
-
-
-def milliseconds(duration: Any) -> int:
-    """A duration as kio decodes it."""
-    count: int = duration // _MS
-    return count

@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.coordinators.internal_topics import GROUPS
 from headrace.broker.handlers._transactional import KNOWS_FENCED, code_of
-from headrace.broker.network.dispatch import Reply
-from headrace.broker.network.request import Request
+from headrace.broker.network.request import Reply, Request
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.internal_records import partition_for
 from headrace.transactions.coordinator import Identity
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.coordinators.group_service import GroupService
+    from headrace.broker.coordinators.transaction_service import TransactionService
 
 
-async def handle(request: Request, broker: Broker) -> Reply:
+async def handle(request: Request, groups: GroupService, transactions: TransactionService) -> Reply:
     body = request.body
     try:
-        await broker.groups.ensure()
-        index = partition_for(body.group_id, broker.groups.partition_count())
+        await groups.ensure()
+        index = partition_for(body.group_id, groups.partition_count())
         producer = Identity(body.producer_id, body.producer_epoch)
-        broker.transactions.coordinator.add_partitions(body.transactional_id, producer, [(GROUPS, index)])
-        await broker.transactions.replicated(body.transactional_id)
+        transactions.coordinator.add_partitions(body.transactional_id, producer, [(GROUPS, index)])
+        await transactions.replicated(body.transactional_id)
     except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
         return {"error_code": code_of(error, knows_fenced=request.version >= KNOWS_FENCED)}
     return {"error_code": ErrorCode.none}

@@ -12,30 +12,34 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.handlers._transactional import KNOWS_FENCED, code_of
-from headrace.broker.network.dispatch import Reply
-from headrace.broker.network.request import Request
+from headrace.broker.network.request import Reply, Request
 from headrace.protocol.errors import ErrorCode
 from headrace.transactions.coordinator import Identity
 from headrace.transactions.metadata import VERSION_2, TopicPartition
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.coordinators.transaction_service import TransactionService
+    from headrace.broker.metadata_cache import MetadataCache
 
 _MANY_SINCE, _VERSION_2_SINCE = 4, 5
 Codes = dict[TopicPartition, ErrorCode]
 
 
-async def handle(request: Request, broker: Broker) -> Reply:
+async def handle(request: Request, metadata: MetadataCache, transactions: TransactionService) -> Reply:
     body, version = request.body, request.version
     if version < _MANY_SINCE:
         producer = Identity(body.v3_and_below_producer_id, body.v3_and_below_producer_epoch)
         wanted = _partitions(body.v3_and_below_topics)
-        codes = await _add(broker, body.v3_and_below_transactional_id, producer, wanted, version, verify_only=False)
+        codes = await _add(
+            metadata, transactions, body.v3_and_below_transactional_id, producer, wanted, version, verify_only=False
+        )
         return {"results_by_topic_v3_and_below": _by_topic(codes)}
     results = []
     for each in body.transactions:
         producer, wanted = Identity(each.producer_id, each.producer_epoch), _partitions(each.topics)
-        codes = await _add(broker, each.transactional_id, producer, wanted, version, verify_only=each.verify_only)
+        codes = await _add(
+            metadata, transactions, each.transactional_id, producer, wanted, version, verify_only=each.verify_only
+        )
         results.append({"transactional_id": each.transactional_id, "topic_results": _by_topic(codes)})
     return {"results_by_transaction": results}
 
@@ -45,7 +49,8 @@ def _partitions(topics: Iterable[Any]) -> list[TopicPartition]:
 
 
 async def _add(
-    broker: Broker,
+    metadata: MetadataCache,
+    transactions: TransactionService,
     transactional_id: str,
     producer: Identity,
     wanted: list[TopicPartition],
@@ -53,7 +58,7 @@ async def _add(
     *,
     verify_only: bool,
 ) -> Codes:
-    unknown = {partition for partition in wanted if not broker.metadata.has_partition(*partition)}
+    unknown = {partition for partition in wanted if not metadata.has_partition(*partition)}
     if unknown:
         return {
             partition: ErrorCode.unknown_topic_or_partition
@@ -61,18 +66,18 @@ async def _add(
             else ErrorCode.operation_not_attempted
             for partition in wanted
         }
-    coordinator = broker.transactions.coordinator
+    coordinator = transactions.coordinator
     try:
         if verify_only:
             missing = coordinator.missing_partitions(transactional_id, producer, wanted)
-            await broker.transactions.replicated(transactional_id)
+            await transactions.replicated(transactional_id)
             return {
                 partition: ErrorCode.transaction_abortable if partition in missing else ErrorCode.none
                 for partition in wanted
             }
         client_version = VERSION_2 if version >= _VERSION_2_SINCE else 0
         coordinator.add_partitions(transactional_id, producer, wanted, client_version=client_version)
-        await broker.transactions.replicated(transactional_id)
+        await transactions.replicated(transactional_id)
     except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
         code = code_of(error, knows_fenced=version >= KNOWS_FENCED)
         return dict.fromkeys(wanted, code)

@@ -1,4 +1,4 @@
-"""AlterConfigs (key 33): replaces all settings of a topic or a broker by those given.
+"""AlterConfigs (key 33): replaces all settings of a topic, a group or a broker by those given.
 
 Speaks v0 to v2. Superseded by IncrementalAlterConfigs (key 44), but old clients still send it.
 """
@@ -8,26 +8,35 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.configs.broker_config import replace_broker, replace_group, replace_topic
-from headrace.broker.handlers._config_resources import alter_resources
-from headrace.broker.network.dispatch import Reply
-from headrace.broker.network.request import Request
+from headrace.broker.configs.alter import replace_broker, replace_resource
+from headrace.broker.handlers._config_resources import StoredConfigs, alter_resources
+from headrace.broker.network.request import Reply, Request
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.cluster.topics import ClusterTopics
+    from headrace.broker.configs.broker_config import BrokerConfig
+    from headrace.broker.configs.group_overrides import GroupConfigs
+    from headrace.broker.configs.resources import ResourceKind
+    from headrace.broker.services import ConfigStore
+    from headrace.controller.topics import Topics
 
 
-async def handle(request: Request, broker: Broker) -> Reply:
-    def change_topic(resource: Any, stored: Mapping[str, str]) -> dict[str, str]:
-        return replace_topic(_values(resource), broker.config)
-
-    def change_group(resource: Any, stored: Mapping[str, str]) -> dict[str, str]:
-        return replace_group(_values(resource), broker.config)
+async def handle(
+    request: Request,
+    broker_id: int,
+    config: BrokerConfig,
+    topics: Topics | ClusterTopics,
+    group_configs: GroupConfigs,
+    config_store: ConfigStore,
+) -> Reply:
+    def change_resource(kind: ResourceKind, resource: Any, stored: Mapping[str, str]) -> dict[str, str]:
+        return replace_resource(kind, _values(resource), config)
 
     def change_broker(resource: Any, stored: Mapping[str, str], per_broker: bool) -> dict[str, str]:
-        return replace_broker(_values(resource), broker.config, per_broker=per_broker)
+        return replace_broker(_values(resource), config, per_broker=per_broker)
 
-    return await alter_resources(request, broker, change_topic, change_group, change_broker)
+    stored = StoredConfigs(broker_id, config, topics, group_configs, config_store)
+    return await alter_resources(request, stored, change_resource, change_broker)
 
 
 def _values(resource: Any) -> list[tuple[str, str | None]]:

@@ -11,22 +11,21 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.handlers._control import by_topic, code_and_message, controller_of, pieces, within
-from headrace.broker.handlers._waiting import milliseconds
-from headrace.broker.network.dispatch import Reply
-from headrace.broker.network.request import Request
+from headrace.broker.network.request import Reply, Request, milliseconds
 from headrace.coordination.znodes import TopicPartition
 from headrace.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.cluster.member import ClusterMember
+    from headrace.broker.metadata_cache import MetadataCache
 
 
-async def handle(request: Request, broker: Broker) -> Reply:
+async def handle(request: Request, metadata: MetadataCache, cluster: ClusterMember | None) -> Reply:
     body = request.body
     may_change_count = getattr(body, "allow_replication_factor_change", True)
     responses = request.collect(body.topics, "responses")
     async for targets in request.slices.over(pieces(body.topics, _targets(body.topics))):
-        moving = controller_of(broker).reassign(dict(targets), may_change_count=may_change_count)
+        moving = controller_of(metadata, cluster).reassign(dict(targets), may_change_count=may_change_count)
         try:
             outcomes = await within(milliseconds(body.timeout), moving)
         except KafkaError as error:

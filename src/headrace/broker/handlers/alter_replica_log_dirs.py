@@ -11,43 +11,46 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from headrace.broker.network.dispatch import Reply
-from headrace.broker.network.request import Request
+from headrace.broker.network.request import Reply, Request
 from headrace.log.home import Home
 from headrace.protocol.errors import LogDirNotFound, NotLeaderOrFollower, ReplicaNotAvailable, code_for_errors
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.relocations import Relocations
+    from headrace.log.log_dir import LogManager
+    from headrace.replication.partitions import Partitions
 
 
-async def handle(request: Request, broker: Broker) -> Reply:
+async def handle(
+    request: Request, broker_id: int, partitions: Partitions, logs: LogManager, relocations: Relocations
+) -> Reply:
     results: dict[str, list[dict[str, object]]] = {}
+
+    def move(topic: str, index: int, path: str) -> dict[str, object]:
+        with code_for_errors(partition_index=index) as answer:
+            home = _home(broker_id, logs, path)
+            if not partitions.is_lost(topic, index):
+                logs.prefer(topic, index, home)
+            try:
+                log = partitions.replica(topic, index).log
+            except NotLeaderOrFollower as error:
+                raise ReplicaNotAvailable(str(error)) from error
+            if log.home.error is not None:
+                raise log.home.offline()
+            relocations.move(log, home)
+        return answer
+
     for wanted in request.body.dirs:
         for topic in wanted.topics:
             answers = results.setdefault(topic.name, [])
-            answers += [_move(broker, topic.name, index, wanted.path) for index in topic.partitions]
+            answers += [move(topic.name, index, wanted.path) for index in topic.partitions]
     return {"results": [{"topic_name": name, "partitions": answers} for name, answers in results.items()]}
 
 
-def _move(broker: Broker, topic: str, index: int, path: str) -> dict[str, object]:
-    with code_for_errors(partition_index=index) as answer:
-        home = _home(broker, path)
-        if not broker.partitions.is_lost(topic, index):
-            broker.logs.prefer(topic, index, home)
-        try:
-            log = broker.partitions.replica(topic, index).log
-        except NotLeaderOrFollower as error:
-            raise ReplicaNotAvailable(str(error)) from error
-        if log.home.error is not None:
-            raise log.home.offline()
-        broker.maintenance.relocations.move(log, home)
-    return answer
-
-
-def _home(broker: Broker, path: str) -> Home:
-    for home in broker.logs.homes:
+def _home(broker_id: int, logs: LogManager, path: str) -> Home:
+    for home in logs.homes:
         if os.path.abspath(home.path) == path:
             if home.error is not None:
                 raise home.offline()
             return home
-    raise LogDirNotFound(f"{path} is no log dir of broker {broker.broker_id}")
+    raise LogDirNotFound(f"{path} is no log dir of broker {broker_id}")

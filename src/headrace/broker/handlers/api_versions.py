@@ -19,15 +19,11 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from headrace.broker.network.dispatch import Reply, served_apis
-from headrace.broker.network.request import Request
+from headrace.broker.network.request import Reply, Request
 from headrace.protocol.api import Api, versions_of
 from headrace.protocol.errors import ErrorCode
-
-if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
 
 #: The levels that are switched on, which are the highest that we know.
 _FEATURES = {"group.version": 1, "transaction.version": 2}
@@ -36,8 +32,8 @@ _RANGES_FROM_0_SINCE = 4
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-async def handle(request: Request, broker: Broker) -> Reply:
-    table = _table(in_cluster=broker.cluster is not None)
+async def handle(request: Request, served_apis: tuple[Api, ...]) -> Reply:
+    table = _table(served_apis)
     if request.codec is None:
         request.answer_in(0)
         return {"error_code": ErrorCode.unsupported_version, "api_keys": table}
@@ -67,12 +63,12 @@ def _features(version: int) -> dict[str, Any]:
 
 
 @cache
-def _table(*, in_cluster: bool) -> list[dict[str, Any]]:
+def _table(served_apis: tuple[Api, ...]) -> list[dict[str, Any]]:
     return [
         {
             "api_key": api,
             "min_version": 0 if api is Api.PRODUCE else versions_of(api).start,
             "max_version": versions_of(api).stop - 1,
         }
-        for api in served_apis(in_cluster=in_cluster)
+        for api in served_apis
     ]

@@ -9,36 +9,36 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.broker.authorized import GROUP_OPERATIONS
-from headrace.broker.network.dispatch import Reply
-from headrace.broker.network.request import Request
+from headrace.broker.network.request import Reply, Request
 from headrace.groups.assignment import Assignment
 from headrace.groups.consumer import DEAD, ConsumerGroup
 from headrace.groups.consumer_member import ConsumerMember
 from headrace.protocol.errors import GroupIdNotFound, InvalidGroupId, code_for_errors
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.coordinators.group_service import GroupService
+    from headrace.broker.metadata_cache import MetadataCache
 
 _NOT_ASKED = -(2**31)
 _CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
 
 
-async def handle(request: Request, broker: Broker) -> Reply:
+async def handle(request: Request, groups: GroupService, metadata: MetadataCache) -> Reply:
     body = request.body
     operations = GROUP_OPERATIONS if body.include_authorized_operations else _NOT_ASKED
 
     def describe(group_id: str) -> dict[str, object]:
-        return {**_describe(broker, group_id), "authorized_operations": operations}
+        return {**_describe(groups, metadata, group_id), "authorized_operations": operations}
 
     return {"groups": await request.answers(body.group_ids, describe, "groups")}
 
 
-def _describe(broker: Broker, group_id: str) -> dict[str, object]:
+def _describe(groups: GroupService, metadata: MetadataCache, group_id: str) -> dict[str, object]:
     nothing = {"group_state": "", "group_epoch": 0, "assignment_epoch": 0, "assignor_name": "", "members": ()}
     with code_for_errors(group_id=group_id, **nothing) as answer:
         if not group_id:
             raise InvalidGroupId("a group of members has a name")
-        group = broker.groups.coordinator.shard_for(group_id).group(group_id)
+        group = groups.coordinator.shard_for(group_id).group(group_id)
         if not isinstance(group, ConsumerGroup):
             answer["group_state"] = DEAD
             raise GroupIdNotFound(f"there is no consumer group {group_id!r}")
@@ -48,12 +48,12 @@ def _describe(broker: Broker, group_id: str) -> dict[str, object]:
             group_epoch=state.epoch,
             assignment_epoch=state.target_epoch,
             assignor_name=group.assignor_name,
-            members=[_member(broker, member, state.target_of(member.member_id)) for member in state.members.values()],
+            members=[_member(metadata, member, state.target_of(member.member_id)) for member in state.members.values()],
         )
     return answer
 
 
-def _member(broker: Broker, member: ConsumerMember, target: Assignment) -> dict[str, object]:
+def _member(metadata: MetadataCache, member: ConsumerMember, target: Assignment) -> dict[str, object]:
     return {
         "member_id": member.member_id,
         "instance_id": member.instance_id,
@@ -63,19 +63,18 @@ def _member(broker: Broker, member: ConsumerMember, target: Assignment) -> dict[
         "client_host": member.client_host,
         "subscribed_topic_names": sorted(member.topic_names),
         "subscribed_topic_regex": member.topic_regex,
-        "assignment": _named(broker, member.assigned),
-        "target_assignment": _named(broker, target),
+        "assignment": _named(metadata, member.assigned),
+        "target_assignment": _named(metadata, target),
         "member_type": _CONSUMER_MEMBER if member.classic is None else _CLASSIC_MEMBER,
     }
 
 
-def _named(broker: Broker, assignment: Assignment) -> dict[str, object]:
+def _named(metadata: MetadataCache, assignment: Assignment) -> dict[str, object]:
     """Topics that were deleted meanwhile have no name any more, and are left out."""
-    known = broker.metadata
     return {
         "topic_partitions": [
             {"topic_id": topic_id, "topic_name": topic.name, "partitions": sorted(assignment[topic_id])}
             for topic_id in sorted(assignment)
-            if (topic := known.get_by_id(topic_id)) is not None
+            if (topic := metadata.get_by_id(topic_id)) is not None
         ]
     }

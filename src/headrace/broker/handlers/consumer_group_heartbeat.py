@@ -11,32 +11,32 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.broker.handlers._group_answer import group_answer
-from headrace.broker.handlers._waiting import host_of, milliseconds
-from headrace.broker.network.dispatch import Reply
-from headrace.broker.network.request import Request
+from headrace.broker.handlers._waiting import host_of
+from headrace.broker.network.request import Reply, Request, milliseconds
 from headrace.groups.assignment import of_wire, to_wire
 from headrace.groups.assignors import assignors_of
 from headrace.groups.consumer_heartbeat import Beat
 from headrace.protocol.errors import InvalidRequest, UnsupportedVersion
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.configs.broker_config import BrokerConfig
+    from headrace.broker.coordinators.group_service import GroupService
 
 _MAKES_ITS_ID = 1
 _PROTOCOL = "consumer"
 
 
-async def handle(request: Request, broker: Broker) -> Reply:
+async def handle(request: Request, config: BrokerConfig, groups: GroupService) -> Reply:
     group_id = request.body.group_id
     with group_answer(request, member_epoch=0) as answer:
-        if _PROTOCOL not in broker.config.list("group.coordinator.rebalance.protocols"):
+        if _PROTOCOL not in config.list("group.coordinator.rebalance.protocols"):
             raise UnsupportedVersion("the consumer protocol is switched off: group.coordinator.rebalance.protocols")
         if not group_id:
             raise InvalidRequest("GroupId is empty")
         beat = _beat(request)
-        beat.check(assignors_of(broker.config), makes_its_id=request.version >= _MAKES_ITS_ID)
-        beaten = broker.groups.coordinator.shard_for(group_id).consumer_heartbeat(group_id, beat)
-        await broker.groups.replicated(group_id)
+        beat.check(assignors_of(config), makes_its_id=request.version >= _MAKES_ITS_ID)
+        beaten = groups.coordinator.shard_for(group_id).consumer_heartbeat(group_id, beat)
+        await groups.replicated(group_id)
         assigned = beaten.assignment
         answer.update(
             member_id=beaten.member_id,

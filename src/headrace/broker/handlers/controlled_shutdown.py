@@ -8,19 +8,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.broker.network.dispatch import Reply
-from headrace.broker.network.request import Request
+from headrace.broker.network.request import Reply, Request
 from headrace.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.cluster.member import ClusterMember
 
 
-async def handle(request: Request, broker: Broker) -> Reply:
-    assert broker.cluster is not None
+async def handle(request: Request, cluster: ClusterMember | None) -> Reply:
+    assert cluster is not None
     body = request.body
     try:
-        remaining = await broker.cluster.controller.controlled_shutdown(body.broker_id, body.broker_epoch)
+        remaining = await cluster.controller.controlled_shutdown(body.broker_id, body.broker_epoch)
     except KafkaError as error:
         return {"error_code": error.code, "remaining_partitions": ()}
     return {

@@ -8,16 +8,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.handlers._topic_changes import check_new_partitions, settle
-from headrace.broker.handlers._waiting import milliseconds
-from headrace.broker.network.dispatch import Reply
-from headrace.broker.network.request import Request
+from headrace.broker.network.request import Reply, Request, milliseconds
 from headrace.protocol.errors import InvalidRequest, code_for_errors
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
+    from headrace.broker.cluster.topics import ClusterTopics
+    from headrace.broker.metadata_cache import MetadataCache
+    from headrace.controller.topics import Topics
 
 
-async def handle(request: Request, broker: Broker) -> Reply:
+async def handle(request: Request, broker: Broker, metadata: MetadataCache, topics: Topics | ClusterTopics) -> Reply:
     body = request.body
     repeated = await request.slices.repeated(body.topics, lambda topic: topic.name)
     answers = request.collect(body.topics, "results")
@@ -26,7 +27,7 @@ async def handle(request: Request, broker: Broker) -> Reply:
     async for topic in request.slices.over(body.topics):
         if repeated.was_met_before(topic.name):
             continue
-        answer = await _grow(broker, topic, body.validate_only, is_twice=topic.name in repeated)
+        answer = await _grow(metadata, topics, topic, body.validate_only, is_twice=topic.name in repeated)
         is_grown = "error_code" not in answer
         answers.add(answer, may_change=is_grown)
         if is_grown:
@@ -37,11 +38,13 @@ async def handle(request: Request, broker: Broker) -> Reply:
     return {"results": answers}
 
 
-async def _grow(broker: Broker, topic: Any, validate_only: bool, *, is_twice: bool) -> dict[str, Any]:
+async def _grow(
+    metadata: MetadataCache, topics: Topics | ClusterTopics, topic: Any, validate_only: bool, *, is_twice: bool
+) -> dict[str, Any]:
     with code_for_errors(name=topic.name) as answer:
         if is_twice:
             raise InvalidRequest(f"topic {topic.name!r} is named more than once in the request")
-        check_new_partitions(topic.count - len(broker.metadata.named(topic.name).partitions))
+        check_new_partitions(topic.count - len(metadata.named(topic.name).partitions))
         given = None if topic.assignments is None else [tuple(each.broker_ids) for each in topic.assignments]
-        await broker.topics.add_partitions(topic.name, topic.count, given, validate_only=validate_only)
+        await topics.add_partitions(topic.name, topic.count, given, validate_only=validate_only)
     return answer

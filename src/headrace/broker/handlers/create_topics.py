@@ -13,33 +13,43 @@ from asyncio import gather
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from headrace.broker.configs import resources
+from headrace.broker.configs.describe import describe_resource
 from headrace.broker.handlers._topic_changes import check_new_partitions, settle
-from headrace.broker.handlers._waiting import milliseconds
-from headrace.broker.network.dispatch import Reply
-from headrace.broker.network.request import Request
+from headrace.broker.network.request import Reply, Request, milliseconds
 from headrace.broker.network.slices import Repeated, in_groups
 from headrace.controller.topics import NewTopic
 from headrace.protocol.errors import InvalidConfig, InvalidReplicaAssignment, InvalidRequest, code_for_errors
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
+    from headrace.broker.cluster.member import ClusterMember
+    from headrace.broker.cluster.topics import ClusterTopics
+    from headrace.broker.configs.broker_config import BrokerConfig
+    from headrace.controller.topics import Topics
 
 _DEFAULT = -1
 _SIDE_BY_SIDE = 500
 
 
-async def handle(request: Request, broker: Broker) -> Reply:
+async def handle(
+    request: Request,
+    broker: Broker,
+    config: BrokerConfig,
+    topics: Topics | ClusterTopics,
+    cluster: ClusterMember | None,
+) -> Reply:
     body = request.body
     repeated = await request.slices.repeated(body.topics, lambda topic: topic.name)
-    creating = _Creating(broker, body.validate_only, repeated)
+    creating = _Creating(config, topics, body.validate_only, repeated)
     async for topic in request.slices.over(body.topics):
         creating.count(topic)
     answers = request.collect(body.topics, "topics")
     made: list[dict[str, Any]] = []
     # In a cluster topics are written side by side, so that the controller is told of many at once.
-    at_a_time = 1 if broker.cluster is None else _SIDE_BY_SIDE
-    async for topics in request.slices.over(in_groups(body.topics, at_a_time)):
-        creations = (creating.create(topic) for topic in topics if not repeated.was_met_before(topic.name))
+    at_a_time = 1 if cluster is None else _SIDE_BY_SIDE
+    async for group in request.slices.over(in_groups(body.topics, at_a_time)):
+        creations = (creating.create(topic) for topic in group if not repeated.was_met_before(topic.name))
         for answer in await gather(*creations) if at_a_time > 1 else [await creation for creation in creations]:
             is_made = "num_partitions" in answer and not body.validate_only
             answers.add(answer, may_change=is_made)
@@ -54,8 +64,11 @@ async def handle(request: Request, broker: Broker) -> Reply:
 class _Creating:
     """Makes the topics of one request."""
 
-    def __init__(self, broker: Broker, validate_only: bool, repeated: Repeated) -> None:
-        self._broker = broker
+    def __init__(
+        self, config: BrokerConfig, topics: Topics | ClusterTopics, validate_only: bool, repeated: Repeated
+    ) -> None:
+        self._config = config
+        self._topics = topics
         self._validate_only = validate_only
         self._repeated = repeated
         self._partitions = 0
@@ -64,7 +77,7 @@ class _Creating:
 
     def count(self, topic: Any) -> None:
         """Counts the partitions of the whole request."""
-        default = self._broker.config.int("num.partitions")
+        default = self._config.int("num.partitions")
         self._partitions += len(topic.assignments) or (default if topic.num_partitions < 0 else topic.num_partitions)
 
     async def create(self, topic: Any) -> dict[str, Any]:
@@ -72,8 +85,8 @@ class _Creating:
             check_new_partitions(self._partitions)
             if topic.name in self._repeated:
                 raise InvalidRequest(f"topic {topic.name!r} is named more than once in the request")
-            self._broker.topics.check_name(topic.name)
-            created = await self._broker.topics.create(_read(topic), validate_only=self._validate_only)
+            self._topics.check_name(topic.name)
+            created = await self._topics.create(_read(topic), validate_only=self._validate_only)
             answer.update(
                 topic_id=None if self._validate_only else created.topic_id,
                 num_partitions=len(created.assignment),
@@ -85,7 +98,7 @@ class _Creating:
     def _describe(self, configs: Mapping[str, str]) -> list[dict[str, object]]:
         key = frozenset(configs.items())
         if key not in self._described:
-            self._described[key] = self._broker.describe_topic_config(configs)
+            self._described[key] = describe_resource(resources.TOPIC, configs, self._config)
         return self._described[key]
 
 

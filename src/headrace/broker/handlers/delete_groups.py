@@ -8,26 +8,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.broker.network.dispatch import Reply
-from headrace.broker.network.request import Request
+from headrace.broker.network.request import Reply, Request
 from headrace.protocol.errors import code_for_errors
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.coordinators.group_service import GroupService
 
 
-async def handle(request: Request, broker: Broker) -> Reply:
+async def handle(request: Request, groups: GroupService) -> Reply:
     names = request.body.groups_names
     repeated = await request.slices.repeated(names, lambda name: name)
 
     async def delete(group_id: str) -> dict[str, object] | None:
-        return None if repeated.was_met_before(group_id) else await _delete(broker, group_id)
+        return None if repeated.was_met_before(group_id) else await _delete(groups, group_id)
 
     return {"results": await request.awaited_answers(names, delete, "results")}
 
 
-async def _delete(broker: Broker, group_id: str) -> dict[str, object]:
+async def _delete(groups: GroupService, group_id: str) -> dict[str, object]:
     with code_for_errors(group_id=group_id) as answer:
-        broker.groups.coordinator.shard_for(group_id).delete_group(group_id)
-        await broker.groups.replicated(group_id)
+        groups.coordinator.shard_for(group_id).delete_group(group_id)
+        await groups.replicated(group_id)
     return answer

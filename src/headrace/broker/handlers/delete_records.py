@@ -6,13 +6,11 @@ waits until all of them that live have it, or the request's timeout has passed.
 
 from __future__ import annotations
 
-from asyncio import Future
+from asyncio import Future, get_running_loop
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headrace.broker.handlers._waiting import milliseconds
 from headrace.broker.metadata_cache import INTERNAL_TOPICS
-from headrace.broker.network.dispatch import Reply
-from headrace.broker.network.request import Request
+from headrace.broker.network.request import Reply, Request, milliseconds
 from headrace.protocol.errors import (
     ErrorCode,
     InvalidTopic,
@@ -25,20 +23,21 @@ from headrace.replication.partition import Partition
 from headrace.runtime.purgatory import DelayedOperation
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.replication.partitions import Partitions
+    from headrace.runtime.purgatory import Purgatory
 
 _HIGH_WATERMARK = -1
 _NO_LOW_WATERMARK = -1
 
 
-async def handle(request: Request, broker: Broker) -> Reply:
+async def handle(request: Request, partitions: Partitions, delayed_delete_records: Purgatory[tuple[str, int]]) -> Reply:
     waits: list[_Wait] = []
 
     async def delete(topic: Any) -> dict[str, object]:
         answers = request.collect(topic.partitions, "topics", "partitions")
         async for wanted in request.slices.over(topic.partitions):
             waits_before = len(waits)
-            answers.add(_delete(broker, topic.name, wanted, waits), may_change=len(waits) > waits_before)
+            answers.add(_delete(partitions, topic.name, wanted, waits), may_change=len(waits) > waits_before)
         return {"name": topic.name, "partitions": answers}
 
     topics = request.collect(request.body.topics, "topics")
@@ -46,10 +45,10 @@ async def handle(request: Request, broker: Broker) -> Reply:
         waits_before = len(waits)
         topics.add(await delete(topic), may_change=len(waits) > waits_before)
     if waits:
-        waiting = _DelayedDelete(waits, broker.loop.create_future())
+        waiting = _DelayedDelete(waits, get_running_loop().create_future())
         keys = [(wait.partition.log.topic, wait.partition.log.partition) for wait in waits]
         timeout_ms = milliseconds(request.body.timeout)
-        if not broker.delayed_delete_records.try_complete_else_watch(waiting, keys, timeout_ms):
+        if not delayed_delete_records.try_complete_else_watch(waiting, keys, timeout_ms):
             await waiting.done
     return {"topics": topics}
 
@@ -60,11 +59,11 @@ class _Wait(NamedTuple):
     answer: dict[str, object]
 
 
-def _delete(broker: Broker, topic: str, wanted: Any, waits: list[_Wait]) -> dict[str, object]:
+def _delete(partitions: Partitions, topic: str, wanted: Any, waits: list[_Wait]) -> dict[str, object]:
     with code_for_errors(partition_index=wanted.partition_index, low_watermark=_NO_LOW_WATERMARK) as answer:
         if topic in INTERNAL_TOPICS:
             raise InvalidTopic(f"records of {topic} are not deleted by clients")
-        partition = broker.partitions.leader(topic, wanted.partition_index)
+        partition = partitions.leader(topic, wanted.partition_index)
         if not partition.log.config.is_deleted:
             raise PolicyViolation(f"{topic} is compacted only; deleting records needs cleanup.policy=delete")
         to_offset = partition.high_watermark if wanted.offset == _HIGH_WATERMARK else wanted.offset

@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from headrace.broker.handlers._topic_changes import settle
-from headrace.broker.handlers._waiting import milliseconds
-from headrace.broker.network.dispatch import Reply
-from headrace.broker.network.request import Request
+from headrace.broker.network.request import Reply, Request, milliseconds
 from headrace.protocol.errors import InvalidRequest, KafkaError, TopicDeletionDisabled, code_for_errors
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
+    from headrace.broker.cluster.member import ClusterMember
+    from headrace.broker.cluster.topics import ClusterTopics
+    from headrace.broker.configs.broker_config import BrokerConfig
+    from headrace.broker.metadata_cache import MetadataCache
+    from headrace.controller.topics import Topics
 
 #: A topic's name, or its id.
 _Named = tuple[str | None, UUID | None]
@@ -25,30 +28,37 @@ _HAS_ITS_OWN_CODE = 3  # before, a client would not know TOPIC_DELETION_DISABLED
 _BY_NAME_OR_ID = 6
 
 
-async def handle(request: Request, broker: Broker) -> Reply:
+async def handle(
+    request: Request,
+    broker: Broker,
+    config: BrokerConfig,
+    metadata: MetadataCache,
+    topics: Topics | ClusterTopics,
+    cluster: ClusterMember | None,
+) -> Reply:
     body = request.body
     by_id = request.version >= _BY_NAME_OR_ID
     wanted = body.topics if by_id else body.topic_names
     disabled = None
-    if not broker.config.bool("delete.topic.enable"):
+    if not config.bool("delete.topic.enable"):
         refusal = TopicDeletionDisabled if request.version >= _HAS_ITS_OWN_CODE else InvalidRequest
         disabled = refusal("delete.topic.enable is false")
 
     def named(asked: Any) -> _Named:
         return (asked.name, asked.topic_id) if by_id else (asked, None)
 
-    repeated = await request.slices.repeated(wanted, lambda asked: _meant(broker, *named(asked)))
+    repeated = await request.slices.repeated(wanted, lambda asked: _meant(metadata, *named(asked)))
     answered: set[_Named] = set()
     answers = request.collect(wanted, "responses")
     deleted: list[dict[str, Any]] = []
     async for asked in request.slices.over(wanted):
         name_and_id = named(asked)
-        is_twice = bool(repeated) and _meant(broker, *name_and_id) in repeated
+        is_twice = bool(repeated) and _meant(metadata, *name_and_id) in repeated
         if is_twice:
             if name_and_id in answered:
                 continue
             answered.add(name_and_id)
-        answer = await _delete(broker, *name_and_id, disabled, is_twice=is_twice)
+        answer = await _delete(metadata, topics, *name_and_id, disabled, is_twice=is_twice)
         is_deleted = "error_code" not in answer
         answers.add(answer, may_change=is_deleted)
         if is_deleted:
@@ -56,19 +66,25 @@ async def handle(request: Request, broker: Broker) -> Reply:
     gone = [answer["name"] for answer in deleted]
     timeout_ms = milliseconds(body.timeout)
     await settle(broker, deleted, gone=gone, timeout_ms=timeout_ms)
-    if broker.cluster is not None:
-        await broker.cluster.topics.wait_until_removed(gone, timeout_ms)
+    if cluster is not None:
+        await cluster.topics.wait_until_removed(gone, timeout_ms)
     return {"responses": answers}
 
 
-def _meant(broker: Broker, name: str | None, topic_id: UUID | None) -> str | UUID | None:
+def _meant(metadata: MetadataCache, name: str | None, topic_id: UUID | None) -> str | UUID | None:
     """One thing for a topic, however it is called."""
-    topic = broker.metadata.get_by_id(topic_id) if topic_id else None
+    topic = metadata.get_by_id(topic_id) if topic_id else None
     return name or (topic.name if topic else topic_id)
 
 
 async def _delete(
-    broker: Broker, name: str | None, topic_id: UUID | None, disabled: KafkaError | None, *, is_twice: bool
+    metadata: MetadataCache,
+    topics: Topics | ClusterTopics,
+    name: str | None,
+    topic_id: UUID | None,
+    disabled: KafkaError | None,
+    *,
+    is_twice: bool,
 ) -> dict[str, Any]:
     with code_for_errors(name=name, topic_id=topic_id) as answer:
         if disabled is not None:
@@ -77,9 +93,9 @@ async def _delete(
             raise InvalidRequest("give either a topic's name or its id")
         if is_twice:
             raise InvalidRequest("the topic is named twice in the request")
-        topic = broker.metadata.identified(topic_id) if topic_id else broker.metadata.named(name or "")
+        topic = metadata.identified(topic_id) if topic_id else metadata.named(name or "")
         answer["topic_id"] = topic.topic_id
         if topic_id:
             answer["name"] = topic.name
-        await broker.topics.delete(topic.name)
+        await topics.delete(topic.name)
     return answer

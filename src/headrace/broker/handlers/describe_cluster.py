@@ -9,17 +9,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.broker.authorized import CLUSTER_OPERATIONS
-from headrace.broker.network.dispatch import Reply
-from headrace.broker.network.request import Request
+from headrace.broker.network.request import Reply, Request
 from headrace.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.metadata_cache import MetadataCache
+    from headrace.broker.services import NodesSeenBy
 
 _BROKERS, _CONTROLLERS = 1, 2
 
 
-async def handle(request: Request, broker: Broker) -> Reply:
+async def handle(request: Request, metadata: MetadataCache, nodes_seen_by: NodesSeenBy) -> Reply:
     endpoint_type = getattr(request.body, "endpoint_type", _BROKERS)
     if endpoint_type != _BROKERS:
         known = endpoint_type == _CONTROLLERS
@@ -31,11 +31,11 @@ async def handle(request: Request, broker: Broker) -> Reply:
             "brokers": (),
         }
     reply = {
-        "cluster_id": broker.metadata.cluster_id,
-        "controller_id": broker.metadata.controller_id,
+        "cluster_id": metadata.cluster_id,
+        "controller_id": metadata.controller_id,
         "brokers": [
             {"broker_id": node.node_id, "host": node.host, "port": node.port, "rack": node.rack, "is_fenced": False}
-            for node in broker.nodes_seen_by(request.connection)
+            for node in nodes_seen_by(request.connection)
         ],
     }
     if request.body.include_cluster_authorized_operations:

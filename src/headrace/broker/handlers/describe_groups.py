@@ -9,34 +9,33 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.broker.authorized import GROUP_OPERATIONS
-from headrace.broker.network.dispatch import Reply
-from headrace.broker.network.request import Request
+from headrace.broker.network.request import Reply, Request
 from headrace.groups.classic import ClassicGroup
 from headrace.groups.members import Member
 from headrace.groups.states import State
 from headrace.protocol.errors import GroupIdNotFound, code_for_errors
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.coordinators.group_service import GroupService
 
 _TELLS_WHAT_IS_MISSING = 6
 _NOT_ASKED = -(2**31)
 
 
-async def handle(request: Request, broker: Broker) -> Reply:
+async def handle(request: Request, groups: GroupService) -> Reply:
     body = request.body
     operations = GROUP_OPERATIONS if getattr(body, "include_authorized_operations", False) else _NOT_ASKED
 
     def describe(group_id: str) -> dict[str, object]:
-        return {**_describe(broker, group_id, request.version), "authorized_operations": operations}
+        return {**_describe(groups, group_id, request.version), "authorized_operations": operations}
 
     return {"groups": await request.answers(body.groups, describe, "groups")}
 
 
-def _describe(broker: Broker, group_id: str, version: int) -> dict[str, object]:
+def _describe(groups: GroupService, group_id: str, version: int) -> dict[str, object]:
     nothing = {"group_state": "", "protocol_type": "", "protocol_data": "", "members": ()}
     with code_for_errors(group_id=group_id, **nothing) as answer:
-        group = broker.groups.coordinator.shard_for(group_id).group(group_id)
+        group = groups.coordinator.shard_for(group_id).group(group_id)
         if not isinstance(group, ClassicGroup):
             answer["group_state"] = State.DEAD.value
             if version >= _TELLS_WHAT_IS_MISSING:

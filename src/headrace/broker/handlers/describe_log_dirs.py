@@ -11,34 +11,34 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.network.dispatch import Reply
-from headrace.broker.network.request import Request
+from headrace.broker.network.request import Reply, Request
 from headrace.log.home import Home
 from headrace.log.partition_log import PartitionLog
 from headrace.log.relocation import Relocation
 from headrace.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.relocations import Relocations
+    from headrace.log.log_dir import LogManager
 
 Answer = dict[str, Any]
 
 
-async def handle(request: Request, broker: Broker) -> Reply:
+async def handle(request: Request, logs: LogManager, relocations: Relocations) -> Reply:
     wanted = request.body.topics
     names: set[tuple[str, int]] = set()
     if wanted is not None:
         async for topic, index in request.slices.over(_named(wanted)):
-            if broker.logs.get(topic, index) is not None:
+            if logs.get(topic, index) is not None:
                 names.add((topic, index))
     answers: dict[str, dict[str, list[Answer]]] = defaultdict(lambda: defaultdict(list))
-    for log in broker.logs.all():
+    for log in logs.all():
         if wanted is None or (log.topic, log.partition) in names:
             answers[log.home.path][log.topic].append(_current(log))
-    for move in broker.maintenance.relocations:
+    for move in relocations:
         if wanted is None or (move.log.topic, move.log.partition) in names:
             answers[move.home.path][move.log.topic].append(_future(move))
-    return {"results": [_describe(home, answers[home.path]) for home in broker.logs.homes]}
+    return {"results": [_describe(home, answers[home.path]) for home in logs.homes]}
 
 
 def _named(topics: Iterable[Any]) -> Iterator[tuple[str, int]]:

@@ -8,26 +8,25 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.network.dispatch import Reply
-from headrace.broker.network.request import Request
+from headrace.broker.network.request import Reply, Request
 from headrace.protocol.errors import code_for_errors
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.replication.partitions import Partitions
 
 
-async def handle(request: Request, broker: Broker) -> Reply:
+async def handle(request: Request, partitions: Partitions) -> Reply:
     async def describe(topic: Any) -> dict[str, object]:
-        answer = partial(_answer, broker, topic.name)
-        partitions = await request.answers(topic.partition_indexes, answer, "topics", "partitions")
-        return {"name": topic.name, "partitions": partitions}
+        answer = partial(_answer, partitions, topic.name)
+        answers = await request.answers(topic.partition_indexes, answer, "topics", "partitions")
+        return {"name": topic.name, "partitions": answers}
 
     return {"topics": await request.awaited_answers(request.body.topics, describe, "topics")}
 
 
-def _answer(broker: Broker, topic: str, index: int) -> dict[str, object]:
+def _answer(partitions: Partitions, topic: str, index: int) -> dict[str, object]:
     with code_for_errors(partition_index=index, active_producers=()) as answer:
-        producers = broker.partitions.replica(topic, index).log.producers
+        producers = partitions.replica(topic, index).log.producers
         answer["active_producers"] = [
             {
                 "producer_id": producer.producer_id,

@@ -13,36 +13,40 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.broker.authorized import TOPIC_OPERATIONS
 from headrace.broker.handlers._partitions import shown_partition
-from headrace.broker.network.dispatch import Reply
-from headrace.broker.network.request import Request
+from headrace.broker.network.request import Reply, Request
 from headrace.broker.network.slices import in_groups
 from headrace.protocol.errors import ErrorCode, InvalidTopic
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.cluster.topics import ClusterTopics
+    from headrace.broker.configs.broker_config import BrokerConfig
+    from headrace.broker.metadata_cache import MetadataCache
+    from headrace.controller.topics import Topics
 
 _SORTED_AT_A_TIME = 1_000
 _NO_ELR = {"eligible_leader_replicas": (), "last_known_elr": ()}
 
 
-async def handle(request: Request, broker: Broker) -> Reply:
-    body, metadata, listener = request.body, broker.metadata, request.connection.listener_name
-    room = max(1, min(body.response_partition_limit, broker.config.int("max.request.partition.size.limit")))
+async def handle(
+    request: Request, config: BrokerConfig, metadata: MetadataCache, topics: Topics | ClusterTopics
+) -> Reply:
+    body, listener = request.body, request.connection.listener_name
+    room = max(1, min(body.response_partition_limit, config.int("max.request.partition.size.limit")))
     first_name, first_index = (body.cursor.topic_name, body.cursor.partition_index) if body.cursor else ("", 0)
     names = await _sorted(request, body.topics) if body.topics else [topic.name for topic in metadata]
-    topics = request.collect(body.topics, "topics")
+    answers = request.collect(body.topics, "topics")
     async for name in request.slices.over(names):
         if name < first_name:
             continue
         topic = metadata.get(name)
         if topic is None:
-            topics.add({"error_code": _why_missing(broker, name), "name": name, "partitions": ()})
+            answers.add({"error_code": _why_missing(topics, name), "name": name, "partitions": ()})
             continue
         if room <= 0:
-            return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": 0}}
+            return {"topics": answers, "next_cursor": {"topic_name": name, "partition_index": 0}}
         start = max(0, first_index) if name == first_name else 0
         stop = min(len(topic.partitions), start + room)
-        topics.add(
+        answers.add(
             {
                 "name": name,
                 "topic_id": topic.topic_id,
@@ -56,8 +60,8 @@ async def handle(request: Request, broker: Broker) -> Reply:
         )
         room -= max(0, stop - start)
         if stop < len(topic.partitions):
-            return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": stop}}
-    return {"topics": topics}
+            return {"topics": answers, "next_cursor": {"topic_name": name, "partition_index": stop}}
+    return {"topics": answers}
 
 
 async def _sorted(request: Request, topics: Iterable[Any]) -> Iterable[str]:
@@ -67,9 +71,9 @@ async def _sorted(request: Request, topics: Iterable[Any]) -> Iterable[str]:
     return (name for name, _ in groupby(merge(*runs)))
 
 
-def _why_missing(broker: Broker, name: str) -> ErrorCode:
+def _why_missing(topics: Topics | ClusterTopics, name: str) -> ErrorCode:
     try:
-        broker.topics.check_name(name)
+        topics.check_name(name)
     except InvalidTopic as error:
         return error.code
     return ErrorCode.unknown_topic_or_partition

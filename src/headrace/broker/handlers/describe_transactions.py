@@ -9,12 +9,11 @@ from collections import defaultdict
 from functools import partial
 from typing import TYPE_CHECKING
 
-from headrace.broker.network.dispatch import Reply
-from headrace.broker.network.request import Request
+from headrace.broker.network.request import Reply, Request
 from headrace.protocol.errors import code_for_errors
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.coordinators.transaction_service import TransactionService
 
 _UNKNOWN = {
     "transaction_state": "",
@@ -26,14 +25,14 @@ _UNKNOWN = {
 }
 
 
-async def handle(request: Request, broker: Broker) -> Reply:
+async def handle(request: Request, transactions: TransactionService) -> Reply:
     ids = request.body.transactional_ids
-    return {"transaction_states": await request.answers(ids, partial(_answer, broker), "transaction_states")}
+    return {"transaction_states": await request.answers(ids, partial(_answer, transactions), "transaction_states")}
 
 
-def _answer(broker: Broker, transactional_id: str) -> dict[str, object]:
+def _answer(transactions: TransactionService, transactional_id: str) -> dict[str, object]:
     with code_for_errors(transactional_id=transactional_id, **_UNKNOWN) as answer:
-        found = broker.transactions.coordinator.describe(transactional_id)
+        found = transactions.coordinator.describe(transactional_id)
         topics: dict[str, list[int]] = defaultdict(list)
         for topic, index in sorted(found.partitions):
             topics[topic].append(index)

@@ -11,20 +11,19 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.handlers._control import by_topic, code_and_message, controller_of, pieces, within
-from headrace.broker.handlers._waiting import milliseconds
-from headrace.broker.network.dispatch import Reply
-from headrace.broker.network.request import Request
+from headrace.broker.network.request import Reply, Request, milliseconds
 from headrace.controller.decisions.leader_elections import ElectionStrategy
 from headrace.coordination.znodes import TopicPartition
 from headrace.protocol.errors import ErrorCode, InvalidRequest, KafkaError
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.cluster.member import ClusterMember
+    from headrace.broker.metadata_cache import MetadataCache
 
 _ELECTIONS = {0: ElectionStrategy.PREFERRED, 1: ElectionStrategy.UNCLEAN}
 
 
-async def handle(request: Request, broker: Broker) -> Reply:
+async def handle(request: Request, metadata: MetadataCache, cluster: ClusterMember | None) -> Reply:
     body, code = request.body, ErrorCode.none
     timeout_ms, topics = milliseconds(body.timeout), body.topic_partitions
     results = request.collect(topics or (), "replica_election_results")
@@ -32,7 +31,7 @@ async def handle(request: Request, broker: Broker) -> Reply:
     async for wanted in request.slices.over([None] if topics is None else pieces(topics, named)):
         outcomes: Mapping[TopicPartition, KafkaError | None]
         try:
-            outcomes = await within(timeout_ms, controller_of(broker).elect_leaders(wanted, _election(body)))
+            outcomes = await within(timeout_ms, controller_of(metadata, cluster).elect_leaders(wanted, _election(body)))
         except KafkaError as error:
             # v0 has no place for an error of the whole request.
             outcomes, code = dict.fromkeys(wanted or (), error), error.code

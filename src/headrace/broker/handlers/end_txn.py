@@ -11,24 +11,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.broker.handlers._transactional import KNOWS_FENCED, code_of
-from headrace.broker.network.dispatch import Reply
-from headrace.broker.network.request import Request
+from headrace.broker.network.request import Reply, Request
 from headrace.transactions.coordinator import Identity
 from headrace.transactions.metadata import VERSION_2
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.cluster.member import ClusterMember
+    from headrace.broker.coordinators.transaction_service import TransactionService
 
 _VERSION_2_SINCE = 5
 
 
-async def handle(request: Request, broker: Broker) -> Reply:
+async def handle(request: Request, transactions: TransactionService, cluster: ClusterMember | None) -> Reply:
     body = request.body
     producer = Identity(body.producer_id, body.producer_epoch)
-    end = broker.transactions.coordinator.end
+    end = transactions.coordinator.end
     client_version = VERSION_2 if request.version >= _VERSION_2_SINCE else 0
     try:
-        following = await broker.transactions.with_producer_id(
+        following = await transactions.with_producer_id(
             lambda fresh: end(
                 body.transactional_id,
                 producer,
@@ -37,9 +37,9 @@ async def handle(request: Request, broker: Broker) -> Reply:
                 fresh_producer_id=fresh,
             )
         )
-        if broker.cluster is not None:
-            await broker.transactions.replicated(body.transactional_id)
-            await broker.transactions.settled(body.transactional_id)
+        if cluster is not None:
+            await transactions.replicated(body.transactional_id)
+            await transactions.settled(body.transactional_id)
     except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
         code = code_of(error, knows_fenced=request.version >= KNOWS_FENCED)
         return {"error_code": code, "producer_id": -1, "producer_epoch": -1}

@@ -11,15 +11,14 @@ from v11 on, up to the high watermark that it knows, and the leader may send the
 
 from __future__ import annotations
 
-from asyncio import Future, sleep
+from asyncio import Future, get_running_loop, sleep
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from headrace.broker.fetch_sessions import NO_SESSION, Fetch, Key, Wanted, asked_partitions
 from headrace.broker.handlers._leaders import ELSEWHERE, ENDPOINTS_FROM, LEADERS_FROM, name_leaders
 from headrace.broker.handlers._nearest import nearest_replica
-from headrace.broker.network.dispatch import Reply
-from headrace.broker.network.request import Request
+from headrace.broker.network.request import Reply, Request
 from headrace.broker.network.slices import Answers
 from headrace.protocol.api import Api
 from headrace.protocol.errors import KafkaError, OffsetOutOfRange, UnknownTopicId, error_code_of
@@ -28,7 +27,15 @@ from headrace.replication.partition import Isolation, Partition
 from headrace.runtime.purgatory import DelayedOperation
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.cluster.member import ClusterMember
+    from headrace.broker.configs.broker_config import BrokerConfig
+    from headrace.broker.fetch_sessions import FetchSessions
+    from headrace.broker.metadata_cache import MetadataCache
+    from headrace.broker.metrics.counters import Metrics
+    from headrace.broker.services import NodesSeenBy
+    from headrace.replication.partitions import Partitions
+    from headrace.runtime.clock import Clock
+    from headrace.runtime.purgatory import Purgatory
 
 _BY_TOPIC_ID = 13
 _REPLICA_STATE_FROM = 15
@@ -45,35 +52,54 @@ Entry = tuple[Key, Wanted, str | None, dict[str, Any]]
 _NEWS = frozenset({"error_code", "diverging_epoch", "preferred_read_replica"})
 
 
-async def handle(request: Request, broker: Broker) -> Reply:
+async def handle(
+    request: Request,
+    broker_id: int,
+    config: BrokerConfig,
+    clock: Clock,
+    metadata: MetadataCache,
+    partitions: Partitions,
+    metrics: Metrics,
+    fetch_sessions: FetchSessions,
+    delayed_fetch: Purgatory[tuple[str, int]],
+    nodes_seen_by: NodesSeenBy,
+    cluster: ClusterMember | None,
+) -> Reply:
     body = request.body
-    if broker.cluster is not None:
+    if cluster is not None:
         replica_id = body.replica_id if request.version < _REPLICA_STATE_FROM else body.replica_state.replica_id
         if replica_id >= 0:
             request.is_from_follower = True
-            return await broker.cluster.replicas.sessions.fetch(request, replica_id)
+            return await cluster.replicas.sessions.fetch(request, replica_id)
     by_topic_id = request.version >= _BY_TOPIC_ID
     named = await _named(request, by_topic_id) if isinstance(body.topics, ElementArray) else None
     try:
-        fetch = broker.fetch_sessions.open(body, by_topic_id=by_topic_id, named=named)
+        fetch = fetch_sessions.open(body, by_topic_id=by_topic_id, named=named)
     except KafkaError as error:
         return {"error_code": error.code, "session_id": NO_SESSION, "responses": ()}
-    reading = _Reading(broker, fetch, body, request.version)
+    reading = _Reading(fetch, body, request.version, config, metadata, partitions, metrics, cluster)
     max_wait_ms = round(body.max_wait.total_seconds() * 1000)
     if len(fetch.partitions) > _WATCHED_PARTITIONS:
-        reply = await _read_many(request, broker, reading, max_wait_ms)
+        reply = await _read_many(request, clock, reading, max_wait_ms)
     else:
         reading.read_all()
         if not reading.is_enough and max_wait_ms > 0 and fetch.partitions:
-            waiting = _DelayedFetch(reading, broker.loop.create_future())
+            waiting = _DelayedFetch(reading, get_running_loop().create_future())
             keys = [(name, wanted.index) for wanted in fetch.partitions.values() if (name := reading.name_of(wanted))]
-            if keys and not broker.delayed_fetch.try_complete_else_watch(waiting, keys, max_wait_ms):
+            if keys and not delayed_fetch.try_complete_else_watch(waiting, keys, max_wait_ms):
                 await waiting.done
             reading.read_all()
         reply = reading.reply()
-    if broker.cluster is not None and request.version >= LEADERS_FROM[Api.FETCH]:
+    if cluster is not None and request.version >= LEADERS_FROM[Api.FETCH]:
         with_endpoints = request.version >= ENDPOINTS_FROM[Api.FETCH]
-        name_leaders(broker, request.connection, reply, "partitions", with_endpoints=with_endpoints)
+        name_leaders(
+            metadata,
+            lambda: nodes_seen_by(request.connection),
+            broker_id,
+            reply,
+            "partitions",
+            with_endpoints=with_endpoints,
+        )
     return reply
 
 
@@ -85,16 +111,16 @@ async def _named(request: Request, by_topic_id: bool) -> dict[Key, Wanted]:
     return named
 
 
-async def _read_many(request: Request, broker: Broker, reading: _Reading, max_wait_ms: int) -> dict[str, Any]:
+async def _read_many(request: Request, clock: Clock, reading: _Reading, max_wait_ms: int) -> dict[str, Any]:
     """Reads many partitions, in slices. To wait for more records, this looks from time to time: a look at all of the
     partitions with each append to one of them would cost those who append.
     """
-    ends_ms = broker.clock.monotonic_ms() + max_wait_ms
+    ends_ms = clock.monotonic_ms() + max_wait_ms
     while True:
         reading.begin()
         async for key, wanted in request.slices.over(list(reading.partitions.items())):
             reading.read_one(key, wanted)
-        left_ms = ends_ms - broker.clock.monotonic_ms()
+        left_ms = ends_ms - clock.monotonic_ms()
         if reading.is_enough or left_ms <= 0:
             break
         await sleep(min(left_ms, _LOOK_EVERY_MS) / 1000)
@@ -116,19 +142,31 @@ async def _read_many(request: Request, broker: Broker, reading: _Reading, max_wa
 class _Reading:
     """One look at all partitions of a request; may be repeated until there is enough."""
 
-    def __init__(self, broker: Broker, fetch: Fetch, body: Any, version: int) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        fetch: Fetch,
+        body: Any,
+        version: int,
+        config: BrokerConfig,
+        metadata: MetadataCache,
+        partitions: Partitions,
+        metrics: Metrics,
+        cluster: ClusterMember | None,
+    ) -> None:
         self._fetch = fetch
-        partitions = broker.partitions
+        self._metadata = metadata
+        self._partitions = partitions
+        self._metrics = metrics
         self._find = partitions.replica if version >= _ANY_REPLICA_FROM else partitions.leader
-        #: Where the reader stands, if there is somebody who sends it to the nearest replica.
+        #: The consumer's rack, if the consumer may be sent to a replica in its rack.
         self._rack: str = ""
-        if broker.cluster is not None and broker.cluster.replicas.has_selector:
-            self._rack = getattr(body, "rack_id", "")
+        if cluster is not None and cluster.replicas.has_selector:
+            rack = getattr(body, "rack_id", "")
+            self._rack = "" if rack == config.optional_str("broker.rack") else rack
         #: In which leader epoch each partition was read.
         self._epochs: dict[Key, int] = {}
         self._isolation = Isolation(body.isolation_level)
-        self._max_bytes = min(body.max_bytes, broker.config.int("fetch.max.bytes"))
+        self._max_bytes = min(body.max_bytes, config.int("fetch.max.bytes"))
         self.min_bytes: int = body.min_bytes
         self.answers: list[Entry] = []
         self._size_bytes = 0
@@ -141,7 +179,7 @@ class _Reading:
     def name_of(self, wanted: Wanted) -> str | None:
         if isinstance(wanted.topic, str):
             return wanted.topic
-        topic = None if wanted.topic is None else self._broker.metadata.get_by_id(wanted.topic)
+        topic = None if wanted.topic is None else self._metadata.get_by_id(wanted.topic)
         return None if topic is None else topic.name
 
     @property
@@ -187,7 +225,7 @@ class _Reading:
             return answer
         if (
             self._rack
-            and (nearer := nearest_replica(self._broker, partition, wanted.fetch_offset, self._rack)) is not None
+            and (nearer := nearest_replica(self._metadata, partition, wanted.fetch_offset, self._rack)) is not None
         ):
             answer["preferred_read_replica"] = nearer
             self._has_errors = True
@@ -212,7 +250,7 @@ class _Reading:
         size_bytes = 0
         for wanted in self._fetch.partitions.values():
             name = self.name_of(wanted)
-            partition = None if name is None else self._broker.partitions.get(name, wanted.index)
+            partition = None if name is None else self._partitions.get(name, wanted.index)
             if partition is None or (
                 partition.is_replicated and self._epochs.get((name, wanted.index)) != partition.leader_epoch
             ):
@@ -251,7 +289,7 @@ class _Reading:
         if size_bytes:
             served.append(key)
         if name is not None:
-            stats = self._broker.metrics.by_topic[name]
+            stats = self._metrics.by_topic[name]
             stats.fetch_requests += 1
             stats.bytes_out += size_bytes
             stats.failed_fetch_requests += "error_code" in answer

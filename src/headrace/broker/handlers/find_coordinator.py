@@ -13,38 +13,46 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.coordinators.internal_topics import GROUPS, TRANSACTIONS
 from headrace.broker.metadata_cache import Node
-from headrace.broker.network.dispatch import Reply
-from headrace.broker.network.request import Request
+from headrace.broker.network.request import Reply, Request
 from headrace.protocol.errors import CoordinatorNotAvailable, InvalidRequest, KafkaError, code_for_errors
 from headrace.protocol.internal_records import partition_for
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.coordinators.group_service import GroupService
+    from headrace.broker.coordinators.transaction_service import TransactionService
+    from headrace.broker.metadata_cache import MetadataCache
+    from headrace.broker.services import NodesSeenBy
 
 _MANY_KEYS = 4
 _GROUP, _TRANSACTION = 0, 1
 _NOBODY = {"node_id": -1, "host": "", "port": -1}
 
 
-async def handle(request: Request, broker: Broker) -> Reply:
+async def handle(
+    request: Request,
+    metadata: MetadataCache,
+    groups: GroupService,
+    transactions: TransactionService,
+    nodes_seen_by: NodesSeenBy,
+) -> Reply:
     body = request.body
     key_type = getattr(body, "key_type", _GROUP)
     keys = body.coordinator_keys if request.version >= _MANY_KEYS else (body.key,)
-    refusal = await _made_ready(broker, key_type)
-    nodes = {node.node_id: node for node in broker.nodes_seen_by(request.connection)}
-    answer = partial(_answer, broker, key_type, refusal, nodes)
+    refusal = await _made_ready(groups, transactions, key_type)
+    nodes = {node.node_id: node for node in nodes_seen_by(request.connection)}
+    answer = partial(_answer, metadata, key_type, refusal, nodes)
     if request.version < _MANY_KEYS:
         return answer(keys[0])
     return {"coordinators": await request.answers(keys, answer, "coordinators")}
 
 
-async def _made_ready(broker: Broker, key_type: int) -> KafkaError | None:
+async def _made_ready(groups: GroupService, transactions: TransactionService, key_type: int) -> KafkaError | None:
     """Sees to it that the topic is there; the error that all keys are answered with, if it cannot be."""
     try:
         if key_type == _GROUP:
-            await broker.groups.ensure()
+            await groups.ensure()
         elif key_type == _TRANSACTION:
-            await broker.transactions.ensure()
+            await transactions.ensure()
         else:
             return InvalidRequest(f"{key_type} is neither a group (0) nor a transactional id (1)")
     except KafkaError as error:
@@ -53,12 +61,12 @@ async def _made_ready(broker: Broker, key_type: int) -> KafkaError | None:
 
 
 def _answer(
-    broker: Broker, key_type: int, refusal: KafkaError | None, nodes: Mapping[int, Node], key: str
+    metadata: MetadataCache, key_type: int, refusal: KafkaError | None, nodes: Mapping[int, Node], key: str
 ) -> dict[str, object]:
     with code_for_errors(key=key, **_NOBODY) as answer:
         if refusal is not None:
             raise refusal
-        topic = broker.metadata.get(GROUPS if key_type == _GROUP else TRANSACTIONS)
+        topic = metadata.get(GROUPS if key_type == _GROUP else TRANSACTIONS)
         if topic is None:
             raise CoordinatorNotAvailable("the topic is being made")
         leader_id = topic.partitions[partition_for(key, len(topic.partitions))].leader_id

@@ -9,16 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.broker.handlers._group_answer import group_answer
-from headrace.broker.network.dispatch import Reply
-from headrace.broker.network.request import Request
+from headrace.broker.network.request import Reply, Request
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.coordinators.group_service import GroupService
 
 
-async def handle(request: Request, broker: Broker) -> Reply:
+async def handle(request: Request, groups: GroupService) -> Reply:
     body = request.body
     with group_answer(request) as answer:
-        group = broker.groups.coordinator.shard_for(body.group_id).member_group(body.group_id)
+        group = groups.coordinator.shard_for(body.group_id).member_group(body.group_id)
         group.heartbeat(body.member_id, body.generation_id, getattr(body, "group_instance_id", None))
     return answer

@@ -8,26 +8,35 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.configs.broker_config import alter_broker, alter_group, alter_topic
-from headrace.broker.handlers._config_resources import alter_resources
-from headrace.broker.network.dispatch import Reply
-from headrace.broker.network.request import Request
+from headrace.broker.configs.alter import alter_broker, alter_resource
+from headrace.broker.handlers._config_resources import StoredConfigs, alter_resources
+from headrace.broker.network.request import Reply, Request
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.cluster.topics import ClusterTopics
+    from headrace.broker.configs.broker_config import BrokerConfig
+    from headrace.broker.configs.group_overrides import GroupConfigs
+    from headrace.broker.configs.resources import ResourceKind
+    from headrace.broker.services import ConfigStore
+    from headrace.controller.topics import Topics
 
 
-async def handle(request: Request, broker: Broker) -> Reply:
-    def change_topic(resource: Any, stored: Mapping[str, str]) -> dict[str, str]:
-        return alter_topic(stored, _changes(resource), broker.config)
-
-    def change_group(resource: Any, stored: Mapping[str, str]) -> dict[str, str]:
-        return alter_group(stored, _changes(resource), broker.config)
+async def handle(
+    request: Request,
+    broker_id: int,
+    config: BrokerConfig,
+    topics: Topics | ClusterTopics,
+    group_configs: GroupConfigs,
+    config_store: ConfigStore,
+) -> Reply:
+    def change_resource(kind: ResourceKind, resource: Any, stored: Mapping[str, str]) -> dict[str, str]:
+        return alter_resource(kind, stored, _changes(resource), config)
 
     def change_broker(resource: Any, stored: Mapping[str, str], per_broker: bool) -> dict[str, str]:
-        return alter_broker(stored, _changes(resource), broker.config, per_broker=per_broker)
+        return alter_broker(stored, _changes(resource), config, per_broker=per_broker)
 
-    return await alter_resources(request, broker, change_topic, change_group, change_broker)
+    stored = StoredConfigs(broker_id, config, topics, group_configs, config_store)
+    return await alter_resources(request, stored, change_resource, change_broker)
 
 
 def _changes(resource: Any) -> list[tuple[str, int, str | None]]:

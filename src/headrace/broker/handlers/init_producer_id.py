@@ -13,8 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.handlers._transactional import code_of
-from headrace.broker.network.dispatch import Reply
-from headrace.broker.network.request import Request
+from headrace.broker.network.request import Reply, Request
 from headrace.protocol.errors import (
     ConcurrentTransactions,
     InvalidRequest,
@@ -24,25 +23,36 @@ from headrace.protocol.errors import (
 )
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.cluster.member import ClusterMember
+    from headrace.broker.configs.broker_config import BrokerConfig
+    from headrace.broker.coordinators.producer_ids import ProducerIds
+    from headrace.broker.coordinators.transaction_service import TransactionService
     from headrace.transactions.coordinator import Identity
 
 _NONE = -1
 _KNOWN_IDENTITY_SINCE, _FENCED_SINCE, _TWO_PHASE_SINCE = 3, 4, 6
 
 
-async def handle(request: Request, broker: Broker) -> Reply:
+async def handle(
+    request: Request,
+    config: BrokerConfig,
+    transactions: TransactionService,
+    producer_ids: ProducerIds,
+    cluster: ClusterMember | None,
+) -> Reply:
     try:
         if request.body.transactional_id is None:
-            return {"producer_id": await broker.producer_ids.next(), "producer_epoch": 0}
-        identity = await _start(request.body, request.version, broker)
+            return {"producer_id": await producer_ids.next(), "producer_epoch": 0}
+        identity = await _start(request.body, request.version, config, transactions, cluster)
     except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
         code = code_of(error, knows_fenced=request.version >= _FENCED_SINCE)
         return {"error_code": code, "producer_id": _NONE, "producer_epoch": _NONE}
     return {"producer_id": identity.producer_id, "producer_epoch": identity.producer_epoch}
 
 
-async def _start(body: Any, version: int, broker: Broker) -> Identity:
+async def _start(
+    body: Any, version: int, config: BrokerConfig, transactions: TransactionService, cluster: ClusterMember | None
+) -> Identity:
     transactional_id: str = body.transactional_id
     if not transactional_id:
         raise InvalidRequest("a transactional id may not be empty")
@@ -52,24 +62,24 @@ async def _start(body: Any, version: int, broker: Broker) -> Identity:
         if body.keep_prepared_txn:
             raise UnsupportedVersion("prepared transactions are not kept")
     timeout_ms = round(body.transaction_timeout.total_seconds() * 1000)
-    longest_ms = broker.config.int("transaction.max.timeout.ms")
+    longest_ms = config.int("transaction.max.timeout.ms")
     if not 0 < timeout_ms <= longest_ms:
         raise InvalidTransactionTimeout(f"{timeout_ms} ms; transaction.max.timeout.ms is {longest_ms}")
     known = _known(body) if version >= _KNOWN_IDENTITY_SINCE else None
-    await broker.transactions.ensure()
-    start = broker.transactions.coordinator.start_producer
+    await transactions.ensure()
+    start = transactions.coordinator.start_producer
 
     def ask(fresh: int | None) -> Identity:
         return start(transactional_id, timeout_ms, known=known, fresh_producer_id=fresh)
 
-    if broker.cluster is None:
-        return await broker.transactions.with_producer_id(ask)
+    if cluster is None:
+        return await transactions.with_producer_id(ask)
     try:
-        identity = await broker.transactions.with_producer_id(ask)
+        identity = await transactions.with_producer_id(ask)
     except ConcurrentTransactions:
-        await broker.transactions.settled(transactional_id)
-        identity = await broker.transactions.with_producer_id(ask)
-    await broker.transactions.replicated(transactional_id)
+        await transactions.settled(transactional_id)
+        identity = await transactions.with_producer_id(ask)
+    await transactions.replicated(transactional_id)
     return identity
 
 

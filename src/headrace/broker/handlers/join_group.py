@@ -12,14 +12,13 @@ from logging import getLogger
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.handlers._group_answer import group_error_code
-from headrace.broker.handlers._waiting import answer_of, host_of, milliseconds
-from headrace.broker.network.dispatch import Reply
-from headrace.broker.network.request import Request
+from headrace.broker.handlers._waiting import answer_of, host_of
+from headrace.broker.network.request import Reply, Request, milliseconds
 from headrace.groups.group import Joined, Joining
 from headrace.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.coordinators.group_service import GroupService
 
 logger = getLogger(__name__)
 
@@ -28,16 +27,16 @@ _NULL_PROTOCOL_NAME = 7
 _SKIPS_ASSIGNMENT = 9
 
 
-async def handle(request: Request, broker: Broker) -> Reply:
+async def handle(request: Request, groups: GroupService) -> Reply:
     body = request.body
     if getattr(body, "reason", None):
         logger.info("%s joins the group %s: %s", body.member_id or request.client_id, body.group_id, body.reason)
     joining = _joining(request, body)
     try:
-        shard = broker.groups.coordinator.shard_for(body.group_id)
+        shard = groups.coordinator.shard_for(body.group_id)
         joined = await answer_of(partial(shard.join, body.group_id, joining))
         if joined.error is ErrorCode.none:
-            await broker.groups.replicated(body.group_id)
+            await groups.replicated(body.group_id)
     except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
         joined = Joined(member_id=body.member_id, error=group_error_code(request, error))
     return _reply(joined, request.version)

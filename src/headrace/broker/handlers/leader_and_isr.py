@@ -9,20 +9,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.broker.cluster.wire import leaders_reply, read_leaders
-from headrace.broker.network.dispatch import Reply
-from headrace.broker.network.request import Request
+from headrace.broker.network.request import Reply, Request
 from headrace.controller.decisions.broker_requests import LeaderAndIsrResponse
 from headrace.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.cluster.member import ClusterMember
+    from headrace.broker.configs.broker_config import BrokerConfig
 
 
-async def handle(request: Request, broker: Broker) -> Reply:
-    assert broker.cluster is not None
-    told = read_leaders(request.body, broker.broker_id, broker.config.listeners.inter_broker)
+async def handle(request: Request, broker_id: int, config: BrokerConfig, cluster: ClusterMember | None) -> Reply:
+    assert cluster is not None
+    told = read_leaders(request.body, broker_id, config.listeners.inter_broker)
     try:
-        answer = await broker.cluster.replicas.lead(told)
+        answer = await cluster.replicas.lead(told)
     except KafkaError as error:
         answer = LeaderAndIsrResponse(error.code, {})
     return leaders_reply(told, answer)

@@ -10,20 +10,19 @@ from logging import getLogger
 from typing import TYPE_CHECKING
 
 from headrace.broker.handlers._group_answer import group_answer
-from headrace.broker.network.dispatch import Reply
-from headrace.broker.network.request import Request
+from headrace.broker.network.request import Reply, Request
 from headrace.groups.group import Leaving
 from headrace.protocol.errors import ErrorCode, UnknownMemberId
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.coordinators.group_service import GroupService
 
 logger = getLogger(__name__)
 
 _MANY_MEMBERS = 3
 
 
-async def handle(request: Request, broker: Broker) -> Reply:
+async def handle(request: Request, groups: GroupService) -> Reply:
     body = request.body
     if request.version < _MANY_MEMBERS:
         leaving = [Leaving(member_id=body.member_id)]
@@ -33,8 +32,8 @@ async def handle(request: Request, broker: Broker) -> Reply:
             for each in body.members
         ]
     with group_answer(request, members=()) as answer:
-        codes = _leave(broker, body.group_id, leaving)
-        await broker.groups.replicated(body.group_id)
+        codes = _leave(groups, body.group_id, leaving)
+        await groups.replicated(body.group_id)
         if request.version < _MANY_MEMBERS:
             answer["error_code"] = codes[0]
         answer["members"] = [
@@ -44,12 +43,12 @@ async def handle(request: Request, broker: Broker) -> Reply:
     return answer
 
 
-def _leave(broker: Broker, group_id: str, leaving: list[Leaving]) -> list[ErrorCode]:
+def _leave(groups: GroupService, group_id: str, leaving: list[Leaving]) -> list[ErrorCode]:
     for each in leaving:
         if each.reason:
             logger.info("%s leaves the group %s: %s", each.member_id or each.instance_id, group_id, each.reason)
     try:
-        group = broker.groups.coordinator.shard_for(group_id).member_group(group_id)
+        group = groups.coordinator.shard_for(group_id).member_group(group_id)
     except UnknownMemberId as error:  # no such group: so none of them is in it
         return [error.code] * len(leaving)
     return group.leave(leaving)

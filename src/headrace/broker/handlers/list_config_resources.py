@@ -10,34 +10,36 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from headrace.broker.handlers._config_resources import BROKER, GROUP, TOPIC
-from headrace.broker.network.dispatch import Reply
-from headrace.broker.network.request import Request
+from headrace.broker.network.request import Reply, Request
 from headrace.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.configs.group_overrides import GroupConfigs
+    from headrace.broker.metadata_cache import MetadataCache
 
 _BROKER_LOGGER, _CLIENT_METRICS = 8, 16
 _TYPES = frozenset({TOPIC, BROKER, _BROKER_LOGGER, _CLIENT_METRICS, GROUP})
 
 
-async def handle(request: Request, broker: Broker) -> Reply:
+async def handle(request: Request, metadata: MetadataCache, group_configs: GroupConfigs) -> Reply:
     wanted = set(getattr(request.body, "resource_types", (_CLIENT_METRICS,))) or _TYPES
     if not wanted <= _TYPES:
         return {"error_code": ErrorCode.unsupported_version, "config_resources": ()}
     return {
         "error_code": ErrorCode.none,
         "config_resources": [
-            {"resource_name": name, "resource_type": kind} for kind in sorted(wanted) for name in _names(broker, kind)
+            {"resource_name": name, "resource_type": kind}
+            for kind in sorted(wanted)
+            for name in _names(metadata, group_configs, kind)
         ],
     }
 
 
-def _names(broker: Broker, kind: int) -> Iterable[str]:
+def _names(metadata: MetadataCache, group_configs: GroupConfigs, kind: int) -> Iterable[str]:
     if kind == TOPIC:
-        return [topic.name for topic in broker.metadata]
+        return [topic.name for topic in metadata]
     if kind in (BROKER, _BROKER_LOGGER):
-        return map(str, broker.metadata.nodes)
+        return map(str, metadata.nodes)
     if kind == GROUP:
-        return broker.group_configs
+        return group_configs
     return ()

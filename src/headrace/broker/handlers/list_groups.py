@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.broker.network.dispatch import Reply
-from headrace.broker.network.request import Request
+from headrace.broker.network.request import Reply, Request
 from headrace.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.coordinators.group_service import GroupService
 
 
-async def handle(request: Request, broker: Broker) -> Reply:
+async def handle(request: Request, groups: GroupService) -> Reply:
     states = {state.lower() for state in getattr(request.body, "states_filter", ())}
     kinds = {kind.lower() for kind in getattr(request.body, "types_filter", ())}
-    coordinator = broker.groups.coordinator
+    coordinator = groups.coordinator
     return {
         "error_code": ErrorCode.coordinator_load_in_progress if coordinator.is_loading else ErrorCode.none,
         "groups": [

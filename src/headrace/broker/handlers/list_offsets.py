@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headrace.broker.network.dispatch import Reply
-from headrace.broker.network.request import Request
+from headrace.broker.network.request import Reply, Request
 from headrace.broker.network.slices import Answers
 from headrace.log.partition_log import Found
 from headrace.protocol.errors import (
@@ -27,7 +26,7 @@ from headrace.protocol.errors import (
 from headrace.replication.partition import ANY_EPOCH, Isolation, Partition
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.replication.partitions import Partitions
 
 _LATEST, _EARLIEST, _MAX_TIMESTAMP, _EARLIEST_LOCAL, _LATEST_TIERED, _EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 #: The first version in which each special value means something.
@@ -45,13 +44,13 @@ _NOT_AVAILABLE_FROM = 5
 _NOTHING = Found(offset=-1, timestamp_ms=-1, leader_epoch=-1)
 
 
-async def handle(request: Request, broker: Broker) -> Reply:
+async def handle(request: Request, partitions: Partitions) -> Reply:
     asking = _Asking(
         request.version, Isolation(getattr(request.body, "isolation_level", 0)), int(request.body.replica_id)
     )
 
     async def describe(topic: Any) -> dict[str, object]:
-        return {"name": topic.name, "partitions": await _answers(request, broker, topic, asking)}
+        return {"name": topic.name, "partitions": await _answers(request, partitions, topic, asking)}
 
     return {"topics": await request.awaited_answers(request.body.topics, describe, "topics")}
 
@@ -63,19 +62,19 @@ class _Asking(NamedTuple):
     replica_id: int
 
 
-async def _answers(request: Request, broker: Broker, topic: Any, asking: _Asking) -> Answers | list[Any]:
+async def _answers(request: Request, partitions: Partitions, topic: Any, asking: _Asking) -> Answers | list[Any]:
     repeated = await request.slices.repeated(topic.partitions, lambda wanted: wanted.partition_index)
 
     def answer(wanted: Any) -> dict[str, object] | None:
         index = wanted.partition_index
         if repeated.was_met_before(index):
             return None
-        return _answer(broker, topic.name, wanted, asking, is_twice=index in repeated)
+        return _answer(partitions, topic.name, wanted, asking, is_twice=index in repeated)
 
     return await request.answers(topic.partitions, answer, "topics", "partitions")
 
 
-def _answer(broker: Broker, topic: str, wanted: Any, asking: _Asking, *, is_twice: bool) -> dict[str, object]:
+def _answer(partitions: Partitions, topic: str, wanted: Any, asking: _Asking, *, is_twice: bool) -> dict[str, object]:
     version = asking.version
     with code_for_errors(partition_index=wanted.partition_index) as answer:
         if is_twice:
@@ -83,7 +82,7 @@ def _answer(broker: Broker, topic: str, wanted: Any, asking: _Asking, *, is_twic
         if wanted.timestamp < 0 and version < _SINCE.get(wanted.timestamp, version + 1):
             raise UnsupportedVersion(f"{wanted.timestamp} is neither a time nor a special value of v{version}")
         epoch = getattr(wanted, "current_leader_epoch", ANY_EPOCH)
-        find = broker.partitions.replica if asking.replica_id == _DEBUGGING else broker.partitions.leader
+        find = partitions.replica if asking.replica_id == _DEBUGGING else partitions.leader
         partition = find(topic, wanted.partition_index, epoch)
         found = _find(partition, wanted.timestamp, asking)
         answer.update(timestamp=found.timestamp_ms, offset=found.offset, leader_epoch=found.leader_epoch)

@@ -9,18 +9,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.broker.handlers._control import by_topic, code_and_message, controller_of
-from headrace.broker.network.dispatch import Reply
-from headrace.broker.network.request import Request
+from headrace.broker.network.request import Reply, Request
 from headrace.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.cluster.member import ClusterMember
+    from headrace.broker.metadata_cache import MetadataCache
 
 
-async def handle(request: Request, broker: Broker) -> Reply:
+async def handle(request: Request, metadata: MetadataCache, cluster: ClusterMember | None) -> Reply:
     topics = request.body.topics
     try:
-        moves = controller_of(broker).reassignments()
+        moves = controller_of(metadata, cluster).reassignments()
     except KafkaError as error:
         return {**code_and_message(error), "topics": ()}
     if topics is not None:

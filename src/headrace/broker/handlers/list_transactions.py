@@ -9,25 +9,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.network.dispatch import Reply
-from headrace.broker.network.request import Request
+from headrace.broker.network.request import Reply, Request
 from headrace.patterns import compiled_pattern
 from headrace.protocol.errors import ErrorCode, error_code_of
 from headrace.transactions.metadata import TxnMetadata
 from headrace.transactions.states import BY_LABEL
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.coordinators.transaction_service import TransactionService
+    from headrace.runtime.clock import Clock
 
 _DURATION_SINCE, _PATTERN_SINCE = 1, 2
 
 
-async def handle(request: Request, broker: Broker) -> Reply:
+async def handle(request: Request, clock: Clock, transactions: TransactionService) -> Reply:
     body = request.body
     unknown = [label for label in body.state_filters if label not in BY_LABEL]
     try:
-        found = list(broker.transactions.coordinator.transactions())
-        found = list(filter(_filter(body, request.version, broker.clock.wall_ms()), found))
+        found = list(transactions.coordinator.transactions())
+        found = list(filter(_filter(body, request.version, clock.wall_ms()), found))
         if request.version >= _PATTERN_SINCE and body.transactional_id_pattern:
             found = _matching(body.transactional_id_pattern, found)
     except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from headrace.broker.authorized import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from headrace.broker.handlers._partitions import shown_partition
 from headrace.broker.metadata_cache import MetadataCache, TopicInfo
-from headrace.broker.network.dispatch import Reply
-from headrace.broker.network.request import Request
+from headrace.broker.network.request import Reply, Request
 from headrace.broker.network.slices import Answers
 from headrace.protocol.api import Api
 from headrace.protocol.errors import (
@@ -29,31 +28,40 @@ from headrace.protocol.kio import load_response_schema
 from headrace.protocol.wire.encoder import nested_encoder
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.cluster.topics import ClusterTopics
+    from headrace.broker.configs.broker_config import BrokerConfig
+    from headrace.broker.services import NodesSeenBy
+    from headrace.controller.topics import Topics
 
 
-async def handle(request: Request, broker: Broker) -> Reply:
-    body, version, metadata = request.body, request.version, broker.metadata
+async def handle(
+    request: Request,
+    config: BrokerConfig,
+    metadata: MetadataCache,
+    topics: Topics | ClusterTopics,
+    nodes_seen_by: NodesSeenBy,
+) -> Reply:
+    body, version = request.body, request.version
     with_operations = getattr(body, "include_topic_authorized_operations", False)
     form = _Form(version, with_operations, request.connection.listener_name)
-    topics: Answers | list[Any]
+    answers: Answers | list[Any]
     if body.topics is None or (version == 0 and not body.topics):
-        topics = await request.answers(list(metadata), lambda topic: _encoded(metadata, topic, form), "topics")
+        answers = await request.answers(list(metadata), lambda topic: _encoded(metadata, topic, form), "topics")
     else:
-        may_create = getattr(body, "allow_auto_topic_creation", True)
+        may_create = getattr(body, "allow_auto_topic_creation", True) and config.bool("auto.create.topics.enable")
 
         async def describe(wanted: Any) -> bytes | dict[str, Any]:
-            return await _wanted(broker, wanted, may_create, form)
+            return await _wanted(metadata, topics, wanted, may_create, form)
 
-        topics = await request.awaited_answers(body.topics, describe, "topics")
+        answers = await request.awaited_answers(body.topics, describe, "topics")
     return {
         "brokers": [
             {"node_id": node.node_id, "host": node.host, "port": node.port, "rack": node.rack}
-            for node in broker.nodes_seen_by(request.connection)
+            for node in nodes_seen_by(request.connection)
         ],
         "cluster_id": metadata.cluster_id,
         "controller_id": metadata.controller_id,
-        "topics": topics,
+        "topics": answers,
         **(
             {"cluster_authorized_operations": CLUSTER_OPERATIONS}
             if getattr(body, "include_cluster_authorized_operations", False)
@@ -70,32 +78,34 @@ class _Form(NamedTuple):
     listener: str
 
 
-async def _wanted(broker: Broker, wanted: Any, may_create: bool, form: _Form) -> bytes | dict[str, Any]:
+async def _wanted(
+    metadata: MetadataCache, topics: Topics | ClusterTopics, wanted: Any, may_create: bool, form: _Form
+) -> bytes | dict[str, Any]:
     topic_id = getattr(wanted, "topic_id", None)
     if topic_id is not None:
-        topic = broker.metadata.get_by_id(topic_id)
+        topic = metadata.get_by_id(topic_id)
         if topic is None:
             return {"error_code": ErrorCode.unknown_topic_id, "name": None, "topic_id": topic_id, "partitions": ()}
-        return _encoded(broker.metadata, topic, form)
+        return _encoded(metadata, topic, form)
     name: str | None = wanted.name
     if name is None:
         return {"error_code": ErrorCode.invalid_topic_exception, "name": "", "partitions": ()}
-    topic = broker.metadata.get(name)
+    topic = metadata.get(name)
     if topic is None:
         try:
-            topic = await _create(broker, name, may_create)
+            topic = await _create(metadata, topics, name, may_create)
         except KafkaError as error:
             return {"error_code": error.code, "name": name, "partitions": ()}
-    return _encoded(broker.metadata, topic, form)
+    return _encoded(metadata, topic, form)
 
 
-async def _create(broker: Broker, name: str, may_create: bool) -> TopicInfo:
-    broker.topics.check_name(name)
-    if not may_create or not broker.config.bool("auto.create.topics.enable"):
+async def _create(metadata: MetadataCache, topics: Topics | ClusterTopics, name: str, may_create: bool) -> TopicInfo:
+    topics.check_name(name)
+    if not may_create:
         raise UnknownTopicOrPartition(f"there is no topic {name!r}")
     with suppress(TopicAlreadyExists):  # somebody else was faster
-        await broker.topics.create_automatically(name)
-    topic = broker.metadata.get(name)
+        await topics.create_automatically(name)
+    topic = metadata.get(name)
     if topic is None:
         raise LeaderNotAvailable(f"topic {name!r} is being made")
     return topic

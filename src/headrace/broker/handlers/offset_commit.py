@@ -11,34 +11,38 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from headrace.broker.handlers._commits import Commits
-from headrace.broker.network.dispatch import Reply
-from headrace.broker.network.request import Request
+from headrace.broker.network.request import Reply, Request
 from headrace.groups.committing import Committer, commit
 from headrace.groups.offsets import NO_EXPIRY, TopicCommit
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.configs.broker_config import BrokerConfig
+    from headrace.broker.coordinators.group_service import GroupService
+    from headrace.broker.metadata_cache import MetadataCache
+    from headrace.runtime.clock import Clock
 
 _TOPIC_IDS = 10
 _MS = timedelta(milliseconds=1)
 _DEFAULT_RETENTION_MS = -1
 
 
-async def handle(request: Request, broker: Broker) -> Reply:
+async def handle(
+    request: Request, config: BrokerConfig, clock: Clock, metadata: MetadataCache, groups: GroupService
+) -> Reply:
     body, version = request.body, request.version
     instance_id = getattr(body, "group_instance_id", None)
     who = Committer(body.group_id, body.member_id, body.generation_id_or_member_epoch, instance_id)
-    commits = Commits(broker, request, by_id=version >= _TOPIC_IDS)
-    expires_ms = _expire_timestamp_ms(broker, getattr(body, "retention_time", None))
+    commits = Commits(request, metadata, config, by_id=version >= _TOPIC_IDS)
+    expires_ms = _expire_timestamp_ms(clock, getattr(body, "retention_time", None))
 
     async def make(possible: list[TopicCommit]) -> None:
-        shard = broker.groups.coordinator.shard_for(who.group_id)
+        shard = groups.coordinator.shard_for(who.group_id)
         commit(shard, who, possible, version=version, expire_timestamp_ms=expires_ms)
-        await broker.groups.replicated(who.group_id)
+        await groups.replicated(who.group_id)
 
     return {"topics": await commits.answer(make)}
 
 
-def _expire_timestamp_ms(broker: Broker, retention: timedelta | None) -> int:
+def _expire_timestamp_ms(clock: Clock, retention: timedelta | None) -> int:
     retention_ms = _DEFAULT_RETENTION_MS if retention is None else retention // _MS
-    return NO_EXPIRY if retention_ms == _DEFAULT_RETENTION_MS else broker.clock.wall_ms() + retention_ms
+    return NO_EXPIRY if retention_ms == _DEFAULT_RETENTION_MS else clock.wall_ms() + retention_ms

@@ -8,34 +8,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.network.dispatch import Reply
-from headrace.broker.network.request import Request
+from headrace.broker.network.request import Reply, Request
 from headrace.groups.committing import told_code
 from headrace.groups.group import Group
 from headrace.protocol.errors import ErrorCode, GroupIdNotFound, InvalidGroupId
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.coordinators.group_service import GroupService
+    from headrace.broker.metadata_cache import MetadataCache
 
 
-async def handle(request: Request, broker: Broker) -> Reply:
+async def handle(request: Request, metadata: MetadataCache, groups: GroupService) -> Reply:
     try:
-        topics = _delete(broker, request.body)
-        await broker.groups.replicated(request.body.group_id)
+        topics = _delete(metadata, groups, request.body)
+        await groups.replicated(request.body.group_id)
     except Exception as error:  # noqa: BLE001  whatever it is becomes a code, and is logged if it is ours
         return {"error_code": told_code(error), "topics": ()}
     return {"topics": topics}
 
 
-def _delete(broker: Broker, body: Any) -> list[dict[str, object]]:
+def _delete(metadata: MetadataCache, groups: GroupService, body: Any) -> list[dict[str, object]]:
     if not body.group_id:
         raise InvalidGroupId("only a group with a name has offsets to delete")
-    shard = broker.groups.coordinator.shard_for(body.group_id)
+    shard = groups.coordinator.shard_for(body.group_id)
     group = shard.group(body.group_id)
     if group is None:
         raise GroupIdNotFound(f"there is no group {body.group_id!r}")
     group.check_offset_delete()
-    answers = {topic.name: _codes(broker, group, topic) for topic in body.topics}
+    answers = {topic.name: _codes(metadata, group, topic) for topic in body.topics}
     allowed = [(name, index) for name, codes in answers.items() for index, code in codes.items() if not code]
     shard.write(shard.offsets.delete_records(body.group_id, allowed))
     return [
@@ -47,8 +47,8 @@ def _delete(broker: Broker, body: Any) -> list[dict[str, object]]:
     ]
 
 
-def _codes(broker: Broker, group: Group, asked: Any) -> dict[int, ErrorCode]:
-    topic = broker.metadata.get(asked.name)
+def _codes(metadata: MetadataCache, group: Group, asked: Any) -> dict[int, ErrorCode]:
+    topic = metadata.get(asked.name)
     known = range(0 if topic is None else len(topic.partitions))
     allowed = ErrorCode.group_subscribed_to_topic if group.is_subscribed_to(asked.name) else ErrorCode.none
     return {

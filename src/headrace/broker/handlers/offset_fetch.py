@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from headrace.broker.network.dispatch import Reply
-from headrace.broker.network.request import Request
+from headrace.broker.network.request import Reply, Request
 from headrace.broker.network.slices import Answers
 from headrace.groups.committing import told_code
 from headrace.groups.offsets import Committed
@@ -22,7 +21,8 @@ from headrace.protocol.errors import ErrorCode
 from headrace.protocol.wire.large_messages import ElementArray
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.coordinators.group_service import GroupService
+    from headrace.broker.metadata_cache import MetadataCache
 
 _TOP_LEVEL_ERROR = 2
 _MANY_GROUPS = 8
@@ -32,27 +32,29 @@ _NO_MEMBER_EPOCH = -1
 Answer = dict[str, Any]
 
 
-async def handle(request: Request, broker: Broker) -> Reply:
+async def handle(request: Request, metadata: MetadataCache, groups: GroupService) -> Reply:
     body = request.body
     require_stable = getattr(body, "require_stable", False)
     if request.version >= _MANY_GROUPS:
 
         async def answer(group: Any) -> Answer:
-            return await _answer(request, broker, group, require_stable=require_stable)
+            return await _answer(request, metadata, groups, group, require_stable=require_stable)
 
         return {"groups": await request.awaited_answers(body.groups, answer, "groups")}
-    return await _answer(request, broker, body, require_stable=require_stable)
+    return await _answer(request, metadata, groups, body, require_stable=require_stable)
 
 
-async def _answer(request: Request, broker: Broker, asked: Any, *, require_stable: bool) -> Answer:
+async def _answer(
+    request: Request, metadata: MetadataCache, groups: GroupService, asked: Any, *, require_stable: bool
+) -> Answer:
     try:
-        shard = broker.groups.coordinator.shard_for(asked.group_id)
+        shard = groups.coordinator.shard_for(asked.group_id)
         group = shard.group(asked.group_id)
         if group is not None:
             group.check_fetch(getattr(asked, "member_id", None), getattr(asked, "member_epoch", _NO_MEMBER_EPOCH))
-        reader = _Reader(request, broker, shard, asked.group_id, require_stable=require_stable)
+        reader = _Reader(request, metadata, shard, asked.group_id, require_stable=require_stable)
         topics = await (reader.all() if asked.topics is None else reader.some(asked.topics))
-        await broker.groups.replicated(asked.group_id)
+        await groups.replicated(asked.group_id)
     except Exception as error:  # noqa: BLE001  whatever it is becomes a code, and is logged if it is ours
         return await _refusal(request, asked, told_code(error))
     return {"group_id": asked.group_id, "topics": topics}
@@ -97,11 +99,11 @@ class _Reader:
     """Reads the offsets of one group."""
 
     def __init__(
-        self, request: Request, broker: Broker, shard: GroupShard, group_id: str, *, require_stable: bool
+        self, request: Request, metadata: MetadataCache, shard: GroupShard, group_id: str, *, require_stable: bool
     ) -> None:
         self._request = request
         self._by_id = request.version >= _TOPIC_IDS
-        self._metadata = broker.metadata
+        self._metadata = metadata
         self._offsets = shard.offsets
         self._group_id = group_id
         self._require_stable = require_stable and shard.offsets.has_pending(group_id)

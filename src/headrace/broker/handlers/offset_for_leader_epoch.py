@@ -9,28 +9,27 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.network.dispatch import Reply
-from headrace.broker.network.request import Request
+from headrace.broker.network.request import Reply, Request
 from headrace.protocol.errors import code_for_errors
 from headrace.replication.partition import ANY_EPOCH
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.replication.partitions import Partitions
 
 
-async def handle(request: Request, broker: Broker) -> Reply:
+async def handle(request: Request, partitions: Partitions) -> Reply:
     async def describe(topic: Any) -> dict[str, object]:
-        answer = partial(_answer, broker, topic.topic)
-        partitions = await request.answers(topic.partitions, answer, "topics", "partitions")
-        return {"topic": topic.topic, "partitions": partitions}
+        answer = partial(_answer, partitions, topic.topic)
+        answers = await request.answers(topic.partitions, answer, "topics", "partitions")
+        return {"topic": topic.topic, "partitions": answers}
 
     return {"topics": await request.awaited_answers(request.body.topics, describe, "topics")}
 
 
-def _answer(broker: Broker, topic: str, wanted: Any) -> dict[str, object]:
+def _answer(partitions: Partitions, topic: str, wanted: Any) -> dict[str, object]:
     with code_for_errors(partition=wanted.partition) as answer:
         epoch = getattr(wanted, "current_leader_epoch", ANY_EPOCH)
-        partition = broker.partitions.leader(topic, wanted.partition, epoch)
+        partition = partitions.leader(topic, wanted.partition, epoch)
         leader_epoch, end_offset = partition.end_offset_for_epoch(wanted.leader_epoch)
         answer.update(leader_epoch=leader_epoch, end_offset=end_offset)
     return answer

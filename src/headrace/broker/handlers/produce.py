@@ -21,10 +21,8 @@ from headrace.broker.coordinators.transactional_produce import (
     refused_partitions_in_cluster,
 )
 from headrace.broker.handlers._leaders import LEADERS_FROM, name_leaders
-from headrace.broker.handlers._waiting import milliseconds
 from headrace.broker.metadata_cache import INTERNAL_TOPICS
-from headrace.broker.network.dispatch import Reply
-from headrace.broker.network.request import Request
+from headrace.broker.network.request import Reply, Request, milliseconds
 from headrace.log.partition_log import PartitionLog
 from headrace.protocol.api import Api
 from headrace.protocol.errors import (
@@ -50,58 +48,74 @@ from headrace.replication.partition import Partition
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
+    from headrace.broker.cluster.member import ClusterMember
+    from headrace.broker.metadata_cache import MetadataCache
+    from headrace.broker.metrics.counters import Metrics
+    from headrace.broker.services import NodesSeenBy, RunBlocking
+    from headrace.replication.partitions import Partitions
+    from headrace.runtime.purgatory import Purgatory
 
 _BY_TOPIC_ID = 13
 _ZSTD_FROM = 7
 
 
-async def handle(request: Request, broker: Broker) -> Reply:
+async def handle(
+    request: Request,
+    broker: Broker,
+    broker_id: int,
+    metadata: MetadataCache,
+    partitions: Partitions,
+    metrics: Metrics,
+    delayed_fetch: Purgatory[tuple[str, int]],
+    nodes_seen_by: NodesSeenBy,
+    run_blocking: RunBlocking,
+    cluster: ClusterMember | None,
+) -> Reply:
     body, version = request.body, request.version
     acks: int = body.acks
     if acks not in (-1, 0, 1):
         return _refuse_all(body, version, ErrorCode.invalid_required_acks)
-    unflushed: list[PartitionLog] = []
-    uncommitted: list[_Uncommitted] = []
     refused: Refused | None = None
     if body.transactional_id is not None:
         refused = (
             refused_partitions(broker, body, version)
-            if broker.cluster is None
+            if cluster is None
             else await refused_partitions_in_cluster(broker, body, version)
         )
+    appends = _Appends(version, acks, refused, partitions, metrics, delayed_fetch)
     responses: list[dict[str, Any]] = []
-    batches = _batches(broker, body, version, responses)
+    batches = _batches(metadata, body, version, responses)
     if request.has_few_elements:
         for answers, name, data in batches:
-            answers.append(_append(broker, name, data, version, acks, unflushed, uncommitted, refused))
+            answers.append(appends.append(name, data))
     else:
         async for answers, name, data in request.slices.over(batches):
-            answers.append(_append(broker, name, data, version, acks, unflushed, uncommitted, refused))
-    for log in unflushed:
-        await broker.run_blocking(log.flush)
-    if uncommitted:
-        if broker.cluster is not None:
-            broker.cluster.replicas.sessions.serve_woken()
-        await _commit(broker, uncommitted, milliseconds(body.timeout))
+            answers.append(appends.append(name, data))
+    for log in appends.unflushed:
+        await run_blocking(log.flush)
+    if appends.uncommitted:
+        if cluster is not None:
+            cluster.replicas.sessions.serve_woken()
+        await _commit(broker, appends.uncommitted, milliseconds(body.timeout))
     if acks == 0:
         if any(part.get("error_code") for answer in responses for part in answer["partition_responses"]):
-            # The client asked for no answers; a closed connection is how it learns, as in Kafka.
+            # The client asked for no answers. The closed connection tells it of the error, as in Kafka.
             request.connection.abort("a Produce with acks=0 failed")
         return None
     reply: dict[str, Any] = {"responses": responses}
-    if broker.cluster is not None and version >= LEADERS_FROM[Api.PRODUCE]:
-        name_leaders(broker, request.connection, reply, "partition_responses")
+    if cluster is not None and version >= LEADERS_FROM[Api.PRODUCE]:
+        name_leaders(metadata, lambda: nodes_seen_by(request.connection), broker_id, reply, "partition_responses")
     return reply
 
 
 def _batches(
-    broker: Broker, body: Any, version: int, responses: list[dict[str, Any]]
+    metadata: MetadataCache, body: Any, version: int, responses: list[dict[str, Any]]
 ) -> Iterator[tuple[list[dict[str, Any]], str | None, Any]]:
-    """Each batch with its topic's name, and the list that its answer belongs into. Fills the responses by topic."""
+    """Yields each batch with its topic's name and the list for its answer. Adds these lists to the responses."""
     for topic in body.topic_data:
         answers: list[dict[str, Any]] = []
         if version >= _BY_TOPIC_ID:
-            known = broker.metadata.get_by_id(topic.topic_id) if topic.topic_id else None
+            known = metadata.get_by_id(topic.topic_id) if topic.topic_id else None
             name = known.name if known else None
             responses.append({"topic_id": topic.topic_id, "partition_responses": answers})
         else:
@@ -112,7 +126,7 @@ def _batches(
 
 
 class _Uncommitted(NamedTuple):
-    """What was appended and is not committed yet."""
+    """An append that is not committed yet, with its answer."""
 
     partition: Partition
     end_offset: int
@@ -126,56 +140,85 @@ async def _commit(broker: Broker, uncommitted: list[_Uncommitted], timeout_ms: i
             one.answer.update(_failure(one.answer["index"], error.code, str(error)))
 
 
-def _append(
-    broker: Broker,
-    name: str | None,
-    data: Any,
-    version: int,
-    acks: int,
-    unflushed: list[PartitionLog],
-    uncommitted: list[_Uncommitted],
-    refused: Refused | None,
-) -> dict[str, Any]:
-    index: int = data.index
-    if name is None:
-        return _failure(index, ErrorCode.unknown_topic_id, None)
-    stats = broker.metrics.by_topic[name]
-    stats.produce_requests += 1
-    try:
-        records: bytes | None = data.records
-        _check(records, version, name)
-        assert records is not None
-        if records[ATTRIBUTES_LOW_BYTE_AT] & TRANSACTIONAL:
-            _check_transaction(refused, name, index)
-        partition = broker.partitions.leader(name, index)
-        if acks < 0:
-            partition.check_enough_replicas()
-        appended = partition.append(records)
-    except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
-        stats.failed_produce_requests += 1
-        failure = _failure(index, error_code_of(error), str(error) if isinstance(error, KafkaError) else None)
-        if isinstance(error, KafkaError) and error.record_errors:
-            failure["record_errors"] = [
-                {"batch_index": number, "batch_index_error_message": why} for number, why in error.record_errors
-            ]
-        return failure
-    if not appended.is_duplicate:
-        stats.bytes_in += len(records)
-        stats.messages_in += appended.last_offset - appended.base_offset + 1
-        if appended.must_flush:
-            unflushed.append(partition.log)
-        if not partition.is_replicated:  # else it has told who waits for it
-            broker.delayed_fetch.check_and_complete((name, index))
-    answer = {
-        "index": index,
-        "base_offset": appended.base_offset,
-        "log_append_time": appended.log_append_time_ms,
-        "log_start_offset": appended.log_start_offset,
-        "record_errors": (),
-    }
-    if acks < 0 and appended.last_offset >= partition.log.high_watermark:
-        uncommitted.append(_Uncommitted(partition, appended.last_offset + 1, answer))
-    return answer
+class _Appends:
+    """Appends the batches of one request, and collects which appends still have to be flushed or committed."""
+
+    __slots__ = (
+        "_acks",
+        "_delayed_fetch",
+        "_metrics",
+        "_partitions",
+        "_refused",
+        "_version",
+        "uncommitted",
+        "unflushed",
+    )
+
+    def __init__(
+        self,
+        version: int,
+        acks: int,
+        refused: Refused | None,
+        partitions: Partitions,
+        metrics: Metrics,
+        delayed_fetch: Purgatory[tuple[str, int]],
+    ) -> None:
+        self._version = version
+        self._acks = acks
+        #: Partitions that a transactional batch may not be written to; None if the request has no transactional id.
+        self._refused = refused
+        self._partitions = partitions
+        self._metrics = metrics
+        self._delayed_fetch = delayed_fetch
+        self.unflushed: list[PartitionLog] = []
+        self.uncommitted: list[_Uncommitted] = []
+
+    def append(self, name: str | None, data: Any) -> dict[str, Any]:
+        """Appends a batch, and returns the answer of its partition."""
+        index: int = data.index
+        if name is None:
+            return _failure(index, ErrorCode.unknown_topic_id, None)
+        stats = self._metrics.by_topic[name]
+        stats.produce_requests += 1
+        try:
+            records: bytes | None = data.records
+            _check(records, self._version, name)
+            assert records is not None
+            if records[ATTRIBUTES_LOW_BYTE_AT] & TRANSACTIONAL:
+                _check_transaction(self._refused, name, index)
+            partition = self._partitions.leader(name, index)
+            if self._acks < 0:
+                partition.check_enough_replicas()
+            appended = partition.append(records)
+        except Exception as error:  # noqa: BLE001  becomes a code; error_code_of logs an error that is not a KafkaError
+            stats.failed_produce_requests += 1
+            return _append_failure(index, error)
+        if not appended.is_duplicate:
+            stats.bytes_in += len(records)
+            stats.messages_in += appended.last_offset - appended.base_offset + 1
+            if appended.must_flush:
+                self.unflushed.append(partition.log)
+            if not partition.is_replicated:  # a replicated partition completes the waiting Fetch requests itself
+                self._delayed_fetch.check_and_complete((name, index))
+        answer = {
+            "index": index,
+            "base_offset": appended.base_offset,
+            "log_append_time": appended.log_append_time_ms,
+            "log_start_offset": appended.log_start_offset,
+            "record_errors": (),
+        }
+        if self._acks < 0 and appended.last_offset >= partition.log.high_watermark:
+            self.uncommitted.append(_Uncommitted(partition, appended.last_offset + 1, answer))
+        return answer
+
+
+def _append_failure(index: int, error: Exception) -> dict[str, Any]:
+    failure = _failure(index, error_code_of(error), str(error) if isinstance(error, KafkaError) else None)
+    if isinstance(error, KafkaError) and error.record_errors:
+        failure["record_errors"] = [
+            {"batch_index": number, "batch_index_error_message": why} for number, why in error.record_errors
+        ]
+    return failure
 
 
 def _check(records: bytes | None, version: int, topic: str) -> None:

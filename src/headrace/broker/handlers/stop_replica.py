@@ -9,19 +9,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.broker.cluster.wire import read_stop, stop_reply
-from headrace.broker.network.dispatch import Reply
-from headrace.broker.network.request import Request
+from headrace.broker.network.request import Reply, Request
 from headrace.controller.decisions.broker_requests import StopReplicaResponse
 from headrace.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.cluster.member import ClusterMember
 
 
-async def handle(request: Request, broker: Broker) -> Reply:
-    assert broker.cluster is not None
+async def handle(request: Request, broker_id: int, cluster: ClusterMember | None) -> Reply:
+    assert cluster is not None
     try:
-        answer = await broker.cluster.replicas.stop_replicas(read_stop(request.body, broker.broker_id))
+        answer = await cluster.replicas.stop_replicas(read_stop(request.body, broker_id))
     except KafkaError as error:
         answer = StopReplicaResponse(error.code, {})
     return stop_reply(answer)

@@ -11,18 +11,17 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.handlers._group_answer import group_error_code
 from headrace.broker.handlers._waiting import answer_of
-from headrace.broker.network.dispatch import Reply
-from headrace.broker.network.request import Request
+from headrace.broker.network.request import Reply, Request
 from headrace.groups.group import Synced, Syncing
 from headrace.protocol.errors import ErrorCode, InconsistentGroupProtocol
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.coordinators.group_service import GroupService
 
 _NAMES_PROTOCOL = 5
 
 
-async def handle(request: Request, broker: Broker) -> Reply:
+async def handle(request: Request, groups: GroupService) -> Reply:
     body = request.body
     syncing = Syncing(
         member_id=body.member_id,
@@ -35,10 +34,10 @@ async def handle(request: Request, broker: Broker) -> Reply:
     try:
         if request.version >= _NAMES_PROTOCOL and None in (syncing.protocol_type, syncing.protocol_name):
             raise InconsistentGroupProtocol("protocol type and name must be given")
-        group = broker.groups.coordinator.shard_for(body.group_id).member_group(body.group_id)
+        group = groups.coordinator.shard_for(body.group_id).member_group(body.group_id)
         synced = await answer_of(partial(group.sync, syncing))
         if synced.error is ErrorCode.none:
-            await broker.groups.replicated(body.group_id)
+            await groups.replicated(body.group_id)
     except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
         synced = Synced(error=group_error_code(request, error))
     return {

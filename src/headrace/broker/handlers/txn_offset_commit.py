@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.coordinators.internal_topics import GROUPS
 from headrace.broker.handlers._commits import Commits
-from headrace.broker.network.dispatch import Reply
-from headrace.broker.network.request import Request
+from headrace.broker.network.request import Reply, Request
 from headrace.groups.committing import Committer, commit_in_transaction
 from headrace.groups.offsets import TopicCommit
 from headrace.protocol.errors import (
@@ -29,7 +28,11 @@ from headrace.protocol.errors import (
 )
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.cluster.member import ClusterMember
+    from headrace.broker.configs.broker_config import BrokerConfig
+    from headrace.broker.coordinators.group_service import GroupService
+    from headrace.broker.coordinators.transaction_service import TransactionService
+    from headrace.broker.metadata_cache import MetadataCache
 
 _KNOWS_LOADING = 2
 _MEMBERS = 3
@@ -37,14 +40,21 @@ _KNOWS_ABORTABLE = 4
 _ADDS_PARTITION = 5
 
 
-async def handle(request: Request, broker: Broker) -> Reply:
+async def handle(
+    request: Request,
+    config: BrokerConfig,
+    metadata: MetadataCache,
+    groups: GroupService,
+    transactions: TransactionService,
+    cluster: ClusterMember | None,
+) -> Reply:
     async def commit(possible: list[TopicCommit]) -> None:
         try:
-            await _commit(request, broker, possible)
+            await _commit(request, groups, transactions, cluster, possible)
         except KafkaError as error:
             raise _as_known(error, request.version) from None
 
-    return {"topics": await Commits(broker, request).answer(commit)}
+    return {"topics": await Commits(request, metadata, config).answer(commit)}
 
 
 def _as_known(error: KafkaError, version: int) -> KafkaError:
@@ -57,24 +67,30 @@ def _as_known(error: KafkaError, version: int) -> KafkaError:
     return error
 
 
-async def _commit(request: Request, broker: Broker, possible: list[TopicCommit]) -> None:
+async def _commit(
+    request: Request,
+    groups: GroupService,
+    transactions: TransactionService,
+    cluster: ClusterMember | None,
+    possible: list[TopicCommit],
+) -> None:
     body, version = request.body, request.version
     if not body.group_id:
         raise InvalidGroupId("a transaction commits offsets for a group with a name")
     who = Committer(body.group_id)
     if version >= _MEMBERS:
         who = Committer(body.group_id, body.member_id, body.generation_id, body.group_instance_id)
-    shard = broker.groups.coordinator.shard_for(who.group_id)
+    shard = groups.coordinator.shard_for(who.group_id)
     producer_id, producer_epoch = body.producer_id, body.producer_epoch
-    if broker.cluster is None:
-        broker.transactions.ensure_partition(
+    if cluster is None:
+        transactions.ensure_partition(
             body.transactional_id, producer_id, producer_epoch, GROUPS, shard.index, adds=version >= _ADDS_PARTITION
         )
         commit_in_transaction(shard, who, possible, producer_id, producer_epoch)
         return
-    await broker.transactions.ensure_partition_in_cluster(
+    await transactions.ensure_partition_in_cluster(
         body.transactional_id, producer_id, producer_epoch, GROUPS, shard.index, adds=version >= _ADDS_PARTITION
     )
-    shard = broker.groups.coordinator.shard_for(who.group_id)
+    shard = groups.coordinator.shard_for(who.group_id)
     commit_in_transaction(shard, who, possible, producer_id, producer_epoch)
-    await broker.groups.replicated(who.group_id)
+    await groups.replicated(who.group_id)

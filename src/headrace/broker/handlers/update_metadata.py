@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.cluster.metadata_updates import apply_update
 from headrace.broker.cluster.wire import read_metadata
-from headrace.broker.network.dispatch import Reply
-from headrace.broker.network.request import Request
+from headrace.broker.network.request import Reply, Request
 from headrace.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
 
 
-async def handle(request: Request, broker: Broker) -> Reply:
+async def handle(request: Request, broker: Broker, broker_id: int) -> Reply:
     try:
-        apply_update(broker, read_metadata(request.body, broker.broker_id))
+        apply_update(broker, read_metadata(request.body, broker_id))
     except KafkaError as error:
         return {"error_code": error.code}
     return {}

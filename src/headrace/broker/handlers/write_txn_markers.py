@@ -9,20 +9,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.network.dispatch import Reply
-from headrace.broker.network.request import Request
+from headrace.broker.network.request import Reply, Request
 from headrace.protocol.errors import ErrorCode, error_code_of
 from headrace.transactions.markers import Marker
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
+    from headrace.broker.cluster.member import ClusterMember
+    from headrace.broker.coordinators.transaction_service import TransactionService
     from headrace.replication.partition import Partition
 
 #: A marker by its number in the request, a topic and a partition of it.
 Key = tuple[int, str, int]
 
 
-async def handle(request: Request, broker: Broker) -> Reply:
+async def handle(
+    request: Request,
+    transactions: TransactionService,
+    broker: Broker,
+    cluster: ClusterMember | None,
+) -> Reply:
     asked = list(enumerate(request.body.markers))
     codes: dict[Key, ErrorCode] = {}
     waits: dict[Key, tuple[Partition, int]] = {}
@@ -30,10 +36,10 @@ async def handle(request: Request, broker: Broker) -> Reply:
         marker = Marker(each.producer_id, each.producer_epoch, each.transaction_result, each.coordinator_epoch)
         for key in ((number, topic.name, index) for topic in each.topics for index in topic.partition_indexes):
             try:
-                waits[key] = broker.transactions.markers.write(*key[1:], marker)
+                waits[key] = transactions.markers.write(*key[1:], marker)
             except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
                 codes[key] = error_code_of(error)
-    if broker.cluster is not None and waits:
+    if cluster is not None and waits:
         await _await_followers(broker, waits, codes)
     return {"markers": [_answer(number, each, codes) for number, each in asked]}
 

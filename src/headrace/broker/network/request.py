@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
 from functools import cache
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -11,12 +12,28 @@ from headrace.broker.network.slices import FEW_ELEMENTS, Answers, Slices
 from headrace.protocol.api import Api
 from headrace.protocol.kio import load_response_schema
 from headrace.protocol.wire.encoder import Encode, nested_encoder
-from headrace.protocol.wire.server_codec import RequestHeader, open_request_body, read_request_body, server_codec
+from headrace.protocol.wire.server_codec import (
+    EncodedReply,
+    RequestHeader,
+    open_request_body,
+    read_request_body,
+    server_codec,
+)
 
 if TYPE_CHECKING:
     from headrace.broker.network.connection import Connection
 
 T = TypeVar("T")
+
+#: An answer; None where the protocol has none (Produce with acks=0).
+Reply = dict[str, Any] | EncodedReply | None
+
+_MS = timedelta(milliseconds=1)
+
+
+def milliseconds(duration: timedelta) -> int:
+    """Returns a duration, which kio decodes to a timedelta, in milliseconds."""
+    return duration // _MS
 
 
 @cache

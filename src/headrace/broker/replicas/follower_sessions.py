@@ -21,10 +21,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from headrace.broker.handlers._waiting import milliseconds
-from headrace.broker.network.dispatch import Reply
 from headrace.broker.network.prompt_future import PromptFuture
-from headrace.broker.network.request import Request
+from headrace.broker.network.request import Reply, Request, milliseconds
 from headrace.broker.replicas.follower_serving import Serving
 from headrace.protocol.errors import (
     ErrorCode,

@@ -8,7 +8,8 @@ from logging import getLogger
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from headrace.broker.configs.broker_config import TOPIC_KEYS, topic_log_config
+from headrace.broker.configs.registry import TOPIC_KEYS
+from headrace.broker.configs.topic import topic_log_config
 from headrace.broker.replicas.throttles import Throttles
 from headrace.coordination.interface import CoordinationError
 from headrace.log.config import LogConfig

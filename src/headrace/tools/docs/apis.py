@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from importlib import import_module
 
 from headrace.broker import handlers
-from headrace.broker.network.dispatch import served_apis
+from headrace.broker.network.handler_binding import served_apis
 from headrace.protocol.api import Api, versions_of
 from headrace.tools.docs.markdown import table
 

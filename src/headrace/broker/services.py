@@ -1,0 +1,91 @@
+"""The complete list of what a handler may ask for.
+
+A handler names the services that it needs as parameters: ``async def handle(request, partitions, metadata)``. A
+parameter has the name and the type of a field of :class:`Services`. The dispatcher looks the parameters up once, when
+it loads the handler (``network/handler_binding.py``). ``broker.py`` builds the one instance, when all services are
+there and before the first connection is accepted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+    from headrace.broker.cluster.member import ClusterMember
+    from headrace.broker.cluster.topics import ClusterTopics
+    from headrace.broker.configs.broker_config import BrokerConfig
+    from headrace.broker.configs.group_overrides import GroupConfigs
+    from headrace.broker.coordinators.group_service import GroupService
+    from headrace.broker.coordinators.producer_ids import ProducerIds
+    from headrace.broker.coordinators.transaction_service import TransactionService
+    from headrace.broker.fetch_sessions import FetchSessions
+    from headrace.broker.metadata_cache import MetadataCache, Node
+    from headrace.broker.metrics.counters import Metrics
+    from headrace.broker.network.connection import Connection
+    from headrace.broker.relocations import Relocations
+    from headrace.controller.topics import Topics
+    from headrace.log.log_dir import LogManager
+    from headrace.protocol.api import Api
+    from headrace.replication.partitions import Partitions
+    from headrace.runtime.clock import Clock
+    from headrace.runtime.purgatory import Purgatory
+
+T = TypeVar("T")
+
+
+class RunBlocking(Protocol):
+    """Runs a slow function (fsync, for example) on a thread, and returns its result."""
+
+    async def __call__(self, function: Callable[..., T], *arguments: object) -> T: ...
+
+
+class NodesSeenBy(Protocol):
+    """The brokers, with the addresses that the client of a connection can use."""
+
+    def __call__(self, connection: Connection) -> list[Node]: ...
+
+
+class ConfigStore(Protocol):
+    """Stores settings that were checked before."""
+
+    async def set_dynamic_configs(self, name: str, configs: Mapping[str, str]) -> None:
+        """Stores settings of this broker, or with an empty name of all brokers."""
+
+    async def set_group_configs(self, group_id: str, configs: Mapping[str, str]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    #: For functions that take a whole broker. To be replaced by narrow services.
+    broker: Broker
+    broker_id: int
+    #: The APIs that this broker answers.
+    served_apis: tuple[Api, ...]
+    config: BrokerConfig
+    config_store: ConfigStore
+    clock: Clock
+    metrics: Metrics
+    #: Brokers, topics and leaders, as the controller last told them.
+    metadata: MetadataCache
+    nodes_seen_by: NodesSeenBy
+    #: Creates, changes and deletes topics.
+    topics: Topics | ClusterTopics
+    #: The replicas on this broker.
+    partitions: Partitions
+    logs: LogManager
+    #: Replicas that move to another log dir of this broker.
+    relocations: Relocations
+    groups: GroupService
+    group_configs: GroupConfigs
+    transactions: TransactionService
+    producer_ids: ProducerIds
+    fetch_sessions: FetchSessions
+    #: Fetch requests that wait for records, by topic and partition.
+    delayed_fetch: Purgatory[tuple[str, int]]
+    #: DeleteRecords requests that wait for the replicas.
+    delayed_delete_records: Purgatory[tuple[str, int]]
+    run_blocking: RunBlocking
+    cluster: ClusterMember | None
