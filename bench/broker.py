@@ -33,7 +33,7 @@ def rows() -> dict[str, Row]:
         "produce": Row("produce, 100 B, 4 partitions, acks=all, librdkafka", "records/s", ">=", 1.2),
         "produce cpu": Row("broker CPU for that produce", "s", "<=", 0.6),
         "consume cpu": Row("broker CPU for the consume", "s", "<=", 0.5),
-        "single": Row("one record a request (producer-perf-test, batch.size=1)", "requests/s", ">=", 1.0),
+        "single": Row("one record per request (producer-perf-test, batch.size=1)", "requests/s", ">=", 1.0),
         "single cpu": Row("broker CPU of such a request", "µs", "<=", 0.9),
         "ack p50": Row("one record acked, p50", "ms", "<=", 1.1),
         "ack p99": Row("one record acked, p99", "ms", "<=", 0.4),

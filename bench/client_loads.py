@@ -1,7 +1,8 @@
-"""The same work done by each client library: how many records a second, to and from one broker.
+"""The same work done by each client library: how many records per second, to and from one broker.
 
 Settings are the same on all sides, and those that librdkafka has by itself: ``acks=all``, ``linger.ms=5``, batches of
-up to 1,000,000 bytes, no compression, no idempotence, fetches of 1 MiB a partition. Values are 100 bytes, without key.
+up to 1,000,000 bytes, no compression, no idempotence, fetches of 1 MiB per partition. Values have 100
+bytes; records have no key.
 
 Producers: the clock runs from the first record until the last is acknowledged; the topic's metadata is known before.
 Consumers: it runs from the first records that arrive, which are not counted, to the last: nobody's start is measured.

@@ -28,9 +28,9 @@ NO_BAR = float("inf")
 NOTE = (
     "All sides: records of 100 B without key, acks=all, linger 5 ms, no compression; batches of up to 1,000,000 B and "
     "no idempotence (librdkafka's own settings), the perf tools 16,384 B and idempotent (Java's own); fetches of 1 MiB "
-    "a partition, crcs checked. Tuned: librdkafka with queued.min.messages=1,000,000 and fetch.queue.backoff.ms=1; by "
-    "itself it stops for a second whenever it has fetched 100,000 messages ahead. aiokafka and our asyncio clients run "
-    "on uvloop. The perf tools' rates are those that they print."
+    "per partition, crcs checked. Tuned: librdkafka with queued.min.messages=1,000,000 and fetch.queue.backoff.ms=1; "
+    "by itself it stops for a second whenever it has fetched 100,000 messages ahead. aiokafka and our asyncio clients "
+    "run on uvloop. The perf tools' rates are those that they print."
 )
 
 
