@@ -26,7 +26,8 @@ from headrace.event_loop import new_event_loop
 from headrace.log.disk import Disk
 from headrace.runtime.clock import Clock
 
-#: What suits a broker that is made for one test: little waiting, one replica, files gone at once.
+#: Defaults for a broker that lives as long as a test: new groups wait for no further members, and the files of a
+#: deleted topic are removed at once. The user's settings replace them.
 _DEFAULTS = {"group.initial.rebalance.delay.ms": "0", "log.segment.delete.delay.ms": "0"}
 
 

@@ -55,18 +55,6 @@ def await_on_loop(broker, coroutine):
     return asyncio.run_coroutine_threadsafe(coroutine, broker.core.loop).result(10)
 
 
-def pass_time(broker, clock, by_ms):
-    """Moves a broker's clock, and waits for what became due."""
-
-    async def run():
-        clock.advance(by_ms)
-        broker.core.timer.advance()
-        await asyncio.sleep(0)
-        await broker.core.maintenance.settle()
-
-    await_on_loop(broker, run())
-
-
 class Client(RawClient):
     """A raw client with a word for each thing that many tests do."""
 

@@ -3,11 +3,11 @@
 import logging
 
 import pytest
-from broker_harness import Client, batch, headers, on_loop, pass_time, values
+from broker_harness import Client, batch, headers, on_loop, values
 
 from headrace import Broker
 from headrace.protocol.api import Api
-from headrace.testing import ManualClock
+from headrace.testing import ManualClock, pass_time
 
 pytestmark = pytest.mark.usefixtures("ours")
 

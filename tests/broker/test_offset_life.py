@@ -1,13 +1,13 @@
 """Committed offsets over a broker's life: restarts, deleted topics, retention."""
 
 import pytest
-from broker_harness import Client, pass_time
+from broker_harness import Client
 from offset_commit_harness import Group
 from transaction_harness import TxnProducer
 
 from headrace import Broker
 from headrace.protocol.api import Api
-from headrace.testing import ManualClock
+from headrace.testing import ManualClock, pass_time
 from headrace.testing.broker_process import BrokerProcess
 
 CHECK_MS, RETENTION_MS = 600_000, 7 * 24 * 3_600_000

@@ -251,6 +251,22 @@ def test_the_command_line_wins_over_the_file_and_an_option_over_both(tmp_path):
         assert "no.such.setting is no setting that anybody knows" in broker.log
 
 
+@pytest.mark.parametrize(
+    ("file", "options", "delay_ms"),
+    [(None, (), 0), (None, ("-o", "group.initial.rebalance.delay.ms=7"), 7), ("num.partitions=2\n", (), 3000)],
+)
+def test_new_groups_wait_for_more_members_only_if_a_file_or_an_option_says_so(tmp_path, file, options, delay_ms):
+    if file is not None:
+        (tmp_path / "server.properties").write_text(file)
+        options = ("--config", str(tmp_path / "server.properties"))
+    with BrokerProcess(tmp_path / "data", *options) as broker, RawClient(broker.address) as client:
+        (node,) = client.ask(Api.DESCRIBE_CLUSTER, 0, include_cluster_authorized_operations=False).brokers
+        key = "group.initial.rebalance.delay.ms"
+        resource = {"resource_type": 4, "resource_name": str(node.broker_id), "configuration_keys": [key]}
+        (result,) = client.ask(Api.DESCRIBE_CONFIGS, 1, resources=[resource], include_synonyms=False).results
+        assert [config.value for config in result.configs] == [str(delay_ms)]
+
+
 def test_one_broken_log_dir_of_two_does_not_keep_it_from_starting(tmp_path):
     (tmp_path / "b").write_text("a file, no folder")
     with BrokerProcess(Path(f"{tmp_path}/a,{tmp_path}/b")) as broker:

@@ -1,14 +1,14 @@
 """Transactions in a whole broker: its clock, its restarts, its jobs."""
 
 import pytest
-from broker_harness import NOW_MS, Client, await_on_loop, on_loop, pass_time
+from broker_harness import NOW_MS, Client, await_on_loop, on_loop
 from transaction_harness import TxnProducer, committed
 
 from headrace import Broker
 from headrace.broker.coordinators.internal_topics import TRANSACTIONS
 from headrace.protocol.api import Api
 from headrace.protocol.errors import ErrorCode, StorageError
-from headrace.testing import ManualClock
+from headrace.testing import ManualClock, pass_time
 
 EXPIRATION_MS = 604_800_000
 

@@ -134,7 +134,12 @@ def encode_request(api: Api, version: int, correlation_id: int, client_id: str |
     put_string(out, client_id)
     if int(schema.__header_schema__.__version__) >= 2:
         out.append(0)
-    encoder_of(schema)(out, fields, [])
+    try:
+        encoder_of(schema)(out, fields, [])
+    except KeyError as error:
+        raise TypeError(
+            f"{api.name} v{version} needs the field {error}; given: {', '.join(fields) or 'none'}"
+        ) from error
     return bytes(out)
 
 

@@ -25,7 +25,8 @@ KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("group.max.session.timeout.ms", INT, 1_800_000, None, MEDIUM, READ_ONLY,
         "The longest session timeout that a group member may ask for."),
     ConfigKey("group.initial.rebalance.delay.ms", INT, 3_000, None, MEDIUM, READ_ONLY,
-        "How long an empty group waits for more members before its first rebalance."),
+        "How long an empty group waits for more members before its first rebalance. `headrace start` without "
+        "`--config`, and `headrace.Broker`, set it to 0."),
     ConfigKey("group.max.size", INT, MAX_INT, at_least(1), MEDIUM, READ_ONLY,
         "The most members of a group."),
     ConfigKey("group.coordinator.rebalance.protocols", LIST,

@@ -23,6 +23,9 @@ from headrace.tools.shared.commands import add_version
 
 logger = logging.getLogger("headrace")
 
+#: Without a file: new groups do not wait for more members, as in the server.properties that Kafka has shipped.
+_FIRST_START = {"group.initial.rebalance.delay.ms": "0"}
+
 _EPILOG = """examples:
   headrace start
   headrace start --data /var/lib/headrace --listen 0.0.0.0:9092
@@ -65,8 +68,9 @@ def main(arguments: Sequence[str]) -> int:
 def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="headrace start",
-        description="Start a broker, or several. It prints 'ready HOST:PORT' when it serves, of several all addresses "
-        "with commas.",
+        description="Start a broker, or several brokers. The command prints 'ready HOST:PORT' when the broker serves, "
+        "or all addresses with commas between them. Without --config, group.initial.rebalance.delay.ms is 0 instead of "
+        "3000, so that the first member of a consumer group gets its partitions at once.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -120,8 +124,8 @@ def _who(options: argparse.Namespace) -> str:
 
 
 def _properties(options: argparse.Namespace) -> dict[str, str]:
-    """The command line over the file over our defaults."""
-    properties = {} if options.config is None else read_properties_file(options.config)
+    """The settings of the command line; below them the file's; below them the defaults of this command."""
+    properties = dict(_FIRST_START) if options.config is None else read_properties_file(options.config)
     if options.data is not None or not {"log.dirs", "log.dir"} & properties.keys():
         properties["log.dirs"] = "headrace-data" if options.data is None else options.data
     if options.listen is not None or "listeners" not in properties:
