@@ -16,7 +16,7 @@ import pytest
 from hypothesis import settings
 
 if TYPE_CHECKING:
-    from headrace.log.log_dir import LogManager
+    from headrace.log.log_manager import LogManager
     from headrace.testing.postgresql_process import PostgresqlProcess
     from headrace.testing.zookeeper_process import ZookeeperProcess
 
@@ -83,7 +83,7 @@ def mortal_zookeeper(tmp_path: Path) -> Iterator[ZookeeperProcess]:
 def open_logs() -> Iterator[Callable[..., LogManager]]:
     """Opens log managers, which are let go as if they had crashed."""
     from headrace.log.config import LogConfig
-    from headrace.log.log_dir import LogManager
+    from headrace.log.log_manager import LogManager
     from headrace.testing import ManualClock
 
     opened = []

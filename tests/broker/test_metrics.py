@@ -229,7 +229,7 @@ def test_compaction_shows_how_dirty_logs_are():
             dirty = scraped("kafka_log_logcleanermanager_max_dirty_percent")
         assert dirty == 100
         assert 0 <= scraped("kafka_log_logcleanermanager_time_since_last_run_ms") < 60_000
-        (folder,) = [home.path for home in broker.core.logs.homes]
+        (folder,) = [log_dir.path for log_dir in broker.core.logs.log_dirs]
         assert scraped("kafka_log_logcleanermanager_uncleanable_partitions_count", logDirectory=folder) == 0
 
 

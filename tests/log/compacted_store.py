@@ -1,9 +1,9 @@
 """A log dir with one compacted log in it, for tests of the cleaner."""
 
-from headrace.log.cleaner import Cleaner
+from headrace.log.compaction.cleaner import Cleaner
 from headrace.log.config import LogConfig
 from headrace.log.disk import Disk
-from headrace.log.log_dir import LogManager
+from headrace.log.log_manager import LogManager
 from headrace.log.partition_log import Origin
 from headrace.protocol.batch_building import build_batch, control_record
 from headrace.protocol.record_body import Record, decode_records

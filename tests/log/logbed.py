@@ -1,7 +1,7 @@
 """A log dir on a real folder with a clock that stands still, and batches for it."""
 
 from headrace.log.config import LogConfig
-from headrace.log.log_dir import LogManager
+from headrace.log.log_manager import LogManager
 from headrace.protocol.batch_building import build_batch
 from headrace.protocol.record_body import Record
 from headrace.protocol.records import iter_headers

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from compacted_store import COMPACTED, DAY_MS, Store, committed_view, transaction
 
-from headrace.log.cleaner import CLEANED_OFFSETS, CleanerConfig, CleaningStopped
+from headrace.log.compaction.cleaner import CLEANED_OFFSETS, CleanerConfig, CleaningStopped
 from headrace.log.config import LogConfig
 from headrace.protocol.batch_building import build_batch
 from headrace.protocol.errors import KafkaError
@@ -174,7 +174,7 @@ def test_a_log_is_due_above_its_dirty_ratio(stores):
     for number in range(90):
         store.put((b"k%d" % number, b"v" * 50))
     store.log.roll()
-    assert store.cleaner.dirt_of(store.log).ratio < 0.5
+    assert store.cleaner.dirty_range(store.log).ratio < 0.5
     assert store.cleaner.next_to_clean([store.log]) is None
     for number in range(30):
         store.put((b"k%d" % number, b"v" * 50))
@@ -182,7 +182,7 @@ def test_a_log_is_due_above_its_dirty_ratio(stores):
     assert store.cleaner.next_to_clean([store.log]) is store.log
 
 
-def test_the_filthiest_log_is_next(store):
+def test_the_dirtiest_log_is_next(store):
     other = store.manager.create("other", 0, None)
     store.put((b"a", b"1"))
     store.clean()
@@ -236,7 +236,7 @@ def test_the_first_dirty_offset_survives_a_restart(store):
     store.clean()
     assert (store.folder / CLEANED_OFFSETS).read_text() == "0\n1\nt 0 10\n"
     store.reopen()
-    assert store.cleaner.dirt_of(store.log).first_dirty_offset == 10
+    assert store.cleaner.dirty_range(store.log).first_dirty_offset == 10
     store.cleaner.forget(store.log)
     assert (store.folder / CLEANED_OFFSETS).read_text() == "0\n0\n"
 
@@ -246,7 +246,7 @@ def test_a_log_cut_below_what_was_cleaned_is_dirty_from_its_start(store):
         store.put((b"k%d" % number, b""))
     store.clean()
     store.log.truncate_to(5)
-    assert store.cleaner.dirt_of(store.log).first_dirty_offset == store.log.log_start_offset
+    assert store.cleaner.dirty_range(store.log).first_dirty_offset == store.log.log_start_offset
 
 
 def test_a_small_map_cleans_in_several_rounds(stores):
@@ -413,7 +413,7 @@ def test_building_can_be_stopped(store):
     plan = store.cleaner.plan(store.log)
     with pytest.raises(CleaningStopped) as stopped:
         store.cleaner.build(plan, should_stop=lambda: True)
-    store.cleaner.give_up(store.log, stopped.value)
+    store.cleaner.abort(store.log, stopped.value)
     assert not list(store.log.directory.glob("*.cleaned"))
     assert store.clean_closed() is not None
 
@@ -428,7 +428,7 @@ def test_a_log_that_cannot_be_read_is_left_alone(store):
     plan = store.cleaner.plan(store.log)
     with pytest.raises(KafkaError) as failure:
         store.cleaner.build(plan)
-    store.cleaner.give_up(store.log, failure.value)
+    store.cleaner.abort(store.log, failure.value)
     assert store.cleaner.next_to_clean([store.log]) is None
     assert not list(store.log.directory.glob("*.cleaned"))
 
@@ -443,8 +443,8 @@ def test_a_full_disk_takes_the_log_dir_offline_and_leaves_the_log(stores):
     plan = store.cleaner.plan(store.log)
     with pytest.raises(OSError) as failure:
         store.cleaner.build(plan)
-    store.cleaner.give_up(store.log, failure.value)
-    assert store.log.home.error is failure.value
+    store.cleaner.abort(store.log, failure.value)
+    assert store.log.log_dir.error is failure.value
     assert store.cleaner.next_to_clean([store.log]) is None
     assert not list(store.log.directory.glob("*.cleaned"))
 

@@ -7,7 +7,7 @@ from compacted_store import COMPACTED, DAY_MS, Store, committed_view, transactio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.log.cleaner import CleaningStopped
+from headrace.log.compaction.cleaner import CleaningStopped
 from headrace.protocol.record_body import ControlKind
 from headrace.protocol.records import Codec
 from headrace.testing.faulty_disk import Crash, FaultyDisk
@@ -69,7 +69,7 @@ def _fill(folder):
     groups = store.cleaner.build(plan).groups
     assert sorted(len(group.old) for group in groups)[-1] > 1
     assert len(groups) > 1
-    store.cleaner.give_up(store.log, CleaningStopped())
+    store.cleaner.abort(store.log, CleaningStopped())
     store.manager.close()
     return view
 

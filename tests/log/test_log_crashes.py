@@ -3,6 +3,7 @@
 import errno
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 from logbed import Bed, append, batch, headers
@@ -145,9 +146,9 @@ def test_one_dir_of_two_fails_and_the_other_goes_on(tmp_path):
     bed = Bed(tmp_path / "a", tmp_path / "b", disk=disk)
     manager = bed.open()
     logs = [manager.create("t", number, None) for number in range(4)]
-    assert sorted(log.log_dir.name for log in logs) == ["a", "a", "b", "b"]
+    assert sorted(Path(log.log_dir.path).name for log in logs) == ["a", "a", "b", "b"]
     disk.fail("fsync", str(tmp_path / "a"))
-    bad, good = ([log for log in logs if log.log_dir.name == name] for name in "ab")
+    bad, good = ([log for log in logs if Path(log.log_dir.path).name == name] for name in "ab")
     append(bad[0])
     with pytest.raises(StorageError):
         bad[0].flush()
@@ -156,7 +157,7 @@ def test_one_dir_of_two_fails_and_the_other_goes_on(tmp_path):
     assert append(good[0]).base_offset == 0
     assert list(manager.offline) == [tmp_path / "a"]
     assert manager.online == [tmp_path / "b"]
-    assert manager.create("u", 0, None).log_dir.name == "b"
+    assert Path(manager.create("u", 0, None).log_dir.path).name == "b"
     manager.checkpoint()
     manager.enforce_retention()
     manager.close()

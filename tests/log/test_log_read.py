@@ -109,7 +109,7 @@ def test_a_region_outlives_its_segment(bed):
 
 
 def test_few_open_files_are_enough(bed, tmp_path):
-    from headrace.log.log_dir import LogManager
+    from headrace.log.log_manager import LogManager
 
     config = LogConfig(segment_bytes=200)
     manager = LogManager(
@@ -121,7 +121,7 @@ def test_few_open_files_are_enough(bed, tmp_path):
     for _ in range(5):
         for log in logs:
             append(log)
-    assert len(manager.homes[0].files) <= 4
+    assert len(manager.log_dirs[0].files) <= 4
     assert all([header.base_offset for header in headers(log)] == [0, 1, 2, 3, 4] for log in logs)
     manager.abandon()
 

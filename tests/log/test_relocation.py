@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from logbed import Bed, append, base_offsets, headers
 
-from headrace.log.cleaner import Cleaner, CleaningStopped
+from headrace.log.compaction.cleaner import Cleaner, CleaningStopped
 from headrace.log.config import LogConfig
 from headrace.log.relocation import Relocation
 from headrace.log.segment import Segment
@@ -35,7 +35,7 @@ def filled(bed, disk=None):
 
 
 def other_home(bed, log):
-    return next(home for home in bed.manager.homes if home is not log.home)
+    return next(log_dir for log_dir in bed.manager.log_dirs if log_dir is not log.log_dir)
 
 
 def begun(bed, log):
@@ -60,16 +60,16 @@ def test_what_was_cut_and_written_anew_is_copied_anew(two):
     log.truncate_to(1)
     append(log, 1, value=b"else", leader_epoch=2)
     before = facts(log)
-    assert facts(two.manager.swap_in(relocation)) == before
+    assert facts(two.manager.replace_with_copy(relocation)) == before
 
 
 def test_everything_is_in_the_new_place(two):
     log = filled(two)
     before = facts(log)
     relocation = begun(two, log)
-    moved = two.manager.swap_in(relocation)
+    moved = two.manager.replace_with_copy(relocation)
     assert facts(moved) == before
-    assert moved.home is relocation.home
+    assert moved.log_dir is relocation.log_dir
     assert moved.high_watermark == before[1]
     assert two.manager.get("t", 0) is moved
     assert log.is_closed
@@ -82,7 +82,7 @@ def test_what_comes_meanwhile_is_moved_too(two):
     log.roll()
     append(log, 1, leader_epoch=2)
     before = facts(log)
-    assert facts(two.manager.swap_in(relocation)) == before
+    assert facts(two.manager.replace_with_copy(relocation)) == before
 
 
 def test_a_segment_that_is_closed_meanwhile_brings_its_indexes(two):
@@ -94,7 +94,7 @@ def test_a_segment_that_is_closed_meanwhile_brings_its_indexes(two):
     relocation.note(relocation.copy([missing]))
     assert relocation.plan() == []
     names = {path.name for path in log.directory.iterdir()}
-    moved = two.manager.swap_in(relocation)
+    moved = two.manager.replace_with_copy(relocation)
     assert {path.name for path in moved.directory.iterdir()} == names
 
 
@@ -103,7 +103,7 @@ def test_what_is_dropped_meanwhile_stays_gone(two):
     relocation = begun(two, log)
     log.advance_log_start(5)
     before, bases = facts(log), base_offsets(log)
-    moved = two.manager.swap_in(relocation)
+    moved = two.manager.replace_with_copy(relocation)
     assert (facts(moved), base_offsets(moved)) == (before, bases)
     assert len(list(moved.directory.glob("*.log"))) == len(bases)
 
@@ -118,7 +118,7 @@ def test_a_segment_that_is_gone_while_it_is_copied_is_passed_over(two):
     assert len(copied) < len(missing)
     relocation.note(copied)
     before = facts(log)
-    assert facts(two.manager.swap_in(relocation)) == before
+    assert facts(two.manager.replace_with_copy(relocation)) == before
 
 
 def test_a_segment_that_was_replaced_is_copied_anew(two):
@@ -126,13 +126,13 @@ def test_a_segment_that_was_replaced_is_copied_anew(two):
     relocation = begun(two, log)
     assert relocation.plan() == []
     first = log.segments[0]
-    log.segments[0] = Segment(log.home, log.folder, first.base_offset, first.size_bytes, first.index_interval_bytes)
+    log.segments[0] = Segment(log.log_dir, log.folder, first.base_offset, first.size_bytes, first.index_interval_bytes)
     assert [part.segment.base_offset for part in relocation.plan()] == [0]
 
 
 def test_the_producers_go_on(two):
     log = filled(two)
-    moved = two.manager.swap_in(begun(two, log))
+    moved = two.manager.replace_with_copy(begun(two, log))
     again = append(moved, 1, producer_id=7, producer_epoch=0, base_sequence=0, leader_epoch=1)
     assert (again.is_duplicate, again.base_offset) == (True, 12)
     with pytest.raises(OutOfOrderSequence):
@@ -141,26 +141,26 @@ def test_the_producers_go_on(two):
 
 def test_an_empty_log(two):
     log = two.open().create("t", 0, None)
-    moved = two.manager.swap_in(begun(two, log))
+    moved = two.manager.replace_with_copy(begun(two, log))
     assert (moved.next_offset, append(moved).base_offset) == (0, 0)
 
 
 def test_the_old_folder_goes(two):
     log = filled(two)
-    old_home = log.home
-    two.manager.swap_in(begun(two, log))
+    old_dir = log.log_dir
+    two.manager.replace_with_copy(begun(two, log))
     two.manager.remove_deleted()
     assert folders(two) == ["t-0"]
-    assert not list(two.folders[[str(path) for path in two.folders].index(old_home.path)].glob("t-*"))
+    assert not list(two.folders[[str(path) for path in two.folders].index(old_dir.path)].glob("t-*"))
 
 
 @pytest.mark.parametrize("end", ["restarted", "reborn"])
 def test_it_is_there_after_a_restart(two, end):
     log = filled(two)
-    moved = two.manager.swap_in(begun(two, log))
-    before, home = facts(moved), moved.home.path
+    moved = two.manager.replace_with_copy(begun(two, log))
+    before, log_dir = facts(moved), moved.log_dir.path
     found = getattr(two, end)()
-    assert (facts(found), found.home.path) == (before, home)
+    assert (facts(found), found.log_dir.path) == (before, log_dir)
 
 
 def test_a_cancelled_copy_is_removed(two):
@@ -216,7 +216,7 @@ def test_a_source_that_cannot_be_read_goes_offline(two):
     disk.fail("pread", log.folder)
     with pytest.raises(StorageError):
         begun(two, log)
-    assert log.home.error is not None
+    assert log.log_dir.error is not None
     disk.heal()
 
 
@@ -226,7 +226,7 @@ def changes_of_a_move(folder):
     log = filled(bed, disk)
     before = facts(log)
     disk.changes.clear()
-    bed.manager.swap_in(begun(bed, log))
+    bed.manager.replace_with_copy(begun(bed, log))
     bed.kill()
     return len(disk.changes), before
 
@@ -241,7 +241,7 @@ def test_a_crash_at_any_moment_leaves_the_whole_log(tmp_path):
         log = filled(bed, disk)
         disk.crash_at(change)
         with pytest.raises(Crash):
-            bed.manager.swap_in(begun(bed, log))
+            bed.manager.replace_with_copy(begun(bed, log))
         bed.kill()
         bed.disk = None
         bed.open()
@@ -265,24 +265,24 @@ def test_compaction_before_the_end_of_a_move_is_moved(compacted):
     relocation = begun(compacted, log)
     assert cleaner.commit(log, cleaner.build(cleaner.plan(log))) > 0
     before = facts(log)
-    assert facts(compacted.manager.swap_in(relocation)) == before
+    assert facts(compacted.manager.replace_with_copy(relocation)) == before
 
 
 def test_compaction_that_a_move_overtakes_is_dropped(compacted):
     log, cleaner = filled(compacted), Cleaner(compacted.clock)
     before = facts(log)
     cleaned = cleaner.build(cleaner.plan(log))
-    moved = compacted.manager.swap_in(begun(compacted, log))
+    moved = compacted.manager.replace_with_copy(begun(compacted, log))
     assert cleaner.commit(log, cleaned) == 0
     assert facts(moved) == before
-    assert all(home.error is None for home in compacted.manager.homes)
+    assert all(log_dir.error is None for log_dir in compacted.manager.log_dirs)
 
 
 def test_compaction_that_begins_before_and_builds_after_a_move_stops(compacted):
     log, cleaner = filled(compacted), Cleaner(compacted.clock)
     plan = cleaner.plan(log)
-    compacted.manager.swap_in(begun(compacted, log))
+    compacted.manager.replace_with_copy(begun(compacted, log))
     with pytest.raises(CleaningStopped) as stopped:
         cleaner.build(plan)
-    cleaner.give_up(log, stopped.value)
-    assert all(home.error is None for home in compacted.manager.homes)
+    cleaner.abort(log, stopped.value)
+    assert all(log_dir.error is None for log_dir in compacted.manager.log_dirs)

@@ -10,7 +10,7 @@ from headrace.groups.context import GroupContext
 from headrace.groups.coordinator import GroupCoordinator
 from headrace.groups.offsets import TopicCommit
 from headrace.log.config import LogConfig
-from headrace.log.log_dir import LogManager
+from headrace.log.log_manager import LogManager
 from headrace.protocol.batch_building import build_batch
 from headrace.protocol.record_body import Record, decode_records
 from headrace.protocol.records import iter_headers

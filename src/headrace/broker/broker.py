@@ -40,7 +40,7 @@ from headrace.coordination.interface import Coordination
 from headrace.coordination.znodes import encode_uuid, random_uuid
 from headrace.log.config import LogConfig
 from headrace.log.disk import Disk
-from headrace.log.log_dir import LogDirError, LogManager
+from headrace.log.log_manager import LogDirError, LogManager
 from headrace.log.meta_properties import known_owner
 from headrace.replication.partitions import Partitions
 from headrace.runtime.clock import Clock, SystemClock

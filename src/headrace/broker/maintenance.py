@@ -18,7 +18,7 @@ from headrace.runtime.timer import TimerTask
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
-    from headrace.log.cleaner import Cleaner, CleanerConfig
+    from headrace.log.compaction.cleaner import Cleaner, CleanerConfig
 
 logger = getLogger(__name__)
 
@@ -49,7 +49,7 @@ class Maintenance:
     @cached_property
     def cleaner(self) -> Cleaner:
         """Made, and imported, when the first round comes: a start does not pay for it."""
-        from headrace.log.cleaner import Cleaner
+        from headrace.log.compaction.cleaner import Cleaner
 
         return Cleaner(self._broker.clock)
 
@@ -92,7 +92,7 @@ class Maintenance:
         for number, log in enumerate(list(self._broker.logs.all())):
             if number % _LOGS_A_TURN == 0:
                 await asyncio.sleep(0)
-            if not log.is_closed and log.home.error is None:
+            if not log.is_closed and log.log_dir.error is None:
                 log.enforce_retention()
 
     async def _checkpoint(self) -> None:
@@ -124,12 +124,12 @@ class Maintenance:
             try:
                 cleaned = await broker.run_blocking(cleaner.build, plan, lambda: self._is_stopped)
             except Exception as error:  # noqa: BLE001  the cleaner says what it means for the log
-                cleaner.give_up(log, error)
+                cleaner.abort(log, error)
                 return
             cleaner.commit(log, cleaned)
 
     def _cleaner_config(self) -> CleanerConfig:
-        from headrace.log.cleaner import CleanerConfig
+        from headrace.log.compaction.cleaner import CleanerConfig
 
         config = self._broker.config
         return CleanerConfig(

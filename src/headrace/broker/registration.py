@@ -134,7 +134,7 @@ class Registration:
             else:
                 for index in logs:
                     logger.warning("%s-%d belongs to no topic; its folder is put aside as -stray", name, index)
-                    broker.logs.put_aside(name, index)
+                    broker.logs.set_aside(name, index)
         if adopted:
             from headrace.broker.coordinators.adopted_producers import largest_producer_id
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from logging import getLogger
 from typing import TYPE_CHECKING
 
-from headrace.log.home import Home
+from headrace.log.log_dir import LogDir
 from headrace.log.partition_log import PartitionLog
 from headrace.log.relocation import Relocation
 from headrace.protocol.errors import StorageError
@@ -37,16 +37,16 @@ class Relocations:
     def __len__(self) -> int:
         return len(self._moves)
 
-    def move(self, log: PartitionLog, home: Home) -> None:
+    def move(self, log: PartitionLog, log_dir: LogDir) -> None:
         """Begins to move a log, unless it is there or on its way there."""
         under_way = self._moves.get(log)
         if under_way is not None:
-            if under_way.home is home:
+            if under_way.log_dir is log_dir:
                 return
             under_way.cancelled.set()
             del self._moves[log]
-        if log.home is not home:
-            relocation = self._moves[log] = Relocation(log, home)
+        if log.log_dir is not log_dir:
+            relocation = self._moves[log] = Relocation(log, log_dir)
             self._broker.maintenance.run_soon(self._run(relocation))
 
     def stop(self) -> None:
@@ -62,9 +62,9 @@ class Relocations:
                 return
             relocation.discard()
         except (OSError, StorageError) as error:
-            logger.error("%s-%d stays in %s: %s", log.topic, log.partition, log.home.path, error)
+            logger.error("%s-%d stays in %s: %s", log.topic, log.partition, log.log_dir.path, error)
             if isinstance(error, OSError):
-                relocation.home.fail(error)
+                relocation.log_dir.take_offline(error)
             relocation.discard()
         finally:
             if self._moves.get(log) is relocation:
@@ -72,7 +72,7 @@ class Relocations:
 
     async def _bring_most(self, relocation: Relocation) -> bool:
         """Copies until little is missing; False if the move has been given up meanwhile."""
-        from headrace.log.cleaner import Throttle  # start-up does not load the cleaner
+        from headrace.log.compaction.cleaner import Throttle  # start-up does not load the cleaner
 
         limit_bytes = self._broker.config.int("replica.alter.log.dirs.io.max.bytes.per.second")
         throttle = Throttle(max(1, limit_bytes), self._broker.clock, relocation.cancelled.wait)
@@ -85,9 +85,9 @@ class Relocations:
 
     def _swap(self, relocation: Relocation) -> None:
         broker, old = self._broker, relocation.log
-        moved = broker.logs.swap_in(relocation)
+        moved = broker.logs.replace_with_copy(relocation)
         partition = broker.partitions.get(old.topic, old.partition)
         if partition is not None:
             partition.replace_log(moved)
         broker.maintenance.cleaner.forget(old)
-        logger.info("%s-%d moved from %s to %s", old.topic, old.partition, old.home.path, moved.home.path)
+        logger.info("%s-%d moved from %s to %s", old.topic, old.partition, old.log_dir.path, moved.log_dir.path)

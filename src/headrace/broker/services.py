@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from headrace.broker.network.connection import Connection
     from headrace.broker.relocations import Relocations
     from headrace.controller.topics import Topics
-    from headrace.log.log_dir import LogManager
+    from headrace.log.log_manager import LogManager
     from headrace.protocol.api import Api
     from headrace.replication.partitions import Partitions
     from headrace.runtime.clock import Clock

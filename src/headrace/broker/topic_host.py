@@ -11,7 +11,7 @@ from headrace.broker.configs.topic import topic_log_config
 from headrace.broker.metadata_cache import NO_LEADER, MetadataCache, PartitionInfo, TopicInfo
 from headrace.controller.topics import Topic
 from headrace.log.config import LogConfig
-from headrace.log.log_dir import LogManager
+from headrace.log.log_manager import LogManager
 from headrace.log.partition_log import PartitionLog
 from headrace.protocol.errors import StorageError
 from headrace.replication.partition import Partition
@@ -82,7 +82,7 @@ class TopicHost:
         partition = self._partitions.get(topic.name, index)
         if partition is not None:
             partition.log.config = log_config
-            if partition.log.home.error is not None:
+            if partition.log.log_dir.error is not None:
                 self._partitions.lose(topic.name, index)
                 return False
             return True

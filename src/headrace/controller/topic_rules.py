@@ -10,7 +10,7 @@ from uuid import UUID
 
 from headrace.controller.placement import check_assignment, place_replicas, start_for_more
 from headrace.coordination.znodes import PartitionState, TopicAssignment, random_uuid
-from headrace.log.log_dir import QUORUM_TOPIC
+from headrace.log.log_manager import QUORUM_TOPIC
 from headrace.protocol.errors import (
     InvalidPartitions,
     InvalidReplicaAssignment,

@@ -63,7 +63,7 @@ def append_client(log: PartitionLog, records: Buffer, leader_epoch: int) -> Appe
         check_batch(records)
         raise CorruptMessage(f"{size_bytes} bytes are not one batch of {length + 12}")
     config = log.config
-    now_ms = log.home.clock.wall_ms()
+    now_ms = log.log_dir.clock.wall_ms()
     if (
         zero
         or attributes & _NOT_FROM_CLIENTS
@@ -78,7 +78,7 @@ def append_client(log: PartitionLog, records: Buffer, leader_epoch: int) -> Appe
     ):
         refuse(BatchHeader._make(fields), config, now_ms)
     log_append_time_ms = -1
-    if not config.takes_batches_as_they_are:
+    if not config.keeps_batches_unchanged:
         view = memoryview(rewrite(records, config, now_ms))
         size_bytes = len(view)
         if config.is_log_append_time:
@@ -121,7 +121,7 @@ def append_trusted(log: PartitionLog, records: Buffer, leader_epoch: int, origin
             marker = read_marker(view) if header.is_control else None
             if marker is not None:
                 log.producers.check_marker(header.producer_id, header.producer_epoch, marker.coordinator_epoch)
-    now_ms = log.home.clock.wall_ms()
+    now_ms = log.log_dir.clock.wall_ms()
     for header, view in batches:
         producers = log.producers if header.has_producer else None
         segment = _write(

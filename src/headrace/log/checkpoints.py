@@ -1,9 +1,9 @@
-"""Kafka's small text files: a version, a count, a line an entry.
+"""Reads and writes Kafka's small text files: a line with the version, a line with the count, then one line per entry.
 
-``recovery-point-offset-checkpoint``, ``log-start-offset-checkpoint``, ``replication-offset-checkpoint`` (one each a
-log dir, lines ``topic partition offset``) and ``leader-epoch-checkpoint`` (one a partition, lines ``epoch offset``).
-They are replaced whole. One that cannot be read counts as empty, and that is said: what it held is then found by
-looking at the logs.
+Each log dir has ``recovery-point-offset-checkpoint``, ``log-start-offset-checkpoint`` and
+``replication-offset-checkpoint`` with lines ``topic partition offset``. Each partition has ``leader-epoch-checkpoint``
+with lines ``epoch offset``. A file is always replaced as a whole. A file that cannot be read counts as empty, with a
+warning; the logs themselves then give the offsets that the file held.
 """
 
 from collections.abc import Iterable
@@ -13,10 +13,6 @@ from headrace.log.disk import Disk
 
 logger = getLogger(__name__)
 
-RECOVERY_POINTS = "recovery-point-offset-checkpoint"
-LOG_STARTS = "log-start-offset-checkpoint"
-HIGH_WATERMARKS = "replication-offset-checkpoint"
-
 Partition = tuple[str, int]
 
 
@@ -25,6 +21,7 @@ def write_lines(disk: Disk, path: str, lines: list[str], *, sync: bool) -> None:
 
 
 def read_lines(disk: Disk, path: str) -> list[list[str]]:
+    """The entries, each split at its spaces; none if there is no file, or it is damaged."""
     data = disk.read_file(path)
     if data is None:
         return []

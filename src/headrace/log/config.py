@@ -40,7 +40,7 @@ class LogConfig:
     walk_records: bool = False
     producer_id_expiration_ms: int = DAY_MS
     #: Whether a client's batch goes to disk as it came, so that its header tells all that must be known.
-    takes_batches_as_they_are: bool = field(init=False)
+    keeps_batches_unchanged: bool = field(init=False)
     #: After how long a segment is finished. A compacted log's must be, for what is in it to be cleaned in time.
     roll_ms: int = field(init=False)
 
@@ -52,7 +52,7 @@ class LogConfig:
             and not self.walk_records
             and self.message_timestamp_before_max_ms == UNLIMITED
         )
-        object.__setattr__(self, "takes_batches_as_they_are", plain)
+        object.__setattr__(self, "keeps_batches_unchanged", plain)
         roll_ms = min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms
         object.__setattr__(self, "roll_ms", roll_ms)
 

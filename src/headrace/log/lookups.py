@@ -135,7 +135,7 @@ def recall_batches(log: PartitionLog, producer_id: int) -> bool:
     after a start and for all producers at a time, in the last few MiB before what the snapshot had.
     """
     producers = log.producers.producers
-    wanted = {key: producer for key, producer in producers.items() if producer.is_abridged and producer.batches}
+    wanted = {key: producer for key, producer in producers.items() if producer.has_last_batch_only and producer.batches}
     if producer_id not in wanted:
         return False
     kept_before = len(wanted[producer_id].batches)
@@ -145,7 +145,7 @@ def recall_batches(log: PartitionLog, producer_id: int) -> bool:
         if producer is not None and _is_missing(producer, header):
             found[header.producer_id].append(KeptBatch.of(header))
     for key, producer in wanted.items():
-        producer.is_abridged = False
+        producer.has_last_batch_only = False
         producer.batches = (found[key] + producer.batches)[-BATCHES_KEPT:]
     return len(wanted[producer_id].batches) > kept_before
 

@@ -24,10 +24,10 @@ from uuid import UUID
 from headrace.log import lookups, partition_metadata, retention, snapshots, swap, truncation
 from headrace.log.appending import Appended, append_client, append_trusted
 from headrace.log.config import LogConfig
+from headrace.log.disk_errors import takes_dir_offline
 from headrace.log.file_region import FileRegion
-from headrace.log.guard import guarded
-from headrace.log.home import Home
 from headrace.log.leader_epochs import LeaderEpochs
+from headrace.log.log_dir import LogDir
 from headrace.log.lookups import Found
 from headrace.log.producer_state import ProducerStates
 from headrace.log.segment import Segment
@@ -61,8 +61,8 @@ class PartitionLog:
         "flushed_ms",
         "folder",
         "high_watermark",
-        "home",
         "is_closed",
+        "log_dir",
         "log_start_offset",
         "next_offset",
         "noted_epoch",
@@ -76,7 +76,7 @@ class PartitionLog:
 
     def __init__(
         self,
-        home: Home,
+        log_dir: LogDir,
         folder: str,
         topic: str,
         partition: int,
@@ -88,7 +88,7 @@ class PartitionLog:
         recovery_point: int,
         topic_id: UUID | int | None = _NOT_LOADED,
     ) -> None:
-        self.home = home
+        self.log_dir = log_dir
         self.folder = folder
         self.topic = topic
         self.partition = partition
@@ -120,15 +120,11 @@ class PartitionLog:
     @property
     def topic_id(self) -> UUID | None:
         if isinstance(self._topic_id, int):
-            self._topic_id = partition_metadata.read(self.home.disk, self.folder)
+            self._topic_id = partition_metadata.read(self.log_dir.disk, self.folder)
         return self._topic_id
 
     def unusable(self) -> StorageError:
-        return StorageError(f"{self.folder} is closed") if self.home.error is None else self.home.offline()
-
-    @property
-    def log_dir(self) -> Path:
-        return Path(self.home.path)
+        return StorageError(f"{self.folder} is closed") if self.log_dir.error is None else self.log_dir.offline_error()
 
     # -- append -----------------------------------------------------------------------------------------------------
 
@@ -138,14 +134,14 @@ class PartitionLog:
         A client's is one batch, which gets its offset here. The coordinators may write several, and control batches.
         Replicated batches keep offsets and epochs.
         """
-        if self.is_closed or self.home.error is not None:
+        if self.is_closed or self.log_dir.error is not None:
             raise self.unusable()
         try:
             if origin is not Origin.CLIENT:
                 return append_trusted(self, records, leader_epoch, origin)
             return append_client(self, records, leader_epoch)
         except OSError as error:
-            raise self.home.fail(error) from error
+            raise self.log_dir.take_offline(error) from error
 
     # -- roll -------------------------------------------------------------------------------------------------------
 
@@ -155,15 +151,15 @@ class PartitionLog:
         old = self.active
         if not old.size_bytes and old.base_offset == base_offset:
             return old
-        disk = self.home.disk
+        disk = self.log_dir.disk
         old.finish()
         if not old.size_bytes:
             # Nothing can be found in it, and its base is too far from the offset that must come next.
             self.segments.pop()
             retention.discard(self, [old])
         self.take_snapshot(base_offset)
-        segment = Segment(self.home, self.folder, base_offset, 0, self.config.index_interval_bytes)
-        segment.created_ms = self.home.clock.wall_ms()
+        segment = Segment(self.log_dir, self.folder, base_offset, 0, self.config.index_interval_bytes)
+        segment.created_ms = self.log_dir.clock.wall_ms()
         disk.close(disk.open(segment.path()))
         segment.begin_rebuild()
         self.segments.append(segment)
@@ -173,7 +169,7 @@ class PartitionLog:
     def take_snapshot(self, offset: int | None = None) -> None:
         offset = self.next_offset if offset is None else offset
         if self.snapshot_offset != offset:
-            snapshots.write_snapshot(self.home.disk, self.folder, offset, self.producers)
+            snapshots.write_snapshot(self.log_dir.disk, self.folder, offset, self.producers)
             self.snapshot_offset = offset
 
     # -- read -------------------------------------------------------------------------------------------------------
@@ -183,7 +179,7 @@ class PartitionLog:
 
         :raises OffsetOutOfRange: below the start or above the end.
         """
-        if self.is_closed or self.home.error is not None:
+        if self.is_closed or self.log_dir.error is not None:
             raise self.unusable()
         next_offset = self.next_offset
         if offset < self.log_start_offset or offset > next_offset:
@@ -197,7 +193,7 @@ class PartitionLog:
                 return LogRead(segment.region(offset, max_bytes, until, at_least_one))
             return LogRead(self._read_older(offset, max_bytes, until_offset, at_least_one))
         except OSError as error:
-            raise self.home.fail(error) from error
+            raise self.log_dir.take_offline(error) from error
 
     def _read_older(self, offset: int, max_bytes: int, until_offset: int, at_least_one: bool) -> FileRegion | None:
         at = self.segment_at(offset)
@@ -216,17 +212,17 @@ class PartitionLog:
         """The number of the segment in which an offset lies or would lie."""
         return max(0, bisect_right(self.segments, offset, key=_base_offset_of) - 1)
 
-    @guarded
+    @takes_dir_offline
     def locate_time(self, timestamp_ms: int, *, until_offset: int) -> Found | None:
         """The first record that is at or after a time, if it lies below ``until_offset``."""
         return lookups.locate_time(self, timestamp_ms, until_offset)
 
-    @guarded
+    @takes_dir_offline
     def locate_max_timestamp(self) -> Found | None:
         """The record with the largest timestamp (KIP-734)."""
         return lookups.locate_max_timestamp(self)
 
-    @guarded
+    @takes_dir_offline
     def aborted_transactions(self, from_offset: int, until_offset: int) -> list[AbortedTxn]:
         """Those that touch the offsets from one to below another."""
         return lookups.aborted_transactions(self, from_offset, until_offset)
@@ -239,12 +235,12 @@ class PartitionLog:
             self._producers = self._load_producers()
         return self._producers
 
-    @guarded
+    @takes_dir_offline
     def _load_producers(self) -> ProducerStates:
         states = ProducerStates()
-        self.snapshot_offset = snapshots.load_newest(self.home.disk, self.folder, self.next_offset, states)
+        self.snapshot_offset = snapshots.load_newest(self.log_dir.disk, self.folder, self.next_offset, states)
         lookups.replay_producers(self, states, max(self.snapshot_offset, self.log_start_offset))
-        states.expire(self.home.clock.wall_ms(), self.config.producer_id_expiration_ms)
+        states.expire(self.log_dir.clock.wall_ms(), self.config.producer_id_expiration_ms)
         return states
 
     def take_over(self, other: "PartitionLog") -> None:
@@ -252,14 +248,14 @@ class PartitionLog:
         self.high_watermark = other.high_watermark
         self._producers = other._producers
 
-    def forget_producers(self) -> None:
+    def unload_producers(self) -> None:
         """They are loaded anew at the next use, as the log's end has moved back."""
         self._producers = None
         self.snapshot_offset = -1
 
     def expire_producers(self) -> None:
         if self._producers is not None:
-            self._producers.expire(self.home.clock.wall_ms(), self.config.producer_id_expiration_ms)
+            self._producers.expire(self.log_dir.clock.wall_ms(), self.config.producer_id_expiration_ms)
 
     @property
     def first_unstable_offset(self) -> int | None:
@@ -277,9 +273,9 @@ class PartitionLog:
             self._epochs = self._load_epochs()
         return self._epochs
 
-    @guarded
+    @takes_dir_offline
     def _load_epochs(self) -> LeaderEpochs:
-        return LeaderEpochs(self.home.disk, self.folder)
+        return LeaderEpochs(self.log_dir.disk, self.folder)
 
     def cut_epochs(self, end_offset: int) -> None:
         self.epochs.cut_end(end_offset)
@@ -289,13 +285,13 @@ class PartitionLog:
     def latest_epoch(self) -> int:
         return self.epochs.latest
 
-    @guarded
+    @takes_dir_offline
     def begin_epoch(self, leader_epoch: int, offset: int | None = None) -> None:
         """Note where an epoch begins, if it is new: at the log's end."""
         self.epochs.begin(leader_epoch, self.next_offset if offset is None else offset)
         self.noted_epoch = leader_epoch
 
-    @guarded
+    @takes_dir_offline
     def announce_epoch(self, leader_epoch: int) -> None:
         """An epoch begins at the log's end, if it is new. It is noted for good with its first batch."""
         self.epochs.begin(leader_epoch, self.next_offset, has_batch=False)
@@ -307,7 +303,7 @@ class PartitionLog:
 
     # -- shorten ----------------------------------------------------------------------------------------------------
 
-    @guarded
+    @takes_dir_offline
     def advance_log_start(self, offset: int) -> None:
         """Records below an offset are gone, and segments with nothing else.
 
@@ -315,29 +311,29 @@ class PartitionLog:
         """
         retention.advance_log_start(self, offset)
 
-    @guarded
+    @takes_dir_offline
     def enforce_retention(self) -> int:
         """Drop whole segments that are too old or too many; how many were dropped."""
         return retention.enforce(self)
 
-    @guarded
+    @takes_dir_offline
     def truncate_to(self, offset: int) -> None:
         """Drop what lies at or behind an offset. The batch that contains it goes whole."""
         truncation.truncate_to(self, offset)
 
-    @guarded
+    @takes_dir_offline
     def truncate_fully(self, offset: int) -> None:
         """Drop everything; the log goes on at an offset."""
         truncation.truncate_fully(self, offset)
 
-    @guarded
+    @takes_dir_offline
     def replace_segments(self, cleaned: Sequence[Segment], old: Sequence[Segment]) -> None:
         """Put segments that the cleaner wrote (``.cleaned`` files) in the place of neighbouring ones."""
         swap.replace_segments(self, cleaned, old)
 
     # -- flush and close --------------------------------------------------------------------------------------------
 
-    @guarded
+    @takes_dir_offline
     def flush(self) -> None:
         """fsync what is written now. May run on another thread; then assigns ``recovery_point``."""
         end_offset = self.next_offset
@@ -347,9 +343,9 @@ class PartitionLog:
                 self._fsync(segment, is_finished=segment is not self.active)
             if recovery_point <= self.active.base_offset:
                 # Files were made since the last flush: their names must be on disk too.
-                self.home.disk.fsync_directory(self.folder)
+                self.log_dir.disk.fsync_directory(self.folder)
             self.recovery_point = min(end_offset, self.next_offset)
-        self.flushed_ms = self.home.clock.wall_ms()
+        self.flushed_ms = self.log_dir.clock.wall_ms()
 
     def _fsync(self, segment: Segment, *, is_finished: bool) -> None:
         try:
@@ -372,7 +368,7 @@ class PartitionLog:
             self.flushed_ms = now_ms
         return now_ms - self.flushed_ms >= self.config.flush_ms
 
-    @guarded
+    @takes_dir_offline
     def close(self) -> None:
         """Indexes and producers to disk, files closed. The log cannot be used any more."""
         if self.is_closed:

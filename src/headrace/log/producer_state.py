@@ -66,7 +66,14 @@ class CompletedTxn(NamedTuple):
 
 
 class Producer:
-    __slots__ = ("batches", "coordinator_epoch", "epoch", "is_abridged", "last_timestamp_ms", "txn_first_offset")
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "epoch",
+        "has_last_batch_only",
+        "last_timestamp_ms",
+        "txn_first_offset",
+    )
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
@@ -75,7 +82,7 @@ class Producer:
         self.coordinator_epoch = NONE
         self.txn_first_offset = NONE
         #: It comes from a snapshot, which has the last batch only: the log may have more that are to be known again.
-        self.is_abridged = False
+        self.has_last_batch_only = False
 
     @property
     def last_sequence(self) -> int:
@@ -102,7 +109,7 @@ class Producer:
         if epoch != self.epoch:
             self.epoch = epoch
             self.batches = []
-            self.is_abridged = False
+            self.has_last_batch_only = False
 
 
 class ProducerStates:

@@ -18,7 +18,7 @@ from headrace.log import lookups, snapshots, swap
 from headrace.log.appending import note_producer
 from headrace.log.config import LogConfig
 from headrace.log.control_marker import end_transaction
-from headrace.log.home import Home
+from headrace.log.log_dir import LogDir
 from headrace.log.partition_log import PartitionLog
 from headrace.log.producer_state import ProducerStates
 from headrace.log.retention import discard
@@ -45,7 +45,7 @@ class _Folder:
 
 
 def load_log(
-    home: Home,
+    log_dir: LogDir,
     folder: str,
     topic: str,
     partition: int,
@@ -55,19 +55,19 @@ def load_log(
     recovery_point: int = 0,
     log_start_offset: int = 0,
 ) -> PartitionLog:
-    found = _look(home, folder)
+    found = _look(log_dir, folder)
     if found.leftovers:
-        _tidy(home, folder, found.leftovers)
-        found = _look(home, folder)
-    _drop_orphans(home, folder, found)
+        _tidy(log_dir, folder, found.leftovers)
+        found = _look(log_dir, folder)
+    _drop_orphans(log_dir, folder, found)
     if not found.sizes:
-        home.disk.close(home.disk.open(f"{folder}/{max(0, log_start_offset):020d}{LOG}"))
+        log_dir.disk.close(log_dir.disk.open(f"{folder}/{max(0, log_start_offset):020d}{LOG}"))
         found.sizes[max(0, log_start_offset)] = 0
     interval = config.index_interval_bytes
-    segments = [Segment(home, folder, base, found.sizes[base], interval) for base in sorted(found.sizes)]
+    segments = [Segment(log_dir, folder, base, found.sizes[base], interval) for base in sorted(found.sizes)]
     newest = found.snapshots[-1] if found.snapshots else -1
     log = PartitionLog(
-        home,
+        log_dir,
         folder,
         topic,
         partition,
@@ -89,9 +89,9 @@ def load_log(
     return log
 
 
-def _look(home: Home, folder: str) -> _Folder:
+def _look(log_dir: LogDir, folder: str) -> _Folder:
     found = _Folder()
-    for entry in home.disk.list(folder):
+    for entry in log_dir.disk.list(folder):
         name = entry.name
         stem, _, suffix = name.partition(".")
         if suffix == "log" and stem.isdigit():
@@ -106,21 +106,21 @@ def _look(home: Home, folder: str) -> _Folder:
     return found
 
 
-def _tidy(home: Home, folder: str, names: set[str]) -> None:
+def _tidy(log_dir: LogDir, folder: str, names: set[str]) -> None:
     for name in names:
         if name.endswith((DELETED, _TMP)):
-            home.disk.unlink(f"{folder}/{name}")
-    swap.finish_interrupted(home, folder)
+            log_dir.disk.unlink(f"{folder}/{name}")
+    swap.finish_interrupted(log_dir, folder)
 
 
-def _drop_orphans(home: Home, folder: str, found: _Folder) -> None:
+def _drop_orphans(log_dir: LogDir, folder: str, found: _Folder) -> None:
     for name in found.indexes:
         stem = name.partition(".")[0]
         if stem.isdigit() and int(stem) not in found.sizes:
-            home.disk.unlink(f"{folder}/{name}")
+            log_dir.disk.unlink(f"{folder}/{name}")
     strays = [offset for offset in found.snapshots[:-1] if offset not in found.sizes]
     for offset in strays:
-        home.disk.unlink(snapshots.snapshot_path(folder, offset))
+        log_dir.disk.unlink(snapshots.snapshot_path(folder, offset))
 
 
 def _clean_end(active: Segment, newest_snapshot: int) -> int:
@@ -162,8 +162,8 @@ def _recover(log: PartitionLog, recovery_point: int) -> None:
 
 def _recover_rest(log: PartitionLog, first: int, has_markers: bool) -> None:
     """What else depends on where the log ends."""
-    snapshots.delete_snapshots(log.home.disk, log.folder, above=log.next_offset)
-    log.forget_producers()
+    snapshots.delete_snapshots(log.log_dir.disk, log.folder, above=log.next_offset)
+    log.unload_producers()
     if log.next_offset > log.segments[0].base_offset or log.epochs.entries:
         log.cut_epochs(log.next_offset)
     if has_markers:
@@ -313,7 +313,7 @@ def _rebuild_txn_indexes(log: PartitionLog, segments: list[Segment]) -> None:
     """Write the aborted transactions of segments anew, from the producers as they were where the first one begins."""
     states = ProducerStates()
     start = segments[0].base_offset
-    known = snapshots.load_newest(log.home.disk, log.folder, start, states)
+    known = snapshots.load_newest(log.log_dir.disk, log.folder, start, states)
     for segment, position, header in lookups.batches_from(log, max(known, log.segments[0].base_offset)):
         if header.base_offset < known or not header.has_producer:
             continue

@@ -7,7 +7,7 @@ thread that owns the log) says which bytes are missing, :meth:`Relocation.copy` 
 object afterwards; its copy is dropped, and made anew where there is a new one. So is that of a segment that a follower
 has cut, to agree with its leader. When little is missing, the owner's
 thread does the rest at one go: the last bytes, indexes, producers and epochs (:meth:`Relocation.complete`), then the
-renames (:meth:`headrace.log.log_dir.LogManager.swap_in`).
+renames (:meth:`headrace.log.log_manager.LogManager.replace_with_copy`).
 
 What a crash leaves, and what the next start makes of it:
 
@@ -25,7 +25,7 @@ from typing import NamedTuple
 from uuid import uuid4
 
 from headrace.log import leader_epochs, partition_metadata
-from headrace.log.home import Home
+from headrace.log.log_dir import LogDir
 from headrace.log.partition_log import PartitionLog
 from headrace.log.segment import INDEX, LOG, TIMEINDEX, TXNINDEX, Segment, segment_name
 from headrace.log.snapshots import SNAPSHOT
@@ -55,16 +55,16 @@ class _Copied(NamedTuple):
 
 
 class Relocation:
-    def __init__(self, log: PartitionLog, home: Home) -> None:
+    def __init__(self, log: PartitionLog, log_dir: LogDir) -> None:
         """
         :raises InvalidTopic: if the topic's name leaves no room for the suffix, as in Kafka.
         """
         self.log = log
-        self.home = home
+        self.log_dir = log_dir
         name = f"{log.topic}-{log.partition}.{uuid4().hex}{FUTURE_SUFFIX}"
         if len(name) > _MAX_NAME:
             raise InvalidTopic(f"the name of {log.topic} is too long for a folder {name}")
-        self.folder = f"{home.path}/{name}"
+        self.folder = f"{log_dir.path}/{name}"
         #: Set by anybody: the copy is not wanted any more.
         self.cancelled = Event()
         #: By base offset. What was closed when it was copied came with all that belongs to it.
@@ -113,25 +113,25 @@ class Relocation:
             log.active.finish()
             log.take_snapshot()
         except OSError as error:
-            raise log.home.fail(error) from error
+            raise log.log_dir.take_offline(error) from error
         if log.active.base_offset not in self._copied:
             self._bring(log.active, 0, 0, lambda _: None)
         self._copy_what_belongs_to(log.active)
         self._copy_file(f"{segment_name(log.next_offset)}{SNAPSHOT}")
         self._copy_file(leader_epochs.FILE_NAME)
         self._copy_file(partition_metadata.FILE_NAME)
-        self.home.disk.fsync_directory(self.folder)
+        self.log_dir.disk.fsync_directory(self.folder)
 
     def discard(self) -> None:
         """The copy is not wanted; its files go soon."""
         if self._is_begun:
-            self.home.trash.add(self.folder, 0)
+            self.log_dir.pending_deletes.add(self.folder, 0)
 
     def _drop(self, base_offset: int) -> None:
         del self._copied[base_offset]
         for suffix in (LOG, *_BELONGINGS):
             try:
-                self.home.disk.unlink(f"{self.folder}/{segment_name(base_offset)}{suffix}")
+                self.log_dir.disk.unlink(f"{self.folder}/{segment_name(base_offset)}{suffix}")
             except FileNotFoundError:
                 continue
 
@@ -144,7 +144,7 @@ class Relocation:
         :raises StorageError: if the dir that is read from fails.
         """
         if not self._is_begun:
-            self.home.disk.mkdir(self.folder)
+            self.log_dir.disk.mkdir(self.folder)
             self._is_begun = True
         done = []
         for part in missing:
@@ -159,7 +159,7 @@ class Relocation:
     def _bring(self, segment: Segment, start: int, end: int, pace: Callable[[int], object]) -> bool:
         """Whether all of it was brought: not if the segment is gone, or the move."""
         path = f"{self.folder}/{segment_name(segment.base_offset)}{LOG}"
-        target = self.home.disk
+        target = self.log_dir.disk
         with target.opened(path, os.O_RDWR | os.O_CREAT | (0 if start else os.O_TRUNC)) as fd:
             while start < end and not self.cancelled.is_set():
                 chunk = self._read(segment.path(), min(_CHUNK_BYTES, end - start), start)
@@ -173,14 +173,14 @@ class Relocation:
 
     def _read(self, path: str, size_bytes: int, position: int) -> bytes:
         """Bytes of the old log; none if the file is gone."""
-        home = self.log.home
+        log_dir = self.log.log_dir
         try:
-            with home.disk.opened(path, os.O_RDONLY) as fd:
-                return home.disk.pread(fd, size_bytes, position)
+            with log_dir.disk.opened(path, os.O_RDONLY) as fd:
+                return log_dir.disk.pread(fd, size_bytes, position)
         except FileNotFoundError:
             return b""
         except OSError as error:
-            raise home.fail(error) from error
+            raise log_dir.take_offline(error) from error
 
     def _copy_what_belongs_to(self, segment: Segment) -> None:
         """Its indexes, and the producers as they were where it begins."""
@@ -189,10 +189,10 @@ class Relocation:
 
     def _copy_file(self, name: str) -> None:
         """A small file, if it is there."""
-        home = self.log.home
+        log_dir = self.log.log_dir
         try:
-            data = home.disk.read_file(f"{self.log.folder}/{name}")
+            data = log_dir.disk.read_file(f"{self.log.folder}/{name}")
         except OSError as error:
-            raise home.fail(error) from error
+            raise log_dir.take_offline(error) from error
         if data is not None:
-            self.home.disk.write_file(f"{self.folder}/{name}", data)
+            self.log_dir.disk.write_file(f"{self.folder}/{name}", data)

@@ -31,7 +31,7 @@ def enforce(log: PartitionLog) -> int:
 
 
 def _too_old(log: PartitionLog) -> Callable[[Segment, int], bool]:
-    retention_ms, now_ms = log.config.retention_ms, log.home.clock.wall_ms()
+    retention_ms, now_ms = log.config.retention_ms, log.log_dir.clock.wall_ms()
     return lambda segment, _: retention_ms >= 0 and now_ms - segment.largest_timestamp_ms() > retention_ms
 
 
@@ -75,8 +75,8 @@ def drop_first(log: PartitionLog, count: int) -> None:
 
 def discard(log: PartitionLog, segments: Sequence[Segment]) -> None:
     """Rename the files of segments that are no longer part of the log; they are unlinked later."""
-    due_ms = log.home.clock.wall_ms() + log.config.file_delete_delay_ms
-    disk = log.home.disk
+    due_ms = log.log_dir.clock.wall_ms() + log.config.file_delete_delay_ms
+    disk = log.log_dir.disk
     for segment in segments:
         log.size_bytes -= segment.size_bytes
         for suffix in (LOG, INDEX, TIMEINDEX, TXNINDEX, SNAPSHOT):
@@ -85,7 +85,7 @@ def discard(log: PartitionLog, segments: Sequence[Segment]) -> None:
                 disk.rename(path, path + DELETED)
             except FileNotFoundError:
                 continue
-            log.home.trash.add(path + DELETED, due_ms)
+            log.log_dir.pending_deletes.add(path + DELETED, due_ms)
         segment.release()
 
 

@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from struct import Struct
 
 from headrace.log.file_region import FileRegion, OpenFile
-from headrace.log.home import Home
 from headrace.log.loaded_indexes import LoadedIndexes
+from headrace.log.log_dir import LogDir
 from headrace.log.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
 from headrace.log.offset_index import OffsetIndex
 from headrace.log.segment_files import CLEANED, DELETED, INDEX, LOG, SWAP, TIMEINDEX, TXNINDEX, segment_name
@@ -54,8 +54,8 @@ class Segment:
         "cuts",
         "first_timestamp_ms",
         "folder",
-        "home",
         "index_interval_bytes",
+        "log_dir",
         "max_timestamp_ms",
         "offset_index",
         "offset_of_max_timestamp",
@@ -65,8 +65,10 @@ class Segment:
         "used",
     )
 
-    def __init__(self, home: Home, folder: str, base_offset: int, size_bytes: int, index_interval_bytes: int) -> None:
-        self.home = home
+    def __init__(
+        self, log_dir: LogDir, folder: str, base_offset: int, size_bytes: int, index_interval_bytes: int
+    ) -> None:
+        self.log_dir = log_dir
         self.folder = folder
         self.base_offset = base_offset
         self.size_bytes = size_bytes
@@ -100,8 +102,8 @@ class Segment:
         self.used = True
         file = self._file
         if file is None:
-            file = self._file = OpenFile(self.home.disk, self.path())
-            self.home.files.add(self)
+            file = self._file = OpenFile(self.log_dir.disk, self.path())
+            self.log_dir.files.add(self)
         return file
 
     def evict(self) -> None:
@@ -110,7 +112,7 @@ class Segment:
     def release(self) -> None:
         """Let go of file and indexes; a region that is being sent keeps its own hold."""
         self._file = None
-        self.home.files.discard(self)
+        self.log_dir.files.discard(self)
         self.drop_indexes()
 
     def drop_indexes(self) -> None:
@@ -122,10 +124,10 @@ class Segment:
 
     def fsync(self) -> None:
         file = self.file()
-        self.home.disk.fsync(file.fd)
+        self.log_dir.disk.fsync(file.fd)
 
     def fsync_indexes(self) -> None:
-        disk = self.home.disk
+        disk = self.log_dir.disk
         for suffix in (INDEX, TIMEINDEX):
             with disk.opened(self.path(suffix), os.O_RDWR) as fd:
                 disk.fsync(fd)
@@ -133,7 +135,7 @@ class Segment:
     def aborted(self) -> TxnIndex:
         index = self.txn_index
         if index is None:
-            index = self.txn_index = TxnIndex(self.home.disk, self.path(TXNINDEX))
+            index = self.txn_index = TxnIndex(self.log_dir.disk, self.path(TXNINDEX))
         return index
 
     # -- state that is built at first use ---------------------------------------------------------------------------
@@ -143,7 +145,7 @@ class Segment:
 
         An index that is missing or makes no sense is written anew.
         """
-        disk = self.home.disk
+        disk = self.log_dir.disk
         offsets, times = OffsetIndex(disk, self.path(INDEX)), TimeIndex(disk, self.path(TIMEINDEX))
         self.offset_index, self.time_index = offsets, times
         if not self.size_bytes or not (offsets.load(self.size_bytes) and times.load()):
@@ -179,7 +181,7 @@ class Segment:
 
     def begin_rebuild(self) -> None:
         """Both indexes empty, on disk too; :meth:`index_batch` for each batch, then :meth:`finish`."""
-        disk = self.home.disk
+        disk = self.log_dir.disk
         offsets, times = OffsetIndex(disk, self.path(INDEX)), TimeIndex(disk, self.path(TIMEINDEX))
         offsets.reset()
         times.reset()
@@ -217,7 +219,7 @@ class Segment:
             self._load_for_reading()
         if self.max_timestamp_ms >= 0:
             return self.max_timestamp_ms
-        return self.home.disk.modified_ms(self.path())
+        return self.log_dir.disk.modified_ms(self.path())
 
     def rolls_since_ms(self) -> int:
         """The timestamp from which ``segment.ms`` counts: the first batch's, or -1 where it has none."""
@@ -246,7 +248,7 @@ class Segment:
 
     def write(self, buffers: list[Buffer], size_bytes: int) -> None:
         """Bytes behind the last batch, all or none. They count only once ``size_bytes`` is raised by them."""
-        disk = self.home.disk
+        disk = self.log_dir.disk
         file = self.file()
         try:
             disk.write(file.fd, buffers, self.size_bytes, size_bytes)
@@ -286,7 +288,7 @@ class Segment:
 
     def headers(self, position: int, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
         """Positions and headers of the whole batches from a batch's position on."""
-        pread = self.home.disk.pread
+        pread = self.log_dir.disk.pread
         file = self.file()
         end = self.size_bytes if end is None else end
         chunk, chunk_at = b"", position
@@ -316,11 +318,11 @@ class Segment:
 
     def _load_for_reading(self) -> None:
         self.load()
-        self.home.indexes.add(LoadedIndexes(self))
+        self.log_dir.indexes.add(LoadedIndexes(self))
 
     def _scan_for(self, offset: int) -> int:
         position = self.loaded().lookup(offset - self.base_offset)
-        pread, file, end = self.home.disk.pread, self.file(), self.size_bytes
+        pread, file, end = self.log_dir.disk.pread, self.file(), self.size_bytes
         chunk, chunk_at = b"", position
         while end - position >= HEADER_BYTES:
             at = position - chunk_at
@@ -340,7 +342,7 @@ class Segment:
             end = self._cut(start, end, max_bytes, at_least_one)
         if end <= start:
             return None
-        return FileRegion(self.home.disk, self.file(), start, end - start)
+        return FileRegion(self.log_dir.disk, self.file(), start, end - start)
 
     def _cut(self, start: int, end: int, max_bytes: int, at_least_one: bool) -> int:
         """A batch boundary at most ``max_bytes`` behind another, or the end of the first batch."""
@@ -370,7 +372,7 @@ class Segment:
     def _hint(self, position: int) -> None:
         """Remember where the batch at a position begins, as its offset is what the reader will ask for next."""
         hints, file = self._hints, self.file()
-        head = self.home.disk.pread(file.fd, 8, position) if position < self.size_bytes else b""
+        head = self.log_dir.disk.pread(file.fd, 8, position) if position < self.size_bytes else b""
         if hints is None or len(head) < 8:
             return
         if len(hints) >= _HINTS_MAX:
@@ -379,7 +381,7 @@ class Segment:
 
     def read_bytes(self, position: int, size_bytes: int) -> bytes:
         file = self.file()
-        return self.home.disk.pread(file.fd, size_bytes, position)
+        return self.log_dir.disk.pread(file.fd, size_bytes, position)
 
     # -- cutting ----------------------------------------------------------------------------------------------------
 
@@ -395,7 +397,7 @@ class Segment:
 
     def cut_file(self, position: int) -> None:
         file = self.file()
-        self.home.disk.truncate(file.fd, position)
+        self.log_dir.disk.truncate(file.fd, position)
         self.size_bytes = position
         self.cuts += 1
 

@@ -76,7 +76,7 @@ def _producers(data: bytes) -> Iterator[tuple[int, Producer]]:
         if offset >= 0:
             first_sequence = (sequence - delta) & 0x7FFFFFFF
             producer.batches.append(KeptBatch(first_sequence, sequence, offset - delta, offset, timestamp_ms))
-            producer.is_abridged = True
+            producer.has_last_batch_only = True
         yield producer_id, producer
 
 

@@ -20,7 +20,7 @@ from headrace.log.retention import discard
 from headrace.log.segment import CLEANED, DELETED, INDEX, LOG, SWAP, TIMEINDEX, TXNINDEX, Segment
 
 if TYPE_CHECKING:
-    from headrace.log.home import Home
+    from headrace.log.log_dir import LogDir
     from headrace.log.partition_log import PartitionLog
 
 #: The log last: while its .log has the old suffix, the whole segment counts as not renamed.
@@ -28,7 +28,7 @@ _SUFFIXES = (INDEX, TIMEINDEX, TXNINDEX, LOG)
 
 
 def replace_segments(log: PartitionLog, cleaned: Sequence[Segment], old: Sequence[Segment]) -> None:
-    disk = log.home.disk
+    disk = log.log_dir.disk
     first = log.segments.index(old[0])
     assert log.segments[first : first + len(old)] == list(old)
     assert log.active not in old
@@ -47,15 +47,15 @@ def replace_segments(log: PartitionLog, cleaned: Sequence[Segment], old: Sequenc
 
 def _discard_files(log: PartitionLog, segment: Segment) -> None:
     """As any dropped segment, but its producer snapshot stays: the new one begins at the same offset."""
-    due_ms = log.home.clock.wall_ms() + log.config.file_delete_delay_ms
+    due_ms = log.log_dir.clock.wall_ms() + log.config.file_delete_delay_ms
     log.size_bytes -= segment.size_bytes
     for suffix in (LOG, INDEX, TIMEINDEX, TXNINDEX):
         path = segment.path(suffix)
         try:
-            log.home.disk.rename(path, path + DELETED)
+            log.log_dir.disk.rename(path, path + DELETED)
         except FileNotFoundError:
             continue
-        log.home.trash.add(path + DELETED, due_ms)
+        log.log_dir.pending_deletes.add(path + DELETED, due_ms)
     segment.release()
 
 
@@ -68,9 +68,9 @@ def _rename(disk: Disk, segment: Segment, old: str, new: str) -> None:
             continue
 
 
-def finish_interrupted(home: Home, folder: str) -> None:
+def finish_interrupted(log_dir: LogDir, folder: str) -> None:
     """Bring a folder whose swap was cut short to one side or the other."""
-    disk = home.disk
+    disk = log_dir.disk
     names = {entry.name for entry in disk.list(folder) if entry.name.partition(".")[0].isdigit()}
     cleaned = {name for name in names if name.endswith(CLEANED)}
     lowest_cleaned = min(map(_base_of, cleaned), default=None)
@@ -80,31 +80,31 @@ def finish_interrupted(home: Home, folder: str) -> None:
         disk.unlink(f"{folder}/{name}")
     logs = sorted(_base_of(name) for name in swaps - undone if name.endswith(LOG + SWAP))
     for base_offset in logs:
-        _complete(home, folder, base_offset, names)
+        _complete(log_dir, folder, base_offset, names)
 
 
 def _base_of(name: str) -> int:
     return int(name.partition(".")[0])
 
 
-def _complete(home: Home, folder: str, base_offset: int, names: set[str]) -> None:
+def _complete(log_dir: LogDir, folder: str, base_offset: int, names: set[str]) -> None:
     swap_path = f"{folder}/{base_offset:020d}{LOG}{SWAP}"
-    end_offset = _end_offset(home, swap_path, base_offset)
+    end_offset = _end_offset(log_dir, swap_path, base_offset)
     for name in names:
         if name.endswith(LOG) and base_offset <= _base_of(name) < max(end_offset, base_offset + 1):
             for suffix in (LOG, INDEX, TIMEINDEX, TXNINDEX):
                 old = name[: -len(LOG)] + suffix
                 if old in names:
-                    home.disk.unlink(f"{folder}/{old}")
+                    log_dir.disk.unlink(f"{folder}/{old}")
     for suffix in _SUFFIXES:
         name = f"{base_offset:020d}{suffix}"
         if name + SWAP in names:
-            home.disk.rename(f"{folder}/{name}{SWAP}", f"{folder}/{name}")
+            log_dir.disk.rename(f"{folder}/{name}{SWAP}", f"{folder}/{name}")
 
 
-def _end_offset(home: Home, swap_path: str, base_offset: int) -> int:
+def _end_offset(log_dir: LogDir, swap_path: str, base_offset: int) -> int:
     """The offset behind the last batch of a segment that is not in place yet."""
-    probe = _Probe(home, swap_path, base_offset)
+    probe = _Probe(log_dir, swap_path, base_offset)
     end_offset = base_offset
     for _, header in probe.headers(0):
         end_offset = header.next_offset
@@ -117,8 +117,8 @@ class _Probe(Segment):
 
     __slots__ = ("_path",)
 
-    def __init__(self, home: Home, path: str, base_offset: int) -> None:
-        super().__init__(home, "", base_offset, home.disk.size_of(path), 4096)
+    def __init__(self, log_dir: LogDir, path: str, base_offset: int) -> None:
+        super().__init__(log_dir, "", base_offset, log_dir.disk.size_of(path), 4096)
         self._path = path
 
     def path(self, suffix: str = LOG) -> str:

@@ -45,15 +45,15 @@ def truncate_fully(log: PartitionLog, offset: int) -> None:
     discard(log, dropped[::-1])
     log.log_start_offset = offset
     _start_segment(log, offset)
-    delete_snapshots(log.home.disk, log.folder, above=-1)
+    delete_snapshots(log.log_dir.disk, log.folder, above=-1)
     log.cut_epochs(-1)
     _end_at(log, offset)
 
 
 def _start_segment(log: PartitionLog, offset: int) -> None:
-    segment = Segment(log.home, log.folder, offset, 0, log.config.index_interval_bytes)
-    segment.created_ms = log.home.clock.wall_ms()
-    disk = log.home.disk
+    segment = Segment(log.log_dir, log.folder, offset, 0, log.config.index_interval_bytes)
+    segment.created_ms = log.log_dir.clock.wall_ms()
+    disk = log.log_dir.disk
     disk.close(disk.open(segment.path()))
     segment.begin_rebuild()
     log.segments.append(segment)
@@ -65,6 +65,6 @@ def _end_at(log: PartitionLog, offset: int) -> None:
     log.recovery_point = min(log.recovery_point, offset)
     log.high_watermark = min(log.high_watermark, offset)
     log.log_start_offset = min(log.log_start_offset, offset)
-    delete_snapshots(log.home.disk, log.folder, above=offset)
-    log.forget_producers()
+    delete_snapshots(log.log_dir.disk, log.folder, above=offset)
+    log.unload_producers()
     log.cut_epochs(offset)

@@ -32,7 +32,7 @@ from headrace.coordination.tree.host import TreeHost
 from headrace.coordination.znodes import PartitionState
 from headrace.log.config import LogConfig
 from headrace.log.disk import Disk
-from headrace.log.log_dir import LogManager
+from headrace.log.log_manager import LogManager
 from headrace.protocol.api import Api
 from headrace.protocol.batch_building import build_batch
 from headrace.protocol.record_body import Record, decode_records

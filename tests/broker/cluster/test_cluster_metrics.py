@@ -83,7 +83,7 @@ async def test_a_partition_whose_log_fails_counts_as_failed(harness, monkeypatch
     follower = start(harness, 2)
     await harness.lead(1, (1, 2))
     monkeypatch.setattr(follower, "log_dirs_failed", lambda: None)  # which takes it from its fetcher
-    follower.logs.homes[0].fail(OSError(5, "broken"))
+    follower.logs.log_dirs[0].take_offline(OSError(5, "broken"))
     await harness.brokers[1].produce(b"a", acks=1)
     await until(lambda: values(follower, f"{FETCHERS}failedpartitionscount") == {("Replica",): 1}, "the failure")
 

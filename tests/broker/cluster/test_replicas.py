@@ -365,7 +365,7 @@ async def test_a_lost_log_dir_is_told_of(harness):
     await harness.lead(1, (1, 2))
     leader = harness.brokers[1]
     await leader.produce(b"a")
-    leader.logs.homes[0].fail(OSError(5, "broken"))
+    leader.logs.log_dirs[0].take_offline(OSError(5, "broken"))
     await until(lambda: leader.partitions.is_lost("t", 0), "the loss")
     assert leader.roles[-1] == ("t", 0, False)
     assert (await leader.produce(b"b")).error_code is ErrorCode.kafka_storage_error
@@ -380,12 +380,12 @@ async def test_a_replica_is_made_in_the_log_dir_that_was_asked_for_before_it_cam
     await harness.lead(1, (1,))
     broker = harness.brokers[2]
     broker.metadata.put(TopicInfo("t", TOPIC_ID, (PartitionInfo(1, 0, (1,), (1,), ()),)))
-    wished = broker.logs.homes[1].path
+    wished = broker.logs.log_dirs[1].path
     dirs = [{"path": wished, "topics": [{"name": "t", "partitions": [0]}]}]
     answer = await broker.ask(Api.ALTER_REPLICA_LOG_DIRS, 2, dirs=dirs)
     assert answer.results[0].partitions[0].error_code is ErrorCode.replica_not_available
     await harness.lead(1, (1, 2), epoch=1, isr=(1,))
-    assert broker.partition().log.home.path == wished
+    assert broker.partition().log.log_dir.path == wished
 
 
 async def test_a_throttled_follower_catches_up_slowly_and_then_fully(harness):

@@ -96,10 +96,10 @@ def test_a_partition_that_comes_later_goes_where_it_was_wished(client, topic):
 
 def test_a_folder_that_failed(client, topic, ours):
     target = other_dir(client, topic)
-    home = next(home for home in client.broker.core.logs.homes if home.path == target)
-    home.error = OSError(5, "failed by the test")
+    log_dir = next(log_dir for log_dir in client.broker.core.logs.log_dirs if log_dir.path == target)
+    log_dir.error = OSError(5, "failed by the test")
     assert alter(client, target, topic) == ErrorCode.kafka_storage_error
-    home.error = None
+    log_dir.error = None
 
 
 def test_there_and_back(client, topic):
@@ -120,8 +120,8 @@ def test_a_large_log_moves_in_the_background(client, ours):
     broker = client.broker.core
 
     def begin():
-        home = next(home for home in broker.logs.homes if home.path == target)
-        broker.maintenance.relocations.move(broker.logs.get(topic, 0), home)
+        log_dir = next(log_dir for log_dir in broker.logs.log_dirs if log_dir.path == target)
+        broker.maintenance.relocations.move(broker.logs.get(topic, 0), log_dir)
         (move,) = broker.maintenance.relocations
         return move.log.next_offset - move.next_offset, move.size_bytes
 
@@ -156,7 +156,7 @@ def test_a_topic_that_is_deleted_while_it_moves(client, ours):
     while on_loop(client.broker, lambda: len(client.broker.core.maintenance.relocations)):
         pass
     assert client.metadata([topic]).topics[0].error_code == ErrorCode.unknown_topic_or_partition
-    assert all(home.error is None for home in client.broker.core.logs.homes)
+    assert all(log_dir.error is None for log_dir in client.broker.core.logs.log_dirs)
 
 
 def test_stopping_the_broker_ends_a_move(client, topic, ours, tmp_path):

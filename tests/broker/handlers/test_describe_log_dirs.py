@@ -65,11 +65,11 @@ def test_partitions_are_spread_over_the_folders(two_dirs, tmp_path):
 
 def test_a_folder_that_failed(two_dirs, tmp_path):
     topic = two_dirs.create_topic(partitions=4)
-    home = two_dirs.broker.core.logs.homes[1]
-    home.error = OSError(5, "failed by the test")
+    log_dir = two_dirs.broker.core.logs.log_dirs[1]
+    log_dir.error = OSError(5, "failed by the test")
     results = {result.log_dir: result for result in describe(two_dirs)}
     failed = results[str(tmp_path / "b")]
     assert (failed.error_code, failed.topics) == (ErrorCode.kafka_storage_error, ())
     assert len(partitions(results.values())) == 2
-    home.error = None
+    log_dir.error = None
     assert topic

@@ -228,12 +228,12 @@ def test_a_disk_that_fails_while_one_waits_harms_no_producer(other, tmp_path, ou
         waiting.send(Api.FETCH, 12, **fetch_request([(topic, 0, 0), (topic, 1, 0)], max_wait=60_000, min_bytes=500))
         with Client(broker.bootstrap_servers) as producing:
             producing.produce(topic, partition=1)
-            home = broker.core.partitions.get(topic, 1).log.home
-            home.error = OSError(5, "failed by the test")
+            log_dir = broker.core.partitions.get(topic, 1).log.log_dir
+            log_dir.error = OSError(5, "failed by the test")
             assert producing.produce(topic, partition=0).error_code == 0
         codes = {part.partition_index: part.error_code for part in waiting.receive().responses[0].partitions}
         assert codes == {0: 0, 1: ErrorCode.kafka_storage_error}
-        home.error = None
+        log_dir.error = None
 
 
 def test_a_wait_does_not_hold_up_other_connections(client, other, topic):

@@ -12,12 +12,12 @@ import os
 from typing import TYPE_CHECKING
 
 from headrace.broker.network.request import Reply, Request
-from headrace.log.home import Home
+from headrace.log.log_dir import LogDir
 from headrace.protocol.errors import LogDirNotFound, NotLeaderOrFollower, ReplicaNotAvailable, code_for_errors
 
 if TYPE_CHECKING:
     from headrace.broker.relocations import Relocations
-    from headrace.log.log_dir import LogManager
+    from headrace.log.log_manager import LogManager
     from headrace.replication.partitions import Partitions
 
 
@@ -28,16 +28,16 @@ async def handle(
 
     def move(topic: str, index: int, path: str) -> dict[str, object]:
         with code_for_errors(partition_index=index) as answer:
-            home = _home(broker_id, logs, path)
+            log_dir = _log_dir(broker_id, logs, path)
             if not partitions.is_lost(topic, index):
-                logs.prefer(topic, index, home)
+                logs.prefer_dir(topic, index, log_dir)
             try:
                 log = partitions.replica(topic, index).log
             except NotLeaderOrFollower as error:
                 raise ReplicaNotAvailable(str(error)) from error
-            if log.home.error is not None:
-                raise log.home.offline()
-            relocations.move(log, home)
+            if log.log_dir.error is not None:
+                raise log.log_dir.offline_error()
+            relocations.move(log, log_dir)
         return answer
 
     for wanted in request.body.dirs:
@@ -47,10 +47,10 @@ async def handle(
     return {"results": [{"topic_name": name, "partitions": answers} for name, answers in results.items()]}
 
 
-def _home(broker_id: int, logs: LogManager, path: str) -> Home:
-    for home in logs.homes:
-        if os.path.abspath(home.path) == path:
-            if home.error is not None:
-                raise home.offline()
-            return home
+def _log_dir(broker_id: int, logs: LogManager, path: str) -> LogDir:
+    for log_dir in logs.log_dirs:
+        if os.path.abspath(log_dir.path) == path:
+            if log_dir.error is not None:
+                raise log_dir.offline_error()
+            return log_dir
     raise LogDirNotFound(f"{path} is no log dir of broker {broker_id}")

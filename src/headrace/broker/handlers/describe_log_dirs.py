@@ -12,14 +12,14 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.network.request import Reply, Request
-from headrace.log.home import Home
+from headrace.log.log_dir import LogDir
 from headrace.log.partition_log import PartitionLog
 from headrace.log.relocation import Relocation
 from headrace.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from headrace.broker.relocations import Relocations
-    from headrace.log.log_dir import LogManager
+    from headrace.log.log_manager import LogManager
 
 Answer = dict[str, Any]
 
@@ -34,11 +34,11 @@ async def handle(request: Request, logs: LogManager, relocations: Relocations) -
     answers: dict[str, dict[str, list[Answer]]] = defaultdict(lambda: defaultdict(list))
     for log in logs.all():
         if wanted is None or (log.topic, log.partition) in names:
-            answers[log.home.path][log.topic].append(_current(log))
+            answers[log.log_dir.path][log.topic].append(_current(log))
     for move in relocations:
         if wanted is None or (move.log.topic, move.log.partition) in names:
-            answers[move.home.path][move.log.topic].append(_future(move))
-    return {"results": [_describe(home, answers[home.path]) for home in logs.homes]}
+            answers[move.log_dir.path][move.log.topic].append(_future(move))
+    return {"results": [_describe(log_dir, answers[log_dir.path]) for log_dir in logs.log_dirs]}
 
 
 def _named(topics: Iterable[Any]) -> Iterator[tuple[str, int]]:
@@ -63,9 +63,9 @@ def _future(move: Relocation) -> Answer:
     }
 
 
-def _describe(home: Home, topics: dict[str, list[Answer]]) -> Answer:
-    folder = os.path.abspath(home.path)
-    if home.error is not None:
+def _describe(log_dir: LogDir, topics: dict[str, list[Answer]]) -> Answer:
+    folder = os.path.abspath(log_dir.path)
+    if log_dir.error is not None:
         return {"error_code": ErrorCode.kafka_storage_error, "log_dir": folder, "topics": ()}
     disk = os.statvfs(folder)
     return {

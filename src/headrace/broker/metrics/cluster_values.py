@@ -76,7 +76,7 @@ def fetchers_value(read: Callable[[Fetchers], float]) -> Callable[[View], Iterat
 
 
 def offline_replicas(view: View) -> Iterator[Value]:
-    yield (), sum(log.home.error is not None for log in in_turns(view.logs))
+    yield (), sum(log.log_dir.error is not None for log in in_turns(view.logs))
 
 
 def member_value(read: Callable[[ClusterMember], int]) -> Callable[[View], Iterator[Value]]:

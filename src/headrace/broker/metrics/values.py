@@ -227,14 +227,14 @@ def offline_log_dirs(view: View) -> Iterator[Value]:
 
 
 def log_dir_is_offline(view: View) -> Iterator[Value]:
-    for home in view.broker.logs.homes:
-        yield (home.path,), home.error is not None
+    for log_dir in view.broker.logs.log_dirs:
+        yield (log_dir.path,), log_dir.error is not None
 
 
 def uncleanable_logs(view: View) -> Iterator[Value]:
-    found = Counter(log.home.path for log in steady(lambda: list(view.broker.maintenance.cleaner.uncleanable)))
-    for home in view.broker.logs.homes:
-        yield (home.path,), found[home.path]
+    found = Counter(log.log_dir.path for log in steady(lambda: list(view.broker.maintenance.cleaner.uncleanable)))
+    for log_dir in view.broker.logs.log_dirs:
+        yield (log_dir.path,), found[log_dir.path]
 
 
 def max_dirty_percent(view: View) -> Iterator[Value]:

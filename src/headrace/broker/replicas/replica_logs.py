@@ -119,8 +119,8 @@ class ReplicaLogs:
             if topic_id is not None:
                 self.topic_names[topic_id] = topic
         assert isinstance(partition, ReplicatedPartition)
-        if partition.log.home.error is not None:
-            raise partition.log.home.offline()
+        if partition.log.log_dir.error is not None:
+            raise partition.log.log_dir.offline_error()
         _check_topic_id(partition.topic_id, topic_id, partition.log)
         return partition
 

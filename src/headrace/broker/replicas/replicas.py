@@ -207,7 +207,7 @@ class ReplicaManager:
 
     def log_dirs_failed(self) -> None:
         """A log dir went offline: its partitions are lost, and the controller is told. On the loop."""
-        lost = [one for one in self.replicated() if one.log.home.error is not None]
+        lost = [one for one in self.replicated() if one.log.log_dir.error is not None]
         for partition in lost:
             logger.error("%s-%d cannot be served: its log dir is offline", *partition.key)
             self.partitions.lose(*partition.key)

@@ -6,7 +6,7 @@ since what they replace is below the recovery point and is not looked at again a
 
 import os
 
-from headrace.log.cleaning_plan import CleaningPlan, Pace
+from headrace.log.compaction.plan import CleaningPlan, Pace
 from headrace.log.disk import Disk
 from headrace.log.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
 from headrace.log.offset_index import OffsetIndex

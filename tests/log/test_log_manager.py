@@ -8,7 +8,7 @@ import pytest
 from logbed import Bed, append, headers
 
 from headrace.log.config import LogConfig
-from headrace.log.log_dir import MAX_WISHES, LogDirError
+from headrace.log.log_manager import MAX_PREFERRED_DIRS, LogDirError
 from headrace.testing.faulty_disk import FaultyDisk
 
 
@@ -99,29 +99,29 @@ def test_the_same_partition_in_two_dirs_is_refused(tmp_path):
         Bed(tmp_path / "a", tmp_path / "b").open()
 
 
-def test_a_log_goes_where_it_was_wished_if_that_works(tmp_path):
+def test_a_log_is_created_in_its_preferred_dir_if_that_works(tmp_path):
     bed = Bed(tmp_path / "a", tmp_path / "b")
     manager = bed.open()
-    first, second = manager.homes
+    first, second = manager.log_dirs
     for partition in range(3):
-        manager.prefer("t", partition, second)
-    assert [manager.create("t", partition, None).home for partition in (0, 1)] == [second, second]
+        manager.prefer_dir("t", partition, second)
+    assert [manager.create("t", partition, None).log_dir for partition in (0, 1)] == [second, second]
     # A wish is for one log, and not for one that is there.
     manager.delete("t", 0)
-    assert manager.create("t", 0, None).home is first
-    manager.prefer("t", 0, second)
+    assert manager.create("t", 0, None).log_dir is first
+    manager.prefer_dir("t", 0, second)
     manager.delete("t", 0)
-    assert manager.create("t", 0, None).home is first
-    second.fail(OSError(5, "broken"))
-    assert manager.create("t", 2, None).home is first
+    assert manager.create("t", 0, None).log_dir is first
+    second.take_offline(OSError(5, "broken"))
+    assert manager.create("t", 2, None).log_dir is first
     bed.stop()
 
 
-def test_wishes_do_not_fill_the_memory(bed):
+def test_preferred_dirs_do_not_fill_the_memory(bed):
     manager = bed.open()
     for number in range(20_000):
-        manager.prefer(f"nobody-makes-{number}", 0, manager.homes[0])
-    assert len(manager._wishes) == MAX_WISHES
+        manager.prefer_dir(f"nobody-makes-{number}", 0, manager.log_dirs[0])
+    assert len(manager._preferred_dirs) == MAX_PREFERRED_DIRS
     bed.stop()
 
 

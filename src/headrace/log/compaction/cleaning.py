@@ -19,11 +19,11 @@ within ``segment.bytes`` and ``segment.index.bytes``. One that would not change 
 
 from collections.abc import Mapping
 
-from headrace.log.cleaned_segment import CleanedSegment
-from headrace.log.cleaned_txns import CleanedTransactions
-from headrace.log.cleaning_plan import CleanedGroup, CleanedSegments, CleaningPlan, Pace
+from headrace.log.compaction.cleaned_segment import CleanedSegment
+from headrace.log.compaction.key_map import digest, map_keys, read_batches
+from headrace.log.compaction.plan import CleanedGroup, CleanedSegments, CleaningPlan, Pace
+from headrace.log.compaction.transactions import CleanedTransactions
 from headrace.log.disk import Disk
-from headrace.log.key_map import digest, map_keys, read_batches
 from headrace.log.segment import CLEANED, INDEX, LOG, TIMEINDEX, TXNINDEX
 from headrace.log.txn_index import AbortedTxn
 from headrace.protocol.batch_building import assemble_batch, build_batch

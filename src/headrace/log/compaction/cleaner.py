@@ -4,7 +4,7 @@ A log is clean up to its first dirty offset, which is remembered in ``cleaner-of
 dirty from there to the first offset that must not be touched: the last stable offset, the active segment, or the first
 segment that is younger than ``min.compaction.lag.ms``. It is worth cleaning when the dirty part is more than
 ``min.cleanable.dirty.ratio`` of both parts, or when something dirty is older than ``max.compaction.lag.ms``. Of all
-such logs the filthiest is next.
+such logs the dirtiest is next.
 
 Three steps, so that the thread that owns the logs never waits and is the only one to change them:
 
@@ -12,7 +12,7 @@ Three steps, so that the thread that owns the logs never waits and is the only o
 2. :meth:`Cleaner.build`, on any thread: reads closed segments, which nobody changes, and writes ``.cleaned`` files;
 3. :meth:`Cleaner.commit`, on the owner's thread: puts them in place of the old ones, unless those changed meanwhile.
 
-After a failure of step 2, :meth:`Cleaner.give_up` instead of step 3.
+After a failure of step 2, :meth:`Cleaner.abort` instead of step 3.
 
 A crash in step 2 leaves ``.cleaned`` files, which are removed when the log opens; one in step 3 leaves each group of
 segments as it was or replaced (``PartitionLog.replace_segments``). If the checkpoint was not written, the same part is
@@ -25,9 +25,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from logging import getLogger
 
-from headrace.log import compaction
 from headrace.log.checkpoints import Partition, read_offsets, write_lines
-from headrace.log.cleaning_plan import CleanedGroup, CleanedSegments, CleaningPlan, LastOfProducer
+from headrace.log.compaction import cleaning
+from headrace.log.compaction.plan import CleanedGroup, CleanedSegments, CleaningPlan, LastOfProducer
 from headrace.log.disk import Disk
 from headrace.log.partition_log import PartitionLog
 from headrace.log.segment import Segment
@@ -58,7 +58,7 @@ class CleaningStopped(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Dirt:
+class DirtyRange:
     """How a log is divided, and how much of it is dirty."""
 
     first_dirty_offset: int
@@ -105,7 +105,7 @@ class Cleaner:
         self._under_way: set[PartitionLog] = set()
         #: Logs with something in them that cannot be read; they are left alone until the next start, as in Kafka.
         self._uncleanable: set[PartitionLog] = set()
-        #: When logs were last looked at, and how dirty the filthiest was then.
+        #: When logs were last looked at, and how dirty the dirtiest was then.
         self.last_look_ms = clock.monotonic_ms()
         self.max_dirty_ratio = 0.0
 
@@ -117,27 +117,27 @@ class Cleaner:
     # -- choosing ---------------------------------------------------------------------------------------------------
 
     def next_to_clean(self, logs: Iterable[PartitionLog]) -> PartitionLog | None:
-        """The filthiest of the logs that are due."""
-        filthiest: tuple[float, PartitionLog] | None = None
+        """The dirtiest of the logs that are due."""
+        dirtiest: tuple[float, PartitionLog] | None = None
         max_dirty_ratio = 0.0
         for log in logs:
             if not log.config.is_compacted or log in self._under_way or log in self._uncleanable:
                 continue
-            if log.is_closed or log.home.error is not None:
+            if log.is_closed or log.log_dir.error is not None:
                 continue
-            dirt = self.dirt_of(log)
-            max_dirty_ratio = max(max_dirty_ratio, dirt.ratio)
-            if _is_due(log, dirt) and (filthiest is None or dirt.ratio > filthiest[0]):
-                filthiest = dirt.ratio, log
+            dirty = self.dirty_range(log)
+            max_dirty_ratio = max(max_dirty_ratio, dirty.ratio)
+            if _is_due(log, dirty) and (dirtiest is None or dirty.ratio > dirtiest[0]):
+                dirtiest = dirty.ratio, log
         self.last_look_ms, self.max_dirty_ratio = self._clock.monotonic_ms(), max_dirty_ratio
-        return filthiest[1] if filthiest else None
+        return dirtiest[1] if dirtiest else None
 
-    def dirt_of(self, log: PartitionLog) -> Dirt:
+    def dirty_range(self, log: PartitionLog) -> DirtyRange:
         segments = list(log.segments)
         first_dirty = self._first_dirty_of(log)
         if first_dirty >= segments[-1].base_offset:
             # Nothing but the active segment is dirty: an idle log is not even loaded.
-            return Dirt(first_dirty, first_dirty, sum(segment.size_bytes for segment in segments[:-1]), 0, False)
+            return DirtyRange(first_dirty, first_dirty, sum(segment.size_bytes for segment in segments[:-1]), 0, False)
         first_uncleanable = max(first_dirty, self._first_uncleanable(log, segments, first_dirty))
         clean_bytes = dirty_bytes = 0
         overdue_before_ms = self._clock.wall_ms() - log.config.max_compaction_lag_ms
@@ -150,7 +150,7 @@ class Cleaner:
                 is_overdue = True
             if segment.base_offset < first_uncleanable:
                 dirty_bytes += segment.size_bytes
-        return Dirt(first_dirty, first_uncleanable, clean_bytes, dirty_bytes, is_overdue and dirty_bytes > 0)
+        return DirtyRange(first_dirty, first_uncleanable, clean_bytes, dirty_bytes, is_overdue and dirty_bytes > 0)
 
     def _first_uncleanable(self, log: PartitionLog, segments: list[Segment], first_dirty: int) -> int:
         bound = min(log.last_stable_offset, segments[-1].base_offset)
@@ -168,28 +168,28 @@ class Cleaner:
         return max(offset, log.log_start_offset) if offset <= log.next_offset else log.log_start_offset
 
     def _offsets_beside(self, log: PartitionLog) -> dict[Partition, int]:
-        home = log.home
-        if home.path not in self._first_dirty:
-            self._first_dirty[home.path] = read_offsets(home.disk, f"{home.path}/{CLEANED_OFFSETS}")
-        return self._first_dirty[home.path]
+        log_dir = log.log_dir
+        if log_dir.path not in self._first_dirty:
+            self._first_dirty[log_dir.path] = read_offsets(log_dir.disk, f"{log_dir.path}/{CLEANED_OFFSETS}")
+        return self._first_dirty[log_dir.path]
 
     # -- the three steps --------------------------------------------------------------------------------------------
 
     def plan(self, log: PartitionLog) -> CleaningPlan | None:
         """What to clean now, or None if nothing is dirty. The log then counts as under way."""
-        dirt = self.dirt_of(log)
-        if not dirt.dirty_bytes or log in self._under_way:
+        dirty = self.dirty_range(log)
+        if not dirty.dirty_bytes or log in self._under_way:
             return None
-        segments = tuple(segment for segment in log.segments if segment.base_offset < dirt.first_uncleanable_offset)
+        segments = tuple(segment for segment in log.segments if segment.base_offset < dirty.first_uncleanable_offset)
         self._under_way.add(log)
         return CleaningPlan(
             name=f"{log.topic}-{log.partition}",
             segments=segments,
             sizes_bytes=tuple(segment.size_bytes for segment in segments),
-            first_dirty_offset=dirt.first_dirty_offset,
-            first_uncleanable_offset=dirt.first_uncleanable_offset,
+            first_dirty_offset=dirty.first_dirty_offset,
+            first_uncleanable_offset=dirty.first_uncleanable_offset,
             config=log.config,
-            aborted=tuple(log.aborted_transactions(segments[0].base_offset, dirt.first_uncleanable_offset)),
+            aborted=tuple(log.aborted_transactions(segments[0].base_offset, dirty.first_uncleanable_offset)),
             last_of_producers={
                 producer_id: LastOfProducer(
                     producer.batches[-1].last_offset if producer.batches else None, producer.epoch
@@ -197,7 +197,7 @@ class Cleaner:
                 for producer_id, producer in log.producers.producers.items()
             },
             now_ms=self._clock.wall_ms(),
-            disk=log.home.disk,
+            disk=log.log_dir.disk,
             max_keys=self.config.max_keys,
         )
 
@@ -214,7 +214,7 @@ class Cleaner:
             throttle.spend(size_bytes)
 
         try:
-            return compaction.build(plan, pace)
+            return cleaning.build(plan, pace)
         except FileNotFoundError as error:
             raise CleaningStopped(f"{plan.name} lost a segment while it was cleaned") from error
 
@@ -225,17 +225,19 @@ class Cleaner:
         """
         self._under_way.discard(log)
         if log.is_closed:
-            compaction.remove_files(cleaned.plan.disk, cleaned.groups)
+            cleaning.remove_files(cleaned.plan.disk, cleaned.groups)
             return 0
         replaced = 0
         for group in cleaned.groups:
             if log.config.is_compacted and _is_unchanged(log, group):
                 first = group.old[0]
-                segment = Segment(log.home, log.folder, first.base_offset, group.size_bytes, first.index_interval_bytes)
+                segment = Segment(
+                    log.log_dir, log.folder, first.base_offset, group.size_bytes, first.index_interval_bytes
+                )
                 log.replace_segments([segment], group.old)
                 replaced += 1
             else:
-                compaction.remove_files(cleaned.plan.disk, [group])
+                cleaning.remove_files(cleaned.plan.disk, [group])
         if cleaned.end_offset <= log.next_offset:
             self._remember(log, cleaned.end_offset)
         logger.info(
@@ -244,11 +246,11 @@ class Cleaner:
         )  # fmt: skip
         return replaced
 
-    def give_up(self, log: PartitionLog, error: Exception) -> None:
+    def abort(self, log: PartitionLog, error: Exception) -> None:
         """A cleaning ended without result. A log that makes no sense is not tried again; a bad disk goes offline."""
         self._under_way.discard(log)
         if isinstance(error, OSError):
-            log.home.fail(error)
+            log.log_dir.take_offline(error)
         if isinstance(error, KafkaError):
             self._uncleanable.add(log)
             logger.error("log %s-%d cannot be cleaned: %s", log.topic, log.partition, error)
@@ -259,16 +261,16 @@ class Cleaner:
         self._uncleanable.discard(log)
         offsets = self._offsets_beside(log)
         if offsets.pop((log.topic, log.partition), None) is not None:
-            _write(log.home.disk, log.home.path, offsets)
+            _write(log.log_dir.disk, log.log_dir.path, offsets)
 
     def _remember(self, log: PartitionLog, first_dirty_offset: int) -> None:
         offsets = self._offsets_beside(log)
         offsets[log.topic, log.partition] = first_dirty_offset
-        _write(log.home.disk, log.home.path, offsets)
+        _write(log.log_dir.disk, log.log_dir.path, offsets)
 
 
-def _is_due(log: PartitionLog, dirt: Dirt) -> bool:
-    return dirt.is_overdue or dirt.ratio > log.config.min_cleanable_dirty_ratio
+def _is_due(log: PartitionLog, dirty: DirtyRange) -> bool:
+    return dirty.is_overdue or dirty.ratio > log.config.min_cleanable_dirty_ratio
 
 
 def _is_unchanged(log: PartitionLog, group: CleanedGroup) -> bool:

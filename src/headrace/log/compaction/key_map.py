@@ -9,8 +9,8 @@ import os
 from collections.abc import Iterator
 from hashlib import blake2b
 
-from headrace.log.cleaned_txns import CleanedTransactions
-from headrace.log.cleaning_plan import CleaningPlan, Pace
+from headrace.log.compaction.plan import CleaningPlan, Pace
+from headrace.log.compaction.transactions import CleanedTransactions
 from headrace.log.disk import Disk
 from headrace.log.segment import LOG, Segment
 from headrace.protocol.record_body import decompress_body, slice_records

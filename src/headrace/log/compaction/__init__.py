@@ -1,0 +1,1 @@
+"""Log compaction (``cleanup.policy=compact``): of each key, the last record stays. ``cleaner.py`` has the theory."""
