@@ -7,11 +7,12 @@ partition. Two brokers answer after 1 ms, one after 20 ms. Run: ``python bench/p
 from collections import Counter
 from random import Random
 
+from headrace.client.partitioners import Adaptive, Partitioner, RoundRobin, UniformSticky
 from headrace.client.producer.accumulator import Accumulator
-from headrace.client.producer.accumulator_types import AccumulatorOptions
+from headrace.client.producer.accumulator_options import AccumulatorOptions
 from headrace.client.producer.batch import ProducerBatch
 from headrace.client.producer.buffer_pool import BufferPool
-from headrace.client.producer.partitioners import Adaptive, Partitioner, RoundRobin, UniformSticky
+from headrace.client.producer.record import ProducerRecord
 
 PARTITIONS = (0, 1, 2)
 ANSWER_MS = {0: 1, 1: 1, 2: 20}
@@ -26,7 +27,7 @@ def simulate(partitioner: Partitioner, *, duration_ms: int = 1000, records_a_ms:
     given: Counter[int] = Counter(dict.fromkeys(PARTITIONS, 0))
     for now_ms in range(duration_ms):
         for batch in answers.pop(now_ms, []):
-            accumulator.complete(batch)
+            accumulator.completion.complete(batch)
             accumulator.unmute("t", batch.partition)
         for _ in range(records_a_ms):
             given[_send(accumulator, partitioner, now_ms)] += 1
@@ -44,7 +45,7 @@ def _send(accumulator: Accumulator, partitioner: Partitioner, now_ms: int) -> in
     needs_batch = not accumulator.has_room("t", partition, RECORD_BYTES)
     if needs_batch and partitioner.on_batch_done("t", partition, len(PARTITIONS), PARTITIONS):
         partition = partitioner.partition("t", len(PARTITIONS), PARTITIONS)
-    batch = accumulator.append("t", partition, None, VALUE, (), now_ms, now_ms)
+    batch = accumulator.append(ProducerRecord("t", partition, None, VALUE, (), now_ms, None), partition, now_ms)
     assert batch is not None, "buffer.memory is larger than what is produced"
     partitioner.on_appended("t", RECORD_BYTES, is_batch_done=not accumulator.has_room("t", partition, RECORD_BYTES))
     return partition

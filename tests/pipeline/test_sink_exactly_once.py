@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from headrace import Admin, Consumer, TopicPartition
-from headrace.client.transactions.prepared_transactions import PreparedTransaction, TransactionLost
+from headrace.client.transactions.prepared import PreparedTransaction, TransactionLost
 from headrace.pipeline.spark.sink import exactly_once
 from headrace.pipeline.spark.sink.commit_ledger import CommitLedger, MicroBatch
 from headrace.pipeline.spark.sink.exactly_once import Share

@@ -5,7 +5,7 @@ A blocking method is its asynchronous twin, run here::
     background.run(admin.describe_cluster())
 
 The thread is started on first use and is a daemon: it keeps no program alive. When the program ends, clients that asked
-for it (:meth:`Background.tell`) are told first, then what still runs is cancelled. Ctrl-C while a thread waits in
+for it (:meth:`Background.register`) are told first, then what still runs is cancelled. Ctrl-C while a thread waits in
 :func:`run` cancels the coroutine, lets it clean up, and goes on as the KeyboardInterrupt that it is.
 
 A fork copies no threads, so a child gets a loop of its own when it first needs one. A client of the parent is of no
@@ -42,10 +42,10 @@ _PIECE_S = 0.5
 class Client(Protocol):
     """One that has something to do when its loop goes away."""
 
-    def program_ends(self) -> None:
+    def on_program_end(self) -> None:
         """The program ends, and the client was not closed. The loop still runs."""
 
-    def forked(self) -> None:
+    def on_fork(self) -> None:
         """In a child process: the client is the parent's. There are no other threads; locks are as they were."""
 
     def __hash__(self) -> int: ...
@@ -77,18 +77,18 @@ class Background:
         """Tells the clients, cancels what runs and ends the thread."""
         for client in list(self._clients):
             with suppress(HeadraceError):
-                client.program_ends()
+                client.on_program_end()
         self.call_soon(self.loop.stop)
         self._thread.join(_CLEAN_UP_S)
 
-    def tell(self, client: Client) -> None:
+    def register(self, client: Client) -> None:
         """From now on, as long as it lives, a client is told of the end and of forks."""
         self._clients.add(client)
 
-    def forked(self) -> None:
+    def on_fork(self) -> None:
         """This is a child of the process that it belongs to."""
         for client in list(self._clients):
-            client.forked()
+            client.on_fork()
 
     @property
     def is_this_thread(self) -> bool:
@@ -203,7 +203,7 @@ def _forget_parents() -> None:
     _lock = threading.Lock()
     if _current is not None:
         _of_parents.append(_current)
-        _current.forked()
+        _current.on_fork()
         _current = None
 
 

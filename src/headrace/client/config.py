@@ -19,8 +19,8 @@ from difflib import get_close_matches
 from logging import getLogger
 from typing import Any, NamedTuple, Self, TypeVar, get_type_hints
 
-from headrace.client.consumer.offset_reset import parse_offset_reset
-from headrace.client.producer.partitioner_choice import known_partitioner
+from headrace.client.offset_reset import parse_offset_reset
+from headrace.client.partitioners.choice import known_partitioner
 from headrace.client.security_options import (
     asks_for_security,
     check_listener_name,

@@ -222,17 +222,15 @@ class _Test:
             await asyncio.sleep(max(_TICK_S, -due / self._options.throughput))
 
     async def _send(self, producer: AsyncProducer, most: int) -> None:
-        from headrace.client.producer.encoded_batch import EncodedBatch
+        from headrace.client.encoded_batch import EncodedBatch
 
         timestamp_ms = int(time() * 1000)
         made = self._maker.make(most, timestamp_ms)
         began, is_warmup = monotonic(), self._made_count < self._options.warmup_records
         self._made_count += made.record_count
         partition = _partition(producer, self._options.topic, len(made.body))
-        batch = await producer.send_encoded(
-            self._options.topic,
-            EncodedBatch(partition, made.body, made.record_count, timestamp_ms, timestamp_ms),
-        )
+        encoded = EncodedBatch(partition, made.body, made.record_count, timestamp_ms, timestamp_ms)
+        batch = await producer.send_encoded(self._options.topic, encoded)
         answered = partial(self._answered, batch, made, began, is_warmup)
         if batch.is_settled:
             answered()
@@ -295,9 +293,9 @@ class _Test:
 
 def _partition(producer: AsyncProducer, topic: str, size_bytes: int) -> int:
     """Where the producer would send a record without a key."""
-    partitions = producer.core.metadata.topics[topic].partitions
+    partitions = producer.record_buffer.metadata.topics[topic].partitions
     available = [one.partition for one in partitions if one.leader_id >= 0]
-    partitioner = producer.core.partitioner
+    partitioner = producer.record_buffer.partitioner
     partition = partitioner.partition(topic, len(partitions), available)
     partitioner.on_appended(topic, size_bytes, is_batch_done=True)
     return partition

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from headrace.client.arrow.decode_kernels import BATCH_FIELDS, FAULTS, decode_columns
-from headrace.client.arrow.header_kernels import count_headers, decode_headers
 from headrace.client.consumer.fetch_positions import BatchToRead
+from headrace.client.kernels.decode import BATCH_FIELDS, FAULTS, decode_columns
+from headrace.client.kernels.headers import count_headers, decode_headers
 from headrace.client.types import TopicPartition
 from headrace.protocol.compression import DEFAULT_LIMIT_BYTES
 from headrace.protocol.errors import InvalidRecord, KafkaError

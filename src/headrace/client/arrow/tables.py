@@ -26,15 +26,15 @@ except ImportError as error:
 
 from headrace.client.arrow.reading import ALL, Decoded, RecordRange, arrow_schema, batches_to_arrow, decode_batches
 from headrace.client.arrow.writing import TableEncoder, as_arrow_table, table_to_batches
+from headrace.client.encoded_batch import EncodedBatch
 from headrace.client.errors import RecordTooLarge, error_for
-from headrace.client.producer.encoded_batch import EncodedBatch
 from headrace.client.types import OffsetAndMetadata, PartitionInfo, TopicPartition
 
 if TYPE_CHECKING:
     from headrace.client.config import ProducerConfig
     from headrace.client.consumer.fetch_positions import BatchToRead
     from headrace.client.producer.batch import ProducerBatch
-    from headrace.client.producer.core import ProducerCore
+    from headrace.client.producer.record_buffer import RecordBuffer
 
 __all__ = [
     "ArrowDelivery",
@@ -133,7 +133,7 @@ class SendsEncoded(Protocol):
     config: ProducerConfig
 
     @property
-    def core(self) -> ProducerCore: ...
+    def record_buffer(self) -> RecordBuffer: ...
     async def partitions_of(self, topic: str) -> list[PartitionInfo]: ...
     async def send_encoded(self, topic: str, encoded: EncodedBatch) -> ProducerBatch: ...
 
@@ -149,7 +149,7 @@ async def send_arrow(
     :raises HeadraceError: as ``send`` does; what was buffered before is sent nevertheless.
     """
     partitions = await producer.partitions_of(topic)
-    config, options = producer.config, producer.core.accumulator.options
+    config, options = producer.config, producer.record_buffer.accumulator.options
 
     def look() -> TableEncoder:
         available = [one.partition for one in partitions if one.leader_id >= 0]

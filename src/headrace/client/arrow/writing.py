@@ -24,7 +24,8 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from headrace.client.arrow.encode_kernels import (
+from headrace.client.encoded_batch import EncodedBatch
+from headrace.client.kernels.encode import (
     DESCRIPTION_FIELDS,
     USUAL_OVERHEAD_BYTES,
     encode_batches,
@@ -32,7 +33,6 @@ from headrace.client.arrow.encode_kernels import (
     order_rows,
     spread_rows,
 )
-from headrace.client.producer.encoded_batch import EncodedBatch
 from headrace.protocol.compression import compress
 from headrace.protocol.records import Codec
 

@@ -30,7 +30,7 @@ from headrace.client.consumer.subscription import Callback, Callbacks
 from headrace.client.errors import ClientClosed, HeadraceError
 from headrace.client.membership.classic import ClassicMembership
 from headrace.client.membership.consumer import ConsumerMembership
-from headrace.client.membership.group_host import Membership
+from headrace.client.membership.interfaces import Membership
 from headrace.client.retry import Deadline
 from headrace.client.types import ConsumedRecord, OffsetAndMetadata, TopicPartition
 from headrace.runtime.clock import Clock
@@ -154,7 +154,7 @@ class AsyncConsumer(ConsumerBase):
             if self._fetcher is not None:
                 await self._fetcher.close()
             await self._cluster.close()
-            self._signal.notify()
+            self._notifier.notify()
 
     # -- records
 
@@ -209,7 +209,7 @@ class AsyncConsumer(ConsumerBase):
                 if deadline.has_passed():
                     return taken
                 fetcher.wake()
-                await self._signal.wait(min(LOOK_UP_MS, deadline.left_ms()))
+                await self._notifier.wait(min(LOOK_UP_MS, deadline.left_ms()))
                 self._raise_if_closed()
         finally:
             self._is_polling = False

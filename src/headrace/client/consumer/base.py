@@ -12,9 +12,12 @@ from headrace.client.consumer.committed_offsets import GroupOffsets
 from headrace.client.consumer.fetch_positions import FetchPositions
 from headrace.client.consumer.fetch_requests import FetchLimits
 from headrace.client.consumer.fetcher import Fetcher
-from headrace.client.consumer.handout import Handout
 from headrace.client.consumer.offset_lookup import FoundOffset, OffsetLookup
-from headrace.client.consumer.offset_reset import (
+from headrace.client.consumer.poll_buffer import Handout
+from headrace.client.consumer.subscription import Subscription
+from headrace.client.errors import ClientClosed, HeadraceError, KafkaTimeout, NotAssigned
+from headrace.client.notifier import Notifier
+from headrace.client.offset_reset import (
     EARLIEST,
     EARLIEST_TIMESTAMP,
     LATEST,
@@ -22,9 +25,6 @@ from headrace.client.consumer.offset_reset import (
     OffsetReset,
     parse_offset_reset,
 )
-from headrace.client.consumer.signal import Signal
-from headrace.client.consumer.subscription import Subscription
-from headrace.client.errors import ClientClosed, HeadraceError, KafkaTimeout, NotAssigned
 from headrace.client.retry import Deadline
 from headrace.client.types import ConsumerGroupMetadata, OffsetAndMetadata, PartitionInfo, TopicInfo, TopicPartition
 from headrace.runtime.clock import Clock
@@ -65,7 +65,7 @@ class ConsumerBase:
         )
         self._lookup = OffsetLookup(self._cluster, read_committed=is_committed, create=config.allow_auto_create_topics)
         self._offsets = None if config.group_id is None else GroupOffsets(self._cluster, config.group_id)
-        self._signal = Signal()
+        self._notifier = Notifier()
         self._subscription = Subscription(
             self._cluster,
             config,
@@ -73,7 +73,7 @@ class ConsumerBase:
             self._handout,
             commit=self._commit_before_rebalance,
             moved=self._moved,
-            notify=self._signal.notify,
+            notify=self._notifier.notify,
         )
         self._fetcher: Fetcher | None = None
         self._is_closed = False
@@ -104,7 +104,7 @@ class ConsumerBase:
                 lookup=self._lookup,
                 committed=None if self._offsets is None else self._offsets.fetch,
                 refresh=self._subscription.refresh,
-                notify=self._signal.notify,
+                notify=self._notifier.notify,
             )
             self._fetcher.wake()
 
@@ -187,7 +187,7 @@ class ConsumerBase:
             fetcher.raise_error()
             if deadline.has_passed():
                 raise KafkaTimeout(f"the position of {partition} was not found within {deadline.timeout_ms:.0f} ms")
-            await self._signal.wait(min(LOOK_UP_MS, deadline.left_ms()))
+            await self._notifier.wait(min(LOOK_UP_MS, deadline.left_ms()))
         return position
 
     def current_lag(self, partition: TopicPartition) -> int | None:

@@ -21,7 +21,7 @@ from uuid import UUID
 from headrace.client.consumer.fetch_session import FetchSession, SessionRequest, Wanted
 from headrace.client.consumer.fetched_batches import FetchedBatch, read_batches
 from headrace.client.consumer.fetched_partition import FetchedPartition, HasOffset
-from headrace.client.consumer.offset_reset import LATEST, OffsetReset, ResetKind
+from headrace.client.offset_reset import LATEST, OffsetReset, ResetKind
 from headrace.client.types import OffsetAndMetadata, TopicPartition
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.wire.consumer_fetch import PartitionAnswer

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from headrace.client.consumer.fetched_batches import FetchedBatch
-from headrace.client.consumer.offset_reset import OffsetReset
+from headrace.client.offset_reset import OffsetReset
 
 
 class HasOffset(Protocol):

@@ -23,7 +23,6 @@ from headrace.client.consumer.fetch_positions import Effect, FetchPositions, Lea
 from headrace.client.consumer.fetch_requests import FetchLimits, highest_version, request_fields
 from headrace.client.consumer.fetch_session import SessionRequest
 from headrace.client.consumer.offset_lookup import FoundOffset, OffsetLookup
-from headrace.client.consumer.offset_reset import OffsetReset
 from headrace.client.errors import (
     BadResponse,
     BrokerError,
@@ -33,6 +32,7 @@ from headrace.client.errors import (
     NoCommittedOffset,
     error_for,
 )
+from headrace.client.offset_reset import OffsetReset
 from headrace.client.retry import Backoff
 from headrace.client.types import OffsetAndMetadata, TopicPartition
 from headrace.event_loop import cancel_and_wait

@@ -16,7 +16,7 @@ from itertools import repeat
 from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn, overload
 
-from headrace.client.arrow.kernel_loading import KernelLoading
+from headrace.client.kernels.loading import KernelLoading
 from headrace.client.types import ConsumedRecord, TimestampType
 from headrace.protocol.compression import DEFAULT_LIMIT_BYTES
 from headrace.protocol.errors import InvalidRecord
@@ -242,7 +242,7 @@ def _by_python(topic: str, partition: int, header: BatchHeader, body: bytes) -> 
     return records
 
 
-_loading = KernelLoading("headrace.client.arrow.decode_kernels")
+_loading = KernelLoading("headrace.client.kernels.decode")
 
 
 def preload_kernels() -> bool:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from headrace.client.cluster import Cluster
 from headrace.client.config import ConsumerConfig
 from headrace.client.consumer.fetch_positions import FetchPositions
-from headrace.client.consumer.handout import Handout
+from headrace.client.consumer.poll_buffer import Handout
 from headrace.client.types import TopicPartition
 from headrace.protocol.errors import ErrorCode
 

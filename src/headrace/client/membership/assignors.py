@@ -20,7 +20,7 @@ from enum import Enum
 from itertools import cycle
 from typing import NamedTuple
 
-from headrace.client.membership.sticky import assign_sticky
+from headrace.client.membership.sticky_assignor import assign_sticky
 from headrace.client.types import TopicPartition
 from headrace.protocol.wire.consumer_protocol import (
     NO_GENERATION,

@@ -26,8 +26,8 @@ from headrace.client.cluster import Cluster
 from headrace.client.config import ConsumerConfig
 from headrace.client.consumer.committed_offsets import Identity
 from headrace.client.errors import BrokerUnreachable, ErrorCode, HeadraceError, KafkaTimeout, error_for
-from headrace.client.membership.group_host import GroupHost
 from headrace.client.membership.heartbeat import Heartbeat
+from headrace.client.membership.interfaces import GroupHost
 from headrace.client.membership.join_round import Joined, JoinRound
 from headrace.client.retry import Backoff, Deadline
 from headrace.client.types import TopicInfo, TopicPartition

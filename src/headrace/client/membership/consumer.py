@@ -21,7 +21,6 @@ from uuid import UUID, uuid4
 from headrace.client.cluster import Cluster
 from headrace.client.config import ConsumerConfig
 from headrace.client.consumer.committed_offsets import Identity
-from headrace.client.consumer.signal import Signal
 from headrace.client.errors import (
     BrokerUnreachable,
     ErrorCode,
@@ -30,8 +29,9 @@ from headrace.client.errors import (
     UnsupportedByBroker,
     error_for,
 )
-from headrace.client.membership.group_host import GroupHost
 from headrace.client.membership.heartbeat import Heartbeat
+from headrace.client.membership.interfaces import GroupHost
+from headrace.client.notifier import Notifier
 from headrace.client.retry import Backoff, Deadline
 from headrace.client.types import TopicPartition
 from headrace.protocol.api import Api
@@ -85,7 +85,7 @@ class ConsumerMembership:
         self._is_lost = False
         self._error: HeadraceError | None = None
         self._loop: asyncio.Task[None] | None = None
-        self._signal = Signal()
+        self._notifier = Notifier()
         self._is_due = False
 
     # -- for commits
@@ -177,14 +177,14 @@ class ConsumerMembership:
     def _tell(self) -> None:
         """Sends a heartbeat now."""
         self._is_due = True
-        self._signal.notify()
+        self._notifier.notify()
 
     async def _run(self) -> None:
         failures = 0
         while True:
             wait_ms: float = self._backoff.delay_ms(failures) if failures else self._heartbeat.next_ms()
             if failures or not self._is_due:
-                await self._signal.wait(wait_ms)
+                await self._notifier.wait(wait_ms)
             if self._heartbeat.is_away():
                 await self._leave_for_being_away()
                 return

@@ -16,7 +16,7 @@ from headrace.client.cluster import Cluster
 from headrace.client.config import ConsumerConfig
 from headrace.client.errors import ErrorCode, HeadraceError
 from headrace.client.membership.assignors import ASSIGNORS, Assignor, Rebalance, member_from, user_data_for
-from headrace.client.membership.group_host import GroupHost
+from headrace.client.membership.interfaces import GroupHost
 from headrace.client.types import TopicPartition
 from headrace.protocol.api import Api
 from headrace.protocol.wire.consumer_protocol import (

@@ -1,23 +1,23 @@
-"""A batch of records that is being filled, and then sent as often as it takes.
+"""A batch of records: it is filled, and then sent until a broker stores it or it fails.
 
-Records are kept as columns while the batch is open and encoded together when it closes (``record_encoding.py``), which
-lets go of the columns; a batch that waits to be sent is bytes. Its size while open is a bound, a few percent above
-what it will be. ``batch.size`` counts the bytes before compression: they are what is held in memory until then.
+An open batch keeps its records as columns. Closing encodes all records together (``record_encoding.py``) and frees the
+columns, so a batch that waits to be sent is bytes. The size of an open batch is an upper bound, a few percent above the
+encoded size. ``batch.size`` counts the bytes before compression, because these are held in memory until then.
 
-What the broker gets is ``head`` and ``records``: the 61 bytes of the batch's header, which sealing writes, and what
-follows them. A record costs no Python object of its own: who wants to hear of it has the batch and its place in the
-batch (``delivery.py``), or leaves a slot, kept with that place.
+A broker gets ``head`` and ``records``: the 61 bytes of the batch header, which :meth:`ProducerBatch.seal` writes, and
+the records. A record costs no Python object of its own. A delivery refers to the batch and to the record's index in the
+batch (``delivery.py``). A callback is stored together with that index.
 
-A batch is open, then closed, then done: once ``is_settled`` is set, ``base_offset`` or ``error`` say how it ended, or
-``parts`` where else its records are. It may be sealed more than once: a producer that was given a new epoch numbers
-its batches anew.
+A batch is first open, then closed, then done. Once ``is_settled`` is set, ``base_offset`` or ``error`` tells the
+result; the records of a split batch are in its ``parts``. A batch may be sealed more than once: a producer with a new
+epoch gives its batches new sequence numbers.
 """
 
 from bisect import bisect_right
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from headrace.client.producer.encoded_batch import EncodedBatch
+from headrace.client.encoded_batch import EncodedBatch
 from headrace.client.producer.record_encoding import LISTED, bound_bytes, encode_headers, encode_quickly
 from headrace.crc import crc32c
 from headrace.protocol.compression import compress
@@ -40,19 +40,53 @@ if TYPE_CHECKING:
     from asyncio import Future
 
 _SEQUENCES = 2**31
-#: What a timestamp may take more than those that are near the batch's first.
+#: The additional bytes of a timestamp that is far from the first one of the batch.
 _FAR_TIME_BYTES = 8
 NO_OFFSET = -1
-NOBODY = -1
+NO_NODE = -1
 
 
 class ProducerBatch:
+    """One batch of one partition."""
+
     __slots__ = (
-        "attempts", "base_offset", "base_sequence", "base_timestamp_ms", "created_ms", "done_future", "encoded_count",
-        "error", "fresh_from_s", "fresh_until_s", "head", "headers", "is_done", "is_open", "is_ripe", "is_settled",
-        "keys", "last_timestamp_ms", "limit_bytes", "listeners", "log_append_time_ms", "max_timestamp_ms", "number",
-        "packed", "partition", "parts", "plain_limit_bytes", "records", "reserved_bytes", "retry_at_ms", "sent_bytes",
-        "sent_to", "slots", "times", "topic", "used_bytes", "values",
+        "attempts",
+        "base_offset",
+        "base_sequence",
+        "base_timestamp_ms",
+        "callbacks",
+        "compressed",
+        "created_ms",
+        "done_future",
+        "encoded_count",
+        "error",
+        "fresh_from_s",
+        "fresh_until_s",
+        "head",
+        "headers",
+        "is_done",
+        "is_open",
+        "is_sendable",
+        "is_settled",
+        "keys",
+        "last_timestamp_ms",
+        "limit_bytes",
+        "listeners",
+        "log_append_time_ms",
+        "max_timestamp_ms",
+        "number",
+        "partition",
+        "parts",
+        "plain_limit_bytes",
+        "records",
+        "reserved_bytes",
+        "retry_at_ms",
+        "sent_bytes",
+        "sent_to_node",
+        "times",
+        "topic",
+        "used_bytes",
+        "values",
     )  # fmt: skip
 
     def __init__(
@@ -60,61 +94,69 @@ class ProducerBatch:
     ) -> None:
         self.topic = topic
         self.partition = partition
-        #: The broker that was last asked to take it.
-        self.sent_to = NOBODY
+        #: The broker that the batch was last sent to.
+        self.sent_to_node = NO_NODE
         self.limit_bytes = limit_bytes
-        #: The same while a record that is but a value needs no closer look: 0 once the batch has keys, or is closed.
+        #: The limit for plain records, which have a value and nothing else. It is 0 once the batch has keys, or is
+        #: closed: then plain records take the slower path too.
         self.plain_limit_bytes = limit_bytes
         self.reserved_bytes = reserved_bytes
         self.created_ms = created_ms
-        #: Grows with each new batch; the parts of a split one keep it. A flush waits for all up to some number.
+        #: See ``unfinished_batches.py``.
         self.number = number
         self.is_open = True
-        #: It is open, but has all that it waited for: it goes as soon as a broker takes it.
-        self.is_ripe = False
+        #: Whether the batch, though still open, is sent as soon as a broker takes it.
+        self.is_sendable = False
         self.is_done = False
-        # -- while it is open
+        # -- while the batch is open
         self.used_bytes = HEADER_BYTES
         self.values: list[bytes | None] = []
         self.keys: list[bytes | None] | None = None
         self.headers: dict[int, Headers] = {}
-        #: Runs of timestamps: from which record on, and what.
+        #: Runs of equal timestamps: the index of the first record, and the timestamp.
         self.times: list[tuple[int, int]] = []
         self.last_timestamp_ms: int | None = None
-        #: Seconds between which the present is still the timestamp of the last record.
+        #: While the clock is between these two times, in seconds, a new record has the timestamp of the last one.
         self.fresh_from_s = self.fresh_until_s = 0.0
-        # -- once it is closed
+        # -- once the batch is closed
         self.encoded_count = 0
         self.base_timestamp_ms = 0
         self.max_timestamp_ms = 0
         self.records: bytes | memoryview = b""
-        #: The records in their codec, once sealed in one that is not ``none``.
-        self.packed: bytes | None = None
+        #: The compressed records, once the batch is sealed with a codec other than ``none``.
+        self.compressed: bytes | None = None
         self.head = b""
         self.sent_bytes = 0
         self.base_sequence = NO_SEQUENCE
         self.attempts = 0
-        #: Until then it backs off; of meaning only after a failed attempt.
+        #: The end of the backoff after a failed attempt.
         self.retry_at_ms = created_ms
-        # -- who waits, and for what
-        self.slots: list[tuple[int, object]] = []
+        # -- the result, and who waits for it
+        #: The index of a record, and its on_delivery callback.
+        self.callbacks: list[tuple[int, object]] = []
         #: Called once, when the batch is settled; see ``delivery.py``.
         self.listeners: list[Callable[[], object]] = []
         self.done_future: Future[None] | None = None
-        #: Whether how it ended is known to its users; ``is_done`` says it to the accumulator.
+        #: Whether users may see the result. ``is_done`` is the accumulator's view.
         self.is_settled = False
         self.base_offset = NO_OFFSET
         self.log_append_time_ms = -1
-        #: Until it is settled, why it failed last.
+        #: The final error once the batch is settled; before that, the error of the last attempt.
         self.error: Exception | None = None
-        #: The first record of each part, and the part.
+        #: The index of the first record of each part, and the part.
         self.parts: list[tuple[int, ProducerBatch]] = []
 
     @classmethod
     def of_encoded(
-        cls, topic: str, encoded: EncodedBatch, *, reserved_bytes: int, created_ms: int, number: int
+        cls,
+        topic: str,
+        encoded: EncodedBatch,
+        *,
+        reserved_bytes: int,
+        created_ms: int,
+        number: int,
     ) -> "ProducerBatch":
-        """Makes a closed batch of records that the caller has encoded."""
+        """Makes a closed batch of records that are encoded already."""
         assert encoded.record_count, "an empty batch is never sent"
         size_bytes = encoded.size_bytes
         batch = cls(
@@ -122,14 +164,14 @@ class ProducerBatch:
             number=number,
         )  # fmt: skip
         batch.records = memoryview(encoded.body)[HEADER_BYTES:]
-        batch.packed = encoded.compressed_records
+        batch.compressed = encoded.compressed_records
         batch.used_bytes = size_bytes
         batch.encoded_count = encoded.record_count
         batch.base_timestamp_ms, batch.max_timestamp_ms = encoded.base_timestamp_ms, encoded.max_timestamp_ms
         batch.is_open, batch.plain_limit_bytes = False, 0
         return batch
 
-    # ---------------------------------------------------------------------------------------------------- what it is
+    # ---------------------------------------------------------------------------------------------------- properties
 
     @property
     def record_count(self) -> int:
@@ -137,12 +179,12 @@ class ProducerBatch:
 
     @property
     def size_bytes(self) -> int:
-        """What it takes in a request; while open, at most."""
+        """The size of the batch in a request; an upper bound while the batch is open."""
         return self.sent_bytes or self.used_bytes
 
     @property
     def is_full(self) -> bool:
-        return not self.is_open or self.is_ripe or self.used_bytes >= self.limit_bytes
+        return not self.is_open or self.is_sendable or self.used_bytes >= self.limit_bytes
 
     @property
     def is_sealed(self) -> bool:
@@ -158,21 +200,23 @@ class ProducerBatch:
 
     @property
     def data(self) -> bytes:
-        """The whole batch as it goes to the broker, once sealed."""
-        return b"".join((self.head, self.records if self.packed is None else self.packed)) if self.head else b""
+        """The whole batch as the broker gets it, once sealed."""
+        return b"".join((self.head, self.records if self.compressed is None else self.compressed)) if self.head else b""
 
     def timestamp_ms_of(self, index: int) -> int:
-        """Of a record of its own; -1 where the batch came encoded and does not know."""
+        """Returns the timestamp of a record; -1 if the batch came encoded and the timestamp is not known."""
         if not self.times:
             return self.base_timestamp_ms if self.base_timestamp_ms == self.max_timestamp_ms else -1
         return self.times[bisect_right(self.times, index, key=lambda run: run[0]) - 1][1]
 
     # ------------------------------------------------------------------------------------------------------- filling
 
-    def append(self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Headers, slot: object) -> bool:
-        """False: there is no room left, and nothing was changed. A batch without records has room for any one.
+    def append(
+        self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Headers, on_delivery: object
+    ) -> bool:
+        """Appends a record. Returns False, and changes nothing, if there is no room left.
 
-        Bytes are kept as they are, not copied; the producer has seen to it that they are bytes.
+        An empty batch has room for any record. Key and value are not copied.
         """
         values = self.values
         index = len(values)
@@ -184,8 +228,8 @@ class ProducerBatch:
         if index and used_bytes > self.limit_bytes:
             return False
         self.used_bytes = used_bytes
-        # Ctrl-C may come between any two lines: the record is there once its value is, and what was left by one that
-        # did not come so far is overwritten.
+        # A KeyboardInterrupt may come between any two lines. The record counts once its value is appended; the next
+        # append overwrites what an interrupted one left behind.
         if self.keys is not None:
             self.keys[index:] = (key,)
         elif key is not None:
@@ -199,25 +243,25 @@ class ProducerBatch:
         values.append(value)
         if timestamp_ms != self.last_timestamp_ms:
             self.add_time(index, timestamp_ms)
-        if slot is not None:
-            self.slots.append((index, slot))
+        if on_delivery is not None:
+            self.callbacks.append((index, on_delivery))
         return True
 
     def grow(self, by_bytes: int) -> None:
-        """Has room for so much more, which is reserved."""
+        """Makes room for more bytes, which are reserved."""
         self.limit_bytes += by_bytes
         self.plain_limit_bytes = self.limit_bytes if self.keys is None else 0
         self.reserved_bytes += by_bytes
-        self.is_ripe = True
+        self.is_sendable = True
 
     def add_time(self, index: int, timestamp_ms: int) -> None:
-        """From this record on, until told otherwise, they are of that time."""
+        """Starts a run of records with this timestamp."""
         self.times.append((index, timestamp_ms))
         self.last_timestamp_ms = timestamp_ms
         self.fresh_from_s, self.fresh_until_s = timestamp_ms / 1000, (timestamp_ms + 1) / 1000
 
     def close(self) -> None:
-        """Takes no more records; those that it has become bytes."""
+        """Encodes the records. The batch takes no more."""
         self.is_open = False
         self.plain_limit_bytes = 0
         if self.encoded_count:
@@ -227,7 +271,7 @@ class ProducerBatch:
         self.used_bytes = HEADER_BYTES + len(self.records)
         self.base_timestamp_ms = self.times[0][1]
         self.max_timestamp_ms = max(ms for _, ms in self.times)
-        self.encoded_count = len(self.values)  # Whoever was interrupted before this leaves it to the next.
+        self.encoded_count = len(self.values)  # An interrupted call that did not come so far is repeated.
         self.values, self.keys, self.headers = [], None, {}
 
     def seal(
@@ -240,15 +284,15 @@ class ProducerBatch:
         base_sequence: int = NO_SEQUENCE,
         is_transactional: bool = False,
     ) -> None:
-        """Close the batch and make ``data`` what the broker is to have."""
+        """Closes the batch, compresses the records and writes the batch header."""
         if not self.encoded_count:
             self.close()
         self.base_sequence = base_sequence
         records = self.records
         if codec is not Codec.none:
-            if self.packed is None:
-                self.packed = compress(codec, memoryview(self.records), level)
-            records = self.packed
+            if self.compressed is None:
+                self.compressed = compress(codec, memoryview(self.records), level)
+            records = self.compressed
         count = self.encoded_count
         self.sent_bytes = HEADER_BYTES + len(records)
         head = bytearray(
@@ -262,10 +306,10 @@ class ProducerBatch:
         self.head = bytes(head)
 
     def unseal(self) -> None:
-        """Takes back the number that it was given, so that it gets another."""
+        """Removes the sequence number, so that the batch gets another one."""
         self.base_sequence, self.head = NO_SEQUENCE, b""
 
-    # -------------------------------------------------------------------------------------------------------- ending
+    # -------------------------------------------------------------------------------------------------------- results
 
     def succeed(self, base_offset: int, log_append_time_ms: int = -1) -> None:
         self.base_offset, self.log_append_time_ms = base_offset, log_append_time_ms
@@ -277,13 +321,13 @@ class ProducerBatch:
         self.is_settled = True
 
     def split(self) -> list["ProducerBatch"]:
-        """The same records in batches of at most half the size, for a broker that found this one too large.
+        """Returns the same records in batches of at most half the size, because the broker found this one too large.
 
-        The memory and the sequences of this batch are shared out among the parts; their slots move along.
+        The parts share the memory and the sequence numbers of this batch, and take over its callbacks.
         """
         assert self.record_count > 1, "one record cannot be split"
         limit_bytes = HEADER_BYTES + (self.used_bytes - HEADER_BYTES + 1) // 2
-        slots = self._slots_by_place()
+        callbacks = self._callbacks_by_index()
         parts: list[ProducerBatch] = []
         places: list[tuple[int, ProducerBatch]] = []
         sequence = self.base_sequence
@@ -293,7 +337,9 @@ class ProducerBatch:
                 parts.append(self._part(limit_bytes))
                 parts[-1].append(*fields, None)
                 places.append((index, parts[-1]))
-            parts[-1].slots += [(parts[-1].record_count - 1, slot) for slot in slots.get(index, ())]
+            parts[-1].callbacks += [
+                (parts[-1].record_count - 1, on_delivery) for on_delivery in callbacks.get(index, ())
+            ]
         for part in parts:
             part.close()
             part.reserved_bytes = self.reserved_bytes // len(parts)
@@ -302,16 +348,16 @@ class ProducerBatch:
                 sequence = part.next_sequence
         parts[0].reserved_bytes += self.reserved_bytes % len(parts)
         self.reserved_bytes = 0
-        self.slots, self.parts = [], places
+        self.callbacks, self.parts = [], places
         self.is_done = self.is_settled = True
-        self.records, self.packed = b"", None
+        self.records, self.compressed = b"", None
         return parts
 
-    def _slots_by_place(self) -> dict[int, list[object]]:
-        slots: dict[int, list[object]] = {}
-        for index, slot in self.slots:
-            slots.setdefault(index, []).append(slot)
-        return slots
+    def _callbacks_by_index(self) -> dict[int, list[object]]:
+        callbacks: dict[int, list[object]] = {}
+        for index, on_delivery in self.callbacks:
+            callbacks.setdefault(index, []).append(on_delivery)
+        return callbacks
 
     def _part(self, limit_bytes: int) -> "ProducerBatch":
         return ProducerBatch(
@@ -325,6 +371,6 @@ class ProducerBatch:
 
 
 def record_bound_bytes(key: bytes | None, value: bytes | None, headers: Headers) -> int:
-    """The most that a record can take in a batch of its own, header of the batch included."""
+    """Returns the most bytes that a record can take in a batch of its own, with the batch header."""
     size_bytes = HEADER_BYTES + bound_bytes(len(value or b""), len(key or b""))
     return size_bytes + len(encode_headers(headers)) if headers else size_bytes

@@ -1,13 +1,14 @@
-"""What ``send`` gives back: a way to learn what became of a record, which costs next to nothing until it is asked.
+"""The deliveries that ``send`` returns. A delivery tells the result of sending one record.
 
-A delivery is a batch and a place in it. The batch is answered as a whole, so a million records make a few thousand
-answers, and nobody is woken who does not wait. A batch that had to be split has parts; a delivery finds its own.
+A delivery holds a batch and the index of the record in the batch, so it costs next to nothing. The broker answers for a
+whole batch: a million records make a few thousand answers, and only callers that wait are woken. The records of a split
+batch are in its parts; a delivery finds the part of its record.
 
-:class:`Delivery` is for threads: ``delivery.result(timeout)``. :class:`AsyncDelivery` is for coroutines of the
+:class:`Delivery` is for threads: ``delivery.result(timeout)``. :class:`AsyncDelivery` is for coroutines on the
 producer's event loop: ``await delivery``.
 
-There is no lock. Who waits leaves a listener with the batch and only then looks whether the batch is settled; the
-sender marks it settled and only then takes the listeners: so one of the two sees the other.
+There is no lock. A waiting caller first adds a listener to the batch and then checks whether the batch is settled. The
+sender first marks the batch as settled and then takes the listeners. So at least one of the two sees the other.
 """
 
 from __future__ import annotations
@@ -26,14 +27,16 @@ from headrace.client.types import RecordMetadata
 
 logger = getLogger(__name__)
 
-#: Called once a record is delivered, or has failed: one of the two is None. On the producer's event loop.
+#: Called on the producer's event loop when a record is delivered or has failed. One of the two arguments is None.
 OnDelivery = Callable[[RecordMetadata | None, Exception | None], object]
 
 
 class _Delivery:
+    """The common part of both kinds of delivery."""
+
     __slots__ = ("_batch", "_index")
 
-    #: Set by who makes one. There is no __init__: it would double what a delivery costs.
+    #: Set by the code that makes a delivery. There is no __init__: it would double the cost of a delivery.
     _batch: ProducerBatch
     _index: int
 
@@ -53,7 +56,7 @@ class _Delivery:
 
     @property
     def partition(self) -> int:
-        """Where the record goes."""
+        """The partition that the record goes to."""
         return self._batch.partition
 
     def done(self) -> bool:
@@ -61,12 +64,12 @@ class _Delivery:
         return self._leaf()._batch.is_settled
 
     def exception_now(self) -> Exception | None:
-        """Why it failed; None if it did not, or is not done."""
+        """Returns the error of a failed record; None if the record has not failed, or is not done."""
         batch = self._leaf()._batch
         return batch.error if batch.is_settled else None
 
     def _leaf(self) -> _Delivery:
-        """This record where it is now, after any splits."""
+        """Returns a delivery whose batch has the record now, after any splits."""
         found = self
         while parts := found._batch.parts:
             first, part = parts[bisect_right(parts, found._index, key=lambda part: part[0]) - 1]
@@ -74,7 +77,7 @@ class _Delivery:
         return found
 
     def _metadata(self) -> RecordMetadata:
-        """Of a settled leaf.
+        """Returns the record's metadata. The batch is settled and not split.
 
         :raises HeadraceError: if the record has failed.
         """
@@ -85,7 +88,7 @@ class _Delivery:
 
 
 def metadata_of(batch: ProducerBatch, index: int) -> RecordMetadata:
-    """Of a record whose batch is delivered."""
+    """Returns the metadata of a record whose batch is delivered."""
     offset = NO_OFFSET if batch.base_offset < 0 else batch.base_offset + index
     timestamp_ms = batch.log_append_time_ms
     return RecordMetadata(
@@ -94,15 +97,15 @@ def metadata_of(batch: ProducerBatch, index: int) -> RecordMetadata:
 
 
 class Delivery(_Delivery):
-    """Of the blocking producer."""
+    """The result of sending a record with the blocking producer."""
 
     __slots__ = ()
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
         """Waits until the record is delivered.
 
-        :param timeout: in seconds; without one, ``delivery.timeout.ms`` ends the wait.
-        :raises KafkaTimeout: if the time is up first; the record is still on its way then.
+        :param timeout: in seconds. Without a timeout, ``delivery.timeout.ms`` ends the wait.
+        :raises KafkaTimeout: if the timeout passes first. The producer still tries to deliver the record.
         :raises HeadraceError: if the record could not be delivered.
         """
         leaf = self._leaf()
@@ -114,13 +117,13 @@ class Delivery(_Delivery):
             if not settled.wait(timeout):
                 raise KafkaTimeout(
                     f"the record for {self.topic}-{self.partition} was not delivered within {timeout} s; "
-                    "it is still being tried"
+                    "the producer still tries to deliver it"
                 )
             leaf = leaf._leaf()
         return leaf._metadata()
 
     def exception(self, timeout: float | None = None) -> Exception | None:
-        """Waits as :meth:`result` does, and returns why the record failed."""
+        """Waits like :meth:`result`, and returns the error of a failed record; None if the record is delivered."""
         try:
             self.result(timeout)
         except Exception as error:
@@ -131,7 +134,7 @@ class Delivery(_Delivery):
 
 
 class AsyncDelivery(_Delivery):
-    """Of the asyncio producer. It may be awaited as often as one likes."""
+    """The result of sending a record with the asyncio producer. It may be awaited several times."""
 
     __slots__ = ()
 
@@ -144,7 +147,7 @@ class AsyncDelivery(_Delivery):
 
 
 def _settled(batch: ProducerBatch) -> asyncio.Future[None]:
-    """One future for all who wait for a batch."""
+    """Returns the one future that all callers use to wait for a batch."""
     future = batch.done_future
     if future is None:
         future = batch.done_future = asyncio.get_running_loop().create_future()
@@ -157,13 +160,13 @@ def _end(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-def tell(batch: ProducerBatch) -> None:
-    """Tells all who wait for a batch. It is settled, and no lock is held: who is called may send again."""
+def call_back(batch: ProducerBatch) -> None:
+    """Calls the listeners and callbacks of a settled batch. No lock is held, because a callback may send again."""
     listeners, batch.listeners = batch.listeners, []
     for listener in listeners:
         listener()
-    slots, batch.slots = batch.slots, []
-    for index, on_delivery in slots:
+    callbacks, batch.callbacks = batch.callbacks, []
+    for index, on_delivery in callbacks:
         assert callable(on_delivery)
         try:
             if batch.error is None:
@@ -171,4 +174,6 @@ def tell(batch: ProducerBatch) -> None:
             else:
                 on_delivery(None, batch.error)
         except Exception:
-            logger.exception("on_delivery of a record for %s-%s failed", batch.topic, batch.partition)
+            logger.exception(
+                "the on_delivery callback of a record for %s-%s raised an exception", batch.topic, batch.partition
+            )

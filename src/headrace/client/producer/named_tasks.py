@@ -1,8 +1,8 @@
-"""Tasks of which there is at most one of a name, that are started again and again until they have done what is wanted.
+"""Runs background tasks, at most one per name.
 
-Whoever finds that something is missing starts its task; if that runs already, nothing happens. When a task has ended
-``then`` is called, after a growing pause if it has failed in a way that may pass, so that who still misses something
-finds out and starts it again.
+Code that finds something missing starts the task that gets it. If the task runs already, nothing happens. When a task
+has ended, ``then`` is called, so that the code can check again and start the task again. After a failure that may pass,
+``then`` is called only after a growing pause.
 """
 
 import asyncio
@@ -19,11 +19,14 @@ logger = getLogger(__name__)
 
 
 class NamedTasks:
+    """The background tasks of one owner."""
+
     def __init__(
         self, backoff: Backoff, then: Callable[[], object], on_failure: Callable[[str, HeadraceError], object]
     ) -> None:
         """
-        :param on_failure: told of a failure that will not pass, with the task's name.
+        :param then: called when a task has ended.
+        :param on_failure: called with the task's name for a failure that will not pass.
         """
         self._backoff = backoff
         self._then = then
@@ -39,10 +42,10 @@ class NamedTasks:
         task.add_done_callback(partial(self._ended, name))
 
     def _ended(self, name: str, task: asyncio.Task[None]) -> None:
-        # The name is free before anybody looks again: a task that was still there then would not be started.
+        # The name must be free before `then` runs, because `then` may start the task again.
         self._tasks.pop(name, None)
         if not task.cancelled():
-            task.result()  # what is no HeadraceError is a fault of ours: the loop reports it
+            task.result()  # An error that is no HeadraceError is a bug in this client: the event loop reports it.
             self._then()
 
     async def _run(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -59,6 +62,6 @@ class NamedTasks:
                 self._on_failure(name, error)
 
     async def stop(self) -> None:
-        """Cancels them all; none is started from now on."""
+        """Cancels all tasks. No task is started from now on."""
         self._is_stopped = True
         await cancel_and_wait(list(self._tasks.values()))

@@ -1,49 +1,51 @@
-"""Records into the bytes of a batch, many at a time.
+"""Encodes the records of a batch, all at once.
 
-A record's layout is in ``protocol/record_body.py``. Encoded one by one, a small record costs about a microsecond, most
-of it for the calls; so a batch keeps its records as columns (values, keys, ...) while it fills, and they are encoded
-here, all of them, when it closes. What a record takes is then lists that are walked by the interpreter's own C code.
+``protocol/record_body.py`` has the layout of a record. Encoding one record at a time costs about a microsecond per
+small record, most of it for function calls. So a batch keeps its records as columns (values, keys, ...), and this
+module encodes all of them when the batch closes. Most of the work is then done by C code of the interpreter that walks
+over lists.
 
-The columns are cut where the time changes and where a record's place takes a byte more; within such a segment records
-are made of few pieces, most of them out of tables, and all pieces of a batch are joined at once:
+The columns are cut into segments, where the timestamp changes and where the varint of a record's index becomes a byte
+longer. Within a segment, a record consists of few pieces, most of them from tables. All pieces of a batch are joined at
+once. There are three ways:
 
-uniform   no keys, values of one size: what comes before a record's place is the same for all, and what stands between
-          place and value depends on the place alone
-plain     values of any size below 8 KiB: four pieces a record, six with keys
-any       headers, tombstones, large values, times far apart: record by record
+uniform   no keys, and values of one size: the bytes before the index are the same for all records, and the bytes
+          between index and value depend on the index only
+plain     values of any size below 8 KiB: four pieces per record, six with keys
+any       headers, null values, large values, timestamps far apart: record by record
 
-Large batches of a busy process are encoded by a kernel, where Numba is (``bulk_encoding.py``).
+If Numba is installed, a kernel encodes the large batches of a busy process (``kernels/bulk_encoding.py``).
 
-A record ends with the count of its headers. Where there are none, that zero is written together with the length of
-the next record, so the first zero is cut off again and one is put at the end.
+A record ends with the number of its headers. If that is zero, the zero byte is written together with the length of the
+next record. So the zero before the first record is removed, and one is added at the end.
 """
 
 from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import chain, repeat
 
-from headrace.client.arrow.kernel_loading import KernelLoading
+from headrace.client.kernels.loading import KernelLoading
 from headrace.protocol.record_body import Headers
 from headrace.protocol.wire.varints import write_varint
 
 Key = bytes | None
 Value = bytes | None
 
-#: The numbers 0 to 8191 as varints: all that are not negative and take one byte or two.
+#: The numbers 0 to 8191 as varints: these are all non-negative numbers whose varint has one or two bytes.
 VARINTS = [bytes((number << 1,)) for number in range(64)] + [
     bytes((number << 1 & 0x7F | 0x80, number >> 6)) for number in range(64, 8192)
 ]
 LISTED = len(VARINTS)
 _NONE = b"\x01"
-#: From so many records on, the kernel is quicker than what it takes to call it.
+#: For batches of at least this many records, the kernel saves more than its call costs.
 _MANY = 256
-_loading = KernelLoading("headrace.client.arrow.bulk_encoding")
-#: From these places on, a place takes a byte more.
+_loading = KernelLoading("headrace.client.kernels.bulk_encoding")
+#: At these indexes the varint of an index becomes a byte longer.
 _WIDER_AT = (64, 8192, 1048576)
 
 
 def bound_bytes(value_bytes: int, key_bytes: int = 0) -> int:
-    """The most that a record takes whose timestamp is within eight seconds of the batch's first, without headers."""
+    """Returns the most bytes that a record without headers takes within 8 s after the first record of the batch."""
     if value_bytes + key_bytes < LISTED - 16:
         return 12 + (key_bytes and key_bytes + 1) + value_bytes
     return 12 + 13 + key_bytes + value_bytes
@@ -52,7 +54,7 @@ def bound_bytes(value_bytes: int, key_bytes: int = 0) -> int:
 def encode_quickly(
     values: Sequence[Value], keys: Sequence[Key] | None, headers: dict[int, Headers], times: Sequence[tuple[int, int]]
 ) -> bytes | memoryview:
-    """As :func:`encode_records`, by the kernel where that is quicker."""
+    """Does the same as :func:`encode_records`, by the kernel if that is faster."""
     if len(values) >= _MANY and not headers and (kernels := _loading.when_busy(len(values))) is not None:
         return kernels.encode_many(values, keys, times)  # type: ignore[no-any-return]
     return encode_records(values, keys, headers, times)
@@ -61,11 +63,11 @@ def encode_quickly(
 def encode_records(
     values: Sequence[Value], keys: Sequence[Key] | None, headers: dict[int, Headers], times: Sequence[tuple[int, int]]
 ) -> bytes:
-    """The records of a batch, in order.
+    """Encodes the records of a batch, in order.
 
-    :param keys: as many as there are values; None where no record has one.
-    :param headers: by the record's place, of those that have any.
-    :param times: the timestamps as runs: from which record on, and what; the first is that of record 0.
+    :param keys: one per value; None if no record has a key.
+    :param headers: the headers by the index of the record, for records that have headers.
+    :param times: runs of equal timestamps: the index of the first record, and the timestamp. The first run is at 0.
     """
     if headers or None in values:
         return _encode_any(values, keys, headers, times)
@@ -89,7 +91,7 @@ def encode_records(
 
 
 def _segments(times: Sequence[tuple[int, int]], count: int) -> Iterator[tuple[int, int, int]]:
-    """From and to which place records have one time, and places of one width; and how long after the first they are."""
+    """Returns segments of records with equal timestamps and indexes of one width: first index, end, time delta."""
     base_ms = times[0][1]
     for at, (first, ms) in enumerate(times):
         end = times[at + 1][0] if at + 1 < len(times) else count
@@ -102,33 +104,33 @@ def _segments(times: Sequence[tuple[int, int]], count: int) -> Iterator[tuple[in
 
 def _uniform_pieces(values: Sequence[bytes], first: int, delta_ms: int) -> Iterator[bytes]:
     size = len(values[0])
-    between = _betweens(size, first + len(values))[first : first + len(values)]
+    between = _index_to_value(size, first + len(values))[first : first + len(values)]
     before = b"\x00" + VARINTS[delta_ms]
     whole = len(before) + len(between[0]) + size + 1
     return chain.from_iterable(zip(repeat(b"\x00" + VARINTS[whole] + before), between, values, strict=False))
 
 
-#: Place, no key, and length of the value, by the value's size and the place. Lists are replaced and never changed:
-#: several threads may encode at once.
-_BETWEENS: dict[int, list[bytes]] = {}
-_MOST_BETWEENS = 100_000
+#: The bytes between timestamp and value of uniform records (index, null key, value length), by value size and index.
+#: Lists are replaced and never changed, because several threads may encode at once.
+_INDEX_TO_VALUE: dict[int, list[bytes]] = {}
+_MAX_CACHED = 100_000
 
 
-def _betweens(size: int, count: int) -> list[bytes]:
-    found = _BETWEENS.get(size, [])
+def _index_to_value(size: int, count: int) -> list[bytes]:
+    found = _INDEX_TO_VALUE.get(size, [])
     if len(found) < count:
-        if sum(map(len, _BETWEENS.values())) + count > _MOST_BETWEENS:
-            _BETWEENS.clear()
+        if sum(map(len, _INDEX_TO_VALUE.values())) + count > _MAX_CACHED:
+            _INDEX_TO_VALUE.clear()
         after = _NONE + VARINTS[size]
         found = found + [varint(at) + after for at in range(len(found), count)]
-        _BETWEENS[size] = found
+        _INDEX_TO_VALUE[size] = found
     return found
 
 
 def _plain_pieces(values: Sequence[bytes], first: int, delta_ms: int) -> list[bytes]:
     lengths, sizes = _after_zero(), _after_none()
     places = _places(first, len(values), delta_ms)
-    fixed = len(places[0]) + 2  # The key that there is not, and the headers that there are not.
+    fixed = len(places[0]) + 2  # One byte for the null key, one for zero headers.
     pieces: list[bytes] = []
     for place, value in zip(places, values, strict=True):
         size = len(value)
@@ -153,7 +155,7 @@ def _keyed_pieces(values: Sequence[bytes], keys: Sequence[Key], first: int, delt
 
 
 def _places(first: int, count: int, delta_ms: int) -> list[bytes]:
-    """What comes between length and key: attributes, time, place."""
+    """Returns the bytes between the length and the key of each record: attributes, timestamp delta, index."""
     before = b"\x00" + VARINTS[delta_ms]
     if first + count <= LISTED:
         return [before + place for place in VARINTS[first : first + count]]

@@ -1,18 +1,23 @@
-"""Sends what the accumulator has, and hears what became of it.
+"""Sends the batches of the accumulator to the brokers, and reads the answers.
 
-One step, :meth:`Sender.step`, does it all: give up what is too old, ask the accumulator which brokers there is
-something for, drain a request for each of them and put it on its connection, up to
-``max.in.flight.requests.per.connection``; then say when to look again. A step is taken when somebody wakes the sender
-(a batch is full, the first record of a queue has come, ...), when an answer comes, and when a timer says so. It is
-a plain function on the event loop: a task that waits for five kinds of things would cost more than the step. What takes
-time (connecting, metadata, a producer id, adding a partition to a transaction) is a task of its own, which ends in a
-step.
+All work is done in steps (:meth:`Sender.step`). A step does the following:
 
-The lock of the accumulator is held while batches change hands and never while a user's code runs: who waits for
-a batch is told after it is released (:meth:`Sender._tell`).
+1. It gives up batches that are too old.
+2. It asks the accumulator which brokers have batches to send.
+3. It drains a request for each of them and writes it to the connection, up to
+   ``max.in.flight.requests.per.connection`` requests per broker.
+4. It sets a timer for the next batch that becomes ready.
 
-A request that fails as a whole (no connection, no answer in time) is an answer of ``network_exception`` for each of its
-batches. What an answer does to a batch is in ``verdicts.py``.
+A step runs when the sender is woken (a batch is full, a queue got its first record, ...), when an answer arrives, and
+when the timer fires. A step is a plain function on the event loop: a task that waits for five kinds of events would
+cost more than the step. What takes time (connecting, metadata, a producer id, adding partitions to a transaction) is a
+task of its own. A step follows when such a task ends.
+
+The sender holds the accumulator's lock while it changes batches, but never while it runs a user's code: callbacks run
+after the lock is released (:meth:`Sender._call_back`).
+
+If a whole request fails (no connection, no answer in time), each of its batches gets the error ``network_exception``.
+``produce_results.py`` applies an answer to a batch.
 """
 
 from __future__ import annotations
@@ -26,32 +31,35 @@ from headrace.client.cluster import Cluster
 from headrace.client.config import ProducerConfig
 from headrace.client.connection import Connection
 from headrace.client.errors import HeadraceError, UnsupportedByBroker
+from headrace.client.partitioners.strategies import Adaptive, Partitioner
 from headrace.client.producer.accumulator import Accumulator
-from headrace.client.producer.batch import ProducerBatch
-from headrace.client.producer.delivery import tell
-from headrace.client.producer.identity import ask_producer_id
+from headrace.client.producer.batch import NO_OFFSET, ProducerBatch
+from headrace.client.producer.delivery import call_back
+from headrace.client.producer.in_flight_requests import InFlightRequests
 from headrace.client.producer.named_tasks import NamedTasks
-from headrace.client.producer.partition_queue import Lane
-from headrace.client.producer.partitioners import Adaptive, Partitioner, SlowLeaders
-from headrace.client.producer.produce_answers import epoch_ms, message_of
-from headrace.client.producer.verdicts import Verdicts
+from headrace.client.producer.produce_outcomes import broker_message
+from headrace.client.producer.produce_results import ProduceResults
+from headrace.client.producer.slow_leaders import SlowLeaders
 from headrace.client.retry import Backoff
-from headrace.client.transactions.transaction_gate import TransactionGate
+from headrace.client.transactions.manager import TransactionManager
+from headrace.client.transactions.producer_ids import request_producer_id
 from headrace.protocol.api import Api
 from headrace.protocol.kio import ErrorCode
 from headrace.protocol.wire.client_codec import Pieces
 
 _ACKS = {"all": -1, "1": 1, "0": 0}
-#: The last version that names topics; later ones have their ids.
+#: The last version with topic names; later versions have topic ids.
 _PRODUCE_VERSION = 12
-#: How often the partitioner hears of the queues.
+#: How often the partitioner gets the queue lengths.
 _LOAD_INTERVAL_MS = 20
 _PURPOSE = "produce"
-#: Batches below that are copied into their request.
+#: Batches smaller than this are copied into their request.
 _COPIED_BYTES = 32 * 1024
 
 
 class Sender:
+    """Sends the records of one producer, on the producer's event loop."""
+
     def __init__(
         self,
         config: ProducerConfig,
@@ -59,7 +67,7 @@ class Sender:
         accumulator: Accumulator,
         partitioner: Partitioner,
         *,
-        transaction: TransactionGate | None = None,
+        transaction: TransactionManager | None = None,
     ) -> None:
         self.config = config
         self.cluster = cluster
@@ -67,23 +75,24 @@ class Sender:
         self.partitioner = partitioner
         self.transaction = transaction
         self.slow_leaders = SlowLeaders(config.partitioner_availability_timeout_ms)
-        #: Why nothing can be sent any more.
+        #: The error that ended the sender for good: nothing can be sent any more.
         self.fatal: HeadraceError | None = None
         self._acks = _ACKS[config.acks]
         self._max_in_flight = config.max_in_flight_requests_per_connection
         self._loop = asyncio.get_running_loop()
         on_failure = None if transaction is None else self._batch_failed
-        self._verdicts = Verdicts(config, cluster, accumulator, on_failure)
+        self._results = ProduceResults(config, cluster, accumulator, on_failure)
         backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
         self._tasks = NamedTasks(backoff, self.step, self._task_failed)
         self._is_woken = False
         self._is_stopped = False
         self._connections: dict[int, Connection] = {}
-        self._lanes: dict[int, Lane] = {}
+        self._in_flight: dict[int, InFlightRequests] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms = 0.0
         self._flush_waiters: list[tuple[int, asyncio.Future[None]]] = []
-        self._lost: list[Exception] = []
+        #: The errors of failed batches that the transaction does not know yet.
+        self._batch_errors: list[Exception] = []
         self._next_expiry_ms = 0
         self._next_load_ms = 0
         self._topics_seen: object = None
@@ -93,13 +102,13 @@ class Sender:
     # ------------------------------------------------------------------------------------------------------- waking
 
     def wake(self) -> None:
-        """Takes a step soon. On the event loop's thread."""
+        """Runs a step soon. Must be called on the event loop's thread."""
         if not self._is_woken:
             self._is_woken = True
             self._loop.call_soon(self._step_if_woken)
 
     def wake_from_thread(self) -> None:
-        """The same, on any thread."""
+        """Runs a step soon. May be called on any thread."""
         if not self._is_woken:
             self._is_woken = True
             self._loop.call_soon_threadsafe(self._step_if_woken)
@@ -132,8 +141,8 @@ class Sender:
             return
         try:
             self._step()
-        except Exception as error:  # A mistake of ours: whoever waits hears of it, and does not wait forever.
-            self.fatal = HeadraceError(f"this producer is broken and can send nothing more: {error!r}")
+        except Exception as error:  # A bug in this client: all who wait get an error, and do not wait forever.
+            self.fatal = HeadraceError(f"a bug in the producer has stopped it, make another one: {error!r}")
             self.drop(self.fatal)
             self.drop(self.fatal, in_flight=True)
             raise
@@ -147,23 +156,23 @@ class Sender:
             if now_ms >= self._next_expiry_ms:
                 settled += self._expire(now_ms)
             if self.fatal is not None:
-                settled += self._verdicts.drop(self.fatal)
-            if accumulator.needs_producer and self.transaction is None:
+                settled += self._results.drop_waiting(self.fatal)
+            if accumulator.epochs.needs_producer_id and self.transaction is None:
                 self._tasks.start("a producer id", self._get_producer_id)
-            if self.transaction is not None and self.transaction.unadmitted():
-                self._tasks.start("adding partitions to the transaction", self.transaction.admit)
+            if self.transaction is not None and self.transaction.must_add_partitions():
+                self._tasks.start("adding partitions to the transaction", self.transaction.add_partitions)
             self._fill(requests, now_ms)
-            if accumulator.has_incomplete:
+            if accumulator.unfinished:
                 self._wake_within(max(1, self._next_expiry_ms - now_ms))
             if now_ms >= self._next_load_ms and isinstance(self.partitioner, Adaptive):
-                self._tell_load(now_ms)
+                self._update_load(now_ms)
         for node_id, connection, batches in requests:
             self._send(node_id, connection, batches)
         if settled:
-            self._tell(settled)
+            self._call_back(settled)
 
     def _fill(self, requests: list[tuple[int, Connection, list[ProducerBatch]]], now_ms: int) -> None:
-        """Drains requests for all brokers that there is something for, until they take no more."""
+        """Drains requests for all brokers that have batches to send, until they take no more."""
         is_stale = self.cluster.is_stale()
         has_room = True
         while has_room:
@@ -177,24 +186,24 @@ class Sender:
                 drained = self._drain(node_id, now_ms)
                 if drained is not None:
                     requests.append(drained)
-                    has_room = has_room or not self._lanes[node_id].is_full
+                    has_room = has_room or not self._in_flight[node_id].is_full
         if is_stale:
             self._tasks.start("metadata", self._refresh)
 
-    def _tell(self, settled: list[ProducerBatch]) -> None:
-        """Tells whoever waits for the batches. The lock is not held: who is told may send again."""
+    def _call_back(self, settled: list[ProducerBatch]) -> None:
+        """Tells all who wait for the batches. The lock is not held, because a callback may send again."""
         for batch in settled:
-            if batch.listeners or batch.slots:
-                tell(batch)
+            if batch.listeners or batch.callbacks:
+                call_back(batch)
         if self._flush_waiters:
             self._end_flushes()
-        lost, self._lost = self._lost, []
-        for error in lost:
+        errors, self._batch_errors = self._batch_errors, []
+        for error in errors:
             assert self.transaction is not None
             self.transaction.batch_failed(error)
 
     def _batch_failed(self, error: Exception) -> None:
-        self._lost.append(error)
+        self._batch_errors.append(error)
 
     def _task_failed(self, name: str, error: HeadraceError) -> None:
         if name != "metadata":
@@ -205,12 +214,12 @@ class Sender:
         return None if leader is None else leader.id
 
     def _drain(self, node_id: int, now_ms: int) -> tuple[int, Connection, list[ProducerBatch]] | None:
-        """One request for a node, if it takes one more."""
+        """Drains one request for a broker, if the broker may get one more."""
         connection = self._connections.get(node_id)
-        lane = self._lanes.get(node_id)
-        if lane is None:
-            lane = self._lanes[node_id] = Lane(self._max_in_flight)
-        if connection is None or connection.is_closed or lane.is_full:
+        in_flight_requests = self._in_flight.get(node_id)
+        if in_flight_requests is None:
+            in_flight_requests = self._in_flight[node_id] = InFlightRequests(self._max_in_flight)
+        if connection is None or connection.is_closed or in_flight_requests.is_full:
             if connection is None or connection.is_closed:
                 self._tasks.start(f"a connection to broker {node_id}", partial(self._connect, node_id))
             self.slow_leaders.ready(node_id, now_ms, is_drained=False)
@@ -224,7 +233,7 @@ class Sender:
             for batch in batches:
                 accumulator.mute(batch.topic, batch.partition)
         if self._acks:
-            lane.enter()
+            in_flight_requests.sent()
         return node_id, connection, batches
 
     def _partitions_led_by(self, node_id: int) -> Sequence[tuple[str, int]]:
@@ -236,10 +245,10 @@ class Sender:
                 leader_id = self._leader_of(topic, partition)
                 if leader_id is not None:
                     self._partitions_of.setdefault(leader_id, []).append((topic, partition))
-                    queue.lane = self._lanes.setdefault(leader_id, Lane(self._max_in_flight))
+                    queue.leader_requests = self._in_flight.setdefault(leader_id, InFlightRequests(self._max_in_flight))
         return self._partitions_of.get(node_id, ())
 
-    def _tell_load(self, now_ms: int) -> None:
+    def _update_load(self, now_ms: int) -> None:
         self._next_load_ms = now_ms + _LOAD_INTERVAL_MS
         metadata = self.cluster.metadata
         for topic in {topic for topic, _ in self.accumulator.queues}:
@@ -269,7 +278,7 @@ class Sender:
         except UnsupportedByBroker as error:
             self.fatal = error
             if self._acks:
-                self._lanes[node_id].leave()
+                self._in_flight[node_id].answered()
             self._failed(node_id, batches, error)
             return
         answer = connection.send(Api.PRODUCE, version, fields, expects_answer=self._acks != 0)
@@ -279,16 +288,16 @@ class Sender:
             answer.add_done_callback(partial(self._answered, node_id, batches))
 
     def _unacknowledged(self, batches: list[ProducerBatch]) -> None:
-        """acks=0: what is written to the socket is delivered, as far as anyone knows."""
+        """With acks=0 there is no answer: a batch counts as delivered once it is written to the socket."""
         with self.accumulator.lock:
             for batch in batches:
-                self._verdicts.deliver(batch, -1, -1)
-        self._tell(batches)
+                self._results.stored(batch, NO_OFFSET, -1)
+        self._call_back(batches)
         self.wake()
 
     def _answered(self, node_id: int, batches: list[ProducerBatch], future: asyncio.Future[Any]) -> None:
         if self._acks:
-            self._lanes[node_id].leave()
+            self._in_flight[node_id].answered()
         self.wake()
         error = future.exception()
         if error is not None:
@@ -300,49 +309,49 @@ class Sender:
             for topic in future.result().responses
             for partition in topic.partition_responses
         }
-        verdicts = self._verdicts
+        results = self._results
         settled: list[ProducerBatch] = []
         with self.accumulator.lock:
             for batch in batches:
                 answer = answers.get((batch.topic, batch.partition))
                 if answer is None:
-                    message = "the broker's answer does not speak of the partition"
-                    settled += verdicts.judge(batch, ErrorCode.network_exception, message)
+                    message = "the broker's answer does not contain the partition"
+                    settled += results.rejected(batch, ErrorCode.network_exception, message)
                 elif answer.error_code is ErrorCode.none:
-                    verdicts.deliver(batch, answer.base_offset, epoch_ms(getattr(answer, "log_append_time", None)))
+                    results.stored(batch, answer.base_offset, _epoch_ms(getattr(answer, "log_append_time", None)))
                     settled.append(batch)
                 else:
-                    settled += verdicts.judge(batch, answer.error_code, message_of(answer))
-        self._tell(settled)
+                    settled += results.rejected(batch, answer.error_code, broker_message(answer))
+        self._call_back(settled)
 
     def _failed(self, node_id: int, batches: list[ProducerBatch], error: HeadraceError) -> None:
-        """No answer: the connection ended, or the time for it."""
+        """The request has no answer: the connection ended, or the request timed out."""
         self._connections.pop(node_id, None)
         self.cluster.invalidate()
         settled: list[ProducerBatch] = []
         with self.accumulator.lock:
             for batch in batches:
-                settled += self._verdicts.judge(batch, ErrorCode.network_exception, None, error)
-        self._tell(settled)
+                settled += self._results.rejected(batch, ErrorCode.network_exception, None, error)
+        self._call_back(settled)
 
     def _expire(self, now_ms: int) -> list[ProducerBatch]:
-        expired = self._verdicts.expire(now_ms)
-        # A batch that comes from now on expires later than any that is there.
-        self._next_expiry_ms = self.accumulator.next_expiry_ms() or now_ms + self.config.delivery_timeout_ms
+        expired = self._results.expire(now_ms)
+        # A new batch expires later than all batches that exist now.
+        self._next_expiry_ms = self.accumulator.completion.next_expiry_ms() or now_ms + self.config.delivery_timeout_ms
         return expired
 
     def drop(self, error: HeadraceError, *, in_flight: bool = False) -> None:
-        """Gives up what waits; or what is with brokers that will not be heard any more."""
+        """Gives up the batches that wait; with ``in_flight``, those that are with brokers."""
         with self.accumulator.lock:
-            settled = self._verdicts.drop_in_flight(error) if in_flight else self._verdicts.drop(error)
-        self._tell(settled)
+            settled = self._results.drop_in_flight(error) if in_flight else self._results.drop_waiting(error)
+        self._call_back(settled)
 
     # ------------------------------------------------------------------------------------------------------ flushing
 
     async def flush(self) -> None:
-        """Sends all that is buffered now, and waits until it is settled."""
+        """Sends all batches that are buffered now, and waits until they are settled."""
         with self.accumulator.lock:
-            mark = self.accumulator.begin_flush()
+            mark = self.accumulator.unfinished.begin_flush()
         try:
             while not self._is_flushed(mark):
                 waiter: asyncio.Future[None] = self._loop.create_future()
@@ -351,11 +360,11 @@ class Sender:
                 await waiter
         finally:
             with self.accumulator.lock:
-                self.accumulator.end_flush()
+                self.accumulator.unfinished.end_flush()
 
     def _is_flushed(self, mark: int) -> bool:
         with self.accumulator.lock:
-            return self.accumulator.is_flushed(mark)
+            return self.accumulator.unfinished.is_flushed(mark)
 
     def _end_flushes(self) -> None:
         waiters, self._flush_waiters = self._flush_waiters, []
@@ -367,7 +376,7 @@ class Sender:
             else:
                 self._flush_waiters.append((mark, waiter))
 
-    # --------------------------------------------------------------------------------------------- what takes longer
+    # ---------------------------------------------------------------------------------------------------------- tasks
 
     async def _connect(self, node_id: int) -> None:
         self._connections[node_id] = await self.cluster.connection(node_id, purpose=_PURPOSE)
@@ -377,14 +386,14 @@ class Sender:
         await self.cluster.refresh(topics, create=False, timeout_ms=self.config.request_timeout_ms)
 
     async def _get_producer_id(self) -> None:
-        producer_id, epoch = await ask_producer_id(self.cluster)
+        producer_id, epoch = await request_producer_id(self.cluster)
         with self.accumulator.lock:
-            self.accumulator.set_producer(producer_id, epoch)
+            self.accumulator.epochs.set_producer(producer_id, epoch)
 
     # -------------------------------------------------------------------------------------------------------- ending
 
     async def stop(self) -> None:
-        """Takes no more steps. The connections are the cluster's."""
+        """Stops all steps and tasks. The connections belong to the cluster, which closes them."""
         self._is_stopped = True
         if self._timer is not None:
             self._timer.cancel()
@@ -392,8 +401,12 @@ class Sender:
 
 
 def _records_of(batch: ProducerBatch) -> bytes | Pieces:
-    """A large batch goes from where it lies."""
+    """Returns the bytes of a batch. A large batch is not copied."""
     if batch.size_bytes < _COPIED_BYTES:
         return batch.data
-    records = batch.records if batch.packed is None else batch.packed
+    records = batch.records if batch.compressed is None else batch.compressed
     return Pieces(batch.head, records)
+
+
+def _epoch_ms(moment: Any) -> int:
+    return -1 if moment is None else round(moment.timestamp() * 1000)

@@ -5,16 +5,15 @@
     with Producer(bootstrap_servers="127.0.0.1:9092") as producer:
         delivery = producer.send("orders", b"...", key=b"42")       # buffered
         metadata = delivery.result(timeout=10)                       # acknowledged
-        producer.send("orders", b"...", on_delivery=print)           # or told of it
+        producer.send("orders", b"...", on_delivery=print)           # or by a callback
         producer.flush()
 
-``send`` appends the record on the caller's own thread, under the lock of the accumulator, and goes nowhere else: the
-sender, on the thread that all blocking clients of the process share (``background.py``), is woken only when a batch is
-full or the first record of a partition has come. So a record costs about a microsecond, whatever becomes of it. A
-producer may be used by many threads at once.
+``send`` appends the record on the caller's own thread, under the lock of the accumulator. The sender runs on the thread
+that all blocking clients of the process share (``background.py``). ``send`` wakes it only when a batch is full or a
+partition gets its first record. So a record costs about a microsecond. Many threads may use one producer at once.
 
-Everything else is the method of :class:`AsyncProducer` of that name, run on that other thread. ``on_delivery`` is
-called there too: it must not wait for this producer, and what takes long in it holds up all clients.
+All other methods run the method of :class:`AsyncProducer` with the same name, on that shared thread. ``on_delivery``
+callbacks run there too: they must not wait for this producer, and a slow callback delays all clients of the process.
 """
 
 from __future__ import annotations
@@ -25,62 +24,64 @@ from time import time
 from typing import TYPE_CHECKING, Any, Self
 
 from headrace.client import background
-from headrace.client.cluster import Cluster
 from headrace.client.config import ProducerConfig
 from headrace.client.errors import ClientClosed
-from headrace.client.producer.async_producer import AsyncProducer, exhausted
-from headrace.client.producer.batch import ProducerBatch
+from headrace.client.producer.async_producer import AsyncProducer, buffer_exhausted
 from headrace.client.producer.buffer_pool import Wait, WaitState
-from headrace.client.producer.core import OVERHEAD_BYTES, Blocked, ProducerCore
 from headrace.client.producer.delivery import Delivery, OnDelivery
-from headrace.client.producer.encoded_batch import EncodedBatch
-from headrace.client.producer.inputs import GivenHeaders
+from headrace.client.producer.record_buffer import OVERHEAD_BYTES, Blocked
+from headrace.client.producer.serialization import HeadersInput
 from headrace.client.retry import Deadline
-from headrace.client.transactions.transaction_manager import GroupPlace, Offsets
+from headrace.client.transactions.coordinator_requests import Offsets
+from headrace.client.transactions.manager import GroupOrName, TransactionManager
 from headrace.client.types import PartitionInfo, RecordMetadata
 
 if TYPE_CHECKING:
     from headrace.client.arrow.tables import BlockingArrowDelivery
 
-_FOREVER_MS = 2**31 - 1
-#: How long a program that does not close its producers waits at its end for what they have buffered.
-_AT_THE_END_S = 5.0
-#: A thread that waits for memory waits for that of so many batches.
-_BATCHES_A_WAIT = 32
+#: How long a program that did not close its producers waits at its end until their buffered records are sent.
+_AT_EXIT_S = 5.0
+#: A thread that waits for memory waits for the memory of this many batches.
+_BATCHES_PER_WAIT = 32
 
 
-class _Inner(AsyncProducer):
-    """The same producer, but its records are buffered by threads."""
+class _ThreadedProducer(AsyncProducer):
+    """An asyncio producer whose deliveries are for threads."""
 
-    def _new_core(self, cluster: Cluster) -> ProducerCore:
-        return ProducerCore(self.config, cluster.metadata, cluster.clock, Delivery)
+    _delivery_class = Delivery
 
 
 class Producer:
-    """Options are those of ``ProducerConfig``: as keywords, or by Kafka's names in ``config``.
+    """Sends records to topics. Blocks while it waits; see :class:`AsyncProducer` for asyncio.
 
-    :raises BrokerUnreachable: if no broker answers within ``max.block.ms``.
+    Options are those of ``ProducerConfig``: as keywords, or by Kafka's names in ``config``. The constructor connects to
+    the cluster. ``close`` sends the buffered records and disconnects, and so does the end of a ``with`` block.
     """
 
     def __init__(self, config: Mapping[str, object] | None = None, **options: Any) -> None:
-        self._inner = _Inner(config, **options)
+        """
+        :param config: options by Kafka's names, ``{"linger.ms": 20}``.
+        :param options: options by Python's names, ``bootstrap_servers="127.0.0.1:9092"``.
+        :raises BrokerUnreachable: if no broker answers within ``max.block.ms``.
+        """
+        self._producer = _ThreadedProducer(config, **options)
         self._background = background.current()
-        self._background.run(self._inner.start())
-        self._core = self._inner.core
-        self._filling = self._core.filling
-        lock = self._core.accumulator.lock
+        self._background.run(self._producer.start())
+        self._record_buffer = self._producer.record_buffer
+        self._filling = self._record_buffer.filling
+        lock = self._record_buffer.accumulator.lock
         self._acquire, self._release = lock.acquire, lock.release
-        self._release_if_held = self._core.release_if_held
-        self._wake = self._inner.sender.wake_from_thread
+        self._release_if_held = self._record_buffer.release_if_held
+        self._wake = self._producer.sender.wake_from_thread
         self._is_closed = False
-        self._background.tell(self)
+        self._background.register(self)
 
     def __repr__(self) -> str:
-        return repr(self._inner).replace("_Inner", type(self).__name__)
+        return f"<{type(self).__name__} {self._producer.summary()}>"
 
     @property
     def config(self) -> ProducerConfig:
-        return self._inner.config
+        return self._producer.config
 
     def __enter__(self) -> Self:
         return self
@@ -89,22 +90,26 @@ class Producer:
         self.close(None if kind is None else self.config.request_timeout_ms / 1000)
 
     def close(self, timeout: float | None = None) -> None:
-        """Sends what is buffered, waits for the answers, and ends; an open transaction is left to time out.
+        """Sends the buffered records, waits for the answers, and disconnects.
 
-        :param timeout: in seconds; what is not delivered by then fails. None: as long as it takes.
+        An open transaction is not ended: the coordinator aborts it after ``transaction.timeout.ms``.
+
+        :param timeout: in seconds. Records that are not delivered by then fail. None waits without a limit.
         """
         if not self._is_closed:
             self._is_closed = True
-            self._background.run(self._inner.close(None if timeout is None else timeout * 1000))
+            self._background.run(self._producer.close(None if timeout is None else timeout * 1000))
 
-    def program_ends(self) -> None:
-        """Nobody closed it. What is buffered goes out all the same, if that does not take long."""
-        self.close(_AT_THE_END_S)
+    def on_program_end(self) -> None:
+        """The program ends without closing the producer. The buffered records are sent, if that takes a short time."""
+        self.close(_AT_EXIT_S)
 
-    def forked(self) -> None:
-        """In a child process it is the parent's: what is buffered is sent there, and nothing more here."""
-        self._core.accumulator.lock._at_fork_reinit()  # type: ignore[attr-defined]  # as the standard library does
-        self._core.refuse(ClientClosed("this producer was made before a fork; make another one in the child process"))
+    def on_fork(self) -> None:
+        """In a child process the producer refuses records. The parent process sends what is buffered."""
+        self._record_buffer.accumulator.lock._at_fork_reinit()  # type: ignore[attr-defined]  # as the standard library does
+        self._record_buffer.refuse(
+            ClientClosed("this producer was made before a fork; make another one in the child process")
+        )
         self._is_closed = True
 
     # ------------------------------------------------------------------------------------------------------ sending
@@ -117,14 +122,22 @@ class Producer:
         key: Any = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
-        headers: GivenHeaders = (),
+        headers: HeadersInput = (),
         on_delivery: OnDelivery | None = None,
     ) -> Delivery:
-        """Buffers a record, to be sent with others of its partition. Parameters and errors as in ``AsyncProducer``.
+        """Buffers a record. It is sent together with other records of its partition.
 
-        :return: ``.result(timeout)`` waits for the record's metadata, or raises why it was not delivered.
+        :param value: bytes, or an object for ``value_serializer``. None deletes the key from a compacted topic.
+        :param key: bytes, or an object for ``key_serializer``. Records with one key go to one partition.
+        :param partition: the partition. Without it, the partitioner chooses.
+        :param timestamp_ms: milliseconds since 1970. Without it, the current time.
+        :param headers: a dict, or pairs, of strings and bytes.
+        :param on_delivery: called with the metadata and None, or with None and the error.
+        :return: a delivery. ``delivery.result(timeout)`` waits and returns the record's metadata, or raises the reason
+            why the record was not delivered.
+        :raises HeadraceError: as :meth:`AsyncProducer.send` does.
         """
-        # The short way of ProducerCore.buffer, once more: a call less is a tenth of what a record costs.
+        # This repeats the fast path of RecordBuffer.buffer, because a call costs a tenth of a record.
         if (
             key is None and type(value) is bytes and partition is None and on_delivery is None and timestamp_ms is None
             and not headers
@@ -150,69 +163,80 @@ class Producer:
             except BaseException:
                 self._release_if_held()
                 raise
-        core = self._core
-        result = core.buffer_other(topic, value, key, partition, timestamp_ms, headers, on_delivery)
-        if core.has_news or result.__class__ is Blocked:
-            result = self._with_news(result)
+        buffer = self._record_buffer
+        result = buffer.buffer_other(topic, value, key, partition, timestamp_ms, headers, on_delivery)
+        if buffer.must_wake_sender or result.__class__ is Blocked:
+            result = self._finish_send(result)
         return result  # type: ignore[no-any-return]
 
     def send_and_wait(self, topic: str, value: Any = None, **options: Any) -> RecordMetadata:
-        """Sends a record and waits until the broker has it."""
+        """Sends a record and waits until it is acknowledged. Takes the options of :meth:`send`."""
         return self.send(topic, value, **options).result()
 
     def flush(self, timeout: float | None = None) -> None:
-        """Waits until all that was sent so far is delivered or has failed; it goes without ``linger.ms``.
+        """Sends all buffered records without waiting for ``linger.ms``, and waits until each is delivered or failed.
 
         :param timeout: in seconds.
-        :raises KafkaTimeout: if the time is up first.
+        :raises KafkaTimeout: if the timeout passes first.
         """
-        self._run(self._inner.flush(), timeout)
+        self._run(self._producer.flush(), timeout)
 
     def partitions_of(self, topic: str) -> list[PartitionInfo]:
-        """The topic's partitions, as a record for it would find them."""
-        return self._run(self._inner.partitions_of(topic))  # type: ignore[no-any-return]
+        """Returns the partitions of a topic. Waits for metadata for at most ``max.block.ms``."""
+        return self._run(self._producer.partitions_of(topic))  # type: ignore[no-any-return]
 
     def send_arrow(self, topic: str, table: object, *, partition: int | None = None) -> BlockingArrowDelivery:
-        """Buffers the rows of a table, of pyarrow, pandas or polars; see ``AsyncProducer.send_arrow``.
+        """Buffers the rows of a pyarrow, pandas or polars table; see :meth:`AsyncProducer.send_arrow`.
 
-        :return: ``.result(timeout)`` waits until all rows are acknowledged, and says where they went.
+        :return: a delivery. ``delivery.result(timeout)`` waits until all rows are acknowledged, and returns the offsets
+            per partition.
         """
         from headrace.client.arrow.tables import BlockingArrowDelivery
 
-        return BlockingArrowDelivery(self._run(self._inner.send_arrow(topic, table, partition=partition)), self._run)
+        return BlockingArrowDelivery(self._run(self._producer.send_arrow(topic, table, partition=partition)), self._run)
 
-    def send_encoded(self, topic: str, encoded: EncodedBatch) -> ProducerBatch:
-        """See ``AsyncProducer.send_encoded``. ``Delivery.of(batch, index)`` speaks of one of its records."""
-        batch = self._core.append_encoded(topic, encoded)
-        if batch is None:
-            self._wait_for_memory(encoded.size_bytes, Deadline(self._core.clock, self.config.max_block_ms))
-            batch = self._core.append_encoded(topic, encoded, reserved_bytes=encoded.size_bytes)
-            assert batch is not None
-        self._core.has_news = False
-        self._wake()
-        return batch
-
-    # -- transactions: see AsyncProducer
+    # -- transactions
 
     def init_transactions(self) -> None:
-        """Becomes the one producer of its ``transactional.id``; called once, before the first transaction."""
-        self._run(self._inner.init_transactions())
+        """Takes over the ``transactional.id``. Call it once, before the first transaction.
+
+        An older producer with the same id is fenced, and the transaction that it left open is aborted.
+        """
+        self._run(self._producer.init_transactions())
 
     def begin_transaction(self) -> None:
-        """From now on, what is sent belongs to a transaction."""
-        self._run(self._inner.begin_transaction())
+        """Begins a transaction. The records that are sent from now on belong to it.
 
-    def send_offsets_to_transaction(self, offsets: Offsets, group: GroupPlace) -> None:
-        """Commits a consumer's positions with the transaction, or not at all."""
-        self._run(self._inner.send_offsets_to_transaction(offsets, group))
+        :raises ProducerFenced: if another producer with the same ``transactional.id`` has taken over.
+        """
+        self._run(self._producer.begin_transaction())
+
+    def send_offsets_to_transaction(self, offsets: Offsets, group: GroupOrName) -> None:
+        """Adds a consumer's offsets to the transaction. They are committed together with the records, or not at all.
+
+        :param offsets: the offset of the next record to read, by partition.
+        :param group: ``consumer.group_metadata()``, or the name of the group.
+        """
+        self._run(self._producer.send_offsets_to_transaction(offsets, group))
 
     def commit_transaction(self) -> None:
-        """Waits for all that was sent and commits it."""
-        self._run(self._inner.commit_transaction())
+        """Waits until all records of the transaction are acknowledged, and commits it.
+
+        :raises HeadraceError: if a record failed. Then call :meth:`abort_transaction`.
+        """
+        self._run(self._producer.commit_transaction())
 
     def abort_transaction(self) -> None:
-        """Drops what was not sent yet and aborts the rest."""
-        self._run(self._inner.abort_transaction())
+        """Drops the records that were not sent yet, and aborts the transaction."""
+        self._run(self._producer.abort_transaction())
+
+    @property
+    def transactions(self) -> TransactionManager:
+        """The producer's transactions, which live on the event loop's thread.
+
+        :raises ValueError: if the producer has no ``transactional_id``.
+        """
+        return self._producer.transactions
 
     # -- waiting
 
@@ -222,55 +246,57 @@ class Producer:
             raise ClientClosed("the producer is closed")
         return self._background.run(coroutine, timeout)
 
-    def _with_news(self, result: Any) -> Any:
+    def _finish_send(self, result: Any) -> Any:
         if isinstance(result, Blocked):
             result = self._unblock(result)
-        if self._core.has_news:
-            self._core.has_news = False
+        if self._record_buffer.must_wake_sender:
+            self._record_buffer.must_wake_sender = False
             self._wake()
         return result
 
     def _unblock(self, blocked: Blocked) -> Delivery:
-        """Waits for what a record lacks, and buffers it."""
+        """Waits for the metadata or the memory that a record needs, and buffers the record."""
         if self._background.is_this_thread:
-            raise RuntimeError("an on_delivery callback cannot wait for memory or metadata; send from another thread")
-        deadline = Deadline(self._core.clock, self.config.max_block_ms)
+            raise RuntimeError(
+                "send() must wait for memory or metadata, and an on_delivery callback must not wait; send from a thread"
+            )
+        deadline = Deadline(self._record_buffer.clock, self.config.max_block_ms)
         result: Any = blocked
         while isinstance(result, Blocked):
             if result.memory_bytes:
                 memory_bytes = result.memory_bytes
                 self._wait_for_memory(memory_bytes, deadline)
-                result = self._core.try_record(result.record, memory_bytes)
+                result = self._record_buffer.append_record(result.record, memory_bytes)
             else:
-                self._run(self._inner.partitions_of(result.record.topic))
-                result = self._core.try_record(result.record)
+                self._run(self._producer.partitions_of(result.record.topic))
+                result = self._record_buffer.append_record(result.record)
         return result  # type: ignore[no-any-return]
 
     def _wait_for_memory(self, size_bytes: int, deadline: Deadline) -> None:
-        """Waits for memory; and, while the pool is exhausted, for more of it than is needed now.
+        """Waits for memory, and for more memory than is needed now.
 
-        Else the thread would be woken for each batch that is delivered, to fill one and wait again; a wake-up costs as
-        much as dozens of records. What is too much goes back at once, for the next records to find.
+        Otherwise each delivered batch would wake the thread, which would fill one batch and wait again. A wake-up costs
+        as much as dozens of records. The memory that is not needed goes back to the pool at once, for the next records.
         """
-        pool, lock = self._core.pool, self._core.accumulator.lock
-        asked_bytes = max(size_bytes, min(_BATCHES_A_WAIT * self.config.batch_size, pool.total_bytes // 4))
+        pool, lock = self._record_buffer.pool, self._record_buffer.accumulator.lock
+        asked_bytes = max(size_bytes, min(_BATCHES_PER_WAIT * self.config.batch_size, pool.total_bytes // 4))
         ended = threading.Event()
 
         def on_end(_: Wait) -> None:
             ended.set()
 
         with lock:
-            wait = pool.wait(asked_bytes, _FOREVER_MS, on_end)
-        self._core.has_news = False
+            wait = pool.wait(asked_bytes, on_end)
+        self._record_buffer.must_wake_sender = False
         self._wake()
         kept_bytes = 0
         try:
             if ended.wait(deadline.left_ms() / 1000):
                 kept_bytes = size_bytes
-        finally:  # Ctrl-C too: the memory is not to be lost.
+        finally:  # After a KeyboardInterrupt too, memory that was granted must not be lost.
             with lock:
                 if wait.state is WaitState.GRANTED:
                     pool.release(asked_bytes - kept_bytes)
                 pool.cancel(wait)
         if not kept_bytes:
-            raise exhausted(self.config)
+            raise buffer_exhausted(self.config)

@@ -27,7 +27,7 @@ from datetime import UTC, datetime
 from io import StringIO
 from typing import Literal, NamedTuple
 
-from headrace.client.consumer.offset_reset import parse_duration_ms
+from headrace.client.offset_reset import parse_duration_ms
 from headrace.client.types import TopicPartition
 from headrace.tools.shared.commands import CommandError, UsageError
 

@@ -6,8 +6,8 @@ end within its record, and each record where its length says. Bytes are those of
 
 from typing import TYPE_CHECKING
 
-from headrace.client.arrow.decode_kernels import read_field, read_varint
-from headrace.client.arrow.kernel_tools import kernel
+from headrace.client.kernels.compiling import kernel
+from headrace.client.kernels.decode import read_field, read_varint
 
 if TYPE_CHECKING:
     from numpy import int64

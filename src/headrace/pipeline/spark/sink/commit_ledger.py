@@ -26,7 +26,7 @@ from headrace.client import background
 from headrace.client.admin.sync_admin import Admin
 from headrace.client.cluster import Cluster
 from headrace.client.config import AdminConfig
-from headrace.client.transactions.prepared_transactions import PreparedTransaction, end_prepared
+from headrace.client.transactions.prepared import PreparedTransaction, end_prepared
 from headrace.client.types import OffsetAndMetadata, TopicPartition
 from headrace.pipeline.spark.options import shared_client_options
 from headrace.pipeline.spark.sink.options import SinkOptions

@@ -43,7 +43,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from headrace.client.errors import HeadraceError
 from headrace.client.producer.sync_producer import Producer
-from headrace.client.transactions.prepared_transactions import PreparedTransaction, TransactionLost, prepare
+from headrace.client.transactions.prepared import PreparedTransaction, TransactionLost, prepare
 from headrace.client.types import OffsetAndMetadata, TopicPartition
 from headrace.pipeline.spark.sink.commit_ledger import CommitLedger, MicroBatch
 from headrace.pipeline.spark.sink.options import SinkOptions
