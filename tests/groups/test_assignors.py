@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.groups.assignment import each
-from headrace.groups.assignors import ASSIGNORS, Subscriber, assign_range, assign_uniform, assignors_of
+from headrace.groups.consumer.assignment import pairs
+from headrace.groups.consumer.assignors import ASSIGNORS, Subscriber, assign_range, assign_uniform, configured_assignors
 
 A, B, C = (UUID(int=number) for number in (1, 2, 3))
 TOPICS = (A, B, C)
@@ -19,13 +19,13 @@ def sizes(plan):
 
 
 def given_out(plan):
-    return [pair for has in plan.values() for pair in each(has)]
+    return [pair for has in plan.values() for pair in pairs(has)]
 
 
 def moved(before, after):
     """How many partitions have another reader than before, of those that have one."""
-    readers = {pair: member_id for member_id, has in before.items() for pair in each(has)}
-    return sum(readers.get(pair, member_id) != member_id for member_id, has in after.items() for pair in each(has))
+    readers = {pair: member_id for member_id, has in before.items() for pair in pairs(has)}
+    return sum(readers.get(pair, member_id) != member_id for member_id, has in after.items() for pair in pairs(has))
 
 
 def following(plan, members):
@@ -133,4 +133,4 @@ def test_java_classes_among_the_assignors_mean_nothing():
         def list(self, _):
             return ("org.example.Mine", "range")
 
-    assert assignors_of(Settings()) == ("range",)
+    assert configured_assignors(Settings()) == ("range",)

@@ -9,13 +9,13 @@
 
 from contextlib import suppress
 
-from groupbed import GroupBed
+from group_harness import GroupHarness
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from headrace.groups.group import Joining, Leaving, Syncing
-from headrace.groups.states import State
+from headrace.groups.classic.states import ClassicGroupState
+from headrace.groups.group import JoinRequest, LeavingMember, SyncRequest
 from headrace.protocol.errors import KafkaError
 
 NAMES = st.sampled_from("abcdef")
@@ -37,7 +37,7 @@ class Waiting:
 class Groups(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
-        self.bed = GroupBed()
+        self.harness = GroupHarness()
         self.waiting = []
         self.ids = {}
         self.generations = {}
@@ -65,7 +65,7 @@ class Groups(RuleBasedStateMachine):
     def join(self, name, protocols, is_static, is_anew, needs_id, session_s, rebalance_s):
         if is_anew:
             self.ids.pop(name, None)
-        joining = Joining(
+        joining = JoinRequest(
             member_id=self.ids.get(name, ""),
             instance_id=name if is_static else None,
             client_id=name,
@@ -86,54 +86,59 @@ class Groups(RuleBasedStateMachine):
                 if joined.members and not joined.skip_assignment:
                     assert joined.leader_id == joined.member_id
 
-        self.ask(lambda respond: self.bed.shard.join("g", joining, respond), answered)
+        self.ask(lambda respond: self.harness.shard.join("g", joining, respond), answered)
 
     @rule(name=NAMES)
     def sync(self, name):
-        if name not in self.generations or self.bed.group is None:
+        if name not in self.generations or self.harness.group is None:
             return
         member_id, generation_id = self.ids.get(name, ""), self.generations[name]
-        assignments = {each.member_id: f"{generation_id} {each.client_id}".encode() for each in self.bed.group.members}
-        syncing = Syncing(member_id=member_id, generation_id=generation_id, assignments=assignments)
+        assignments = {
+            each.member_id: f"{generation_id} {each.client_id}".encode() for each in self.harness.group.members
+        }
+        syncing = SyncRequest(member_id=member_id, generation_id=generation_id, assignments=assignments)
 
         def answered(synced):
             if not synced.error:
                 assert synced.assignment in (b"", f"{generation_id} {name}".encode())
 
-        self.ask(lambda respond: self.bed.group.sync(syncing, respond), answered)
+        self.ask(lambda respond: self.harness.group.sync(syncing, respond), answered)
 
     @rule(name=NAMES)
     def heartbeat(self, name):
-        if self.bed.group is not None:
+        if self.harness.group is not None:
             with suppress(KafkaError):
-                self.bed.group.heartbeat(self.ids.get(name, ""), self.generations.get(name, -1), None)
+                self.harness.group.heartbeat(self.ids.get(name, ""), self.generations.get(name, -1), None)
 
     @rule(name=NAMES, by_instance=st.booleans())
     def leave(self, name, by_instance):
-        if self.bed.group is not None:
+        if self.harness.group is not None:
             member_id = "" if by_instance else self.ids.get(name, "")
-            self.bed.group.leave([Leaving(member_id=member_id, instance_id=name if by_instance else None)])
+            self.harness.group.leave([LeavingMember(member_id=member_id, instance_id=name if by_instance else None)])
 
     @rule(by_ms=st.sampled_from([1, 500, 3_000, 6_000, 15_000, 45_000]))
     def time_passes(self, by_ms):
-        self.bed.advance(by_ms)
+        self.harness.advance(by_ms)
 
     @rule()
     def all_fall_silent(self):
-        self.bed.advance(2_000_000)
+        self.harness.advance(2_000_000)
         assert all(waiting.count == 1 for waiting in self.waiting)
-        assert self.bed.group is None or self.bed.state is State.EMPTY
-        assert len(self.bed.timer) == 0
+        assert self.harness.group is None or self.harness.state is ClassicGroupState.EMPTY
+        assert len(self.harness.timer) == 0
 
     @rule()
     def the_coordinator_moves(self):
-        settled = self.bed.group is not None and self.bed.state in (State.STABLE, State.EMPTY)
-        before = self.bed.group
-        self.bed.shard.close()
+        settled = self.harness.group is not None and self.harness.state in (
+            ClassicGroupState.STABLE,
+            ClassicGroupState.EMPTY,
+        )
+        before = self.harness.group
+        self.harness.shard.unload()
         assert all(waiting.count == 1 for waiting in self.waiting)
-        assert len(self.bed.timer) == 0
-        self.bed = GroupBed(batches=self.bed.journal.written)
-        after = self.bed.group
+        assert len(self.harness.timer) == 0
+        self.harness = GroupHarness(batches=self.harness.journal.written)
+        after = self.harness.group
         if settled and before.generation_id:
             assert after.generation_id == before.generation_id
             assert [each.member_id for each in after.members] == [each.member_id for each in before.members]
@@ -147,24 +152,24 @@ class Groups(RuleBasedStateMachine):
 
     @invariant()
     def generations_grow(self):
-        if self.bed.group is not None:
-            assert self.bed.group.generation_id >= self.last_generation
-            self.last_generation = self.bed.group.generation_id
+        if self.harness.group is not None:
+            assert self.harness.group.generation_id >= self.last_generation
+            self.last_generation = self.harness.group.generation_id
 
     @invariant()
     def states_mean_what_they_say(self):
-        group = self.bed.group
+        group = self.harness.group
         if group is None:
             return
         members = list(group.members)
-        assert bool(members) or group.state in (State.EMPTY, State.PREPARING)
-        if group.state is State.EMPTY:
+        assert bool(members) or group.state in (ClassicGroupState.EMPTY, ClassicGroupState.PREPARING)
+        if group.state is ClassicGroupState.EMPTY:
             assert not members
         elif members:
             assert group.members.leader_id in group.members
-        if group.state is not State.PREPARING:
+        if group.state is not ClassicGroupState.PREPARING:
             assert not any(member.awaiting_join for member in members)
-        if group.state is not State.COMPLETING:
+        if group.state is not ClassicGroupState.COMPLETING:
             assert not any(member.awaiting_sync for member in members)
         assert all(member.session is not None or member.is_waiting for member in members)
 

@@ -1,10 +1,10 @@
 """Groups of the consumer protocol: who joins, lives, changes and goes, and what each is told when."""
 
 import pytest
-from consumerbed import INTERVAL_MS, NONE, REBALANCE_MS, SESSION_MS, ConsumerBed, Topics
+from consumer_group_harness import INTERVAL_MS, NONE, REBALANCE_MS, SESSION_MS, ConsumerGroupHarness, Topics
 
+from headrace.groups.committed_offsets import TopicCommit
 from headrace.groups.committing import Committer, commit
-from headrace.groups.offsets import TopicCommit
 from headrace.protocol.errors import (
     ErrorCode,
     FencedMemberEpoch,
@@ -20,18 +20,18 @@ from headrace.protocol.errors import (
 
 
 @pytest.fixture
-def bed():
-    return ConsumerBed()
+def harness():
+    return ConsumerGroupHarness()
 
 
 # -- joining --------------------------------------------------------------------------------------------------------
 
 
-def test_the_first_member_gets_everything_at_once(bed):
-    bed.join("a")
-    assert bed.noted() == ["a has t0 t1 t2 t3 at 1"]
-    assert (bed.state, bed.epochs) == ("Stable", (1, 1))
-    assert bed.records() == [
+def test_the_first_member_gets_everything_at_once(harness):
+    harness.join("a")
+    assert harness.noted() == ["a has t0 t1 t2 t3 at 1"]
+    assert (harness.state, harness.epochs) == ("Stable", (1, 1))
+    assert harness.records() == [
         ("MEMBER_METADATA", True),
         ("METADATA", True),
         ("TARGET_ASSIGNMENT_MEMBER", True),
@@ -40,25 +40,25 @@ def test_the_first_member_gets_everything_at_once(bed):
     ]
 
 
-def test_a_second_member_gets_its_share_when_the_first_has_let_go(bed):
-    a, b = bed.join("a", "b")
-    assert bed.noted() == ["a has t0 t1 t2 t3 at 1", "b has nothing at 2"]
-    assert bed.state == "Reconciling"
+def test_a_second_member_gets_its_share_when_the_first_has_let_go(harness):
+    a, b = harness.join("a", "b")
+    assert harness.noted() == ["a has t0 t1 t2 t3 at 1", "b has nothing at 2"]
+    assert harness.state == "Reconciling"
     b.beats()
-    assert bed.noted() == []
+    assert harness.noted() == []
     a.beats()
     # The answer to b's join promised nothing; a is told to let go, does, and is at the new epoch.
-    assert bed.noted() == ["a revokes t2 t3"]
-    assert (a.epoch, b.epoch, bed.state) == (2, 2, "Reconciling")
+    assert harness.noted() == ["a revokes t2 t3"]
+    assert (a.epoch, b.epoch, harness.state) == (2, 2, "Reconciling")
     b.beats()
-    assert bed.noted() == ["b has t2 t3 at 2"]
-    assert bed.state == "Stable"
+    assert harness.noted() == ["b has t2 t3 at 2"]
+    assert harness.state == "Stable"
 
 
-def test_a_member_that_keeps_its_partitions_holds_the_others_up(bed):
-    a, b = bed.join("a", "b")
+def test_a_member_that_keeps_its_partitions_holds_the_others_up(harness):
+    a, b = harness.join("a", "b")
     answer = a.beat()
-    assert bed.show(answer.assignment) == ["t0", "t1"]
+    assert harness.show(answer.assignment) == ["t0", "t1"]
     for _ in range(3):
         a.beat(owned=a.owned)  # it still has all four
         b.beats()
@@ -68,51 +68,51 @@ def test_a_member_that_keeps_its_partitions_holds_the_others_up(bed):
     assert (a.member.epoch, b.shown) == (2, ["t2", "t3"])
 
 
-def test_nothing_is_told_twice(bed):
-    a = bed.join("a")
+def test_nothing_is_told_twice(harness):
+    a = harness.join("a")
     assert a.beat().assignment is None
-    written = len(bed.journal.written)
+    written = len(harness.journal.written)
     assert a.beat(owned=a.owned).assignment is None
-    assert len(bed.journal.written) == written
+    assert len(harness.journal.written) == written
 
 
-def test_who_asks_for_all_is_told_all(bed):
-    a = bed.join("a")
+def test_who_asks_for_all_is_told_all(harness):
+    a = harness.join("a")
     answer = a.beat(rebalance_timeout_ms=REBALANCE_MS, topic_names=frozenset({"t"}), owned=a.owned)
-    assert bed.show(answer.assignment) == ["t0", "t1", "t2", "t3"]
+    assert harness.show(answer.assignment) == ["t0", "t1", "t2", "t3"]
 
 
-def test_a_heartbeat_is_told_the_interval(bed):
-    assert bed.join("a").beat().heartbeat_interval_ms == 5_000
+def test_a_heartbeat_is_told_the_interval(harness):
+    assert harness.join("a").beat().heartbeat_interval_ms == 5_000
 
 
-def test_joining_again_with_the_same_id_is_no_change(bed):
-    a = bed.join("a")
-    written = len(bed.journal.written)
+def test_joining_again_with_the_same_id_is_no_change(harness):
+    a = harness.join("a")
+    written = len(harness.journal.written)
     a.joins()
-    assert bed.noted()[-1] == "a has t0 t1 t2 t3 at 1"
-    assert len(bed.journal.written) == written
+    assert harness.noted()[-1] == "a has t0 t1 t2 t3 at 1"
+    assert len(harness.journal.written) == written
 
 
 def test_members_that_come_together_cost_one_assignment():
-    bed = ConsumerBed(group_consumer_assignment_interval_ms=INTERVAL_MS)
-    a, *_ = bed.join("a", "b", "c")
-    assert (bed.epochs, bed.state) == ((3, 1), "Assigning")
-    bed.advance(INTERVAL_MS - 1)
-    assert bed.epochs == (3, 1)
-    bed.advance(1)
-    assert (bed.epochs, bed.state) == ((3, 3), "Reconciling")
-    bed.settles()
-    assert sorted(len(client.shown) for client in bed.clients.values()) == [1, 1, 2]
-    bed.advance(INTERVAL_MS)
+    harness = ConsumerGroupHarness(group_consumer_assignment_interval_ms=INTERVAL_MS)
+    a, *_ = harness.join("a", "b", "c")
+    assert (harness.epochs, harness.state) == ((3, 1), "Assigning")
+    harness.advance(INTERVAL_MS - 1)
+    assert harness.epochs == (3, 1)
+    harness.advance(1)
+    assert (harness.epochs, harness.state) == ((3, 3), "Reconciling")
+    harness.settles()
+    assert sorted(len(client.shown) for client in harness.clients.values()) == [1, 1, 2]
+    harness.advance(INTERVAL_MS)
     a.leaves()
-    bed.clients["b"].beats()
-    assert bed.epochs == (4, 4)
+    harness.clients["b"].beats()
+    assert harness.epochs == (4, 4)
 
 
 def test_a_member_that_changes_its_topics_does_not_wait_for_the_assignment():
-    bed = ConsumerBed(topics=Topics(t=2, u=2), group_consumer_assignment_interval_ms=INTERVAL_MS)
-    a = bed.join("a")
+    harness = ConsumerGroupHarness(topics=Topics(t=2, u=2), group_consumer_assignment_interval_ms=INTERVAL_MS)
+    a = harness.join("a")
     a.subscribes("u")
     assert a.shown == ["u0", "u1"]
 
@@ -137,37 +137,37 @@ def test_a_member_that_changes_its_topics_does_not_wait_for_the_assignment():
         ({"epoch": -1}, GroupIdNotFound),
     ],
 )
-def test_who_cannot_join_leaves_no_group_behind(bed, fields, error):
+def test_who_cannot_join_leaves_no_group_behind(harness, fields, error):
     asked = {"epoch": 0, "rebalance_timeout_ms": 1, "owned": {}, "topic_names": frozenset({"t"}), **fields}
     with pytest.raises(error):
-        bed.client("a").beat(**asked)
-    assert bed.group is None
-    assert bed.journal.written == []
+        harness.client("a").beat(**asked)
+    assert harness.group is None
+    assert harness.journal.written == []
 
 
-def test_a_bad_expression_changes_nothing_for_a_member(bed):
-    a = bed.join("a")
-    written = len(bed.journal.written)
+def test_a_bad_expression_changes_nothing_for_a_member(harness):
+    a = harness.join("a")
+    written = len(harness.journal.written)
     with pytest.raises(InvalidRegularExpression):
         a.beat(topic_regex="[")
-    assert len(bed.journal.written) == written
+    assert len(harness.journal.written) == written
     a.beats()
     assert a.is_in
 
 
-def test_epochs_fence(bed):
-    a = bed.join("a")
-    bed.join("b")
+def test_epochs_fence(harness):
+    a = harness.join("a")
+    harness.join("b")
     for epoch in (2, 7):
         with pytest.raises(FencedMemberEpoch):
             a.beat(epoch=epoch)
     with pytest.raises(UnknownMemberId):
-        bed.client("nobody").beat(epoch=1)
+        harness.client("nobody").beat(epoch=1)
 
 
-def test_an_answer_that_was_lost_is_given_again(bed):
-    a = bed.join("a")
-    bed.join("b")
+def test_an_answer_that_was_lost_is_given_again(harness):
+    a = harness.join("a")
+    harness.join("b")
     a.beats()
     assert (a.epoch, a.member.previous_epoch) == (2, 1)
     kept = a.owned
@@ -175,14 +175,14 @@ def test_an_answer_that_was_lost_is_given_again(bed):
     with pytest.raises(FencedMemberEpoch):
         a.beat(epoch=1)
     with pytest.raises(FencedMemberEpoch):
-        a.beat(epoch=1, owned={bed.topics.topic("t").topic_id: frozenset(range(4))})
+        a.beat(epoch=1, owned={harness.topics.topic("t").topic_id: frozenset(range(4))})
 
 
 def test_a_full_group():
-    bed = ConsumerBed(group_consumer_max_size=1)
-    a = bed.join("a")
+    harness = ConsumerGroupHarness(group_consumer_max_size=1)
+    a = harness.join("a")
     with pytest.raises(GroupMaxSizeReached):
-        bed.client("b").beat(epoch=0, rebalance_timeout_ms=1, owned={}, topic_names=frozenset())
+        harness.client("b").beat(epoch=0, rebalance_timeout_ms=1, owned={}, topic_names=frozenset())
     a.beats()
     assert a.is_in
 
@@ -190,202 +190,202 @@ def test_a_full_group():
 # -- going ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_member_that_leaves_gives_its_partitions_to_others(bed):
-    a, b = bed.join("a", "b")
-    bed.settles().noted()
+def test_a_member_that_leaves_gives_its_partitions_to_others(harness):
+    a, b = harness.join("a", "b")
+    harness.settles().noted()
     answer = b.beat(epoch=-1)
     assert (answer.epoch, answer.assignment) == (-1, None)
     b.is_in = False
-    assert bed.state == "Assigning"
+    assert harness.state == "Assigning"
     a.beats()
-    assert bed.noted() == ["a has t0 t1 t2 t3 at 3"]
-    assert bed.state == "Stable"
+    assert harness.noted() == ["a has t0 t1 t2 t3 at 3"]
+    assert harness.state == "Stable"
 
 
-def test_a_crashed_member_is_noticed_after_its_session_timeout(bed):
-    a, b = bed.join("a", "b")
-    bed.settles().noted()
-    bed.advance(SESSION_MS - 1)
+def test_a_crashed_member_is_noticed_after_its_session_timeout(harness):
+    a, b = harness.join("a", "b")
+    harness.settles().noted()
+    harness.advance(SESSION_MS - 1)
     a.beats()
-    assert bed.noted() == []
-    bed.advance(1)
-    assert (bed.state, bed.epochs) == ("Assigning", (3, 2))
+    assert harness.noted() == []
+    harness.advance(1)
+    assert (harness.state, harness.epochs) == ("Assigning", (3, 2))
     a.beats()
     b.beats()
-    assert bed.noted() == ["a has t0 t1 t2 t3 at 3", "b: unknown_member_id"]
+    assert harness.noted() == ["a has t0 t1 t2 t3 at 3", "b: unknown_member_id"]
 
 
-def test_a_group_may_have_a_session_timeout_of_its_own(bed):
-    bed.group_configs = {"consumer.session.timeout.ms": str(SESSION_MS + 1)}
-    a, _ = bed.join("a", "b")
-    bed.settles()
-    bed.advance(SESSION_MS)
+def test_a_group_may_have_a_session_timeout_of_its_own(harness):
+    harness.group_configs = {"consumer.session.timeout.ms": str(SESSION_MS + 1)}
+    a, _ = harness.join("a", "b")
+    harness.settles()
+    harness.advance(SESSION_MS)
     a.beats()
-    assert len(bed.group.state.members) == 2
-    bed.advance(1)
-    assert len(bed.group.state.members) == 1
+    assert len(harness.group.metadata.members) == 2
+    harness.advance(1)
+    assert len(harness.group.metadata.members) == 1
 
 
-def test_a_crashed_member_is_out_even_if_that_cannot_be_written_at_once(bed):
-    a, _ = bed.join("a", "b")
-    bed.settles().noted()
-    bed.advance(SESSION_MS - 1)
+def test_a_crashed_member_is_out_even_if_that_cannot_be_written_at_once(harness):
+    a, _ = harness.join("a", "b")
+    harness.settles().noted()
+    harness.advance(SESSION_MS - 1)
     a.beats()
-    bed.journal.is_broken = True
-    bed.advance(1)
-    assert len(bed.group.state.members) == 2
-    bed.journal.is_broken = False
-    bed.advance(1_000)
-    assert len(bed.group.state.members) == 1
+    harness.journal.is_broken = True
+    harness.advance(1)
+    assert len(harness.group.metadata.members) == 2
+    harness.journal.is_broken = False
+    harness.advance(1_000)
+    assert len(harness.group.metadata.members) == 1
     a.beats()
-    assert bed.noted() == ["a has t0 t1 t2 t3 at 3"]
+    assert harness.noted() == ["a has t0 t1 t2 t3 at 3"]
 
 
-def test_a_member_that_does_not_let_go_is_out_after_its_rebalance_timeout(bed):
-    a, b = bed.join("a", "b")
+def test_a_member_that_does_not_let_go_is_out_after_its_rebalance_timeout(harness):
+    a, b = harness.join("a", "b")
     a.beat()
     for _ in range(2):
-        bed.advance(REBALANCE_MS // 2 - 1)
+        harness.advance(REBALANCE_MS // 2 - 1)
         a.beat(owned=a.owned)
         b.beats()
     assert b.shown == []
-    bed.advance(2)
+    harness.advance(2)
     b.beats()
     assert b.shown == ["t0", "t1", "t2", "t3"]
     with pytest.raises(UnknownMemberId):
         a.beat()
 
 
-def test_the_last_member_leaves_an_empty_group(bed):
-    bed.join("a").leaves()
-    assert (bed.state, bed.group.is_empty) == ("Empty", True)
-    assert len(bed.timer) == 0
-    bed.join("b")
-    assert bed.noted()[-1] == "b has t0 t1 t2 t3 at 3"
+def test_the_last_member_leaves_an_empty_group(harness):
+    harness.join("a").leaves()
+    assert (harness.state, harness.group.is_empty) == ("Empty", True)
+    assert len(harness.timer) == 0
+    harness.join("b")
+    assert harness.noted()[-1] == "b has t0 t1 t2 t3 at 3"
 
 
-def test_an_empty_group_can_be_deleted(bed):
-    bed.join("a", regex="t.*").leaves()
-    bed.shard.delete_group("g")
-    assert bed.group is None
-    assert bed.reloaded().group is None
+def test_an_empty_group_can_be_deleted(harness):
+    harness.join("a", regex="t.*").leaves()
+    harness.shard.delete_group("g")
+    assert harness.group is None
+    assert harness.reloaded().group is None
 
 
 # -- what is read ---------------------------------------------------------------------------------------------------
 
 
 def test_a_new_subscription():
-    bed = ConsumerBed(topics=Topics(t=2, u=2))
-    a = bed.join("a")
+    harness = ConsumerGroupHarness(topics=Topics(t=2, u=2))
+    a = harness.join("a")
     a.subscribes("t", "u")
     assert a.shown == ["t0", "t1", "u0", "u1"]
     a.subscribes("u")
-    assert bed.noted()[-2:] == ["a has t0 t1 u0 u1 at 2", "a revokes t0 t1"]
+    assert harness.noted()[-2:] == ["a has t0 t1 u0 u1 at 2", "a revokes t0 t1"]
     assert (a.epoch, a.shown) == (3, ["u0", "u1"])
 
 
-def test_topics_that_grow_come_and_go(bed):
-    a = bed.join("a", topics=("t", "u"))
-    bed.topics.put("t", 5)
+def test_topics_that_grow_come_and_go(harness):
+    a = harness.join("a", topics=("t", "u"))
+    harness.topics.put("t", 5)
     a.beats()
     assert (a.epoch, a.shown) == (2, ["t0", "t1", "t2", "t3", "t4"])
-    bed.topics.put("u", 1)
+    harness.topics.put("u", 1)
     a.beats()
     assert (a.epoch, a.shown) == (3, ["t0", "t1", "t2", "t3", "t4", "u0"])
-    bed.topics.delete("t")
+    harness.topics.delete("t")
     a.beats()
     assert (a.epoch, a.shown) == (4, ["u0"])
-    bed.topics.put("other", 9)
+    harness.topics.put("other", 9)
     a.beats()
     assert a.epoch == 4
 
 
-def test_an_expression_follows_the_topics(bed):
-    a = bed.join("a", topics=None, regex="t.*")
+def test_an_expression_follows_the_topics(harness):
+    a = harness.join("a", topics=None, regex="t.*")
     assert a.shown == ["t0", "t1", "t2", "t3"]
-    bed.topics.put("t-2-", 1)
-    bed.topics.put("u", 1)
+    harness.topics.put("t-2-", 1)
+    harness.topics.put("u", 1)
     a.beats()
     assert a.shown == ["t-2-0", "t0", "t1", "t2", "t3"]
-    assert bed.group.is_subscribed_to("t-2-")
-    assert not bed.group.is_subscribed_to("u")
-    bed.topics.delete("t")
+    assert harness.group.is_subscribed_to("t-2-")
+    assert not harness.group.is_subscribed_to("u")
+    harness.topics.delete("t")
     a.beats()
     assert a.shown == ["t-2-0"]
 
 
-def test_an_expression_is_forgotten_with_its_last_reader(bed):
-    a, b = bed.join("a", "b", topics=None, regex="t.*")
+def test_an_expression_is_forgotten_with_its_last_reader(harness):
+    a, b = harness.join("a", "b", topics=None, regex="t.*")
     a.beat(topic_regex="", topic_names=frozenset({"t"}), owned=a.owned)
-    assert bed.group.state.regexes.keys() == {"t.*"}
+    assert harness.group.metadata.regexes.keys() == {"t.*"}
     b.leaves()
-    assert bed.group.state.regexes == {}
-    assert not bed.group.is_subscribed_to("u")
-    assert bed.group.is_subscribed_to("t")
+    assert harness.group.metadata.regexes == {}
+    assert not harness.group.is_subscribed_to("u")
+    assert harness.group.is_subscribed_to("t")
 
 
 def test_names_and_an_expression_together():
-    bed = ConsumerBed(topics=Topics(a=1, b=1, c=1))
-    assert bed.join("m", topics=("a",), regex="b|c").shown == ["a0", "b0", "c0"]
+    harness = ConsumerGroupHarness(topics=Topics(a=1, b=1, c=1))
+    assert harness.join("m", topics=("a",), regex="b|c").shown == ["a0", "b0", "c0"]
 
 
 def test_members_vote_on_the_assignor():
-    bed = ConsumerBed(topics=Topics(t=1, u=1))
-    bed.join("a", "b", topics=("t", "u"))
-    assert bed.group.assignor_name == "uniform"
-    bed.settles()
-    assert [len(client.shown) for client in bed.clients.values()] == [1, 1]
-    bed.join("c", topics=("t", "u"), assignor="range").leaves()
-    bed.clients["a"].beats(server_assignor="range")
-    assert bed.group.assignor_name == "range"
-    bed.topics.put("u", 2)
-    bed.settles()
-    assert bed.clients["a"].shown == ["t0", "u0"]
+    harness = ConsumerGroupHarness(topics=Topics(t=1, u=1))
+    harness.join("a", "b", topics=("t", "u"))
+    assert harness.group.assignor_name == "uniform"
+    harness.settles()
+    assert [len(client.shown) for client in harness.clients.values()] == [1, 1]
+    harness.join("c", topics=("t", "u"), assignor="range").leaves()
+    harness.clients["a"].beats(server_assignor="range")
+    assert harness.group.assignor_name == "range"
+    harness.topics.put("u", 2)
+    harness.settles()
+    assert harness.clients["a"].shown == ["t0", "u0"]
 
 
 # -- offsets --------------------------------------------------------------------------------------------------------
 
 
-def test_commits_are_of_the_present_epoch(bed):
-    a, b = bed.join("a", "b")
-    bed.settles()
+def test_commits_are_of_the_present_epoch(harness):
+    a, b = harness.join("a", "b")
+    harness.settles()
     assert a.commit() is NONE
     assert a.commit(a.epoch - 1) is ErrorCode.stale_member_epoch
     assert a.commit(a.epoch + 1) is ErrorCode.stale_member_epoch
-    assert bed.client("c").commit(1) is ErrorCode.unknown_member_id
+    assert harness.client("c").commit(1) is ErrorCode.unknown_member_id
     a.leaves()
     b.leaves()
     assert b.commit(1) is ErrorCode.unknown_member_id
-    bed.group.check_commit("", -1, None)
+    harness.group.check_commit("", -1, None)
 
 
-def test_fetches_are_of_the_present_epoch(bed):
-    a = bed.join("a")
+def test_fetches_are_of_the_present_epoch(harness):
+    a = harness.join("a")
     assert a.fetch() is NONE
     assert a.fetch(0) is ErrorCode.stale_member_epoch
-    assert bed.client("c").fetch(1) is ErrorCode.unknown_member_id
-    bed.group.check_fetch(None, -1)
+    assert harness.client("c").fetch(1) is ErrorCode.unknown_member_id
+    harness.group.check_fetch(None, -1)
 
 
 # -- loading --------------------------------------------------------------------------------------------------------
 
 
-def test_another_coordinator_carries_on(bed):
-    a, b = bed.join("a", "b")
+def test_another_coordinator_carries_on(harness):
+    a, b = harness.join("a", "b")
     a.beat()
-    other = bed.reloaded()
+    other = harness.reloaded()
     assert other.state == "Reconciling"
-    assert vars(other.group.state) == vars(bed.group.state)
+    assert vars(other.group.metadata) == vars(harness.group.metadata)
     a.asks_again()
     other.settles()
     assert (a.shown, b.shown) == (["t0", "t1"], ["t2", "t3"])
 
 
-def test_members_have_a_session_from_the_load_on(bed):
-    a, b = bed.join("a", "b")
-    bed.settles()
-    bed.advance(SESSION_MS - 1)
-    other = bed.reloaded()
+def test_members_have_a_session_from_the_load_on(harness):
+    a, b = harness.join("a", "b")
+    harness.settles()
+    harness.advance(SESSION_MS - 1)
+    other = harness.reloaded()
     other.advance(SESSION_MS - 1)
     a.beats()
     other.advance(1)
@@ -394,77 +394,77 @@ def test_members_have_a_session_from_the_load_on(bed):
     assert not b.beats().is_in
 
 
-def test_who_must_let_go_has_its_timeout_from_the_load_on(bed):
-    a, b = bed.join("a", "b")
+def test_who_must_let_go_has_its_timeout_from_the_load_on(harness):
+    a, b = harness.join("a", "b")
     a.beat()
-    other = bed.reloaded()
+    other = harness.reloaded()
     for _ in range(2):
         other.advance(REBALANCE_MS // 2)
         b.beats()
     assert b.beats().shown == ["t0", "t1", "t2", "t3"]
 
 
-def test_a_closed_group_does_nothing_any_more(bed):
-    bed.join("a", "b")
-    bed.shard.close()
-    assert len(bed.timer) == 0
+def test_a_closed_group_does_nothing_any_more(harness):
+    harness.join("a", "b")
+    harness.shard.unload()
+    assert len(harness.timer) == 0
 
 
 @pytest.mark.parametrize("kept", range(1, 12))
 def test_after_a_crash_between_two_batches_the_next_heartbeat_carries_on(kept):
     """Whatever prefix of the log is left, clients that try again settle."""
-    bed = ConsumerBed()
-    bed.join("a", "b")
-    bed.settles()
-    assert len(bed.journal.written) > 6
-    after = ConsumerBed(topics=bed.topics, batches=bed.journal.written[:kept], clock=bed.clock)
+    harness = ConsumerGroupHarness()
+    harness.join("a", "b")
+    harness.settles()
+    assert len(harness.journal.written) > 6
+    after = ConsumerGroupHarness(topics=harness.topics, batches=harness.journal.written[:kept], clock=harness.clock)
     a, b = after.join("a", "b")
     after.settles()
     assert (len(a.shown), len(b.shown)) == (2, 2)
 
 
-def test_records_in_the_order_that_compaction_leaves(bed):
-    bed.join("a", "b", regex="t.*")
-    bed.settles()
+def test_records_in_the_order_that_compaction_leaves(harness):
+    harness.join("a", "b", regex="t.*")
+    harness.settles()
     last = {}
-    for _, batch in bed.journal.written:
+    for _, batch in harness.journal.written:
         for key, value in batch:
             last.pop(key, None)
             last[key] = value
-    compacted = ConsumerBed(topics=bed.topics, batches=[(-1, list(last.items()))])
-    assert vars(compacted.group.state) == vars(bed.group.state)
+    compacted = ConsumerGroupHarness(topics=harness.topics, batches=[(-1, list(last.items()))])
+    assert vars(compacted.group.metadata) == vars(harness.group.metadata)
 
 
-def commit_of(bed, *partitions, topic="t"):
-    return [TopicCommit(topic, bed.topics.topic(topic).topic_id, [(number, 5, -1, "") for number in partitions])]
+def commit_of(harness, *partitions, topic="t"):
+    return [TopicCommit(topic, harness.topics.topic(topic).topic_id, [(number, 5, -1, "") for number in partitions])]
 
 
-def test_a_commit_of_an_older_epoch_counts_for_what_was_kept_since(bed):
-    a, b = bed.join("a", "b")
-    bed.settles()
+def test_a_commit_of_an_older_epoch_counts_for_what_was_kept_since(harness):
+    a, b = harness.join("a", "b")
+    harness.settles()
     assert (a.epoch, a.shown, b.shown) == (2, ["t0", "t1"], ["t2", "t3"])
-    may = bed.group.may_still_commit
-    for who in (bed, bed.reloaded()):
-        assert who.group.may_still_commit("a", 1, commit_of(bed, 0, 1))
-    assert not may("a", 1, commit_of(bed, 0, 2)), "b has it now"
-    assert not may("b", 1, commit_of(bed, 2)), "it came with the present epoch"
-    assert not may("a", 3, commit_of(bed, 0))
-    assert not may("a", -1, commit_of(bed, 0))
-    assert not may("c", 1, commit_of(bed, 0))
-    commit(bed.shard, Committer("g", "a", 1), commit_of(bed, 0, 1), version=9)
-    assert bed.shard.offsets.committed("g", "t", 1).offset == 5
+    may = harness.group.may_commit_at_older_epoch
+    for who in (harness, harness.reloaded()):
+        assert who.group.may_commit_at_older_epoch("a", 1, commit_of(harness, 0, 1))
+    assert not may("a", 1, commit_of(harness, 0, 2)), "b has it now"
+    assert not may("b", 1, commit_of(harness, 2)), "it came with the present epoch"
+    assert not may("a", 3, commit_of(harness, 0))
+    assert not may("a", -1, commit_of(harness, 0))
+    assert not may("c", 1, commit_of(harness, 0))
+    commit(harness.shard, Committer("g", "a", 1), commit_of(harness, 0, 1), version=9)
+    assert harness.shard.offsets.committed("g", "t", 1).offset == 5
     with pytest.raises(StaleMemberEpoch):
-        commit(bed.shard, Committer("g", "b", 1), commit_of(bed, 2), version=9)
+        commit(harness.shard, Committer("g", "b", 1), commit_of(harness, 2), version=9)
     with pytest.raises(UnsupportedVersion):
-        commit(bed.shard, Committer("g", "a", 1), commit_of(bed, 0), version=8)
+        commit(harness.shard, Committer("g", "a", 1), commit_of(harness, 0), version=8)
 
 
-def test_what_is_being_let_go_of_can_still_be_committed(bed):
-    a = bed.join("a")
-    bed.topics.put("t", 5)
+def test_what_is_being_let_go_of_can_still_be_committed(harness):
+    a = harness.join("a")
+    harness.topics.put("t", 5)
     a.beats()
-    bed.join("b")
+    harness.join("b")
     a.beat()
-    assert (a.member.epoch, bed.show(a.member.pending_revocation)) == (2, ["t3", "t4"])
-    assert bed.group.may_still_commit("a", 1, commit_of(bed, 0, 3))
-    assert not bed.group.may_still_commit("a", 1, commit_of(bed, 4))
+    assert (a.member.epoch, harness.show(a.member.pending_revocation)) == (2, ["t3", "t4"])
+    assert harness.group.may_commit_at_older_epoch("a", 1, commit_of(harness, 0, 3))
+    assert not harness.group.may_commit_at_older_epoch("a", 1, commit_of(harness, 4))

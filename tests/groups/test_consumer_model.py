@@ -1,13 +1,13 @@
 """Members that come, go, crash, change their minds and miss answers, while topics change and coordinators restart:
 at no moment do two members own one partition, and when everybody behaves, everything is read by somebody."""
 
-from consumerbed import INTERVAL_MS, SESSION_MS, ConsumerBed, Topics
+from consumer_group_harness import INTERVAL_MS, SESSION_MS, ConsumerGroupHarness, Topics
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from headrace.groups.assignment import each, overlaps, together
-from headrace.groups.consumer_heartbeat import Beat
+from headrace.groups.consumer.assignment import overlaps, pairs, union
+from headrace.groups.consumer.heartbeat import ConsumerHeartbeatRequest
 from headrace.protocol.errors import KafkaError
 
 NAMES = ("a", "b", "c", "d")
@@ -27,16 +27,16 @@ class Member:
         #: What to say in the next heartbeat besides that it lives.
         self.says_all = True
 
-    def say(self, bed, *, is_answered=True):
+    def say(self, harness, *, is_answered=True):
         said = {}
         if self.says_all:
             said = {"rebalance_timeout_ms": 60_000, "topic_names": frozenset(self.topics), "owned": dict(self.owned)}
         elif not self.has_more_than_told:
             said = {"owned": dict(self.owned)}
-        beat = Beat(member_id=self.name, epoch=self.epoch, **said)
-        beat.check(("uniform", "range"), makes_its_id=True)
+        beat = ConsumerHeartbeatRequest(member_id=self.name, epoch=self.epoch, **said)
+        beat.check(("uniform", "range"), needs_member_id=True)
         try:
-            answer = bed.shard.consumer_heartbeat("g", beat)
+            answer = harness.shard.consumer_heartbeat("g", beat)
         except KafkaError:
             self.epoch, self.owned, self.told, self.says_all = 0, {}, {}, True
             return
@@ -46,7 +46,7 @@ class Member:
         self.says_all, self.epoch = False, answer.epoch
         if answer.assignment is not None:
             self.told = dict(answer.assignment)
-            self.owned = together(self.owned, self.told)
+            self.owned = union(self.owned, self.told)
 
     @property
     def has_more_than_told(self):
@@ -59,7 +59,7 @@ class Member:
 class Groups(RuleBasedStateMachine):
     @initialize(interval_ms=st.sampled_from([0, INTERVAL_MS]))
     def start(self, interval_ms):
-        self.bed = ConsumerBed(topics=Topics(t=3, u=2), group_consumer_assignment_interval_ms=interval_ms)
+        self.harness = ConsumerGroupHarness(topics=Topics(t=3, u=2), group_consumer_assignment_interval_ms=interval_ms)
         self.members = {}
 
     @rule(name=names, topics=subscriptions)
@@ -67,13 +67,13 @@ class Groups(RuleBasedStateMachine):
         if name not in self.members:
             self.members[name] = Member(name)
             self.members[name].topics = topics
-            self.members[name].say(self.bed)
+            self.members[name].say(self.harness)
 
     @precondition(lambda self: self.members)
     @rule(name=names, is_answered=st.booleans())
     def beats(self, name, is_answered):
         if name in self.members:
-            self.members[name].say(self.bed, is_answered=is_answered)
+            self.members[name].say(self.harness, is_answered=is_answered)
 
     @precondition(lambda self: self.members)
     @rule(name=names)
@@ -91,8 +91,8 @@ class Groups(RuleBasedStateMachine):
     @rule(name=names)
     def leaves(self, name):
         member = self.members.pop(name, None)
-        if member is not None and name in self.bed.group.state.members:
-            self.bed.shard.consumer_heartbeat("g", Beat(member_id=name, epoch=-1))
+        if member is not None and name in self.harness.group.metadata.members:
+            self.harness.shard.consumer_heartbeat("g", ConsumerHeartbeatRequest(member_id=name, epoch=-1))
 
     @rule(name=names)
     def crashes(self, name):
@@ -100,33 +100,33 @@ class Groups(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(["t", "u"]), partition_count=st.integers(1, 4))
     def topics_change(self, name, partition_count):
-        known = self.bed.topics.topic(name)
-        self.bed.topics.put(name, max(partition_count, known.partition_count if known else 0))
+        known = self.harness.topics.topic(name)
+        self.harness.topics.put(name, max(partition_count, known.partition_count if known else 0))
 
     @rule(name=st.sampled_from(["t", "u"]))
     def a_topic_is_deleted(self, name):
-        if self.bed.topics.topic(name) is not None:
-            self.bed.topics.delete(name)
+        if self.harness.topics.topic(name) is not None:
+            self.harness.topics.delete(name)
 
     @rule(share=st.sampled_from([SESSION_MS // 2, INTERVAL_MS]))
     def time_passes(self, share):
         """Those that live say so, and do not sit on partitions for longer than they may."""
         for member in self.members.values():
-            member.say(self.bed)
+            member.say(self.harness)
             member.lets_go()
-        self.bed.advance(share)
+        self.harness.advance(share)
 
     @rule()
     def the_coordinator_restarts(self):
-        before = vars(self.bed.group.state) if self.bed.group is not None else None
-        self.bed = self.bed.reloaded()
-        assert (vars(self.bed.group.state) if self.bed.group is not None else None) == before
+        before = vars(self.harness.group.metadata) if self.harness.group is not None else None
+        self.harness = self.harness.reloaded()
+        assert (vars(self.harness.group.metadata) if self.harness.group is not None else None) == before
 
     @invariant()
     def nobody_shares_a_partition(self):
         owners = {}
         for member in getattr(self, "members", {}).values():
-            for pair in each(member.owned):
+            for pair in pairs(member.owned):
                 assert pair not in owners, f"{owners[pair]} and {member.name} own {pair}"
                 owners[pair] = member.name
 
@@ -138,18 +138,18 @@ class Groups(RuleBasedStateMachine):
         self.time_passes(SESSION_MS // 2)  # whoever crashed is out by now
         for _ in range(12):
             for member in self.members.values():
-                member.say(self.bed)
+                member.say(self.harness)
                 member.lets_go()
                 self.nobody_shares_a_partition()
-            self.bed.advance(INTERVAL_MS)
-        assert self.bed.state == "Stable"
+            self.harness.advance(INTERVAL_MS)
+        assert self.harness.state == "Stable"
         wanted = {
             (topic.topic_id, partition)
-            for topic in self.bed.topics.all_topics()
+            for topic in self.harness.topics.all_topics()
             if any(topic.name in member.topics for member in self.members.values())
             for partition in range(topic.partition_count)
         }
-        assert {pair for member in self.members.values() for pair in each(member.owned)} == wanted
+        assert {pair for member in self.members.values() for pair in pairs(member.owned)} == wanted
         for member in self.members.values():
             others = [other for other in self.members.values() if other is not member]
             assert not any(overlaps(member.owned, other.owned) for other in others)

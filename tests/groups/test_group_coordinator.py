@@ -1,7 +1,7 @@
 """Which shard a group belongs to, and what is answered until it is loaded."""
 
 import pytest
-from groupbed import GroupBed, ListJournal
+from group_harness import GroupHarness, ListJournal
 
 from headrace.groups.coordinator import GroupCoordinator
 from headrace.protocol.errors import CoordinatorLoadInProgress, InvalidGroupId, NotCoordinator, UnknownMemberId
@@ -9,13 +9,13 @@ from headrace.protocol.internal_records import partition_for
 
 
 @pytest.fixture
-def bed():
-    return GroupBed()
+def harness():
+    return GroupHarness()
 
 
 @pytest.fixture
-def coordinator(bed):
-    return GroupCoordinator(bed.context, lambda: 50)
+def coordinator(harness):
+    return GroupCoordinator(harness.context, lambda: 50)
 
 
 def journal(index, batches=()):
@@ -45,14 +45,14 @@ def test_a_group_belongs_to_the_partition_of_its_name(coordinator):
         coordinator.shard_for(other)
 
 
-def test_groups_are_answered_once_their_log_was_applied(bed, coordinator):
-    bed.join("a")
-    bed.settles()
-    bed.clients["a"].leaves()
+def test_groups_are_answered_once_their_log_was_applied(harness, coordinator):
+    harness.join("a")
+    harness.settles()
+    harness.clients["a"].leaves()
     index = coordinator.index_of("g")
-    loading = coordinator.load(journal(index, bed.journal.written))
+    loading = coordinator.load(journal(index, harness.journal.written))
     assert coordinator.is_loading
-    for _ in bed.journal.written:
+    for _ in harness.journal.written:
         next(loading)
         with pytest.raises(CoordinatorLoadInProgress):
             coordinator.shard_for("g")
@@ -62,11 +62,11 @@ def test_groups_are_answered_once_their_log_was_applied(bed, coordinator):
     assert not coordinator.is_loading
 
 
-def test_a_partition_can_be_lost_while_it_is_loaded(bed, coordinator):
-    bed.join("a")
-    bed.settles()
+def test_a_partition_can_be_lost_while_it_is_loaded(harness, coordinator):
+    harness.join("a")
+    harness.settles()
     index = coordinator.index_of("g")
-    loading = coordinator.load(journal(index, bed.journal.written * 2))
+    loading = coordinator.load(journal(index, harness.journal.written * 2))
     next(loading)
     coordinator.unload(index)
     run(loading)
@@ -82,13 +82,13 @@ def test_a_log_that_cannot_be_read_is_not_served(coordinator, caplog):
     assert "cannot be loaded" in caplog.text
 
 
-def test_who_waits_is_told_when_the_partition_is_lost(bed, coordinator):
+def test_who_waits_is_told_when_the_partition_is_lost(harness, coordinator):
     index = coordinator.index_of("g")
     run(coordinator.load(journal(index)))
-    bed.shard = coordinator.shard_for("g")
-    bed.join("a")
+    harness.shard = coordinator.shard_for("g")
+    harness.join("a")
     coordinator.unload(index)
-    assert bed.noted() == ["a join failed: not_coordinator"]
+    assert harness.noted() == ["a join failed: not_coordinator"]
     assert not coordinator.has(index)
 
 
@@ -98,8 +98,8 @@ def test_records_of_types_that_only_newer_brokers_know_are_passed_over(coordinat
     assert coordinator.shard_for("g").groups == {}
 
 
-def test_members_have_a_group_with_a_name(bed):
+def test_members_have_a_group_with_a_name(harness):
     with pytest.raises(InvalidGroupId):
-        bed.shard.member_group("")
+        harness.shard.member_group("")
     with pytest.raises(UnknownMemberId):
-        bed.shard.member_group("g")
+        harness.shard.member_group("g")

@@ -5,10 +5,10 @@ there, the last generation whose members were told their parts is there, and the
 """
 
 import pytest
-from groupbed import DELAY_MS, NONE, GroupBed
+from group_harness import DELAY_MS, NONE, GroupHarness
 
-from headrace.groups.offsets import TopicCommit
-from headrace.groups.states import State
+from headrace.groups.classic.states import ClassicGroupState
+from headrace.groups.committed_offsets import TopicCommit
 from headrace.protocol.errors import ErrorCode
 from headrace.testing.faulty_disk import Crash
 
@@ -19,10 +19,10 @@ class Life:
     """What clients do and what they were told."""
 
     def __init__(self):
-        self.bed = GroupBed()
+        self.harness = GroupHarness()
         self.committed = None
         self.trying = None
-        self.write = self.bed.journal.write
+        self.write = self.harness.journal.write
         self.writes = 0
 
     def dies(self, part, at):
@@ -36,37 +36,37 @@ class Life:
             if self.writes == at:
                 raise Crash
 
-        self.bed.journal.write = write
+        self.harness.journal.write = write
 
     def commits(self, client, offset):
         assert client.commit() is NONE
         self.trying = offset
-        shard = self.bed.shard
+        shard = self.harness.shard
         shard.write(shard.offsets.commit_records("g", [TopicCommit("t", None, [(0, offset, -1, "")])]))
         self.committed = offset
 
     def runs(self):
-        bed = self.bed
-        one, two = bed.join("one", "two")
-        bed.advance(2 * DELAY_MS)
-        bed.all_sync()
+        harness = self.harness
+        one, two = harness.join("one", "two")
+        harness.advance(2 * DELAY_MS)
+        harness.all_sync()
         self.commits(one, 1)
-        three = bed.join("three")
+        three = harness.join("three")
         self.commits(two, 2)
         one.joins()
         two.joins()
-        bed.all_sync()
+        harness.all_sync()
         self.commits(three, 3)
-        static = bed.join("four", instance_id="F")
+        static = harness.join("four", instance_id="F")
         for each in (one, two, three):
             each.joins()
-        bed.all_sync()
+        harness.all_sync()
         static.member_id = ""
         static.joins()
         self.commits(static, 4)
         for each in (one, two, three, static):
             each.leaves()
-        bed.shard.delete_group("g")
+        harness.shard.delete_group("g")
 
 
 def writes_of_a_life():
@@ -90,8 +90,8 @@ def test_dies(at, part):
     life.dies(part, at)
     with pytest.raises(Crash):
         life.runs()
-    told = max(client.synced_generation_id for client in life.bed.clients.values())
-    again = life.bed.reloaded()
+    told = max(client.synced_generation_id for client in life.harness.clients.values())
+    again = life.harness.reloaded()
     if at == COUNT and part == "after":
         assert again.group is None
         return
@@ -100,26 +100,26 @@ def test_dies(at, part):
     assert (found and found.offset) in {life.committed, life.trying}
     assert found is not None or life.committed is None
     if told:
-        assert again.state in (State.STABLE, State.EMPTY)
+        assert again.state in (ClassicGroupState.STABLE, ClassicGroupState.EMPTY)
         assert again.group.generation_id >= told
 
     loaded = again.group.generation_id if again.group is not None else 0
     come_back(again)
-    assert again.state is State.STABLE
+    assert again.state is ClassicGroupState.STABLE
     assert again.group.generation_id >= loaded
     assert {each.member_id for each in again.group.members} == {each.member_id for each in again.clients.values()}
 
 
-def come_back(bed):
+def come_back(harness):
     """What clients do: who is not known any more joins as a new one, and who hears of a rebalance joins again."""
-    for client in bed.clients.values():
+    for client in harness.clients.values():
         client.is_joining = False  # its connection went with the broker
     for _ in range(4):
-        for client in bed.clients.values():
+        for client in harness.clients.values():
             code = client.heartbeat()
             if code in (ErrorCode.unknown_member_id, ErrorCode.fenced_instance_id) and not client.is_joining:
                 client.member_id = ""
             if code is not NONE and not client.is_joining:
                 client.joins()
-        bed.advance(DELAY_MS)
-        bed.all_sync()
+        harness.advance(DELAY_MS)
+        harness.all_sync()

@@ -4,7 +4,7 @@ question. And a restart, which sees nothing but the log, finds the same."""
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from offsetsbed import OffsetsBed
+from offsets_harness import OffsetsHarness
 
 places = st.tuples(st.sampled_from(["a", "b"]), st.sampled_from(["t", "u"]), st.integers(0, 1))
 producers = st.integers(1, 3)
@@ -13,7 +13,7 @@ producers = st.integers(1, 3)
 class Model(RuleBasedStateMachine):
     @initialize()
     def begin(self):
-        self.bed = OffsetsBed()
+        self.harness = OffsetsHarness()
         #: (place, offset or None, producer or None) in the order of the log, and how transactions ended.
         self.log = []
         self.next_offset = 0
@@ -21,7 +21,7 @@ class Model(RuleBasedStateMachine):
     def _commit(self, place, producer_id):
         group, topic, partition = place
         self.next_offset += 1
-        self.bed.commit(self.next_offset, group=group, topic=topic, partition=partition, producer_id=producer_id)
+        self.harness.commit(self.next_offset, group=group, topic=topic, partition=partition, producer_id=producer_id)
         self.log.append(("commit", place, self.next_offset, producer_id))
 
     @rule(place=places)
@@ -34,18 +34,18 @@ class Model(RuleBasedStateMachine):
 
     @rule(producer_id=producers, committed=st.booleans())
     def ends_a_transaction(self, producer_id, committed):
-        self.bed.ends(producer_id, committed=committed)
+        self.harness.ends(producer_id, committed=committed)
         self.log.append(("end", None, committed, producer_id))
 
     @rule(place=places)
     def deletes(self, place):
         group, topic, partition = place
-        self.bed.write(self.bed.offsets.delete_records(group, [(topic, partition)]))
+        self.harness.write(self.harness.offsets.delete_records(group, [(topic, partition)]))
         self.log.append(("delete", place, None, None))
 
     @rule(group=st.sampled_from(["a", "b"]))
     def deletes_a_group(self, group):
-        self.bed.write(self.bed.offsets.delete_records(group))
+        self.harness.write(self.harness.offsets.delete_records(group))
         self.log += [("delete", (group, topic, partition), None, None) for topic in "tu" for partition in (0, 1)]
 
     def _expected(self, place):
@@ -66,7 +66,7 @@ class Model(RuleBasedStateMachine):
 
     @invariant()
     def agrees_before_and_after_a_restart(self):
-        for offsets in (self.bed.offsets, self.bed.replayed()):
+        for offsets in (self.harness.offsets, self.harness.replayed()):
             for place in [(group, topic, index) for group in "ab" for topic in "tu" for index in (0, 1)]:
                 committed = offsets.committed(*place)
                 assert (committed and committed.offset, offsets.has_pending(*place)) == self._expected(place)

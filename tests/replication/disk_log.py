@@ -1,4 +1,4 @@
-"""A log on disk, the broker's own, as the replicas of ``replica_world.py`` use it. One record a batch."""
+"""A log on disk, the broker's own, as the replicas of ``replication_harness.py`` use it. One record a batch."""
 
 from headrace.log.partition_log import Origin, PartitionLog
 from headrace.protocol.batch_building import build_batch

@@ -5,7 +5,7 @@ Each is told once, on a list in memory and on the broker's own log.
 
 import pytest
 from disk_log import DiskLog
-from replica_world import MemoryLog, World, walk
+from replication_harness import MemoryLog, World, walk
 
 from headrace.replication.follower import Truncation
 

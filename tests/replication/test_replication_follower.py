@@ -1,7 +1,7 @@
 """The follower's questions and what answers do, one rule a test."""
 
 import pytest
-from replica_world import MemoryLog
+from replication_harness import MemoryLog
 
 from headrace.protocol.errors import FencedLeaderEpoch, NotLeaderOrFollower, OffsetOutOfRange, UnknownLeaderEpoch
 from headrace.replication.epoch_ends import Cut, EpochEnd, cut_for

@@ -3,7 +3,7 @@
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from replica_world import World
+from replication_harness import World
 
 BROKERS = st.integers(0, 2)
 

@@ -1,7 +1,7 @@
 """Random lives of three replicas: all of them hold, and each of a list of mistakes is found out by some."""
 
 import pytest
-from replica_world import World, walk
+from replication_harness import World, walk
 
 from headrace.replication import leader as leader_module
 from headrace.replication.epoch_ends import UNKNOWN, Cut

@@ -1,9 +1,9 @@
 import pytest
-from coordinatorbed import CoordinatorBed
+from transaction_coordinator_harness import TransactionCoordinatorHarness
 
 
 @pytest.fixture
-def bed(tmp_path):
-    made = CoordinatorBed(tmp_path / "data").load()
+def harness(tmp_path):
+    made = TransactionCoordinatorHarness(tmp_path / "data").load()
     yield made
     made.kill()

@@ -6,7 +6,7 @@ left, and looks: what was answered as committed is there, and what is visible is
 """
 
 import pytest
-from coordinatorbed import GROUP, T0, T1, TIMEOUT_MS, CoordinatorBed
+from transaction_coordinator_harness import GROUP, T0, T1, TIMEOUT_MS, TransactionCoordinatorHarness
 
 from headrace.testing.faulty_disk import Crash, FaultyDisk
 from headrace.transactions.states import IDLE
@@ -18,20 +18,20 @@ class Story:
     def __init__(self, folder, *, version, commit):
         self.version, self.commit = version, commit
         self.disk = FaultyDisk()
-        self.bed = CoordinatorBed(folder, self.disk).load()
+        self.harness = TransactionCoordinatorHarness(folder, self.disk).load()
         self.heard = []
 
     def run(self):
-        bed = self.bed
-        producer = bed.start()
+        harness = self.harness
+        producer = harness.start()
         for number, commit in enumerate([True, self.commit]):
             sequence = number if self.version < 2 else 0
-            bed.add(producer, T0, version=self.version)
-            bed.write(producer, T0, b"%d" % number, sequence)
-            bed.add(producer, T1, GROUP, version=self.version)
-            bed.write(producer, T1, b"%d" % number, sequence)
-            bed.commit_offset(producer, number)
-            producer = bed.end(producer, commit=commit, version=self.version)
+            harness.add(producer, T0, version=self.version)
+            harness.write(producer, T0, b"%d" % number, sequence)
+            harness.add(producer, T1, GROUP, version=self.version)
+            harness.write(producer, T1, b"%d" % number, sequence)
+            harness.commit_offset(producer, number)
+            producer = harness.end(producer, commit=commit, version=self.version)
             self.heard.append(commit)
 
     def dies_at(self, change):
@@ -41,36 +41,36 @@ class Story:
 
     def check(self):
         """After a restart: what is visible now, and once the timeout has settled what was left open."""
-        bed = self.bed
+        harness = self.harness
         self._check_visible()
-        bed.pass_ms(TIMEOUT_MS)
+        harness.pass_ms(TIMEOUT_MS)
         self._check_visible()
-        assert bed.is_all_stable()
-        assert all(each.state in IDLE for each in bed.coordinator.transactions())
-        assert not bed.groups.shard_for("g").offsets.has_pending("g")
+        assert harness.is_all_stable()
+        assert all(each.state in IDLE for each in harness.coordinator.transactions())
+        assert not harness.groups.shard_for("g").offsets.has_pending("g")
 
     def _check_visible(self):
-        bed = self.bed
-        seen = bed.committed(T0)
+        harness = self.harness
+        seen = harness.committed(T0)
         promised = [b"%d" % number for number, commit in enumerate(self.heard) if commit]
         possible = [[], [b"0"]] if not self.commit else [[], [b"0"], [b"0", b"1"]]
         assert seen in possible
         assert seen[: len(promised)] == promised
-        assert bed.committed(T1) == seen
-        assert bed.offset() == (int(seen[-1]) if seen else None)
+        assert harness.committed(T1) == seen
+        assert harness.offset() == (int(seen[-1]) if seen else None)
 
     def goes_on(self):
         """A producer that starts now writes as if nothing had been."""
-        bed = self.bed
-        before = bed.committed(T0)
-        producer = bed.start()
-        bed.add(producer, T0, T1, GROUP, version=self.version)
+        harness = self.harness
+        before = harness.committed(T0)
+        producer = harness.start()
+        harness.add(producer, T0, T1, GROUP, version=self.version)
         for partition in (T0, T1):
-            bed.write(producer, partition, b"9")
-        bed.commit_offset(producer, 9)
-        bed.end(producer, version=self.version)
-        assert bed.committed(T0) == bed.committed(T1) == [*before, b"9"]
-        assert bed.offset() == 9
+            harness.write(producer, partition, b"9")
+        harness.commit_offset(producer, 9)
+        harness.end(producer, version=self.version)
+        assert harness.committed(T0) == harness.committed(T1) == [*before, b"9"]
+        assert harness.offset() == 9
 
 
 def changes_of(folder, **how):
@@ -78,7 +78,7 @@ def changes_of(folder, **how):
     before = len(story.disk.changes)
     story.run()
     story.check()
-    story.bed.kill()
+    story.harness.kill()
     return len(story.disk.changes) - before
 
 
@@ -89,10 +89,10 @@ def test_dying_at_each_change(tmp_path, version, commit):
     for change in range(1, changes_of(tmp_path / "whole", **how) + 1):
         story = Story(tmp_path / str(change), **how)
         story.dies_at(change)
-        story.bed.restart()
+        story.harness.restart()
         story.check()
         story.goes_on()
-        story.bed.kill()
+        story.harness.kill()
 
 
 @pytest.mark.parametrize("version", [0, 2])
@@ -105,16 +105,16 @@ def test_dying_again_while_it_recovers(tmp_path, version):
             story = Story(tmp_path / f"{change}-{second}", **how)
             story.dies_at(change)
             disk = FaultyDisk()
-            story.bed.kill()
+            story.harness.kill()
             disk.crash_at(second)
             try:
-                story.bed.restart(disk)
+                story.harness.restart(disk)
                 is_through = True
             except Crash:
                 is_through = False
-            story.bed.restart()
+            story.harness.restart()
             story.check()
-            story.bed.kill()
+            story.harness.kill()
             if is_through:
                 break
         else:
@@ -130,24 +130,24 @@ def test_dying_while_an_abandoned_transaction_is_aborted(tmp_path, version):
         while not is_through:
             change += 1
             story = Story(tmp_path / f"{way}-{change}", version=version, commit=False)
-            bed = story.bed
-            producer = bed.start()
-            bed.add(producer, T0, T1, GROUP, version=version)
+            harness = story.harness
+            producer = harness.start()
+            harness.add(producer, T0, T1, GROUP, version=version)
             for partition in (T0, T1):
-                bed.write(producer, partition, b"0")
-            bed.commit_offset(producer, 0)
+                harness.write(producer, partition, b"0")
+            harness.commit_offset(producer, 0)
             story.disk.crash_at(change)
             try:
                 if way == "timeout":
-                    bed.pass_ms(TIMEOUT_MS)
+                    harness.pass_ms(TIMEOUT_MS)
                 else:
-                    bed.start()
+                    harness.start()
                 is_through = True
             except Crash:
                 pass
-            bed.restart()
+            harness.restart()
             story.check()
-            assert (bed.committed(T0), bed.committed(T1), bed.offset()) == ([], [], None)
+            assert (harness.committed(T0), harness.committed(T1), harness.offset()) == ([], [], None)
             story.goes_on()
-            bed.kill()
+            harness.kill()
         assert change > 5

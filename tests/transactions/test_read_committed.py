@@ -3,9 +3,9 @@
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from coordinatorbed import ABORT_KEY, T0, CoordinatorBed
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transaction_coordinator_harness import ABORT_KEY, T0, TransactionCoordinatorHarness
 
 from headrace.log.config import LogConfig
 from headrace.protocol.record_body import decode_records
@@ -26,19 +26,19 @@ steps = st.lists(
 class Story:
     """Producers that write to one partition, and what became of each value."""
 
-    def __init__(self, bed):
-        self.bed = bed
-        self.producers = [bed.start(f"p{number}") for number in range(PRODUCERS)]
+    def __init__(self, harness):
+        self.harness = harness
+        self.producers = [harness.start(f"p{number}") for number in range(PRODUCERS)]
         #: (offset, value, producer), and of those that are decided: committed or not.
         self.written, self.open, self.outcome = [], {}, {}
 
     def write(self, number):
         producer, values = self.producers[number], self.open.setdefault(number, [])
         if not values:
-            self.bed.add(producer, T0, name=f"p{number}", version=2)
-        offset = self.bed.partitions.get(*T0).log.next_offset
+            self.harness.add(producer, T0, name=f"p{number}", version=2)
+        offset = self.harness.partitions.get(*T0).log.next_offset
         value = b"%d" % offset
-        self.bed.write(producer, T0, value, sequence=len(values))
+        self.harness.write(producer, T0, value, sequence=len(values))
         self.written.append((offset, value))
         values.append(value)
 
@@ -52,11 +52,11 @@ class Story:
         values = self.open.pop(number, None)
         if values:
             name = f"p{number}"
-            self.producers[number] = self.bed.end(self.producers[number], commit=commit, name=name, version=2)
+            self.producers[number] = self.harness.end(self.producers[number], commit=commit, name=name, version=2)
             self.outcome.update(dict.fromkeys(values, commit))
 
     def restart(self, _):
-        self.bed.restart()
+        self.harness.restart()
 
     def expected(self, from_offset):
         """Up to the first value that is not decided."""
@@ -95,14 +95,16 @@ def read(log, offset, fetch_bytes, end):
 @given(steps, st.sampled_from([1, 100, 300, 10_000]), st.sampled_from([200, 400, 1 << 20]))
 def test_it_never_sees_an_aborted_or_open_record(steps, fetch_bytes, segment_bytes):
     with TemporaryDirectory() as folder:
-        bed = CoordinatorBed(Path(folder) / "data", config=LogConfig(segment_bytes=segment_bytes)).load()
+        harness = TransactionCoordinatorHarness(
+            Path(folder) / "data", config=LogConfig(segment_bytes=segment_bytes)
+        ).load()
         try:
-            story = Story(bed)
+            story = Story(harness)
             for number, step in steps:
                 getattr(story, step)(number)
-            partition = bed.partitions.get(*T0)
+            partition = harness.partitions.get(*T0)
             end = partition.visible_end(Isolation.READ_COMMITTED)
             for offset in range(end):
                 assert read(partition.log, offset, fetch_bytes, end) == story.expected(offset)
         finally:
-            bed.kill()
+            harness.kill()

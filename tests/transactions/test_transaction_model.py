@@ -8,9 +8,9 @@ from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from coordinatorbed import T0, T1, TIMEOUT_MS, CoordinatorBed
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from transaction_coordinator_harness import T0, T1, TIMEOUT_MS, TransactionCoordinatorHarness
 
 from headrace.protocol.errors import KafkaError
 from headrace.transactions.metadata import VERSION_2
@@ -40,8 +40,8 @@ class Producer:
 
 
 class Model:
-    def __init__(self, bed):
-        self.bed = bed
+    def __init__(self, harness):
+        self.harness = harness
         self.numbers = count()
         self.values = count()
         self.producers = []
@@ -50,7 +50,7 @@ class Model:
         self.accepted, self.committed, self.ended = [], set(), set()
 
     def start(self):
-        self.producers.append(Producer(self.bed.start(), next(self.numbers)))
+        self.producers.append(Producer(self.harness.start(), next(self.numbers)))
 
     def _producer(self, index):
         """The newest is 0; older ones do not know that they are."""
@@ -82,11 +82,11 @@ class Model:
 
     def _arrives(self, producer, number, identity, partition, value, sequence):
         """As Produce does it from v12 on: a partition's first write asks the coordinator."""
-        bed = self.bed
+        harness = self.harness
         try:
-            if not bed.partitions.leader(*partition).log.producers.has_open_transaction(*identity):
-                bed.add(identity, partition, version=VERSION_2)
-            bed.write(identity, partition, value, sequence)
+            if not harness.partitions.leader(*partition).log.producers.has_open_transaction(*identity):
+                harness.add(identity, partition, version=VERSION_2)
+            harness.write(identity, partition, value, sequence)
         except KafkaError:
             if producer.number == number:
                 producer.is_failed = True
@@ -101,7 +101,7 @@ class Model:
         # A producer commits only what was all answered.
         is_commit = is_commit and not producer.is_failed and not producer.on_the_way
         try:
-            identity = self.bed.end(producer.identity, commit=is_commit, version=VERSION_2)
+            identity = self.harness.end(producer.identity, commit=is_commit, version=VERSION_2)
         except KafkaError:
             producer.is_failed = True
             return
@@ -112,14 +112,14 @@ class Model:
         producer.next_transaction(identity, next(self.numbers))
 
     def time_passes(self):
-        self.bed.pass_ms(TIMEOUT_MS)
+        self.harness.pass_ms(TIMEOUT_MS)
 
     def restart(self):
-        self.bed.restart()
+        self.harness.restart()
 
     def check(self, *, at_the_end):
         for partition in PARTITIONS:
-            seen = self.bed.committed(partition)
+            seen = self.harness.committed(partition)
             expected = [
                 value for number, where, value in self.accepted if where == partition and number in self.committed
             ]
@@ -134,7 +134,7 @@ class Model:
 @example([("write", 0, T0), ("write late", 0, T0), ("end", 0, False), ("arrive", 0)])
 def test_a_transaction_is_what_its_producer_meant(operations):
     with TemporaryDirectory() as folder:
-        model = Model(CoordinatorBed(Path(folder) / "data").load())
+        model = Model(TransactionCoordinatorHarness(Path(folder) / "data").load())
         try:
             model.start()
             for name, *arguments in operations:
@@ -142,6 +142,6 @@ def test_a_transaction_is_what_its_producer_meant(operations):
                 model.check(at_the_end=False)
             model.start()  # which aborts what is open
             model.check(at_the_end=True)
-            assert model.bed.is_all_stable()
+            assert model.harness.is_all_stable()
         finally:
-            model.bed.kill()
+            model.harness.kill()

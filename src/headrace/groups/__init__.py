@@ -1,1 +1,1 @@
-"""Consumer groups: who is in one, who reads what, and how far each has read. State lives in ``__consumer_offsets``."""
+"""Consumer groups: their members, the assignment of partitions, and the committed offsets (``__consumer_offsets``)."""

@@ -1,16 +1,17 @@
-"""Who may commit and read offsets, and what is done for them. Handlers say it in the protocol's words.
+"""Decides which clients may commit and read offsets, and commits them. The handlers translate from and to the protocol.
 
-Somebody who is no member of anything (generation -1, no member id) may commit for a group that has no members, or that
-is not there: then it is made with the commit, and keeps offsets only. Members must be of the group, and of its present
-generation. A commit of a transaction goes by the same rules, but is let through while partitions are being assigned.
+A client that is not a member (generation -1, no member id) may commit for a group without members, or for a group that
+does not exist. The commit then creates a group that has only offsets. A member must belong to the group and be in its
+present generation. A commit within a transaction follows the same rules, but is also allowed while the members wait for
+their new assignment.
 """
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from headrace.groups.consumer import ConsumerGroup
+from headrace.groups.committed_offsets import NO_EXPIRY, TopicCommit
+from headrace.groups.consumer.group import ConsumerGroup
 from headrace.groups.group import NO_GENERATION, UNKNOWN_MEMBER
-from headrace.groups.offsets import NO_EXPIRY, TopicCommit
 from headrace.groups.shard import GroupShard
 from headrace.protocol.errors import (
     ErrorCode,
@@ -22,11 +23,11 @@ from headrace.protocol.errors import (
     error_code_of,
 )
 
-#: From this version of OffsetCommit on its errors are those of the new group protocol too (KIP-848).
-_NEW_ERRORS = 9
+#: From this version on, an OffsetCommit may be answered with the errors of the consumer protocol (KIP-848).
+_CONSUMER_PROTOCOL_ERRORS = 9
 
-#: What went wrong with our own log is, to a client, about the coordinator.
-_TOLD_AS = {
+#: Errors of the coordinator's own log are sent to clients as errors of the coordinator.
+_CLIENT_CODES = {
     ErrorCode.unknown_topic_or_partition: ErrorCode.coordinator_not_available,
     ErrorCode.not_enough_replicas: ErrorCode.coordinator_not_available,
     ErrorCode.request_timed_out: ErrorCode.coordinator_not_available,
@@ -38,7 +39,7 @@ _TOLD_AS = {
 
 
 class Committer(NamedTuple):
-    """Who says that he may commit."""
+    """The client that commits, as its request describes it."""
 
     group_id: str
     member_id: str = UNKNOWN_MEMBER
@@ -48,65 +49,80 @@ class Committer(NamedTuple):
 
 def commit(
     shard: GroupShard,
-    who: Committer,
+    committer: Committer,
     commits: Sequence[TopicCommit],
     *,
     version: int,
     expire_timestamp_ms: int = NO_EXPIRY,
 ) -> None:
+    """Commits offsets for OffsetCommit.
+
+    :param version: the version of the request.
+    :raises KafkaError: if the client may not commit, or the records could not be written. Then nothing is committed.
     """
-    :raises KafkaError: if he may not, or it could not be written. Then nothing is committed.
-    """
-    group = shard.group(who.group_id)
+    group = shard.group(committer.group_id)
+    knows_errors = version >= _CONSUMER_PROTOCOL_ERRORS
     try:
-        _check(shard, who, GroupIdNotFound if version >= _NEW_ERRORS else IllegalGeneration)
+        _check(shard, committer, GroupIdNotFound if knows_errors else IllegalGeneration)
     except StaleMemberEpoch as error:
-        if version < _NEW_ERRORS:
+        if not knows_errors:
             raise UnsupportedVersion(str(error)) from None
         if not isinstance(group, ConsumerGroup):
             raise
-        if not group.may_still_commit(who.member_id, who.generation_or_epoch, commits):
+        if not group.may_commit_at_older_epoch(committer.member_id, committer.generation_or_epoch, commits):
             raise
-    if version < _NEW_ERRORS and isinstance(group, ConsumerGroup) and group.speaks_consumer_protocol(who.member_id):
-        raise UnsupportedVersion("a client of that version cannot understand the errors of the consumer protocol")
-    records = shard.offsets.commit_records(who.group_id, commits, expire_timestamp_ms=expire_timestamp_ms)
+    if not knows_errors and isinstance(group, ConsumerGroup) and group.uses_consumer_protocol(committer.member_id):
+        raise UnsupportedVersion(
+            f"a member of the consumer protocol must commit with OffsetCommit version {_CONSUMER_PROTOCOL_ERRORS} or "
+            f"later, not {version}: earlier versions do not have the protocol's errors"
+        )
+    records = shard.offsets.commit_records(committer.group_id, commits, expire_timestamp_ms=expire_timestamp_ms)
     shard.append(records)
-    shard.offsets.apply_commits(who.group_id, records)
+    shard.offsets.apply_commits(committer.group_id, records)
 
 
 def commit_in_transaction(
-    shard: GroupShard, who: Committer, commits: Iterable[TopicCommit], producer_id: int, producer_epoch: int
+    shard: GroupShard, committer: Committer, commits: Iterable[TopicCommit], producer_id: int, producer_epoch: int
 ) -> None:
-    """The same, to count when the transaction is committed.
+    """Commits offsets for TxnOffsetCommit. They count when the producer's transaction is committed.
 
-    :raises KafkaError: if he may not, or it could not be written. Then nothing is committed.
+    :raises KafkaError: if the client may not commit, or the records could not be written. Then nothing is committed.
     """
     try:
-        _check(shard, who, IllegalGeneration, is_transactional=True)
+        _check(shard, committer, IllegalGeneration, is_transactional=True)
     except StaleMemberEpoch as error:
         raise IllegalGeneration(str(error)) from None
-    records = shard.offsets.commit_records(who.group_id, commits)
+    records = shard.offsets.commit_records(committer.group_id, commits)
     shard.write(records, producer_id=producer_id, producer_epoch=producer_epoch)
 
 
-def _check(shard: GroupShard, who: Committer, if_no_group: type[KafkaError], *, is_transactional: bool = False) -> None:
-    group = shard.group(who.group_id)
+def _check(
+    shard: GroupShard, committer: Committer, no_group_error: type[KafkaError], *, is_transactional: bool = False
+) -> None:
+    group = shard.group(committer.group_id)
     if group is not None:
-        group.check_commit(who.member_id, who.generation_or_epoch, who.instance_id, is_transactional=is_transactional)
-    elif who.generation_or_epoch >= 0:
-        raise if_no_group(f"there is no group {who.group_id!r}")
+        group.check_commit(
+            committer.member_id,
+            committer.generation_or_epoch,
+            committer.instance_id,
+            is_transactional=is_transactional,
+        )
+    elif committer.generation_or_epoch >= 0:
+        raise no_group_error(
+            f"there is no group {committer.group_id!r}, so it has no generation {committer.generation_or_epoch}"
+        )
 
 
-def told_code(error: Exception) -> ErrorCode:
-    """The code by which a client of the coordinator is told of an error."""
+def client_error_code(error: Exception) -> ErrorCode:
+    """The code that a client of the coordinator receives for an error."""
     code = error_code_of(error)
-    return _TOLD_AS.get(code, code)
+    return _CLIENT_CODES.get(code, code)
 
 
 def expire(shard: GroupShard) -> int:
-    """Takes out the offsets of a shard that were kept for long enough, and groups that have nothing left.
+    """Deletes the expired offsets of a shard, and groups that have neither members nor offsets left.
 
-    :return: how many offsets were taken out.
+    :return: the number of deleted offsets.
     """
     offsets, now_ms = shard.offsets, shard.context.clock.wall_ms()
     count = 0

@@ -1,4 +1,4 @@
-"""What groups need from the broker around them, and nothing more."""
+"""What groups need from their broker: a clock, a timer, settings, and the topics that exist."""
 
 import builtins
 from collections.abc import Callable, Iterable, Mapping
@@ -11,7 +11,7 @@ from headrace.runtime.timer import Timer
 
 
 class Settings(Protocol):
-    """The broker's settings, by Kafka's names. Asked anew each time, so that a dynamic change holds at once."""
+    """The broker's settings, by Kafka's names. Groups read a setting each time, so a dynamic change applies at once."""
 
     def int(self, name: builtins.str) -> builtins.int: ...
     def bool(self, name: builtins.str) -> builtins.bool: ...
@@ -21,6 +21,8 @@ class Settings(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class KnownTopic:
+    """A topic that exists."""
+
     name: str
     topic_id: UUID
     partition_count: int
@@ -29,9 +31,11 @@ class KnownTopic:
 
 
 class TopicLookup(Protocol):
+    """The topics that exist."""
+
     @property
     def version(self) -> int:
-        """Another number after any topic has come, changed or gone."""
+        """A number that changes whenever a topic is created, changed or deleted."""
         ...
 
     def topic(self, name: str) -> KnownTopic | None: ...
@@ -41,14 +45,16 @@ class TopicLookup(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class GroupContext:
+    """Everything that groups need from their broker."""
+
     clock: Clock
     timer: Timer
     settings: Settings
     topics: TopicLookup
-    #: By a group's id, the settings that it has of its own.
+    #: Returns the settings that a group has of its own, by the group's id.
     group_configs: Callable[[str], Mapping[str, str]] = lambda _: {}
 
     def group_int(self, group_id: str, name: str) -> int:
-        """A group's own setting, or the broker's of that name with ``group.`` before it."""
+        """A group's own setting; if the group has none, the broker's setting ``group.<name>``."""
         own = self.group_configs(group_id).get(name)
         return self.settings.int(f"group.{name}") if own is None else int(own)

@@ -1,7 +1,7 @@
-"""What every group can be asked, whichever protocol its members speak.
+"""The interface of a group, whichever protocol its members use, and the requests of the classic protocol.
 
-The classic protocol's four requests are asked of any group, because members that speak it may be in a group of the
-consumer protocol while a group moves from one to the other (KIP-848).
+Every group answers the four requests of the classic protocol, because a group of the consumer protocol may have members
+of the classic protocol while it migrates from one protocol to the other (KIP-848).
 """
 
 from collections.abc import Callable, Sequence
@@ -12,31 +12,32 @@ from headrace.protocol.errors import ErrorCode, KafkaError
 from headrace.replication.journal import KeyValue
 
 NO_GENERATION = -1
+#: The member id in a request of a client that has no member id yet.
 UNKNOWN_MEMBER = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Joining:
-    """What a JoinGroup says of a member."""
+class JoinRequest:
+    """The fields of a JoinGroup request that the coordinator uses."""
 
     member_id: str
     protocol_type: str
-    #: Names with their metadata, the preferred first.
+    #: Names of assignment strategies with their metadata, the preferred one first.
     protocols: tuple[tuple[str, bytes], ...]
     session_timeout_ms: int
     rebalance_timeout_ms: int
     instance_id: str | None = None
     client_id: str = ""
     client_host: str = ""
-    #: A new member is first given its id, and joins with that (KIP-394).
+    #: The coordinator first gives a new member its id, and the member joins again with the id (KIP-394).
     needs_member_id: bool = False
-    #: The member understands that it leads and yet has nothing to assign (KIP-814).
+    #: The member understands a response that makes it the leader and tells it to keep the assignment (KIP-814).
     may_skip_assignment: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Joined:
-    """The answer to a JoinGroup."""
+class JoinResponse:
+    """The response to a JoinGroup request."""
 
     member_id: str
     error: ErrorCode = ErrorCode.none
@@ -45,25 +46,27 @@ class Joined:
     protocol_name: str | None = None
     leader_id: str = ""
     skip_assignment: bool = False
-    #: For the leader: id, instance id and metadata of each member.
+    #: Only for the leader: member id, instance id and metadata of each member.
     members: tuple[tuple[str, str | None, bytes], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Syncing:
-    """What a SyncGroup says; protocol type and name are None where the member's version has none."""
+class SyncRequest:
+    """The fields of a SyncGroup request. Protocol type and name are None in versions that do not have them."""
 
     member_id: str
     generation_id: int
     instance_id: str | None = None
     protocol_type: str | None = None
     protocol_name: str | None = None
-    #: From the leader: what each member is to read.
+    #: Only from the leader: the assignment of each member.
     assignments: dict[str, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Synced:
+class SyncResponse:
+    """The response to a SyncGroup request."""
+
     error: ErrorCode = ErrorCode.none
     protocol_type: str | None = None
     protocol_name: str | None = None
@@ -71,13 +74,17 @@ class Synced:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Leaving:
+class LeavingMember:
+    """One member in a LeaveGroup request."""
+
     member_id: str
     instance_id: str | None = None
     reason: str | None = None
 
 
 class Group(Protocol):
+    """A group of either protocol."""
+
     @property
     def group_id(self) -> str: ...
     @property
@@ -92,12 +99,12 @@ class Group(Protocol):
 
     @property
     def protocol_type(self) -> str | None:
-        """``consumer`` for consumers; None for a group that only keeps offsets."""
+        """``consumer`` for consumers. None for a group that has only offsets."""
         ...
 
     @property
     def is_empty(self) -> bool:
-        """Has no members."""
+        """Tells whether the group has no members."""
         ...
 
     # -- offsets
@@ -105,8 +112,9 @@ class Group(Protocol):
     def check_commit(
         self, member_id: str, generation_or_epoch: int, instance_id: str | None, *, is_transactional: bool = False
     ) -> None:
-        """
-        :raises KafkaError: if who says this may not commit now. A commit that may is a sign of life.
+        """Checks that a client may commit offsets now. A commit that may be made restarts the member's session.
+
+        :raises KafkaError: if the client may not commit.
         """
         ...
 
@@ -118,41 +126,41 @@ class Group(Protocol):
 
     def check_offset_delete(self) -> None:
         """
-        :raises NonEmptyGroup: if none of the group's offsets may be deleted, because nobody knows what it reads.
+        :raises NonEmptyGroup: if no offset of the group may be deleted, because the topics of its members are unknown.
         """
         ...
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member reads the topic, so that its offsets are in use."""
+        """Tells whether a member reads the topic. Then the topic's offsets are in use."""
         ...
 
     def expires_from_ms(self, commit_timestamp_ms: int) -> int | None:
-        """From when the retention of an offset counts, in wall time; None while the group's offsets are in use."""
+        """The wall time from which the retention of an offset counts. None while the group's offsets are in use."""
         ...
 
-    # -- life
+    # -- loading and unloading
 
-    def loaded(self) -> None:
-        """All records were applied: members are given time to show up."""
+    def on_loaded(self) -> None:
+        """Starts the timers of the members, after all records of the partition were applied."""
         ...
 
-    def close(self, error: type[KafkaError]) -> None:
-        """The group leaves this coordinator: timers stop, and whoever waits is told the error."""
+    def unload(self, error: type[KafkaError]) -> None:
+        """Stops the group's timers and answers every waiting request with the error."""
         ...
 
     def tombstones(self) -> list[KeyValue]:
-        """What takes the group back out of the log, its offsets excepted."""
+        """The records that delete the group from the log. They do not delete the group's offsets."""
         ...
 
     # -- the classic protocol
 
-    def join(self, joining: Joining, respond: Callable[[Joined], None]) -> None:
-        """``respond`` is called once, now or later; not if this raises.
+    def join(self, request: JoinRequest, respond: Callable[[JoinResponse], None]) -> None:
+        """Adds a member. Calls ``respond`` once, now or later, or raises.
 
-        :raises KafkaError: if the member may not join.
+        :raises KafkaError: if the member may not join. Then ``respond`` is not called.
         """
         ...
 
-    def sync(self, syncing: Syncing, respond: Callable[[Synced], None]) -> None: ...
+    def sync(self, request: SyncRequest, respond: Callable[[SyncResponse], None]) -> None: ...
     def heartbeat(self, member_id: str, generation_id: int, instance_id: str | None) -> None: ...
-    def leave(self, leaving: Sequence[Leaving]) -> list[ErrorCode]: ...
+    def leave(self, leaving: Sequence[LeavingMember]) -> list[ErrorCode]: ...

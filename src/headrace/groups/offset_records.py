@@ -1,13 +1,15 @@
-"""The record of one committed offset, to bytes and back, for requests that commit hundreds of them.
+"""Encodes and decodes the record of one committed offset, quickly: a request may commit hundreds of offsets.
 
 Key, as Kafka has it: ``type int16 = 1, group string, topic string, partition int32``. All keys of a group begin with
-the same bytes, and all keys of one of its topics do, so a request's keys are made of a prefix and four bytes each.
+the same bytes, and so do all keys of one of its topics. So a request's keys are made of one prefix and four bytes
+each.
 
 Value, version 4: ``version int16, offset int64, leader_epoch int32, metadata compact string, commit_timestamp int64``
-and the topic's id as tagged field 0 (``count 1, tag 0, size 16, 16 bytes``; with no id only ``count 0``). Most metadata
-is short, then its length is one byte and both ends of a value are fixed: two ``struct`` calls, no schema. A commit with
-an expiry of its own is of version 1, the one that has the field. Other versions, which Apache Kafka may have written
-into a folder that we took over, and anything unusual go the general way (``internal_records.py``).
+and the topic's id as tagged field 0 (``count 1, tag 0, size 16, 16 bytes``; without an id only ``count 0``). Most
+metadata is short. Then its length is one byte, and the parts before and after the metadata have a fixed size: two
+``struct`` calls and no schema. A commit with its own expiry time is written in version 1, which has a field for it.
+Other versions, which Apache Kafka may have written into a folder that Headrace uses now, and unusual values are decoded
+by their schema (``internal_records.py``).
 """
 
 from collections.abc import Iterable
@@ -32,36 +34,34 @@ _HEAD = Struct(">hqiB")
 _TAIL = Struct(">qB")
 _TAIL_WITH_ID = Struct(">qBBB16s")
 _ID_TAG = (1, 0, 16)
-#: Up to here the length of a compact string, plus one, is a single byte.
+#: A compact string of up to so many bytes has a length of one byte.
 _SHORT_BYTES = 126
 
 
-class Committed(NamedTuple):
+class CommittedOffset(NamedTuple):
+    """One committed offset."""
+
     offset: int
     leader_epoch: int
     metadata: str
     commit_timestamp_ms: int
-    #: Asked for by an old client; -1 if it is the broker that says how long offsets are kept.
+    #: The expiry time that an old client asked for; -1 if ``offsets.retention.minutes`` decides.
     expire_timestamp_ms: int = NO_EXPIRY
-    #: None where it was not known to whoever wrote it.
+    #: None if the coordinator that wrote the record did not know the id.
     topic_id: UUID | None = None
 
 
-class PartitionCommit(NamedTuple):
-    partition: int
-    offset: int
-    leader_epoch: int = NO_LEADER_EPOCH
-    metadata: str = ""
-
-
 class TopicCommit(NamedTuple):
+    """The offsets that a request commits for one topic."""
+
     topic: str
     topic_id: UUID | None
+    #: Partition, offset, leader epoch and metadata of each.
     partitions: Iterable[tuple[int, int, int, str]]
 
 
 def group_prefix(group_id: str) -> bytes:
-    """What all keys of a group begin with, and only they."""
+    """The bytes that all keys of this group begin with, and no other keys."""
     data = group_id.encode()
     return _KEY_TYPE + _LENGTH.pack(len(data)) + data
 
@@ -89,17 +89,17 @@ def group_of(prefix: bytes) -> str:
 
 
 def topic_and_partition_of(key: bytes, prefix_bytes: int) -> tuple[str, int]:
-    """Of a key that begins with a group's prefix of that size."""
+    """The topic and the partition in a key whose group prefix has that size."""
     return key[prefix_bytes + 2 : -4].decode(), _PARTITION.unpack_from(key, len(key) - 4)[0]
 
 
 def checked_key(key: bytes) -> bytes:
-    """The key as it is written today: the first broker versions had another number for the same fields.
+    """The key with today's type. The first versions of Kafka had another type number for the same fields.
 
-    :raises CorruptMessage: if the bytes are no key of an offset.
+    :raises CorruptMessage: if the bytes are not the key of a committed offset.
     """
     if key[:2] not in KEY_TYPES:
-        raise CorruptMessage("not the key of a committed offset")
+        raise CorruptMessage(f"{key!r} is not the key of a committed offset")
     decode(InternalTopic.CONSUMER_OFFSETS, key, None)
     return key if key[1] else _KEY_TYPE + key[2:]
 
@@ -107,7 +107,7 @@ def checked_key(key: bytes) -> bytes:
 def write_values(
     commit: TopicCommit, group_id: str, now_ms: int, expire_timestamp_ms: int
 ) -> list[tuple[bytes, bytes]]:
-    """Keys and values of a topic's commits."""
+    """The keys and values of the offsets that a request commits for one topic."""
     key_start, pack_partition = topic_prefix(group_id, commit.topic), _PARTITION.pack
     if expire_timestamp_ms != NO_EXPIRY:
         return [
@@ -140,7 +140,7 @@ def _whole_key(start_bytes: int) -> Struct:
 
 @lru_cache(maxsize=2)
 def _whole_value(tail_bytes: int) -> Struct:
-    """A value with no metadata."""
+    """The layout of a value without metadata."""
     return Struct(f">hqiB{tail_bytes}s")
 
 
@@ -160,20 +160,9 @@ def _with_metadata(
     )  # fmt: skip
 
 
-def encode_committed(committed: Committed) -> bytes:
-    if committed.expire_timestamp_ms != NO_EXPIRY:
-        return encode_value(
-            RecordType.OFFSET_COMMIT, _EXPIRING_VERSION, offset=committed.offset, metadata=committed.metadata,
-            commit_timestamp=committed.commit_timestamp_ms, expire_timestamp=committed.expire_timestamp_ms,
-        )  # fmt: skip
-    now_ms, topic_id = committed.commit_timestamp_ms, committed.topic_id
-    tail = _tail(now_ms, topic_id)
-    return _with_metadata(committed.offset, committed.leader_epoch, committed.metadata, tail, now_ms, topic_id)
-
-
-def read_value(value: bytes) -> Committed:
+def read_value(value: bytes) -> CommittedOffset:
     """
-    :raises CorruptMessage: if the bytes are no value of an offset.
+    :raises CorruptMessage: if the bytes are not the value of a committed offset.
     """
     if len(value) > _HEAD.size and value[:2] == b"\x00\x04" and 0 < value[14] < 0x80:
         tail_at = 14 + value[14]
@@ -182,35 +171,35 @@ def read_value(value: bytes) -> Committed:
             timestamp_ms, count, tag, size_bytes, topic_id = _TAIL_WITH_ID.unpack_from(value, tail_at)
             if (count, tag, size_bytes) == _ID_TAG:
                 text = _text(value[15:tail_at])
-                return Committed(offset, leader_epoch, text, timestamp_ms, NO_EXPIRY, _uuid(topic_id))
+                return CommittedOffset(offset, leader_epoch, text, timestamp_ms, NO_EXPIRY, _uuid(topic_id))
         elif len(value) == tail_at + _TAIL.size:
             timestamp_ms, count = _TAIL.unpack_from(value, tail_at)
             if count == 0:
-                return Committed(offset, leader_epoch, _text(value[15:tail_at]), timestamp_ms)
-    return _read_any(value)
+                return CommittedOffset(offset, leader_epoch, _text(value[15:tail_at]), timestamp_ms)
+    return _read_by_schema(value)
 
 
 def _text(data: bytes) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError:
-        raise CorruptMessage("the metadata of a committed offset is no text") from None
+        raise CorruptMessage(f"the metadata of a committed offset is not UTF-8: {data!r}") from None
 
 
 @lru_cache(maxsize=10_000)
 def _uuid(data: bytes) -> UUID | None:
-    """Topics are few, offsets many, and to make one takes longer than all the rest of a value."""
+    """Cached, because topics are few, offsets are many, and making a UUID takes longer than the rest of a value."""
     return UUID(bytes=data) if any(data) else None
 
 
-def _read_any(value: bytes) -> Committed:
+def _read_by_schema(value: bytes) -> CommittedOffset:
     record = decode(InternalTopic.CONSUMER_OFFSETS, _ANY_KEY, value)
     assert record is not None
     read = record.value
-    return Committed(
+    return CommittedOffset(
         read.offset, read.leader_epoch, read.metadata, read.commit_timestamp, read.expire_timestamp, read.topic_id
     )
 
 
-#: Values are read apart from their keys, and the general way wants both.
+#: Values are read without their keys, but decoding by the schema needs some key.
 _ANY_KEY = encode_key(RecordType.OFFSET_COMMIT, group="", topic="", partition=0)

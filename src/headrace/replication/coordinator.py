@@ -29,8 +29,8 @@ class Shard(Protocol):
         """Applies the log, a batch a step; each step gives how many records it had."""
         ...
 
-    def close(self) -> None:
-        """Another broker coordinates what is here from now on, or none."""
+    def unload(self) -> None:
+        """Stops the shard: another broker coordinates its names from now on, or none."""
         ...
 
 
@@ -93,9 +93,9 @@ class ShardedCoordinator(Generic[S]):
         for shards in (self._active, self._loading):
             shard = shards.pop(index, None)
             if shard is not None:
-                shard.close()
+                shard.unload()
 
-    def close(self) -> None:
+    def unload_all(self) -> None:
         for index in (*self._active, *self._loading):
             self.unload(index)
 

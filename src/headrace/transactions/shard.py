@@ -106,7 +106,7 @@ class TransactionShard:
         if self._is_active and (before is None or before.state is not metadata.state):
             self._go_on(metadata)
 
-    def close(self) -> None:
+    def unload(self) -> None:
         """We do not lead the partition any more."""
         self._is_active = False
         for transactional_id in list(self._timers):

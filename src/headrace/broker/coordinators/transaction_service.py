@@ -74,7 +74,7 @@ class TransactionService(CoordinatorService["TransactionCoordinator"]):
         await super().stop()
         if self._expiry is not None:
             self._expiry.cancel()
-            self.coordinator.close()
+            self.coordinator.unload_all()
         if self._broker.cluster is not None:
             await self.cluster_markers.close()
             await self.partitions.close()

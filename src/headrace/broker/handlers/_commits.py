@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.broker.metadata_cache import TopicInfo
 from headrace.broker.network.request import Request
-from headrace.groups.committing import told_code
+from headrace.groups.committing import client_error_code
 from headrace.groups.offset_records import NO_LEADER_EPOCH, TopicCommit
 from headrace.protocol.api import Api
 from headrace.protocol.errors import ErrorCode
@@ -93,7 +93,7 @@ class Commits:
             try:
                 await commit(self._possible)
             except Exception as error:  # noqa: BLE001  whatever it is becomes a code, and is logged if it is ours
-                code = told_code(error)
+                code = client_error_code(error)
         api, version = self._request.api, self._request.version
         return [
             {

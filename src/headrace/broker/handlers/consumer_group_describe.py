@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.authorized import GROUP_OPERATIONS
 from headrace.broker.network.request import Reply, Request
-from headrace.groups.assignment import Assignment
-from headrace.groups.consumer import DEAD, ConsumerGroup
-from headrace.groups.consumer_member import ConsumerMember
+from headrace.groups.consumer.assignment import Assignment
+from headrace.groups.consumer.group import ConsumerGroup
+from headrace.groups.consumer.member import ConsumerMember
+from headrace.groups.consumer.metadata import ConsumerGroupState
 from headrace.protocol.errors import GroupIdNotFound, InvalidGroupId, code_for_errors
 
 if TYPE_CHECKING:
@@ -40,9 +41,9 @@ def _describe(groups: GroupService, metadata: MetadataCache, group_id: str) -> d
             raise InvalidGroupId("a group of members has a name")
         group = groups.coordinator.shard_for(group_id).group(group_id)
         if not isinstance(group, ConsumerGroup):
-            answer["group_state"] = DEAD
+            answer["group_state"] = ConsumerGroupState.DEAD.value
             raise GroupIdNotFound(f"there is no consumer group {group_id!r}")
-        state = group.state
+        state = group.metadata
         answer.update(
             group_state=group.state_name,
             group_epoch=state.epoch,
@@ -65,7 +66,7 @@ def _member(metadata: MetadataCache, member: ConsumerMember, target: Assignment)
         "subscribed_topic_regex": member.topic_regex,
         "assignment": _named(metadata, member.assigned),
         "target_assignment": _named(metadata, target),
-        "member_type": _CONSUMER_MEMBER if member.classic is None else _CLASSIC_MEMBER,
+        "member_type": _CONSUMER_MEMBER if member.classic_metadata is None else _CLASSIC_MEMBER,
     }
 
 

@@ -1,8 +1,8 @@
 """ConsumerGroupHeartbeat (key 68): a member of a group of the consumer protocol joins, lives, or leaves (KIP-848).
 
 Speaks v0 and v1. Epoch 0 joins, -1 leaves, -2 leaves for a while (static members). From v1 on members make their ids
-themselves, and may subscribe by a regular expression in RE2's syntax, without Unicode's scripts (``\\p{Greek}``); one
-that is none is INVALID_REGULAR_EXPRESSION. Assignors: uniform and range; neither looks at racks. Groups have no
+themselves, and may subscribe by a regular expression in RE2's syntax; one that RE2 does not accept is
+INVALID_REGULAR_EXPRESSION. Assignors: uniform and range; neither looks at racks. Groups have no
 settings of their own: heartbeat interval and session timeout are the broker's.
 """
 
@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 from headrace.broker.handlers._group_answer import group_answer
 from headrace.broker.handlers._waiting import host_of
 from headrace.broker.network.request import Reply, Request, milliseconds
-from headrace.groups.assignment import of_wire, to_wire
-from headrace.groups.assignors import assignors_of
-from headrace.groups.consumer_heartbeat import Beat
+from headrace.groups.consumer.assignment import from_wire, to_wire
+from headrace.groups.consumer.assignors import configured_assignors
+from headrace.groups.consumer.heartbeat import ConsumerHeartbeatRequest
 from headrace.protocol.errors import InvalidRequest, UnsupportedVersion
 
 if TYPE_CHECKING:
     from headrace.broker.configs.broker_config import BrokerConfig
     from headrace.broker.coordinators.group_service import GroupService
 
-_MAKES_ITS_ID = 1
+_NEEDS_MEMBER_ID = 1
 _PROTOCOL = "consumer"
 
 
@@ -33,23 +33,23 @@ async def handle(request: Request, config: BrokerConfig, groups: GroupService) -
             raise UnsupportedVersion("the consumer protocol is switched off: group.coordinator.rebalance.protocols")
         if not group_id:
             raise InvalidRequest("GroupId is empty")
-        beat = _beat(request)
-        beat.check(assignors_of(config), makes_its_id=request.version >= _MAKES_ITS_ID)
-        beaten = groups.coordinator.shard_for(group_id).consumer_heartbeat(group_id, beat)
+        heartbeat = _heartbeat(request)
+        heartbeat.check(configured_assignors(config), needs_member_id=request.version >= _NEEDS_MEMBER_ID)
+        response = groups.coordinator.shard_for(group_id).consumer_heartbeat(group_id, heartbeat)
         await groups.replicated(group_id)
-        assigned = beaten.assignment
+        assigned = response.assignment
         answer.update(
-            member_id=beaten.member_id,
-            member_epoch=beaten.epoch,
-            heartbeat_interval=beaten.heartbeat_interval_ms,
+            member_id=response.member_id,
+            member_epoch=response.epoch,
+            heartbeat_interval=response.heartbeat_interval_ms,
             assignment=None if assigned is None else {"topic_partitions": to_wire(assigned)},
         )
     return answer
 
 
-def _beat(request: Request) -> Beat:
+def _heartbeat(request: Request) -> ConsumerHeartbeatRequest:
     body = request.body
-    return Beat(
+    return ConsumerHeartbeatRequest(
         member_id=body.member_id,
         epoch=body.member_epoch,
         instance_id=body.instance_id,
@@ -58,7 +58,7 @@ def _beat(request: Request) -> Beat:
         topic_names=None if body.subscribed_topic_names is None else frozenset(body.subscribed_topic_names),
         topic_regex=getattr(body, "subscribed_topic_regex", None),
         server_assignor=body.server_assignor,
-        owned=None if body.topic_partitions is None else of_wire(body.topic_partitions),
+        owned=None if body.topic_partitions is None else from_wire(body.topic_partitions),
         client_id=request.client_id or "",
         client_host=host_of(request),
     )

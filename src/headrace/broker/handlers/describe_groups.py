@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.authorized import GROUP_OPERATIONS
 from headrace.broker.network.request import Reply, Request
-from headrace.groups.classic import ClassicGroup
-from headrace.groups.members import Member
-from headrace.groups.states import State
+from headrace.groups.classic.group import ClassicGroup
+from headrace.groups.classic.members import ClassicMember
+from headrace.groups.classic.states import ClassicGroupState
 from headrace.protocol.errors import GroupIdNotFound, code_for_errors
 
 if TYPE_CHECKING:
@@ -37,11 +37,11 @@ def _describe(groups: GroupService, group_id: str, version: int) -> dict[str, ob
     with code_for_errors(group_id=group_id, **nothing) as answer:
         group = groups.coordinator.shard_for(group_id).group(group_id)
         if not isinstance(group, ClassicGroup):
-            answer["group_state"] = State.DEAD.value
+            answer["group_state"] = ClassicGroupState.DEAD.value
             if version >= _TELLS_WHAT_IS_MISSING:
                 raise GroupIdNotFound(f"there is no classic group {group_id!r}")
             return answer
-        protocol_name = group.protocol_name if group.state is State.STABLE else None
+        protocol_name = group.protocol_name if group.state is ClassicGroupState.STABLE else None
         answer.update(
             group_state=group.state_name,
             protocol_type=group.protocol_type or "",
@@ -51,7 +51,7 @@ def _describe(groups: GroupService, group_id: str, version: int) -> dict[str, ob
     return answer
 
 
-def _member(member: Member, protocol_name: str | None) -> dict[str, object]:
+def _member(member: ClassicMember, protocol_name: str | None) -> dict[str, object]:
     return {
         "member_id": member.member_id,
         "group_instance_id": member.instance_id,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.broker.handlers._group_answer import group_error_code
 from headrace.broker.handlers._waiting import answer_of, host_of
 from headrace.broker.network.request import Reply, Request, milliseconds
-from headrace.groups.group import Joined, Joining
+from headrace.groups.group import JoinRequest, JoinResponse
 from headrace.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -38,13 +38,13 @@ async def handle(request: Request, groups: GroupService) -> Reply:
         if joined.error is ErrorCode.none:
             await groups.replicated(body.group_id)
     except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
-        joined = Joined(member_id=body.member_id, error=group_error_code(request, error))
+        joined = JoinResponse(member_id=body.member_id, error=group_error_code(request, error))
     return _reply(joined, request.version)
 
 
-def _joining(request: Request, body: Any) -> Joining:
+def _joining(request: Request, body: Any) -> JoinRequest:
     session_timeout_ms = milliseconds(body.session_timeout)
-    return Joining(
+    return JoinRequest(
         member_id=body.member_id,
         instance_id=getattr(body, "group_instance_id", None),
         client_id=request.client_id or "",
@@ -58,7 +58,7 @@ def _joining(request: Request, body: Any) -> Joining:
     )
 
 
-def _reply(joined: Joined, version: int) -> dict[str, object]:
+def _reply(joined: JoinResponse, version: int) -> dict[str, object]:
     name = joined.protocol_name
     return {
         "error_code": joined.error,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.handlers._group_answer import group_answer
 from headrace.broker.network.request import Reply, Request
-from headrace.groups.group import Leaving
+from headrace.groups.group import LeavingMember
 from headrace.protocol.errors import ErrorCode, UnknownMemberId
 
 if TYPE_CHECKING:
@@ -25,10 +25,12 @@ _MANY_MEMBERS = 3
 async def handle(request: Request, groups: GroupService) -> Reply:
     body = request.body
     if request.version < _MANY_MEMBERS:
-        leaving = [Leaving(member_id=body.member_id)]
+        leaving = [LeavingMember(member_id=body.member_id)]
     else:
         leaving = [
-            Leaving(member_id=each.member_id, instance_id=each.group_instance_id, reason=getattr(each, "reason", None))
+            LeavingMember(
+                member_id=each.member_id, instance_id=each.group_instance_id, reason=getattr(each, "reason", None)
+            )
             for each in body.members
         ]
     with group_answer(request, members=()) as answer:
@@ -43,7 +45,7 @@ async def handle(request: Request, groups: GroupService) -> Reply:
     return answer
 
 
-def _leave(groups: GroupService, group_id: str, leaving: list[Leaving]) -> list[ErrorCode]:
+def _leave(groups: GroupService, group_id: str, leaving: list[LeavingMember]) -> list[ErrorCode]:
     for each in leaving:
         if each.reason:
             logger.info("%s leaves the group %s: %s", each.member_id or each.instance_id, group_id, each.reason)

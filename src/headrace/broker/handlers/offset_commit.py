@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.handlers._commits import Commits
 from headrace.broker.network.request import Reply, Request
+from headrace.groups.committed_offsets import NO_EXPIRY, TopicCommit
 from headrace.groups.committing import Committer, commit
-from headrace.groups.offsets import NO_EXPIRY, TopicCommit
 
 if TYPE_CHECKING:
     from headrace.broker.configs.broker_config import BrokerConfig

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.network.request import Reply, Request
-from headrace.groups.committing import told_code
+from headrace.groups.committing import client_error_code
 from headrace.groups.group import Group
 from headrace.protocol.errors import ErrorCode, GroupIdNotFound, InvalidGroupId
 
@@ -23,7 +23,7 @@ async def handle(request: Request, metadata: MetadataCache, groups: GroupService
         topics = _delete(metadata, groups, request.body)
         await groups.replicated(request.body.group_id)
     except Exception as error:  # noqa: BLE001  whatever it is becomes a code, and is logged if it is ours
-        return {"error_code": told_code(error), "topics": ()}
+        return {"error_code": client_error_code(error), "topics": ()}
     return {"topics": topics}
 
 

@@ -14,8 +14,8 @@ from uuid import UUID
 
 from headrace.broker.network.request import Reply, Request
 from headrace.broker.network.slices import Answers
-from headrace.groups.committing import told_code
-from headrace.groups.offsets import Committed
+from headrace.groups.committed_offsets import CommittedOffset
+from headrace.groups.committing import client_error_code
 from headrace.groups.shard import GroupShard
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.wire.large_messages import ElementArray
@@ -56,7 +56,7 @@ async def _answer(
         topics = await (reader.all() if asked.topics is None else reader.some(asked.topics))
         await groups.replicated(asked.group_id)
     except Exception as error:  # noqa: BLE001  whatever it is becomes a code, and is logged if it is ours
-        return await _refusal(request, asked, told_code(error))
+        return await _refusal(request, asked, client_error_code(error))
     return {"group_id": asked.group_id, "topics": topics}
 
 
@@ -146,7 +146,7 @@ class _Reader:
             partitions = [self._partition(name, topic_id, index, committed) for index, committed in found]
         return {"name": name, "topic_id": topic_id, "partitions": partitions}
 
-    def _partition(self, topic: str, topic_id: UUID | None, index: int, committed: Committed | None) -> Answer:
+    def _partition(self, topic: str, topic_id: UUID | None, index: int, committed: CommittedOffset | None) -> Answer:
         if self._require_stable and self._offsets.has_pending(self._group_id, topic, index):
             return _nothing(index, ErrorCode.unstable_offset_commit)
         if committed is None or _differ(committed.topic_id, topic_id):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from headrace.broker.handlers._group_answer import group_error_code
 from headrace.broker.handlers._waiting import answer_of
 from headrace.broker.network.request import Reply, Request
-from headrace.groups.group import Synced, Syncing
+from headrace.groups.group import SyncRequest, SyncResponse
 from headrace.protocol.errors import ErrorCode, InconsistentGroupProtocol
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _NAMES_PROTOCOL = 5
 
 async def handle(request: Request, groups: GroupService) -> Reply:
     body = request.body
-    syncing = Syncing(
+    syncing = SyncRequest(
         member_id=body.member_id,
         generation_id=body.generation_id,
         instance_id=getattr(body, "group_instance_id", None),
@@ -39,7 +39,7 @@ async def handle(request: Request, groups: GroupService) -> Reply:
         if synced.error is ErrorCode.none:
             await groups.replicated(body.group_id)
     except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
-        synced = Synced(error=group_error_code(request, error))
+        synced = SyncResponse(error=group_error_code(request, error))
     return {
         "error_code": synced.error,
         "protocol_type": synced.protocol_type,

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from headrace.broker.coordinators.internal_topics import GROUPS
 from headrace.broker.handlers._commits import Commits
 from headrace.broker.network.request import Reply, Request
+from headrace.groups.committed_offsets import TopicCommit
 from headrace.groups.committing import Committer, commit_in_transaction
-from headrace.groups.offsets import TopicCommit
 from headrace.protocol.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,

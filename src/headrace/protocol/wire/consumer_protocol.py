@@ -183,6 +183,14 @@ def decode_subscription(data: bytes) -> Subscription:
     return _read_guarded(data, _read_subscription)
 
 
+def decode_subscribed_topics(data: bytes) -> tuple[str, ...]:
+    """The topics of a subscription. The fields behind the topics are not read, and may be damaged.
+
+    :raises Unreadable: if the topics cannot be read.
+    """
+    return _read_guarded(data, _read_topics)
+
+
 def decode_assignment(data: bytes) -> Assignment:
     """No bytes at all are an empty assignment: a coordinator sends them to a member that the leader has left out.
 
@@ -211,6 +219,11 @@ def decode_version(data: bytes) -> int:
     :raises Unreadable: if there are fewer than two bytes.
     """
     return _read_guarded(data, _Reader.int16)
+
+
+def _read_topics(reader: _Reader) -> tuple[str, ...]:
+    reader.int16()
+    return tuple(reader.strings())
 
 
 def _read_subscription(reader: _Reader) -> Subscription:

@@ -1,12 +1,12 @@
 """A shard of groups without a broker: time that the test moves, a log in a list, and clients that note what they hear.
 
-``bed.events`` is what happened, in the order in which it did: ``"a joined 1 leading a b"``, ``"b synced part-of-b"``.
+``harness.events`` is what happened, in order: ``"a joined 1 leading a b"``, ``"b synced part-of-b"``.
 """
 
 from types import SimpleNamespace
 
 from headrace.groups.context import GroupContext
-from headrace.groups.group import Joining, Leaving, Syncing
+from headrace.groups.group import JoinRequest, LeavingMember, SyncRequest
 from headrace.groups.shard import GroupShard
 from headrace.protocol.errors import ErrorCode, KafkaError, StorageError
 from headrace.protocol.internal_records import InternalTopic, decode
@@ -59,7 +59,7 @@ class ListJournal:
             yield header, [Record(delta, 0, key, value, ()) for delta, (key, value) in enumerate(records)]
 
 
-class GroupBed:
+class GroupHarness:
     def __init__(self, *, batches=(), **settings):
         self.clock = ManualClock()
         self.timer = Timer(self.clock)
@@ -73,10 +73,10 @@ class GroupBed:
 
     def reloaded(self, **settings):
         """What another coordinator makes of the same log, with the same clients."""
-        other = GroupBed(batches=self.journal.written, **settings)
+        other = GroupHarness(batches=self.journal.written, **settings)
         for client in self.clients.values():
             other.clients[client.name] = client
-            client.bed = other
+            client.harness = other
         return other
 
     def advance(self, by_ms):
@@ -138,8 +138,8 @@ class GroupBed:
 
 
 class Client:
-    def __init__(self, bed, name, **fields):
-        self.bed = bed
+    def __init__(self, harness, name, **fields):
+        self.harness = harness
         self.name = name
         self.fields = {
             "protocol_type": "consumer",
@@ -172,7 +172,7 @@ class Client:
         self.fields.update(changes)
         self.is_joining = True
         try:
-            self.bed.shard.join("g", Joining(member_id=self.member_id, **self.fields), self._joined)
+            self.harness.shard.join("g", JoinRequest(member_id=self.member_id, **self.fields), self._joined)
         except KafkaError as error:
             self.is_joining = False
             self._note(f"may not join: {error.code.name}")
@@ -188,17 +188,17 @@ class Client:
             return
         self.member_id, self.generation_id = joined.member_id, joined.generation_id
         self.leads = joined.leader_id == joined.member_id
-        of = " ".join(self.bed.name_of(member_id) for member_id, _, _ in joined.members)
+        of = " ".join(self.harness.name_of(member_id) for member_id, _, _ in joined.members)
         self._note(f"joined {joined.generation_id}" + (f" leading {of}" if self.leads else ""))
 
     def syncs(self, assignments=None, **fields):
         if assignments is None and self.leads:
             members = self.answers[-1].members
-            assignments = {each: f"part-of-{self.bed.name_of(each)}".encode() for each, _, _ in members}
+            assignments = {each: f"part-of-{self.harness.name_of(each)}".encode() for each, _, _ in members}
         fields = {"member_id": self.member_id, "generation_id": self.generation_id, **fields}
         try:
-            syncing = Syncing(assignments=assignments or {}, instance_id=self.instance_id, **fields)
-            self.bed.shard.member_group("g").sync(syncing, self._synced)
+            syncing = SyncRequest(assignments=assignments or {}, instance_id=self.instance_id, **fields)
+            self.harness.shard.member_group("g").sync(syncing, self._synced)
         except KafkaError as error:
             self._note(f"may not sync: {error.code.name}")
         return self
@@ -212,21 +212,21 @@ class Client:
 
     def heartbeat(self):
         return self._code(
-            lambda: self.bed.shard.member_group("g").heartbeat(self.member_id, self.generation_id, self.instance_id)
+            lambda: self.harness.shard.member_group("g").heartbeat(self.member_id, self.generation_id, self.instance_id)
         )
 
     def heartbeats(self):
         assert self.heartbeat() is NONE
 
     def leaves(self):
-        (code,) = self.bed.shard.member_group("g").leave(
-            [Leaving(member_id=self.member_id, instance_id=self.instance_id)]
+        (code,) = self.harness.shard.member_group("g").leave(
+            [LeavingMember(member_id=self.member_id, instance_id=self.instance_id)]
         )
         self._note("left" if code is NONE else f"may not leave: {code.name}")
 
     def commit(self, **fields):
         return self._code(
-            lambda: self.bed.group.check_commit(self.member_id, self.generation_id, self.instance_id, **fields)
+            lambda: self.harness.group.check_commit(self.member_id, self.generation_id, self.instance_id, **fields)
         )
 
     @staticmethod
@@ -238,4 +238,4 @@ class Client:
         return NONE
 
     def _note(self, what):
-        self.bed.events.append(f"{self.name} {what}")
+        self.harness.events.append(f"{self.name} {what}")

@@ -1,15 +1,17 @@
-"""How far groups have read: the committed offsets of one partition of ``__consumer_offsets``.
+"""Holds the committed offsets of one partition of ``__consumer_offsets``.
 
-The state is what compaction leaves: for each key the last value, as bytes. Requests commit hundreds of offsets and
-restarts replay all of them, but few are asked for; so a value is decoded when it is read (``offset_records.py``), and
-applying a record is one assignment. A value that cannot be read is met there, by whoever asks for that one offset.
+The state is what compaction leaves: for each key the last value, as bytes. A request commits hundreds of offsets, and a
+restart replays all of them, but clients fetch few. So a value is decoded only when it is read (``offset_records.py``),
+and applying a record is one assignment. A damaged value causes an error only when a client fetches this offset.
 
-Offsets committed within a transaction are pending until its marker is written. Then they count, unless the log has a
-later commit of the same partition that counts already: a plain one, or one of another transaction. Which is later is
-told by their order in the log. While any is pending, ``has_pending`` says so: a reader that wants stable offsets waits.
-A tombstone takes back what is committed and what is pending.
+Offsets that are committed within a transaction are *pending* until the transaction's marker is written. Then they
+count, unless the log has a later commit of the same partition that counts already: a commit without a transaction, or
+one of another transaction. Their order in the log decides which commit is later. While an offset is pending,
+:meth:`CommittedOffsets.has_pending` says so, and a client that asks for stable offsets has to wait. A tombstone deletes
+both the committed and the pending offset.
 
-Nothing here writes. ``*_records`` say what to write; the shard writes it and applies it, as it does when it loads.
+Nothing here writes to the log. The methods ``*_records`` return the records to write; the shard writes and applies
+them.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -19,11 +21,9 @@ from headrace.groups.context import GroupContext
 from headrace.groups.offset_records import (
     KEY_TYPES,
     NO_EXPIRY,
-    Committed,
-    PartitionCommit,
+    CommittedOffset,
     TopicCommit,
     checked_key,
-    encode_committed,
     group_of,
     group_prefix,
     group_prefix_of,
@@ -34,94 +34,90 @@ from headrace.groups.offset_records import (
     write_values,
 )
 from headrace.protocol.errors import CorruptMessage
-from headrace.protocol.internal_records import InternalRecord, RecordType
 from headrace.replication.journal import KeyValue
 
-__all__ = ["KEY_TYPES", "NO_EXPIRY", "Committed", "Offsets", "PartitionCommit", "TopicCommit"]
+__all__ = ["KEY_TYPES", "NO_EXPIRY", "CommittedOffset", "CommittedOffsets", "TopicCommit"]
 
-_MS_A_MINUTE = 60_000
+_MS_PER_MINUTE = 60_000
 
 
 class ExpiringGroup(Protocol):
-    """What expiry asks of a group."""
+    """A group, as far as the expiry of its offsets needs it."""
 
     @property
     def group_id(self) -> str: ...
     def is_subscribed_to(self, topic: str) -> bool: ...
     def expires_from_ms(self, commit_timestamp_ms: int) -> int | None:
-        """From when on the retention of an offset of that commit time counts; None if it does not count now."""
+        """The wall time from which the retention of an offset counts. None while the group's offsets are in use."""
 
 
-class _Pending(NamedTuple):
-    #: Where in the log it stands among all that was pending.
+class _PendingOffset(NamedTuple):
+    #: The position in the log among all pending offsets.
     sequence: int
-    #: None if something later has been committed meanwhile: it will never count, but its transaction is still open.
+    #: None if a later commit counts already. Then this offset will never count, but its transaction is still open.
     value: bytes | None
 
 
-class Offsets:
+class CommittedOffsets:
+    """The committed and pending offsets of all groups of one partition."""
+
     def __init__(self, context: GroupContext, *, on_first: Callable[[str], object] = lambda _: None) -> None:
-        """``on_first`` is called with a group's id before it gets its first offset, pending or not."""
+        """``on_first`` is called with a group's id before the group gets its first offset, pending or not."""
         self._context = context
         self._on_first = on_first
-        #: By a group's key prefix; then by key.
+        #: The values by the key prefix of their group, then by key.
         self._groups: dict[bytes, dict[bytes, bytes]] = {}
-        self._pending: dict[int, dict[bytes, _Pending]] = {}
-        #: For each key which transactions have something pending. Empty most of the time.
+        #: The pending offsets by producer id, then by key.
+        self._pending: dict[int, dict[bytes, _PendingOffset]] = {}
+        #: For each key, the producers whose transactions have a pending offset. Empty most of the time.
         self._open: dict[bytes, set[int]] = {}
         self._next_sequence = 0
 
     # -- records, as they are in the log ----------------------------------------------------------------------------
 
-    def apply_bytes(self, key: bytes, value: bytes | None) -> None:
-        """A record whose key is of one of :data:`KEY_TYPES`, written outside of a transaction."""
+    def apply(self, key: bytes, value: bytes | None) -> None:
+        """Applies a record that was written outside of a transaction. Its key is of one of :data:`KEY_TYPES`."""
         if value is not None and not self._open:
-            try:  # the common case in one step: this is called for every record of a replay
+            try:  # the common case in one step: a restart calls this method for every record
                 self._groups[key[: 4 + (key[2] << 8 | key[3])]][key] = value
             except KeyError:
-                pass  # the group's first offset, or a key of the legacy type
+                pass  # the first offset of the group, or a key of the legacy type
             except IndexError:
-                raise CorruptMessage("not the key of a committed offset") from None
+                raise CorruptMessage(f"{key!r} is not the key of a committed offset") from None
             else:
                 return
         key = checked_key(key)
         if value is None:
-            self._forget(key)
+            self._delete(key)
             return
         self._put(key, value)
         self._supersede(key, self._next_sequence)
 
     def apply_commits(self, group_id: str, records: Sequence[KeyValue]) -> None:
-        """The same for many records of :meth:`commit_records` at once."""
+        """Applies all records that :meth:`commit_records` returned for a group."""
         group = self._groups.get(group_prefix(group_id))
         if group is None or self._open:
             for key, value in records:
-                self.apply_bytes(key, value)
+                self.apply(key, value)
         else:
             group.update(cast(Sequence[tuple[bytes, bytes]], records))
 
-    def apply_pending_bytes(self, producer_id: int, key: bytes, value: bytes | None) -> None:
+    def apply_pending(self, producer_id: int, key: bytes, value: bytes | None) -> None:
+        """Applies a record that was written within a producer's transaction."""
         key = checked_key(key)
         if value is None:
-            self._forget(key)  # nobody writes this; a tombstone can only be meant to take back
+            self._delete(key)  # no coordinator writes a tombstone in a transaction; it can only mean a deletion
             return
         if group_prefix_of(key) not in self._groups:
             self._on_first(group_of(group_prefix_of(key)))
-        self._pending.setdefault(producer_id, {})[key] = _Pending(self._next_sequence, value)
+        self._pending.setdefault(producer_id, {})[key] = _PendingOffset(self._next_sequence, value)
         self._open.setdefault(key, set()).add(producer_id)
         self._next_sequence += 1
 
-    def apply(self, record: InternalRecord) -> None:
-        """The same, for who has decoded it already."""
-        self.apply_bytes(*_bytes_of(record))
-
-    def apply_pending(self, producer_id: int, record: InternalRecord) -> None:
-        self.apply_pending_bytes(producer_id, *_bytes_of(record))
-
     def complete(self, producer_id: int, *, committed: bool) -> None:
-        """A transaction's marker is written. Unknown ones are none of ours: most write no offsets."""
+        """Completes the pending offsets of a producer whose marker was written. Most transactions have no offsets."""
         for key, pending in self._pending.pop(producer_id, {}).items():
-            self._close(producer_id, key)
+            self._remove_open(producer_id, key)
             if committed and pending.value is not None:
                 self._put(key, pending.value)
                 self._supersede(key, pending.sequence)
@@ -134,25 +130,25 @@ class Offsets:
             group = self._groups[prefix] = {}
         group[key] = value
 
-    def _forget(self, key: bytes) -> None:
+    def _delete(self, key: bytes) -> None:
         for producer_id in tuple(self._open.get(key, ())):
             del self._pending[producer_id][key]
             if not self._pending[producer_id]:
                 del self._pending[producer_id]
-            self._close(producer_id, key)
+            self._remove_open(producer_id, key)
         prefix = group_prefix_of(key)
         group = self._groups.get(prefix)
         if group is not None and group.pop(key, None) is not None and not group:
             del self._groups[prefix]
 
-    def _close(self, producer_id: int, key: bytes) -> None:
+    def _remove_open(self, producer_id: int, key: bytes) -> None:
         producers = self._open[key]
         producers.discard(producer_id)
         if not producers:
             del self._open[key]
 
     def _supersede(self, key: bytes, sequence: int) -> None:
-        """What is pending for a key from before that point will not count."""
+        """Marks the pending offsets of a key that come earlier in the log as never counting."""
         for producer_id in self._open.get(key, ()):
             pending = self._pending[producer_id][key]
             if pending.sequence < sequence:
@@ -160,17 +156,18 @@ class Offsets:
 
     # -- questions --------------------------------------------------------------------------------------------------
 
-    def committed(self, group_id: str, topic: str, partition: int) -> Committed | None:
+    def committed(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
         return next(self.of_topic(group_id, topic, (partition,)))
 
-    def of_topic(self, group_id: str, topic: str, partitions: Iterable[int]) -> Iterator[Committed | None]:
-        """For each of the partitions what is committed."""
+    def of_topic(self, group_id: str, topic: str, partitions: Iterable[int]) -> Iterator[CommittedOffset | None]:
+        """The committed offset of each partition, or None."""
         group = self._groups.get(group_prefix(group_id), {})
         for key in offset_keys(group_id, topic, partitions):
             value = group.get(key)
             yield None if value is None else read_value(value)
 
-    def of_group(self, group_id: str) -> Mapping[tuple[str, int], Committed]:
+    def of_group(self, group_id: str) -> Mapping[tuple[str, int], CommittedOffset]:
+        """All committed offsets of a group, by topic and partition."""
         prefix = group_prefix(group_id)
         return {
             topic_and_partition_of(key, len(prefix)): read_value(value)
@@ -178,10 +175,11 @@ class Offsets:
         }
 
     def count_of(self, group_id: str) -> int:
-        """How many offsets a group has, those pending left out."""
+        """The number of a group's committed offsets, without pending ones."""
         return len(self._groups.get(group_prefix(group_id), ()))
 
     def has_pending(self, group_id: str, topic: str | None = None, partition: int | None = None) -> bool:
+        """Tells whether an offset of the group, of one of its topics, or of one partition is pending."""
         if not self._open:
             return False
         if topic is not None and partition is not None:
@@ -192,18 +190,12 @@ class Offsets:
             for key in self._open
         )
 
-    def group_ids(self) -> list[str]:
-        """Of all groups that have offsets, whether there is a group or not."""
-        return [group_of(prefix) for prefix in self._groups]
-
-    def __len__(self) -> int:
-        return sum(map(len, self._groups.values()))
-
-    # -- what to write ----------------------------------------------------------------------------------------------
+    # -- records to write -------------------------------------------------------------------------------------------
 
     def commit_records(
         self, group_id: str, commits: Iterable[TopicCommit], *, expire_timestamp_ms: int = NO_EXPIRY
     ) -> list[KeyValue]:
+        """The records of a commit."""
         now_ms = self._context.clock.wall_ms()
         records: list[KeyValue] = []
         for commit in commits:
@@ -211,7 +203,7 @@ class Offsets:
         return records
 
     def delete_records(self, group_id: str, partitions: Collection[tuple[str, int]] | None = None) -> list[KeyValue]:
-        """Tombstones of those partitions that have an offset, pending or not; without partitions, of all."""
+        """The tombstones that delete a group's offsets, committed and pending: of some partitions, or of all."""
         prefix = group_prefix(group_id)
         group = self._groups.get(prefix, {})
         if partitions is None:
@@ -220,18 +212,18 @@ class Offsets:
         return [(key, None) for key in keys if key in group or key in self._open]
 
     def topic_deleted_records(self, topic: str) -> list[KeyValue]:
-        """Tombstones of all groups' offsets of a topic, those pending too."""
+        """The tombstones that delete all groups' offsets of a topic, committed and pending."""
         name = topic.encode()
         keys = dict.fromkeys(key for group in self._groups.values() for key in group if name in key)
         keys.update(dict.fromkeys(key for key in self._open if name in key))
         return [(key, None) for key in keys if topic_and_partition_of(key, len(group_prefix_of(key)))[0] == topic]
 
     def expired_records(self, group: ExpiringGroup, now_ms: int) -> list[KeyValue]:
-        """Tombstones of what a group has kept for longer than ``offsets.retention.minutes``.
+        """The tombstones of a group's offsets that are older than ``offsets.retention.minutes``.
 
-        A commit that came with an expiry of its own goes by that. What is pending keeps its partition's offset.
+        A commit with its own expiry time expires at that time. The offset of a partition with a pending offset stays.
         """
-        retention_ms = self._context.settings.int("offsets.retention.minutes") * _MS_A_MINUTE
+        retention_ms = self._context.settings.int("offsets.retention.minutes") * _MS_PER_MINUTE
         prefix = group_prefix(group.group_id)
         expired: list[KeyValue] = []
         for key, value in self._groups.get(prefix, {}).items():
@@ -249,16 +241,3 @@ class Offsets:
 
     def _open_keys(self, prefix: bytes) -> Iterator[bytes]:
         return (key for key in self._open if key.startswith(prefix))
-
-
-def _bytes_of(record: InternalRecord) -> KeyValue:
-    assert record.type in (RecordType.OFFSET_COMMIT, RecordType.LEGACY_OFFSET_COMMIT), record.type
-    key, value = offset_key(record.key.group, record.key.topic, record.key.partition), record.value
-    if value is None:
-        return key, None
-    return key, encode_committed(
-        Committed(
-            value.offset, value.leader_epoch, value.metadata, value.commit_timestamp, value.expire_timestamp,
-            value.topic_id,
-        )
-    )  # fmt: skip

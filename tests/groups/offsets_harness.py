@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from uuid import UUID
 
-from headrace.groups.offsets import Offsets, TopicCommit
+from headrace.groups.committed_offsets import CommittedOffsets, TopicCommit
 from headrace.testing import ManualClock
 
 RETENTION_MS = 10_080 * 60_000
@@ -20,7 +20,7 @@ class Settings:
         return self.values[name]
 
 
-class OffsetsBed:
+class OffsetsHarness:
     """``log`` is what was written: (producer id or None, key, value), or (producer id, is committed) for a marker."""
 
     def __init__(self):
@@ -28,7 +28,7 @@ class OffsetsBed:
         self.log = []
         self.first = []
         self.context = SimpleNamespace(clock=self.clock, settings=Settings())
-        self.offsets = Offsets(self.context, on_first=self.first.append)
+        self.offsets = CommittedOffsets(self.context, on_first=self.first.append)
 
     def write(self, records, producer_id=None):
         for key, value in records:
@@ -47,9 +47,13 @@ class OffsetsBed:
         found = self.offsets.committed(group, topic, partition)
         return None if found is None else found.offset
 
+    @property
+    def offset_count(self):
+        return sum(self.offsets.count_of(group) for group in set(self.first))
+
     def replayed(self):
         """What a restart makes of the same log."""
-        fresh = Offsets(self.context)
+        fresh = CommittedOffsets(self.context)
         for entry in self.log:
             apply(fresh, entry)
         return fresh
@@ -59,6 +63,6 @@ def apply(offsets, entry):
     if len(entry) == 2:
         offsets.complete(entry[0], committed=entry[1])
     elif entry[0] is None:
-        offsets.apply_bytes(*entry[1:])
+        offsets.apply(*entry[1:])
     else:
-        offsets.apply_pending_bytes(*entry)
+        offsets.apply_pending(*entry)

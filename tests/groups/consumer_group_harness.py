@@ -1,15 +1,15 @@
 """A shard with groups of the consumer protocol: topics and time that the test changes, a log in a list, and clients.
 
 A client does what a real one does: it lets go of partitions before it takes others, and says in its next heartbeat what
-it has. ``bed.events`` is what happened, in order: ``"a has t0 t1 at 2"``, ``"b revokes t1"``.
+it has. ``harness.events`` is what happened, in order: ``"a has t0 t1 at 2"``, ``"b revokes t1"``.
 """
 
 from itertools import count
 from uuid import UUID
 
-from groupbed import ListJournal
+from group_harness import ListJournal
 
-from headrace.groups.consumer_heartbeat import Beat
+from headrace.groups.consumer.heartbeat import ConsumerHeartbeatRequest
 from headrace.groups.context import GroupContext, KnownTopic
 from headrace.groups.shard import GroupShard
 from headrace.protocol.errors import ErrorCode, KafkaError
@@ -82,7 +82,7 @@ class Topics:
         return list(self._topics.values())
 
 
-class ConsumerBed:
+class ConsumerGroupHarness:
     def __init__(self, *, topics=None, batches=(), clock=None, settings=None, **changes):
         self.clock = clock or ManualClock()
         self.timer = Timer(self.clock)
@@ -99,10 +99,12 @@ class ConsumerBed:
 
     def reloaded(self):
         """What another coordinator makes of the same log, with the same clients."""
-        other = ConsumerBed(topics=self.topics, batches=self.journal.written, clock=self.clock, settings=self.settings)
+        other = ConsumerGroupHarness(
+            topics=self.topics, batches=self.journal.written, clock=self.clock, settings=self.settings
+        )
         for client in self.clients.values():
             other.clients[client.name] = client
-            client.bed = other
+            client.harness = other
         return other
 
     def advance(self, by_ms):
@@ -124,7 +126,7 @@ class ConsumerBed:
     @property
     def epochs(self):
         """Of the group, and of its target."""
-        return self.group.state.epoch, self.group.state.target_epoch
+        return self.group.metadata.epoch, self.group.metadata.target_epoch
 
     def client(self, name, **fields):
         client = self.clients[name] = Client(self, name, **fields)
@@ -144,7 +146,7 @@ class ConsumerBed:
                     client.beats()
             if self.state == "Stable" and len(self.journal.written) == before:
                 return self
-        raise AssertionError(f"not settled: {self.state}, {self.group.state.members}")
+        raise AssertionError(f"not settled: {self.state}, {self.group.metadata.members}")
 
     def noted(self):
         events, self.events = self.events, []
@@ -173,8 +175,8 @@ class ConsumerBed:
 
 
 class Client:
-    def __init__(self, bed, name, *, topics=("t",), regex=None, instance_id=None, assignor=None, **_):
-        self.bed = bed
+    def __init__(self, harness, name, *, topics=("t",), regex=None, instance_id=None, assignor=None, **_):
+        self.harness = harness
         self.name = name
         self.member_id = name
         self.topics = topics
@@ -188,9 +190,9 @@ class Client:
     def beat(self, **fields):
         """One heartbeat, as it is said; the answer."""
         fields = {"member_id": self.member_id, "epoch": self.epoch, "instance_id": self.instance_id, **fields}
-        beat = Beat(client_id=self.name, client_host="/127.0.0.1", **fields)
-        beat.check(("uniform", "range"), makes_its_id=True)
-        return self.bed.shard.consumer_heartbeat("g", beat)
+        beat = ConsumerHeartbeatRequest(client_id=self.name, client_host="/127.0.0.1", **fields)
+        beat.check(("uniform", "range"), needs_member_id=True)
+        return self.harness.shard.consumer_heartbeat("g", beat)
 
     def joins(self, **fields):
         self.epoch, self.owned = 0, {}
@@ -223,7 +225,7 @@ class Client:
         except KafkaError as error:
             self.is_in = False
             self.owned = {}  # whoever is refused lets go of everything
-            self.bed.events.append(f"{self.name}: {error.code.name}")
+            self.harness.events.append(f"{self.name}: {error.code.name}")
             return self
         self.is_in, self.epoch = True, answer.epoch
         if answer.assignment is not None:
@@ -235,10 +237,10 @@ class Client:
         revoked = {topic: left for topic, mine in had.items() if (left := mine - assignment.get(topic, frozenset()))}
         self.owned = dict(assignment)
         if revoked:
-            self.bed.events.append(f"{self.name} revokes {' '.join(self.bed.show(revoked))}")
+            self.harness.events.append(f"{self.name} revokes {' '.join(self.harness.show(revoked))}")
             self._say(owned=self.owned)
         else:
-            self.bed.events.append(f"{self.name} has {' '.join(self.shown) or 'nothing'} at {self.epoch}")
+            self.harness.events.append(f"{self.name} has {' '.join(self.shown) or 'nothing'} at {self.epoch}")
             if had != self.owned:
                 self._say(owned=self.owned)
 
@@ -249,11 +251,11 @@ class Client:
 
     @property
     def shown(self):
-        return self.bed.show(self.owned)
+        return self.harness.show(self.owned)
 
     @property
     def member(self):
-        return self.bed.group.state.members[self.member_id]
+        return self.harness.group.metadata.members[self.member_id]
 
     def code_of(self, ask, *arguments):
         try:
@@ -264,8 +266,8 @@ class Client:
 
     def commit(self, epoch=None):
         return self.code_of(
-            self.bed.group.check_commit, self.member_id, self.epoch if epoch is None else epoch, self.instance_id
+            self.harness.group.check_commit, self.member_id, self.epoch if epoch is None else epoch, self.instance_id
         )
 
     def fetch(self, epoch=None):
-        return self.code_of(self.bed.group.check_fetch, self.member_id, self.epoch if epoch is None else epoch)
+        return self.code_of(self.harness.group.check_fetch, self.member_id, self.epoch if epoch is None else epoch)

@@ -1,23 +1,23 @@
-"""The records that a group of the consumer protocol is made of, in Kafka's layouts.
+"""Builds the records of a group of the consumer protocol, in Kafka's layouts.
 
-===================================  =================================================================================
-ConsumerGroupMetadata                the group's epoch, and a hash of the topics that it reads
-ConsumerGroupMemberMetadata          what a member says of itself
-ConsumerGroupTargetAssignmentMetadata  of which group epoch the target assignment is, and when it was made
-ConsumerGroupTargetAssignmentMember  what the target gives to a member
-ConsumerGroupCurrentMemberAssignment where a member is on its way there
-ConsumerGroupRegularExpression       the topics that an expression matched, the last time it was looked at
-===================================  =================================================================================
+======================================  ==============================================================================
+ConsumerGroupMetadata                   the group's epoch, and a hash of the topics that its members subscribe to
+ConsumerGroupMemberMetadata             the description that a member sends of itself
+ConsumerGroupTargetAssignmentMetadata   the group epoch of the target assignment, and when the assignment was computed
+ConsumerGroupTargetAssignmentMember     the partitions that the target assignment gives to a member
+ConsumerGroupCurrentMemberAssignment    a member's progress towards the target assignment
+ConsumerGroupRegularExpression          the topics that a regular expression matched when it was last resolved
+======================================  ==============================================================================
 
-A member's or a group's tombstones undo them in the order in which Kafka expects it: where a member is, what it is
-to have, then the member; members before their group.
+The tombstones of a member or a group come in the order in which Kafka expects them: a member's progress, its target
+assignment, then its description; and all members before their group.
 """
 
 from collections.abc import Iterable
 from hashlib import blake2b
 
-from headrace.groups.assignment import Assignment, to_wire
-from headrace.groups.consumer_member import ConsumerMember
+from headrace.groups.consumer.assignment import Assignment, to_wire
+from headrace.groups.consumer.member import ConsumerMember
 from headrace.groups.context import KnownTopic
 from headrace.protocol.internal_records import RecordType, encode_key, encode_value
 from headrace.replication.journal import KeyValue
@@ -29,18 +29,20 @@ _TARGET_MEMBER = RecordType.CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER
 _CURRENT = RecordType.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT
 _REGEX = RecordType.CONSUMER_GROUP_REGULAR_EXPRESSION
 
-#: All of which a group is made; the one that Kafka 4.1 and later only write as tombstones is among them.
+#: All types of records that describe a group. Kafka 4.1 and later write one of them only as tombstones.
 RECORD_TYPES = frozenset(
     (_EPOCH, RecordType.CONSUMER_GROUP_PARTITION_METADATA, _MEMBER, _TARGET, _TARGET_MEMBER, _CURRENT, _REGEX)
 )
 
 
 def epoch_record(group_id: str, epoch: int, metadata_hash: int) -> KeyValue:
+    """The group epoch, and the hash of the subscribed topics."""
     return encode_key(_EPOCH, group_id=group_id), encode_value(_EPOCH, epoch=epoch, metadata_hash=metadata_hash)
 
 
 def member_record(group_id: str, member: ConsumerMember) -> KeyValue:
-    classic = member.classic
+    """A member's description."""
+    classic = member.classic_metadata
     value = encode_value(
         _MEMBER,
         instance_id=member.instance_id,
@@ -62,16 +64,19 @@ def member_record(group_id: str, member: ConsumerMember) -> KeyValue:
 
 
 def target_record(group_id: str, epoch: int, made_at_ms: int) -> KeyValue:
+    """The group epoch of the target assignment, and when the assignment was computed."""
     value = encode_value(_TARGET, assignment_epoch=epoch, assignment_timestamp=made_at_ms)
     return encode_key(_TARGET, group_id=group_id), value
 
 
 def target_member_record(group_id: str, member_id: str, assignment: Assignment) -> KeyValue:
+    """The target assignment of one member."""
     value = encode_value(_TARGET_MEMBER, topic_partitions=to_wire(assignment))
     return encode_key(_TARGET_MEMBER, group_id=group_id, member_id=member_id), value
 
 
-def current_record(group_id: str, member: ConsumerMember) -> KeyValue:
+def progress_record(group_id: str, member: ConsumerMember) -> KeyValue:
+    """A member's progress towards the target assignment."""
     value = encode_value(
         _CURRENT,
         member_epoch=member.epoch,
@@ -95,34 +100,36 @@ def _with_epochs(member: ConsumerMember, assignment: Assignment) -> list[dict[st
 
 
 def regex_record(group_id: str, regex: str, topics: Iterable[str], version: int, now_ms: int) -> KeyValue:
+    """The topics that a regular expression matches, at a version of the cluster's metadata."""
     value = encode_value(_REGEX, topics=sorted(topics), version=version, timestamp=now_ms)
     return encode_key(_REGEX, group_id=group_id, regular_expression=regex), value
 
 
-def without_regex(group_id: str, regex: str) -> KeyValue:
+def regex_tombstone(group_id: str, regex: str) -> KeyValue:
     return encode_key(_REGEX, group_id=group_id, regular_expression=regex), None
 
 
-def without_member(group_id: str, member_id: str) -> list[KeyValue]:
+def member_tombstones(group_id: str, member_id: str) -> list[KeyValue]:
     return [
         (encode_key(record_type, group_id=group_id, member_id=member_id), None)
         for record_type in (_CURRENT, _TARGET_MEMBER, _MEMBER)
     ]
 
 
-def without_group(group_id: str, member_ids: Iterable[str], regexes: Iterable[str]) -> list[KeyValue]:
+def group_tombstones(group_id: str, member_ids: Iterable[str], regexes: Iterable[str]) -> list[KeyValue]:
     return [
-        *(record for member_id in member_ids for record in without_member(group_id, member_id)),
-        *(without_regex(group_id, regex) for regex in regexes),
+        *(record for member_id in member_ids for record in member_tombstones(group_id, member_id)),
+        *(regex_tombstone(group_id, regex) for regex in regexes),
         (encode_key(_TARGET, group_id=group_id), None),
         (encode_key(_EPOCH, group_id=group_id), None),
     ]
 
 
 def hash_of_topics(topics: Iterable[KnownTopic]) -> int:
-    """Tells one state of the topics from another; 0 for none.
+    """A hash that differs whenever the topics differ; 0 for no topics.
 
-    Kafka's value would be another: whoever takes over a group finds that it differs, and assigns anew, once.
+    Kafka computes another hash. So when a group moves between Kafka and Headrace, the next coordinator finds a
+    difference and assigns the partitions again, once.
     """
     digest = blake2b(digest_size=8)
     is_empty = True

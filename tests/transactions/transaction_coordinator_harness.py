@@ -6,9 +6,9 @@ coordinator is there too. ``kill`` leaves what a killed process leaves; ``open``
 
 from types import SimpleNamespace
 
+from headrace.groups.committed_offsets import TopicCommit
 from headrace.groups.context import GroupContext
 from headrace.groups.coordinator import GroupCoordinator
-from headrace.groups.offsets import TopicCommit
 from headrace.log.config import LogConfig
 from headrace.log.log_manager import LogManager
 from headrace.protocol.batch_building import build_batch
@@ -29,7 +29,7 @@ TIMEOUT_MS = 60_000
 ABORT_KEY = b"\x00\x00\x00\x00"
 
 
-class CoordinatorBed:
+class TransactionCoordinatorHarness:
     def __init__(self, folder, disk=None, config=None):
         self.folder = folder
         self.config = config or LogConfig()

@@ -1,31 +1,29 @@
-"""A classic group as a record of ``__consumer_offsets``, and back.
+"""Converts a classic group to its record of ``__consumer_offsets``, and back.
 
-The record is written when a group has become Stable or Empty; its key is the group's name. A group between two
-rebalances is not written: whoever loads the log finds its last settled generation, and its members join anew when they
-find that they are not known, or that a rebalance is on.
+The record's key is the group's id. The coordinator writes the record when the group has become Stable or Empty. It does
+not write a group in the middle of a rebalance. So a coordinator that loads the log finds the last complete generation.
+Members of a later generation join again as soon as they receive an error, or learn of the rebalance.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from headrace.groups.members import Member
+from headrace.groups.classic.members import ClassicMember
+from headrace.groups.classic.metadata import ClassicGroupMetadata
+from headrace.groups.classic.states import ClassicGroupState
 from headrace.protocol.internal_records import RecordType, encode_key, encode_value
 from headrace.replication.journal import KeyValue
-
-if TYPE_CHECKING:
-    from headrace.groups.rebalance import Rebalancing
 
 _NOT_GIVEN = -1
 
 
 def tombstone(group_id: str) -> KeyValue:
+    """The record that deletes a group."""
     return encode_key(RecordType.GROUP_METADATA, group=group_id), None
 
 
-def group_record(group: Rebalancing, assignments: Mapping[str, bytes]) -> KeyValue:
-    """The group as it is, with what its members were assigned."""
+def group_record(group: ClassicGroupMetadata, assignments: Mapping[str, bytes]) -> KeyValue:
+    """The record of a group whose members have these assignments."""
     value = encode_value(
         RecordType.GROUP_METADATA,
         protocol_type=group.protocol_type or "",
@@ -50,10 +48,24 @@ def group_record(group: Rebalancing, assignments: Mapping[str, bytes]) -> KeyVal
     return encode_key(RecordType.GROUP_METADATA, group=group.group_id), value
 
 
-def restored_member(recorded: Any, protocol_name: str | None) -> Member:
-    """``recorded`` is a member of a record's value, in any version."""
+def metadata_from_record(group_id: str, value: Any) -> ClassicGroupMetadata:
+    """The group that a record's value describes: Stable if it has members, else Empty."""
+    group = ClassicGroupMetadata(group_id, value.current_state_timestamp)
+    group.generation_id = value.generation
+    group.protocol_type = value.protocol_type or None
+    group.protocol_name = value.protocol
+    for recorded in value.members:
+        group.members.add(_member_from_record(recorded, value.protocol))
+    group.members.leader_id = value.leader if len(group.members) else None
+    group.state = ClassicGroupState.STABLE if len(group.members) else ClassicGroupState.EMPTY
+    group.read_subscriptions()
+    return group
+
+
+def _member_from_record(recorded: Any, protocol_name: str | None) -> ClassicMember:
+    """``recorded`` is a member in a record's value, in any version of the value."""
     has_timeout = recorded.rebalance_timeout != _NOT_GIVEN
-    return Member(
+    return ClassicMember(
         member_id=recorded.member_id,
         instance_id=recorded.group_instance_id,
         client_id=recorded.client_id,

@@ -1,95 +1,101 @@
-"""The members of a classic group: who they are, who leads, who has been promised a place, and what all of them speak.
+"""Holds the members of a classic group: their ids, the leader, the pending member ids, and the protocols they support.
 
-The first to join leads; when the leader goes, the one that has been there longest follows. The assignment strategy is
-elected: candidates are the protocols that every member supports, each member votes for the first candidate of its own
-list, and the most votes win (of equals, the one that was voted for first).
+The first member that joins is the leader. When the leader goes, the member that has been in the group for longest
+becomes the leader.
+
+The members elect the assignment strategy (the *protocol*). Candidates are the protocols that every member supports.
+Each member votes for the first candidate in its own list. The protocol with the most votes wins; if votes are equal,
+the protocol that was voted for first wins.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from headrace.groups.group import Joined, Joining, Synced
+from headrace.groups.group import JoinRequest, JoinResponse, SyncResponse
 from headrace.protocol.errors import ErrorCode
 from headrace.runtime.timer import TimerTask
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Member:
+class ClassicMember:
+    """One member of a classic group."""
+
     member_id: str
     instance_id: str | None
     client_id: str
     client_host: str
     session_timeout_ms: int
     rebalance_timeout_ms: int
-    #: Names with their metadata, the preferred first.
+    #: Names of assignment strategies with their metadata, the preferred one first.
     protocols: tuple[tuple[str, bytes], ...]
     assignment: bytes = b""
-    #: Has not been told its first generation yet, and so cannot send heartbeats.
+    #: The member has not received its first generation yet, so it cannot send heartbeats.
     is_new: bool = False
-    #: Who waits for the answer to a JoinGroup or SyncGroup of this member.
-    awaiting_join: Callable[[Joined], None] | None = None
-    awaiting_sync: Callable[[Synced], None] | None = None
+    #: Sends the response to the member's JoinGroup or SyncGroup that waits; None if none waits.
+    awaiting_join: Callable[[JoinResponse], None] | None = None
+    awaiting_sync: Callable[[SyncResponse], None] | None = None
     session: TimerTask | None = None
 
     @property
     def is_waiting(self) -> bool:
+        """Tells whether a request of the member waits for its response."""
         return self.awaiting_join is not None or self.awaiting_sync is not None
 
     def metadata(self, protocol_name: str | None) -> bytes:
+        """The metadata that the member sent for a protocol; empty if the member does not support the protocol."""
         return next((metadata for name, metadata in self.protocols if name == protocol_name), b"")
 
-    def answer_join(self, joined: Joined) -> None:
+    def answer_join(self, response: JoinResponse) -> None:
+        """Answers the member's JoinGroup, if one waits."""
         respond, self.awaiting_join = self.awaiting_join, None
         if respond is not None:
-            respond(joined)
+            respond(response)
 
-    def answer_sync(self, synced: Synced) -> None:
+    def answer_sync(self, response: SyncResponse) -> None:
+        """Answers the member's SyncGroup, if one waits."""
         respond, self.awaiting_sync = self.awaiting_sync, None
         if respond is not None:
-            respond(synced)
+            respond(response)
 
-    def refuse(self, error: ErrorCode) -> None:
-        """Whoever waits for an answer gets the error."""
-        self.answer_join(Joined(member_id=self.member_id, error=error))
-        self.answer_sync(Synced(error=error))
-
-    def stop_session(self) -> None:
-        if self.session is not None:
-            self.session.cancel()
-            self.session = None
+    def answer_error(self, error: ErrorCode) -> None:
+        """Answers every waiting request of the member with an error."""
+        self.answer_join(JoinResponse(member_id=self.member_id, error=error))
+        self.answer_sync(SyncResponse(error=error))
 
 
-class Members:
+class ClassicMembers:
+    """The members of one group, in the order in which they joined."""
+
     def __init__(self) -> None:
-        self._members: dict[str, Member] = {}
+        self._members: dict[str, ClassicMember] = {}
         self._ids_by_instance: dict[str, str] = {}
-        #: How many members support each protocol.
+        #: For each protocol, how many members support it.
         self._supporters: Counter[str] = Counter()
         self.leader_id: str | None = None
-        #: Ids that were given out, and whose members have not joined with them yet; each with its time limit.
-        self.promised: dict[str, TimerTask] = {}
+        #: Member ids that clients were given and have not joined with yet, each with its timeout (KIP-394).
+        self.pending_ids: dict[str, TimerTask] = {}
 
     def __len__(self) -> int:
         return len(self._members)
 
-    def __iter__(self) -> Iterator[Member]:
-        """In the order in which they came."""
+    def __iter__(self) -> Iterator[ClassicMember]:
+        """In the order in which the members joined."""
         return iter(list(self._members.values()))
 
     def __contains__(self, member_id: str) -> bool:
         return member_id in self._members
 
-    def get(self, member_id: str) -> Member | None:
+    def get(self, member_id: str) -> ClassicMember | None:
         return self._members.get(member_id)
 
-    def of_instance(self, instance_id: str) -> Member | None:
+    def by_instance_id(self, instance_id: str) -> ClassicMember | None:
         member_id = self._ids_by_instance.get(instance_id)
         return None if member_id is None else self._members[member_id]
 
-    # -- coming and going -------------------------------------------------------------------------------------------
+    # -- changes ----------------------------------------------------------------------------------------------------
 
-    def add(self, member: Member) -> None:
+    def add(self, member: ClassicMember) -> None:
         assert member.member_id not in self._members, member.member_id
         self._members[member.member_id] = member
         if member.instance_id is not None:
@@ -98,7 +104,7 @@ class Members:
         if self.leader_id is None:
             self.leader_id = member.member_id
 
-    def remove(self, member: Member) -> None:
+    def remove(self, member: ClassicMember) -> None:
         del self._members[member.member_id]
         if member.instance_id is not None:
             del self._ids_by_instance[member.instance_id]
@@ -106,16 +112,16 @@ class Members:
         if self.leader_id == member.member_id:
             self.leader_id = next(iter(self._members), None)
 
-    def update(self, member: Member, joining: Joining) -> None:
-        """What a member says of itself when it joins again."""
+    def update(self, member: ClassicMember, request: JoinRequest) -> None:
+        """Stores the protocols and timeouts that a member sends when it joins again."""
         self._supporters.subtract(dict(member.protocols).keys())
-        member.protocols = joining.protocols
-        member.session_timeout_ms = joining.session_timeout_ms
-        member.rebalance_timeout_ms = joining.rebalance_timeout_ms
+        member.protocols = request.protocols
+        member.session_timeout_ms = request.session_timeout_ms
+        member.rebalance_timeout_ms = request.rebalance_timeout_ms
         self._supporters.update(dict(member.protocols).keys())
 
-    def rename(self, member: Member, member_id: str) -> None:
-        """A static member was started anew: it keeps its place under another id."""
+    def replace_member_id(self, member: ClassicMember, member_id: str) -> None:
+        """Gives a static member that has restarted a new member id. The member keeps its place in the order."""
         assert member.instance_id is not None
         old_id, member.member_id = member.member_id, member_id
         self._members = {each.member_id: each for each in self._members.values()}
@@ -123,23 +129,25 @@ class Members:
         if self.leader_id == old_id:
             self.leader_id = member_id
 
-    # -- all of them ------------------------------------------------------------------------------------------------
+    # -- questions about all members --------------------------------------------------------------------------------
 
     @property
     def joining_count(self) -> int:
+        """How many members have joined the generation that is being prepared."""
         return sum(member.awaiting_join is not None for member in self._members.values())
 
     @property
     def have_all_joined(self) -> bool:
-        return not self.promised and all(member.awaiting_join is not None for member in self._members.values())
+        """Tells whether all members have joined the generation that is being prepared, and no member id is pending."""
+        return not self.pending_ids and all(member.awaiting_join is not None for member in self._members.values())
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The slowest member decides how long the others wait for it."""
+        """The longest rebalance timeout of all members: so long the others wait for the slowest member."""
         return max((member.rebalance_timeout_ms for member in self._members.values()), default=0)
 
     def elect_joined_leader(self) -> bool:
-        """Sees to it that the leader is one that has joined; False if nobody has."""
+        """Makes a member that has joined the leader. Returns False if no member has joined."""
         leader = self._members.get(self.leader_id or "")
         if leader is not None and leader.awaiting_join is not None:
             return True
@@ -149,10 +157,11 @@ class Members:
         return joined is not None
 
     def support_any_of(self, protocols: tuple[tuple[str, bytes], ...]) -> bool:
-        """Whether all members support one of these."""
+        """Tells whether all members support one of these protocols."""
         return any(self._supporters[name] == len(self._members) for name, _ in protocols)
 
     def elected_protocol(self) -> str:
+        """The protocol that wins the members' vote."""
         count = len(self._members)
         votes = Counter(
             next(name for name, _ in member.protocols if self._supporters[name] == count)
