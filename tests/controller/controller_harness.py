@@ -76,7 +76,7 @@ class FakeChannel:
             one[:2]: ErrorCode.kafka_storage_error if one[:2] in lost else ErrorCode.none for one in request.partitions
         }
         kind = LeaderAndIsrResponse if isinstance(request, LeaderAndIsr) else StopReplicaResponse
-        self.controller.answered(request, kind(ErrorCode.none, codes))
+        self.controller.on_response(request, kind(ErrorCode.none, codes))
 
     def close(self):
         self.is_open = False
@@ -159,7 +159,8 @@ class ControllerHarness:
             while quiet < 10:
                 await asyncio.sleep(0)
                 busy = any(
-                    one.controller.event_queue_size or one.controller.state != "Idle" for one in self.members.values()
+                    one.controller.metrics.event_queue_size or one.controller.metrics.state != "Idle"
+                    for one in self.members.values()
                 )
                 quiet = 0 if busy else quiet + 1
 

@@ -145,8 +145,8 @@ async def test_events_that_waited_when_the_session_was_lost_are_dropped(harness)
     with pytest.raises(NotController):
         await asked
     await harness.settle()
-    assert "TopicChange" not in harness.members[1].controller.event_times
-    assert harness.members[1].controller.event_times["Expire"].count == 1
+    assert "TopicChange" not in harness.members[1].controller.metrics.event_times
+    assert harness.members[1].controller.metrics.event_times["Expire"].count == 1
     harness.members[1].coordination.begin_session()
     await harness.settle()
     assert harness.controller.epoch == 2
@@ -239,17 +239,17 @@ async def test_what_is_counted(harness):
     await harness.start(1, 2)
     await harness.create_topic("t", (1, 2), (2, 1), (9,))
     controller = harness.controller
-    assert controller.active_controller_count == 1
-    assert controller.active_broker_count == 2
-    assert controller.global_topic_count == 1
-    assert controller.global_partition_count == 3
-    assert controller.offline_partitions_count == 1
-    assert controller.preferred_replica_imbalance_count == 0
+    assert controller.metrics.active_controller_count == 1
+    assert controller.metrics.active_broker_count == 2
+    assert controller.metrics.global_topic_count == 1
+    assert controller.metrics.global_partition_count == 3
+    assert controller.metrics.offline_partitions_count == 1
+    assert controller.metrics.preferred_replica_imbalance_count == 0
     await harness.stop(2)
-    assert controller.preferred_replica_imbalance_count == 1
+    assert controller.metrics.preferred_replica_imbalance_count == 1
     other = ControllerHarness()
     await other.start(1, 2)
-    idle = other.members[2].controller
+    idle = other.members[2].controller.metrics
     assert idle.active_controller_count == idle.global_partition_count == idle.offline_partitions_count == 0
     assert idle.preferred_replica_imbalance_count == idle.global_topic_count == idle.topics_to_delete_count == 0
     await other.stop()
@@ -258,7 +258,7 @@ async def test_what_is_counted(harness):
 async def test_times_are_kept_by_event(harness):
     await harness.start(1)
     await harness.create_topic("t", (1,))
-    times = harness.controller.event_times
+    times = harness.controller.metrics.event_times
     assert times["Startup"].count == 1
     assert times["TopicChange"].count == 1
     assert all(one.processed_ns > 0 and one.queued_ns >= 0 for one in times["TopicChange"].recent)
@@ -267,8 +267,8 @@ async def test_times_are_kept_by_event(harness):
 async def test_what_the_controller_does_has_kafkas_number(harness):
     await harness.start(1)
     controller, seen = harness.controller, []
-    assert controller.state_number == 0
-    harness.channel.send = lambda request: seen.append((controller.state, controller.state_number))
+    assert controller.metrics.state_number == 0
+    harness.channel.send = lambda request: seen.append((controller.metrics.state, controller.metrics.state_number))
     await harness.create_topic("t", (1,))
     assert set(seen) == {("TopicChange", 3)}
 
@@ -284,12 +284,12 @@ async def test_unclean_elections_are_counted_over_all_terms(harness):
     for topic, unclean in (("clean", "false"), ("t", "true"), ("u", "true")):
         await harness.create_topic(topic, (2, 3), **{"unclean.leader.election.enable": unclean})
     await harness.change_isr("t", 0, (2,))
-    assert harness.controller.unclean_elections_count == 0
+    assert harness.controller.metrics.unclean_elections_count == 0
     await harness.stop(2)
-    assert harness.controller.unclean_elections_count == 1
+    assert harness.controller.metrics.unclean_elections_count == 1
     await harness.hand.delete(CONTROLLER)
     await harness.settle()
-    assert sum(one.controller.unclean_elections_count for one in harness.members.values()) == 1
+    assert sum(one.controller.metrics.unclean_elections_count for one in harness.members.values()) == 1
 
 
 async def test_what_is_left_of_deletions_is_counted(harness):
@@ -301,13 +301,16 @@ async def test_what_is_left_of_deletions_is_counted(harness):
     await harness.stop(2)
     await harness.wish_deletion("t")
     # 1 has answered, 3 has not yet, and 2 is dead.
-    assert controller.topics_to_delete_count == 1
-    assert controller.replicas_to_delete_count == 3
-    assert (controller.topics_ineligible_to_delete_count, controller.replicas_ineligible_to_delete_count) == (1, 2)
+    assert controller.metrics.topics_to_delete_count == 1
+    assert controller.metrics.replicas_to_delete_count == 3
+    assert (
+        controller.metrics.topics_ineligible_to_delete_count,
+        controller.metrics.replicas_ineligible_to_delete_count,
+    ) == (1, 2)
     await harness.controller.reassign({("u", 0): (3,)})
     await harness.wish_deletion("u")
-    assert controller.topics_ineligible_to_delete_count == 2
-    assert controller.replicas_ineligible_to_delete_count == 2
+    assert controller.metrics.topics_ineligible_to_delete_count == 2
+    assert controller.metrics.replicas_ineligible_to_delete_count == 2
 
 
 async def test_a_registration_that_fails_is_tried_again(harness):
@@ -353,8 +356,8 @@ async def test_a_broker_that_knows_a_later_controller_makes_us_look(harness):
     await harness.start(1)
     await harness.create_topic("t", (1,))
     request = harness.channel.take(LeaderAndIsr)[0]
-    before = harness.controller.event_times["ControllerChange"].count
-    harness.controller.answered(request, LeaderAndIsrResponse(ErrorCode.stale_controller_epoch, {}))
+    before = harness.controller.metrics.event_times["ControllerChange"].count
+    harness.controller.on_response(request, LeaderAndIsrResponse(ErrorCode.stale_controller_epoch, {}))
     await harness.settle()
-    assert harness.controller.event_times["ControllerChange"].count == before + 1
+    assert harness.controller.metrics.event_times["ControllerChange"].count == before + 1
     assert harness.controller.epoch == 1

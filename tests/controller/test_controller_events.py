@@ -160,7 +160,7 @@ async def test_a_topic_removed_and_made_again_by_hand_is_another_topic(harness):
     await harness.hand.create(topic_path("t"), assigned.to_json())
     await harness.settle()
     assert await harness.state("t") == (3, 0, (3,))
-    assert harness.controller.global_partition_count == 1
+    assert harness.controller.metrics.global_partition_count == 1
 
 
 async def test_a_topic_that_cannot_be_read_stops_no_other(harness):
@@ -169,7 +169,7 @@ async def test_a_topic_that_cannot_be_read_stops_no_other(harness):
     assert await harness.state("good") == (1, 0, (1,))
     await harness.hand.delete(CONTROLLER)
     await harness.settle()
-    assert harness.controller.global_topic_count == 1
+    assert harness.controller.metrics.global_topic_count == 1
 
 
 # Brokers
@@ -210,7 +210,7 @@ async def test_a_new_address_is_told(harness):
     (told,) = [one for one in harness.channel.take(UpdateMetadata) if one.broker_id == 3]
     assert {one.broker_id: one.registration.endpoints[0].host for one in told.live_brokers}[2] == "elsewhere"
     assert harness.channel.brokers[2].registration.endpoints == (endpoint,)
-    assert harness.controller.event_times["BrokerModifications"].count == 1
+    assert harness.controller.metrics.event_times["BrokerModifications"].count == 1
 
 
 async def test_a_broker_leaves_in_order(harness):
@@ -315,7 +315,7 @@ async def test_leaders_go_back_by_themselves():
     harness.clock.advance(300_000)
     harness.timer.advance()
     await harness.settle()
-    assert harness.controller.event_times["AutoPreferredReplicaLeaderElection"].count == 2
+    assert harness.controller.metrics.event_times["AutoPreferredReplicaLeaderElection"].count == 2
     await harness.stop()
     assert len(harness.timer) == 0
 

@@ -64,7 +64,7 @@ class NetworkBed(ControllerHarness):
             await self.hand.children("/")
             for member in self.members.values():
                 await member.coordination.children("/")
-                if member.controller.event_queue_size or member.controller.state != "Idle":
+                if member.controller.metrics.event_queue_size or member.controller.metrics.state != "Idle":
                     quiet_since = time.monotonic()
 
     async def close(self):

@@ -32,7 +32,7 @@ async def harness():
     harness = Bed()
     yield harness
     harness.gate.set()
-    await harness.queue.close()
+    await harness.queue.stop()
 
 
 async def test_first_in_first_out_and_one_that_fails_stops_nobody(harness, caplog):
@@ -41,7 +41,7 @@ async def test_first_in_first_out_and_one_that_fails_stops_nobody(harness, caplo
     harness.queue.start()
     await harness.settle()
     assert harness.handled == ["BrokerChange", "TopicChange", "IsrChangeNotification"]
-    assert "could not handle TopicChange" in caplog.text
+    assert "could not process the event TopicChange" in caplog.text
     harness.queue.put(BrokerChange())
     await harness.settle()
     assert harness.handled[-1] == "BrokerChange"
@@ -87,14 +87,14 @@ async def test_the_end(harness):
     harness.queue.put(under_way)
     harness.queue.put(waiting)
     await harness.settle()
-    closing = asyncio.create_task(harness.queue.close())
+    closing = asyncio.create_task(harness.queue.stop())
     await harness.settle()
     harness.queue.put(late)
     harness.gate.set()
     await closing
     assert harness.handled == ["BrokerChange"]
     assert harness.preempted == [waiting, late]
-    await harness.queue.close()
+    await harness.queue.stop()
 
 
 async def test_an_event_that_does_not_end_is_broken_off(harness, monkeypatch):
@@ -104,6 +104,6 @@ async def test_an_event_that_does_not_end_is_broken_off(harness, monkeypatch):
     event = BrokerChange()
     harness.queue.put(event)
     await harness.settle()
-    await harness.queue.close()
+    await harness.queue.stop()
     assert harness.preempted == [event]
     assert harness.handled == []

@@ -1,8 +1,9 @@
-"""One broker's time as controller: from the election, through all that happens, until it is over.
+"""Processes the controller's events, from the election of this broker until another broker is elected.
 
-A term begins by reading the whole tree, with watches on all that may change. Then every event is handled by reading
-what it is about and running what ``duties.py`` says follows from it. A term holds all that depends on being controller
-(context, epoch, watches' readings), and is thrown away as a whole.
+The active controller first reads the whole znode tree and sets watches on everything that can change. After that, each
+event is processed in two steps: read the znodes that the event is about, then run the steps that
+``decisions/cluster_changes.py`` returns. :class:`ActiveController` holds everything that is valid only in one
+controller epoch (context, epoch, watches). The object is discarded as a whole.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from headrace.controller.cluster_reader import ClusterReader
 from headrace.controller.controller_election import ControllerEpoch
 from headrace.controller.decisions import cluster_changes
 from headrace.controller.decisions.broker_requests import Channel, LeaderAndIsr, StopReplica
-from headrace.controller.decisions.context import ControllerContext, LiveBroker
+from headrace.controller.decisions.context import ControllerContext
 from headrace.controller.decisions.leader_elections import ElectionStrategy
-from headrace.controller.effect_runner import EffectRunner, WrittenState, read_written_states
+from headrace.controller.decisions.unnoticed_restarts import UnnoticedRestarts, remove_restarted_brokers
+from headrace.controller.effect_runner import EffectRunner, read_written_states
 from headrace.controller.events import (
     ApiPartitionReassignment,
     AutoPreferredReplicaLeaderElection,
@@ -44,7 +46,7 @@ from headrace.controller.events import (
 from headrace.controller.fenced_writer import FencedWriter
 from headrace.coordination.interface import Coordination
 from headrace.coordination.paths import PREFERRED_REPLICA_ELECTION, REASSIGN_PARTITIONS, delete_topic_path
-from headrace.coordination.znodes import MalformedZnodeError, TopicPartition
+from headrace.coordination.znodes import MalformedZnodeError
 from headrace.protocol.errors import ElectionNotNeeded, ErrorCode, KafkaError, StaleControllerEpoch
 
 logger = getLogger(__name__)
@@ -52,13 +54,13 @@ logger = getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ControllerSettings:
-    """Settings under Kafka's names; ``broker/configs/table_cluster.py`` has them."""
+    """The controller's settings, under Kafka's names."""
 
     auto_leader_rebalance_enable: bool = True
     leader_imbalance_check_interval_seconds: int = 300
     leader_imbalance_per_broker_percentage: int = 10
     delete_topic_enable: bool = True
-    #: ``unclean.leader.election.enable`` of the brokers. RequestEvent whenever it matters, as it can change.
+    #: ``unclean.leader.election.enable`` of the brokers. Called each time it is needed, because the setting can change.
     is_unclean_by_default: Callable[[], bool] = lambda: False
 
 
@@ -66,91 +68,65 @@ class ActiveController:
     def __init__(
         self,
         broker_id: int,
-        won: ControllerEpoch,
+        epoch: ControllerEpoch,
         coordination: Coordination,
         channel: Channel,
         settings: ControllerSettings,
         put: Callable[[Event], None],
     ) -> None:
-        self.epoch = won.epoch
-        self.context = ControllerContext(broker_id, won.epoch)
+        self.epoch = epoch.epoch
+        self.context = ControllerContext(broker_id, epoch.epoch)
         self._settings = settings
         self._put = put
         self._coordination = coordination
-        self._tree = ClusterReader(coordination, put)
-        self._writes = FencedWriter(coordination, won.epoch_version)
-        self._effects = EffectRunner(self._writes, channel, self.context)
-        self._restarted: list[LiveBroker] = []
-        self._led_by_restarted: list[TopicPartition] = []
+        self._reader = ClusterReader(coordination, put)
+        self._writer = FencedWriter(coordination, epoch.znode_version)
+        self._effects = EffectRunner(self._writer, channel, self.context)
+        self._restarts = UnnoticedRestarts([], [])
 
     async def load(self) -> None:
-        """Reads everything. Nobody is told anything yet.
+        """Reads everything. Sends nothing to brokers yet.
 
-        Notifications are cleared first: what they tell of is in what is read afterwards.
+        Deletes the notifications first. The reads that follow include every change that the notifications announced.
         """
-        context, tree = self.context, self._tree
+        context, reader = self.context, self._reader
         context.is_unclean_by_default = self._settings.is_unclean_by_default()
-        notifications = [*await tree.isr_change_paths(), *await tree.log_dir_failure_paths()]
-        await self._writes.delete_znodes(notifications)
-        for broker in await tree.brokers():
+        notifications = [*await reader.isr_change_paths(), *await reader.log_dir_failure_paths()]
+        await self._writer.delete_znodes(notifications)
+        for broker in await reader.brokers():
             context.add_broker(broker)
-        wishes = await tree.topics_to_delete()
-        names = await tree.topics()
-        for topic, assigned in (await tree.assignments(names)).items():
+        topics_to_delete = await reader.topics_to_delete()
+        names = await reader.topics()
+        for topic, assigned in (await reader.assignments(names)).items():
             context.add_topic(topic, assigned)
-        context.unclean_topics.update(await tree.unclean_topics(context.topics))
+        context.unclean_topics.update(await reader.unclean_topics(context.topics))
         states = await read_written_states(self._coordination, context.partitions())
         for partition, state in states.items():
             if state is not None:
                 context.set_leadership(partition, state.leadership)
-        self._notice_restarts({partition: state for partition, state in states.items() if state is not None})
+        found = {partition: state for partition, state in states.items() if state is not None}
+        self._restarts = remove_restarted_brokers(context, found)
         if self._settings.delete_topic_enable:
-            for topic in wishes:
+            for topic in topics_to_delete:
                 if context.has_topic(topic):
                     context.queue_deletion(topic)
 
-    def _notice_restarts(self, states: Mapping[TopicPartition, WrittenState]) -> None:
-        """Brokers that were restarted, or lost their session, while nobody was controller to notice.
-
-        Each registration takes its broker out of the ISRs, and so its states are written anew. One that is in an ISR
-        from before it was registered is not what it was then: a host that lost its power may have lost records that
-        were committed. So where others of the ISR have lived on it counts as dead first, and then as one that has come.
-        Where all were registered anew, as when the tree was away for long, nobody is better than they are: there is a
-        new epoch, and clients do not see the partition without a leader.
-        """
+    async def start(self) -> None:
+        """Sends the state of the cluster to all brokers, and continues what an earlier controller started."""
         context = self.context
-        epochs = {broker.broker_id: broker.epoch for broker in context.brokers}
-        aside: set[int] = set()
-        for state in states.values():
-            alive = [broker_id for broker_id in state.leadership.isr if broker_id in epochs]
-            restarted = [broker_id for broker_id in alive if state.zxid < epochs[broker_id]]
-            if len(restarted) < len(alive):
-                aside.update(restarted)
-        self._restarted = [broker for broker in context.brokers if broker.broker_id in aside]
-        for broker_id in aside:
-            context.remove_broker(broker_id)
-        self._led_by_restarted = [
-            partition
-            for partition, state in states.items()
-            if context.has_leader_online(partition) and state.zxid < epochs[state.leadership.leader]
-        ]
-
-    async def begin(self) -> None:
-        """All brokers are told, and what was going on goes on."""
-        anew = [one for one in self._led_by_restarted if not self.context.is_to_be_deleted(one[0])]
-        await self._effects.run(cluster_changes.on_controller_failover(self.context, anew))
-        if self._restarted:
-            names = [broker.broker_id for broker in self._restarted]
-            logger.warning("brokers %s were restarted while there was no controller", names)
-            seen = [*self.context.brokers, *self._restarted]
-            await self._effects.run(cluster_changes.update_brokers(self.context, seen))
-        await self._delete_topics()
-        await self._reassign_as_wished()
-        await self._elect_as_wished()
+        led_partitions = [one for one in self._restarts.led_partitions if not context.is_to_be_deleted(one[0])]
+        await self._effects.run(cluster_changes.on_controller_failover(context, led_partitions))
+        if restarted := self._restarts.brokers:
+            broker_ids = [broker.broker_id for broker in restarted]
+            logger.warning("brokers %s restarted while there was no controller", broker_ids)
+            await self._effects.run(cluster_changes.update_brokers(context, [*context.brokers, *restarted]))
+        await self._delete_requested_topics()
+        await self._start_requested_reassignments()
+        await self._run_requested_election()
 
     async def handle(self, event: Event) -> None:
         """
-        :raises ControllerMoved: if we are not controller any more.
+        :raises ControllerMoved: if another broker is the controller now.
         """
         try:
             await HANDLERS[type(event)](self, event)
@@ -163,207 +139,219 @@ class ActiveController:
 
     # Brokers
 
-    async def _see_brokers(self, _: BrokerChange | BrokerModifications) -> None:
-        await self._effects.run(cluster_changes.update_brokers(self.context, await self._tree.brokers()))
+    async def _process_broker_change(self, _: BrokerChange | BrokerModifications) -> None:
+        await self._effects.run(cluster_changes.update_brokers(self.context, await self._reader.brokers()))
 
-    async def _log_dirs_failed(self, _: LogDirEventNotification) -> None:
-        paths, brokers = await self._tree.log_dir_failures()
-        await self._writes.delete_znodes(paths)
+    async def _process_log_dir_event(self, _: LogDirEventNotification) -> None:
+        paths, brokers = await self._reader.log_dir_failures()
+        await self._writer.delete_znodes(paths)
         for broker in sorted(brokers):
             await self._effects.run(cluster_changes.on_log_dir_failure(self.context, broker))
 
-    async def _leaders_answered(self, event: LeaderAndIsrResponseReceived) -> None:
-        request, (error, partitions) = event.request, event.answer
-        if not self._is_of_now(request):
+    async def _process_leader_and_isr_response(self, event: LeaderAndIsrResponseReceived) -> None:
+        request, (error, partitions) = event.request, event.response
+        if not self._is_current(request):
             return
         if error is not ErrorCode.none:
-            logger.error("broker %d refused to be told who leads: %s", request.broker_id, error.name)
+            logger.error("broker %d rejected a LeaderAndIsr request: %s", request.broker_id, error.name)
             if error is ErrorCode.stale_controller_epoch:
-                # It knows a later controller than us; then we shall see that, too.
+                # The broker has a request of a later controller. Then /controller has changed.
                 self._put(ControllerChange())
             return
-        lost = [partition for partition, code in partitions.items() if code is ErrorCode.kafka_storage_error]
-        fine = [partition for partition, code in partitions.items() if code is ErrorCode.none]
-        await self._effects.run(cluster_changes.on_leader_and_isr_response(self.context, request.broker_id, lost, fine))
+        failed = [partition for partition, code in partitions.items() if code is ErrorCode.kafka_storage_error]
+        working = [partition for partition, code in partitions.items() if code is ErrorCode.none]
+        await self._effects.run(
+            cluster_changes.on_leader_and_isr_response(self.context, request.broker_id, failed, working)
+        )
 
-    async def _stop_answered(self, event: TopicDeletionStopReplicaResponseReceived) -> None:
-        request, (error, partitions) = event.request, event.answer
-        if not self._is_of_now(request):
+    async def _process_stop_replica_response(self, event: TopicDeletionStopReplicaResponseReceived) -> None:
+        request, (error, partitions) = event.request, event.response
+        if not self._is_current(request):
             return
-        asked = [one[:2] for one in request.partitions if one.is_deleted]
-        codes = {partition: error if error is not ErrorCode.none else partitions.get(partition) for partition in asked}
+        requested = [one[:2] for one in request.partitions if one.is_deleted]
+        codes = {
+            partition: error if error is not ErrorCode.none else partitions.get(partition) for partition in requested
+        }
         deleted = [partition for partition, code in codes.items() if code is ErrorCode.none]
         failed = [partition for partition, code in codes.items() if code is not ErrorCode.none]
         if failed:
-            logger.error("broker %d could not delete %d replicas, e.g. %s", request.broker_id, len(failed), failed[0])
+            logger.error(
+                "broker %d failed to delete %d replicas, for example %s-%d; it tries again after its next start",
+                request.broker_id,
+                len(failed),
+                *failed[0],
+            )
         await self._effects.run(
             cluster_changes.on_stop_replica_response(self.context, request.broker_id, deleted, failed)
         )
 
-    def _is_of_now(self, request: LeaderAndIsr | StopReplica) -> bool:
-        """Not an answer to a controller that we were before, nor from a broker that has been restarted since."""
+    def _is_current(self, request: LeaderAndIsr | StopReplica) -> bool:
+        """Whether the request was sent in this controller epoch, to a broker that has not restarted since."""
         broker = self.context.broker(request.broker_id)
-        is_our_request = request.controller_epoch == self.epoch
-        return is_our_request and broker is not None and broker.epoch == request.broker_epoch
+        is_of_this_epoch = request.controller_epoch == self.epoch
+        return is_of_this_epoch and broker is not None and broker.epoch == request.broker_epoch
 
     # Topics
 
-    async def _see_topics(self, _: TopicChange | None = None) -> None:
+    async def _process_topic_change(self, _: TopicChange | None = None) -> None:
         context = self.context
-        names = set(await self._tree.topics())
+        names = set(await self._reader.topics())
         new = sorted(name for name in names if not context.has_topic(name))
-        gone = [topic for topic in context.topics if topic not in names]
-        unwished = [delete_topic_path(topic) for topic in gone if context.is_to_be_deleted(topic)]
-        seen = await self._tree.assignments(new)
-        context.unclean_topics.update(await self._tree.unclean_topics(seen))
-        await self._effects.run(cluster_changes.update_topics(context, seen, gone))
-        await self._writes.delete_znodes(unwished)
+        removed = [topic for topic in context.topics if topic not in names]
+        obsolete = [delete_topic_path(topic) for topic in removed if context.is_to_be_deleted(topic)]
+        added = await self._reader.assignments(new)
+        context.unclean_topics.update(await self._reader.unclean_topics(added))
+        await self._effects.run(cluster_changes.update_topics(context, added, removed))
+        await self._writer.delete_znodes(obsolete)
 
-    async def _see_topic(self, event: PartitionModifications) -> None:
-        """It has grown, or we have written to it ourselves, or there is another of its name."""
+    async def _process_partition_modifications(self, event: PartitionModifications) -> None:
+        """The topic has more partitions, or the controller itself wrote the znode, or the topic was deleted and
+        recreated.
+        """
         context, topic = self.context, event.topic
         if not context.has_topic(topic):
             return
-        seen = await self._tree.assignments([topic])
-        if topic not in seen:
+        found = await self._reader.assignments([topic])
+        if topic not in found:
             return
-        if seen[topic].topic_id != context.topic_id(topic):
-            logger.warning("topic %s has been replaced by another of that name", topic)
-            await self._effects.run(cluster_changes.update_topics(context, seen, [topic]))
+        if found[topic].topic_id != context.topic_id(topic):
+            logger.warning("topic %s was deleted and created again outside of the controller", topic)
+            await self._effects.run(cluster_changes.update_topics(context, found, [topic]))
         elif not context.is_to_be_deleted(topic):
-            await self._effects.run(cluster_changes.update_topics(context, seen))
+            await self._effects.run(cluster_changes.update_topics(context, found))
 
-    async def _see_deletions(self, _: TopicDeletion) -> None:
-        await self._delete_topics()
+    async def _process_topic_deletion(self, _: TopicDeletion) -> None:
+        await self._delete_requested_topics()
 
-    async def _delete_topics(self) -> None:
-        wishes = await self._tree.topics_to_delete()
-        if not all(map(self.context.has_topic, wishes)):
-            # They may be newer than what we know.
-            await self._see_topics()
+    async def _delete_requested_topics(self) -> None:
+        requested = await self._reader.topics_to_delete()
+        if not all(map(self.context.has_topic, requested)):
+            # The topics may be so new that the context does not contain them yet.
+            await self._process_topic_change()
         if self._settings.delete_topic_enable:
-            refused = await self._effects.run(cluster_changes.delete_topics(self.context, wishes))
+            rejected = await self._effects.run(cluster_changes.delete_topics(self.context, requested))
         else:
-            refused = wishes
-        if refused:
-            why = "there are none" if self._settings.delete_topic_enable else "delete.topic.enable is false"
-            logger.warning("topics %s are not deleted: %s", refused, why)
-        await self._writes.delete_znodes(map(delete_topic_path, refused))
+            rejected = requested
+        if rejected:
+            reason = "they do not exist" if self._settings.delete_topic_enable else "delete.topic.enable is false"
+            logger.warning("topics %s are not deleted: %s", rejected, reason)
+        await self._writer.delete_znodes(map(delete_topic_path, rejected))
 
     # Leaders
 
-    async def _isrs_changed(self, _: IsrChangeNotification) -> None:
-        paths, partitions = await self._tree.isr_changes()
-        # First, as one that we fail at must not stop those after it. Should we die now, the next controller reads all.
-        await self._writes.delete_znodes(paths)
+    async def _process_isr_change(self, _: IsrChangeNotification) -> None:
+        paths, partitions = await self._reader.isr_changes()
+        # Deleted first, so that a notification that fails does not block later ones. If this controller dies now, the
+        # next one reads everything.
+        await self._writer.delete_znodes(paths)
         await self._effects.run(cluster_changes.on_isr_change(self.context, sorted(partitions)))
 
-    async def _unclean_changed(self, _: UncleanLeaderElectionEnable) -> None:
+    async def _process_unclean_election_enable(self, _: UncleanLeaderElectionEnable) -> None:
         context = self.context
         context.is_unclean_by_default = self._settings.is_unclean_by_default()
         if context.is_unclean_by_default:
             await self._effects.run(cluster_changes.on_unclean_election_enabled(context))
 
-    async def _unclean_topic_changed(self, event: TopicUncleanLeaderElectionEnable) -> None:
+    async def _process_topic_unclean_election_enable(self, event: TopicUncleanLeaderElectionEnable) -> None:
         context, topic = self.context, event.topic
-        configured = await self._tree.unclean_topics([topic])
+        configured = await self._reader.unclean_topics([topic])
         context.unclean_topics.pop(topic, None)
         if context.has_topic(topic):
             context.unclean_topics.update(configured)
             if context.allows_unclean(topic):
                 await self._effects.run(cluster_changes.on_unclean_election_enabled(context, topic))
 
-    async def _rebalance(self, _: AutoPreferredReplicaLeaderElection) -> None:
+    async def _process_auto_preferred_election(self, _: AutoPreferredReplicaLeaderElection) -> None:
         percentage = self._settings.leader_imbalance_per_broker_percentage
         results = await self._effects.run(cluster_changes.rebalance_leaders(self.context, percentage))
         if results.elected:
-            logger.info("%d partitions went back to their preferred leader", len(results.elected))
+            logger.info("elected the preferred leader of %d partitions", len(results.elected))
 
-    async def _see_election(self, _: PreferredReplicaLeaderElection) -> None:
-        await self._elect_as_wished()
+    async def _process_preferred_election(self, _: PreferredReplicaLeaderElection) -> None:
+        await self._run_requested_election()
 
-    async def _elect_as_wished(self) -> None:
+    async def _run_requested_election(self) -> None:
         try:
-            wanted = await self._tree.preferred_election()
+            requested = await self._reader.preferred_election()
         except MalformedZnodeError as error:
-            logger.warning("%s has no such content as it should, and goes: %s", PREFERRED_REPLICA_ELECTION, error)
-            wanted = frozenset()
-        if wanted is None:
+            logger.warning("%s has malformed content and is deleted: %s", PREFERRED_REPLICA_ELECTION, error)
+            requested = frozenset()
+        if requested is None:
             return
-        steps = cluster_changes.elect_leaders(self.context, sorted(wanted), ElectionStrategy.PREFERRED)
+        steps = cluster_changes.elect_leaders(self.context, sorted(requested), ElectionStrategy.PREFERRED)
         for partition, failure in (await self._effects.run(steps)).items():
             if failure is not None and not isinstance(failure, ElectionNotNeeded):
-                logger.warning("%s-%d has not got its preferred leader: %s", *partition, failure)
-        await self._writes.delete_znodes([PREFERRED_REPLICA_ELECTION])
+                logger.warning("the preferred leader of %s-%d was not elected: %s", *partition, failure)
+        await self._writer.delete_znodes([PREFERRED_REPLICA_ELECTION])
 
     # Reassignments
 
-    async def _see_reassignment(self, _: PartitionReassignment) -> None:
-        await self._reassign_as_wished()
+    async def _process_reassignment(self, _: PartitionReassignment) -> None:
+        await self._start_requested_reassignments()
 
-    async def _reassign_as_wished(self) -> None:
-        """What is in the znode; of this some may be under way already, or be done."""
+    async def _start_requested_reassignments(self) -> None:
+        """Starts what the znode requests. Some of these reassignments may already be in progress or complete."""
         context = self.context
         try:
-            wanted = await self._tree.reassignment()
+            requested = await self._reader.reassignment()
         except MalformedZnodeError as error:
-            logger.warning("%s has no such content as it should, and goes: %s", REASSIGN_PARTITIONS, error)
-            await self._writes.delete_znodes([REASSIGN_PARTITIONS])
+            logger.warning("%s has malformed content and is deleted: %s", REASSIGN_PARTITIONS, error)
+            await self._writer.delete_znodes([REASSIGN_PARTITIONS])
             return
-        moves, ended = {}, []
-        for partition, target in (wanted or {}).items():
+        new, done = {}, []
+        for partition, target in (requested or {}).items():
             if not context.has_partition(partition) or context.assignment(partition).target != tuple(target):
-                moves[partition] = target
+                new[partition] = target
             elif not context.assignment(partition).is_moving:
-                ended.append(partition)
-        if moves:
-            for partition, failure in (await self._effects.run(cluster_changes.reassign(context, moves))).items():
+                done.append(partition)
+        if new:
+            for partition, failure in (await self._effects.run(cluster_changes.reassign(context, new))).items():
                 if failure is not None:
-                    logger.warning("%s-%d cannot be reassigned to %s: %s", *partition, moves[partition], failure)
-                    ended.append(partition)
-        if ended:
-            await self._effects.clear_reassignments(ended)
+                    logger.warning("%s-%d cannot be reassigned to %s: %s", *partition, new[partition], failure)
+                    done.append(partition)
+        if done:
+            await self._effects.clear_reassignments(done)
 
-    # What is asked
+    # Requests
 
-    async def _controlled_shutdown(self, event: ControlledShutdown) -> None:
+    async def _process_controlled_shutdown(self, event: ControlledShutdown) -> None:
         steps = cluster_changes.on_controlled_shutdown(self.context, event.broker_id, event.broker_epoch)
         still_led = await self._effects.run(steps)
         event.answer(still_led)
 
-    async def _elect_leaders(self, event: ReplicaLeaderElection) -> None:
-        wanted = event.partitions
-        if wanted is None:
-            wanted = [one for one in self.context.partitions() if not self.context.is_to_be_deleted(one[0])]
-        answers = await self._effects.run(cluster_changes.elect_leaders(self.context, wanted, event.how))
+    async def _process_leader_election(self, event: ReplicaLeaderElection) -> None:
+        requested = event.partitions
+        if requested is None:
+            requested = [one for one in self.context.partitions() if not self.context.is_to_be_deleted(one[0])]
+        results = await self._effects.run(cluster_changes.elect_leaders(self.context, requested, event.strategy))
         if event.partitions is None:
-            answers = {one: error for one, error in answers.items() if not isinstance(error, ElectionNotNeeded)}
-        event.answer(answers)
+            results = {one: error for one, error in results.items() if not isinstance(error, ElectionNotNeeded)}
+        event.answer(results)
 
-    async def _reassign(self, event: ApiPartitionReassignment) -> None:
+    async def _process_api_reassignment(self, event: ApiPartitionReassignment) -> None:
         steps = cluster_changes.reassign(
             self.context, event.targets, may_change_count=event.may_change_count, supersedes_znode=True
         )
         event.answer(await self._effects.run(steps))
 
 
-#: What is done at which event.
+#: The method that processes each kind of event.
 HANDLERS: Mapping[type[Event], Callable[[ActiveController, Any], Awaitable[None]]] = {
-    BrokerChange: ActiveController._see_brokers,
-    BrokerModifications: ActiveController._see_brokers,
-    TopicChange: ActiveController._see_topics,
-    PartitionModifications: ActiveController._see_topic,
-    TopicDeletion: ActiveController._see_deletions,
-    PartitionReassignment: ActiveController._see_reassignment,
-    PreferredReplicaLeaderElection: ActiveController._see_election,
-    IsrChangeNotification: ActiveController._isrs_changed,
-    LogDirEventNotification: ActiveController._log_dirs_failed,
-    UncleanLeaderElectionEnable: ActiveController._unclean_changed,
-    TopicUncleanLeaderElectionEnable: ActiveController._unclean_topic_changed,
-    LeaderAndIsrResponseReceived: ActiveController._leaders_answered,
-    TopicDeletionStopReplicaResponseReceived: ActiveController._stop_answered,
-    AutoPreferredReplicaLeaderElection: ActiveController._rebalance,
-    ControlledShutdown: ActiveController._controlled_shutdown,
-    ReplicaLeaderElection: ActiveController._elect_leaders,
-    ApiPartitionReassignment: ActiveController._reassign,
+    BrokerChange: ActiveController._process_broker_change,
+    BrokerModifications: ActiveController._process_broker_change,
+    TopicChange: ActiveController._process_topic_change,
+    PartitionModifications: ActiveController._process_partition_modifications,
+    TopicDeletion: ActiveController._process_topic_deletion,
+    PartitionReassignment: ActiveController._process_reassignment,
+    PreferredReplicaLeaderElection: ActiveController._process_preferred_election,
+    IsrChangeNotification: ActiveController._process_isr_change,
+    LogDirEventNotification: ActiveController._process_log_dir_event,
+    UncleanLeaderElectionEnable: ActiveController._process_unclean_election_enable,
+    TopicUncleanLeaderElectionEnable: ActiveController._process_topic_unclean_election_enable,
+    LeaderAndIsrResponseReceived: ActiveController._process_leader_and_isr_response,
+    TopicDeletionStopReplicaResponseReceived: ActiveController._process_stop_replica_response,
+    AutoPreferredReplicaLeaderElection: ActiveController._process_auto_preferred_election,
+    ControlledShutdown: ActiveController._process_controlled_shutdown,
+    ReplicaLeaderElection: ActiveController._process_leader_election,
+    ApiPartitionReassignment: ActiveController._process_api_reassignment,
 }

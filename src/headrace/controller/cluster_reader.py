@@ -1,14 +1,14 @@
-"""What the controller reads of the tree, and what it watches there.
+"""Reads the cluster from ZooKeeper for the controller, and sets watches.
 
-A watch tells once that something has changed, not what. So every change is an event, and whoever handles it reads again
-with the next watch: what changed in between is in what is read, and of what comes later there is another event. Of one
-path there is at most one event in the queue, however often it changes.
+A watch says once that a znode has changed, but not what has changed. So every change becomes an event. The controller
+processes the event by reading the znode again with a new watch. The read includes all changes up to then; a later
+change produces another event. The queue holds at most one event per watched path.
 
-Watchers are methods of one object, so that one that is set twice is told once. They stay behind when we are no longer
-controller; events that they make then are ignored.
+The watchers are methods of one object, so that a watcher that is set twice is called once. When the broker is no longer
+the controller, its watchers stay set; the events that they produce are ignored.
 
-What cannot be understood in one znode is logged and left out: a topic that somebody spoilt by hand may not stop the
-others.
+A znode with malformed content is logged and left out. A topic that somebody damaged by hand must not stop the other
+topics.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ UNCLEAN_ELECTION = "unclean.leader.election.enable"
 
 
 class IsrChanges(NamedTuple):
-    #: Of the notifications.
+    #: The paths of the notifications.
     paths: list[str]
     partitions: set[TopicPartition]
 
@@ -74,7 +74,7 @@ class LogDirFailures(NamedTuple):
 
 class ClusterReader:
     def __init__(self, coordination: Coordination, put: Callable[[Event], None]) -> None:
-        """``put`` is given an event for every change of what was read."""
+        """:param put: is called with an event for every change of a znode that was read."""
         self._coordination = coordination
         self._put = put
 
@@ -94,7 +94,7 @@ class ClusterReader:
         return await self._coordination.children(TOPICS, watch=self._topics_changed)
 
     async def assignments(self, topics: Iterable[str]) -> dict[str, TopicAssignment]:
-        """Without those that are not there any more, and those that cannot be read."""
+        """The assignments of topics, without the topics that do not exist any more or have malformed content."""
 
         async def read(topic: str) -> tuple[str, TopicAssignment | None]:
             found = await self._get(topic_path(topic), TopicAssignment.from_json, self._topic_changed)
@@ -103,7 +103,7 @@ class ClusterReader:
         return {topic: found for topic, found in await pipelined(read, topics) if found is not None}
 
     async def unclean_topics(self, topics: Iterable[str]) -> dict[str, bool]:
-        """Those that say themselves whether an unclean election is allowed."""
+        """``unclean.leader.election.enable`` of the topics that set it."""
 
         async def read(topic: str) -> tuple[str, str | None]:
             found = await self._get(topic_config_path(topic), EntityConfig.from_json)
@@ -112,29 +112,29 @@ class ClusterReader:
         configured = await pipelined(read, topics)
         return {topic: value.strip().lower() == "true" for topic, value in configured if value is not None}
 
-    # What is wished for
+    # Requests that were written to ZooKeeper
 
     async def topics_to_delete(self) -> list[str]:
         return await self._coordination.children(DELETE_TOPICS, watch=self._deletions_changed)
 
     async def reassignment(self) -> Mapping[TopicPartition, Sequence[int]] | None:
-        """None if there is none.
+        """The requested replicas of each partition; None if the znode does not exist.
 
-        :raises MalformedZnodeError: if it cannot be read.
+        :raises MalformedZnodeError:
         """
-        found = await self._wish(REASSIGN_PARTITIONS, self._reassignment_changed)
+        found = await self._read_request(REASSIGN_PARTITIONS, self._reassignment_changed)
         return None if found is None else Reassignment.from_json(found).replicas
 
     async def preferred_election(self) -> frozenset[TopicPartition] | None:
-        """None if there is none.
+        """The partitions that are to get their preferred leader; None if the znode does not exist.
 
-        :raises MalformedZnodeError: if it cannot be read.
+        :raises MalformedZnodeError:
         """
-        found = await self._wish(PREFERRED_REPLICA_ELECTION, self._preferred_election_changed)
+        found = await self._read_request(PREFERRED_REPLICA_ELECTION, self._preferred_election_changed)
         return None if found is None else PartitionSet.from_json(found).partitions
 
-    async def _wish(self, path: str, watch: Watcher) -> bytes | None:
-        """Only ``exists`` watches what is not there."""
+    async def _read_request(self, path: str, watch: Watcher) -> bytes | None:
+        """Uses ``exists``, because only ``exists`` can watch a znode that does not exist."""
         if await self._coordination.exists(path, watch=watch) is None:
             return None
         try:
@@ -171,7 +171,7 @@ class ClusterReader:
         except NoNodeError:
             return None
         except MalformedZnodeError as error:
-            logger.error("%s is ignored: %s", path, error)
+            logger.error("%s has malformed content and is ignored: %s", path, error)
             return None
 
     # Watchers
@@ -180,7 +180,7 @@ class ClusterReader:
         self._put(BrokerChange())
 
     def _broker_changed(self, event: WatchEvent) -> None:
-        # That one is gone is known from the list.
+        # The watch on the list of brokers reports a broker that is gone.
         if event.type is EventType.CHANGED:
             self._put(BrokerModifications(int(_name(event))))
 
@@ -188,7 +188,7 @@ class ClusterReader:
         self._put(TopicChange())
 
     def _topic_changed(self, event: WatchEvent) -> None:
-        # Even that it is gone: the list does not tell if there is another of its name already.
+        # Reports a deletion too: the list of topics looks unchanged if the topic was created again in the meantime.
         self._put(PartitionModifications(_name(event)))
 
     def _deletions_changed(self, _: WatchEvent) -> None:

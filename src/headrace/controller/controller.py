@@ -22,7 +22,7 @@ from typing import TypeVar
 
 from headrace.controller import controller_election
 from headrace.controller.active_controller import ActiveController, ControllerSettings
-from headrace.controller.decisions import topic_deletions
+from headrace.controller.controller_metrics import ControllerMetrics
 from headrace.controller.decisions.broker_requests import (
     Channel,
     LeaderAndIsr,
@@ -32,12 +32,9 @@ from headrace.controller.decisions.broker_requests import (
     StopReplicaResponse,
 )
 from headrace.controller.decisions.leader_elections import ElectionStrategy
-from headrace.controller.decisions.partition_states import ControllerPartitionState
 from headrace.controller.decisions.reassignments import Assignment
-from headrace.controller.event_queue import EventQueue, EventTimes
+from headrace.controller.event_queue import EventQueue
 from headrace.controller.events import (
-    IDLE,
-    STATE_NUMBERS,
     ApiPartitionReassignment,
     AutoPreferredReplicaLeaderElection,
     ControlledShutdown,
@@ -73,14 +70,17 @@ __all__ = ["NO_CONTROLLER", "Channel", "Controller", "ControllerSettings"]
 logger = getLogger(__name__)
 
 T = TypeVar("T")
-#: As a controller's id or epoch: none that we know of.
+#: As a controller id or epoch: no controller is known.
 NO_CONTROLLER = NO_EPOCH = -1
-#: A new controller lets brokers come back first.
+_NO_SESSION = -1
+#: A new controller waits this long before the first rebalance, so that restarted brokers can register first.
 _FIRST_REBALANCE_MS = 5_000
-_REGISTER_AGAIN_MS = _STAND_AGAIN_MS = 1_000
+_REGISTER_AGAIN_MS = _ELECTION_PAUSE_MS = 1_000
 
 
 class Controller:
+    """A broker's part in the control of the cluster; the active controller if this broker won the election."""
+
     def __init__(
         self,
         broker_id: int,
@@ -92,9 +92,9 @@ class Controller:
         *,
         register: Callable[[], Awaitable[None]],
     ) -> None:
-        """``register`` makes the broker's registration in a new session, and returns when it is made."""
+        """:param register: creates the broker's registration in a new session, and returns when the znode exists."""
         self.broker_id = broker_id
-        #: The last that was seen, or -1.
+        #: The id of the controller that was read last, or -1.
         self.active_controller_id = NO_CONTROLLER
         self._coordination = coordination
         self._clock = clock
@@ -102,20 +102,20 @@ class Controller:
         self._channel = channel
         self._settings = settings
         self._register = register
-        self._term: ActiveController | None = None
+        self._active: ActiveController | None = None
         self._rebalance: TimerTask | None = None
-        self._past_unclean_elections = 0
         self._is_started = False
-        self._is_abstaining = False
+        self._is_pausing = False
         self._session_id = coordination.session_id
         self._queue = EventQueue(self._process, self._preempt)
+        self.metrics = ControllerMetrics(self._queue, lambda: self._active)
 
     async def start(self, *, registered_in: int | None = None) -> None:
-        """Returns at once; deletion_state for election is the first event.
+        """Returns at once. The first event takes part in the controller election.
 
-        :param registered_in: the session in which the broker was registered, if that may be over by now.
+        :param registered_in: the id of the session in which the broker registered, if that session may have ended.
         """
-        assert not self._is_started, "started already"
+        assert not self._is_started, "the controller was started before"
         self._is_started = True
         self._session_id = self._coordination.session_id
         self._coordination.add_session_listener(self._session_changed)
@@ -124,88 +124,96 @@ class Controller:
         self._queue.start()
 
     async def stop(self) -> None:
-        """Whatever is under way ends here; the next controller takes it up. ``/controller`` goes with the session."""
+        """Ends all work in progress; the next controller continues it. ``/controller`` ends with the session."""
         if self._is_started:
             self._coordination.remove_session_listener(self._session_changed)
             self._is_started = False
-        await self._queue.close()
-        self._resign()
+        await self._queue.stop()
+        self._stop_active()
 
     @property
     def is_active(self) -> bool:
-        return self._term is not None
+        return self._active is not None
 
     @property
     def epoch(self) -> int:
-        """Of the controller, if we are it; else -1."""
-        return NO_EPOCH if self._term is None else self._term.epoch
+        """The controller epoch if this broker is the active controller, else -1."""
+        return NO_EPOCH if self._active is None else self._active.epoch
 
-    # What is asked
+    # Requests
 
-    def answered(self, request: Request, answer: LeaderAndIsrResponse | StopReplicaResponse) -> None:
-        """A broker has answered; called by the channel. Of UpdateMetadata nothing is to be known."""
-        if isinstance(request, LeaderAndIsr) and isinstance(answer, LeaderAndIsrResponse):
-            self._queue.put(LeaderAndIsrResponseReceived(request, answer))
+    def on_response(self, request: Request, response: LeaderAndIsrResponse | StopReplicaResponse) -> None:
+        """Called by the channel with a broker's response. Responses to UpdateMetadata carry no information."""
+        if isinstance(request, LeaderAndIsr) and isinstance(response, LeaderAndIsrResponse):
+            self._queue.put(LeaderAndIsrResponseReceived(request, response))
         elif (
             isinstance(request, StopReplica)
-            and isinstance(answer, StopReplicaResponse)
+            and isinstance(response, StopReplicaResponse)
             and any(one.is_deleted for one in request.partitions)
         ):
-            self._queue.put(TopicDeletionStopReplicaResponseReceived(request, answer))
+            self._queue.put(TopicDeletionStopReplicaResponseReceived(request, response))
 
     def unclean_election_changed(self, topic: str | None = None) -> None:
-        """The configs of a topic have changed, or those of all brokers (None): it is looked up again whether unclean
-        elections are allowed. To be called on every broker; it matters to the controller alone."""
+        """Reads again whether unclean elections are allowed, after the configs of a topic or of all brokers changed.
+
+        Called on every broker. Only the active controller acts on it.
+
+        :param topic: None for the configs of all brokers.
+        """
         self._queue.put(UncleanLeaderElectionEnable() if topic is None else TopicUncleanLeaderElectionEnable(topic))
 
     async def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> list[TopicPartition]:
-        """A broker asks to go; the partitions that it still leads.
+        """Moves the leaderships of a broker that wants to stop; returns the partitions that the broker still leads.
 
         :raises NotController:
-        :raises BrokerNotAvailable: if it does not live.
-        :raises StaleBrokerEpoch: if one that was before it asked.
+        :raises BrokerNotAvailable: if the broker is not alive.
+        :raises StaleBrokerEpoch: if the request is from an earlier registration of the broker.
         """
-        return await self._ask(lambda reply: ControlledShutdown(reply, broker_id, broker_epoch))
+        return await self._request(lambda reply: ControlledShutdown(reply, broker_id, broker_epoch))
 
     async def elect_leaders(
-        self, partitions: Iterable[TopicPartition] | None, how: ElectionStrategy
+        self, partitions: Iterable[TopicPartition] | None, strategy: ElectionStrategy
     ) -> dict[TopicPartition, KafkaError | None]:
-        """``PREFERRED`` or ``UNCLEAN``. Of all partitions (None), those that need no election are not in the answer.
+        """Elects leaders by the strategy ``PREFERRED`` or ``UNCLEAN``; returns the error of each partition, or None.
 
+        :param partitions: None for all. Then the result leaves out the partitions that need no election.
         :raises NotController:
         """
-        wanted = None if partitions is None else list(partitions)
-        return await self._ask(lambda reply: ReplicaLeaderElection(reply, wanted, how))
+        requested = None if partitions is None else list(partitions)
+        return await self._request(lambda reply: ReplicaLeaderElection(reply, requested, strategy))
 
     async def reassign(
         self, targets: Mapping[TopicPartition, Sequence[int] | None], *, may_change_count: bool = True
     ) -> dict[TopicPartition, KafkaError | None]:
-        """Move partitions; None cancels. Returns when the moves have begun; by partition what is wrong with it.
+        """Starts to move partitions to other brokers; returns the error of each partition, or None.
 
+        :param targets: the brokers that each partition is to have; None cancels the reassignment of the partition.
         :raises NotController:
         """
-        wanted = dict(targets)
-        return await self._ask(lambda reply: ApiPartitionReassignment(reply, wanted, may_change_count))
+        requested = dict(targets)
+        return await self._request(lambda reply: ApiPartitionReassignment(reply, requested, may_change_count))
 
     def reassignments(self) -> dict[TopicPartition, Assignment]:
-        """The partitions that are moving.
+        """The partitions that are being reassigned.
 
         :raises NotController:
         """
-        if self._term is None:
+        if self._active is None:
             raise self._not_controller()
-        context = self._term.context
+        context = self._active.context
         return {one: context.assignment(one) for one in context.moving_partitions}
 
-    async def _ask(self, event: Callable[[asyncio.Future[T]], RequestEvent[T]]) -> T:
-        if self._term is None:
+    async def _request(self, event: Callable[[asyncio.Future[T]], RequestEvent[T]]) -> T:
+        if self._active is None:
             raise self._not_controller()
         reply: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._queue.put(event(reply))
         return await reply
 
     def _not_controller(self) -> NotController:
-        return NotController(f"broker {self.broker_id} is not the controller")
+        return NotController(
+            f"broker {self.broker_id} is not the controller; send the request to the active controller"
+        )
 
     # Events
 
@@ -215,18 +223,19 @@ class Controller:
         except (ControllerMoved, StaleControllerEpoch) as error:
             logger.info("broker %d is no longer controller: %s", self.broker_id, error)
             self._preempt(event)
-            self._resign()
+            self._stop_active()
             self._queue.put(Reelect())
         except SessionExpiredError as error:
-            # Expire is in the queue already.
-            logger.info("%s could not be handled: %s", event.name, error)
+            # The event Expire is in the queue already.
+            logger.info("the event %s was not processed: %s", event.name, error)
             self._preempt(event)
         except CoordinationError as error:
-            # What of it is in the tree nobody knows, and what we know may be wrong: the next controller reads all.
-            logger.error("%s could not be handled: %r", event.name, error)
+            # Some of the event's writes may be in ZooKeeper, so the context may be wrong. The next controller reads
+            # everything again.
+            logger.error("the event %s failed, so this broker resigns as controller: %r", event.name, error)
             if isinstance(event, RequestEvent):
                 event.fail(UnknownServerError(repr(error)))
-            await self._step_aside()
+            await self._resign_and_pause()
         except Exception as error:
             if isinstance(event, RequestEvent):
                 event.fail(UnknownServerError(repr(error)))
@@ -237,19 +246,19 @@ class Controller:
             case Startup() | ControllerChange() | Reelect():
                 await self._reelect()
             case Expire():
-                self._resign()
+                self._stop_active()
                 self.active_controller_id = NO_CONTROLLER
             case RegisterBrokerAndReelect():
                 await self._register_again()
-            case _ if self._term is None:
+            case _ if self._active is None:
                 self._preempt(event)
             case AutoPreferredReplicaLeaderElection():
                 try:
-                    await self._term.handle(event)
+                    await self._active.handle(event)
                 finally:
                     self._schedule_rebalance(self._settings.leader_imbalance_check_interval_seconds * 1000)
             case _:
-                await self._term.handle(event)
+                await self._active.handle(event)
 
     async def _register_again(self) -> None:
         session_id = self._coordination.session_id
@@ -258,13 +267,15 @@ class Controller:
         except SessionExpiredError:
             raise
         except Exception:
-            logger.exception("broker %d cannot be registered; it is tried again", self.broker_id)
+            logger.exception(
+                "broker %d cannot register; the next attempt is in %d ms", self.broker_id, _REGISTER_AGAIN_MS
+            )
             self._timer.schedule(_REGISTER_AGAIN_MS, lambda: self._register_later(session_id))
         else:
             await self._reelect()
 
     def _register_later(self, session_id: int) -> None:
-        """Unless the next session has begun, which brings an event of its own."""
+        """Does nothing if the next session has started, because a new session puts its own event into the queue."""
         if self._is_started and self._session_id == session_id:
             self._queue.put(RegisterBrokerAndReelect())
 
@@ -275,7 +286,7 @@ class Controller:
     def _session_changed(self, state: SessionState) -> None:
         session_id = self._coordination.session_id
         if state is SessionState.LOST:
-            self._session_id = NO_CONTROLLER
+            self._session_id = _NO_SESSION
             self._queue.clear_and_put(Expire())
         elif state is SessionState.CONNECTED and session_id != self._session_id:
             self._session_id = session_id
@@ -284,143 +295,78 @@ class Controller:
     def _controller_changed(self, event: WatchEvent) -> None:
         self._queue.put(Reelect() if event.type is EventType.DELETED else ControllerChange())
 
-    # Who is controller
+    # The controller election
 
     async def _reelect(self) -> None:
-        """See who is controller, and if nobody is, stand for it."""
+        """Reads which broker is the controller, and takes part in the election if there is no controller."""
         while True:
-            holder = await controller_election.read_controller(self._coordination, self._controller_changed)
-            self.active_controller_id = NO_CONTROLLER if holder is None else holder.broker_id
-            if holder is not None and holder.is_ours and self._term is not None:
+            current = await controller_election.read_controller(self._coordination, self._controller_changed)
+            self.active_controller_id = NO_CONTROLLER if current is None else current.broker_id
+            if current is not None and current.is_ours and self._active is not None:
                 return
-            self._resign()
-            if holder is None:
-                if self._is_abstaining:
+            self._stop_active()
+            if current is None:
+                if self._is_pausing:
                     return
-                won = await controller_election.run_for_controller(
+                epoch = await controller_election.run_for_controller(
                     self._coordination, self.broker_id, self._clock.wall_ms()
                 )
-                if won is not None:
-                    await self._take_office(won)
+                if epoch is not None:
+                    await self._become_active(epoch)
                     return
-            elif holder.is_ours:
-                # The epoch was changed under us, by hand: with the next one it goes on.
+            elif current.is_ours:
+                # /controller_epoch was changed by hand. The next election creates a new epoch.
                 await controller_election.resign(self._coordination)
             else:
                 return
 
-    async def _take_office(self, won: controller_election.ControllerEpoch) -> None:
-        logger.info("broker %d is the controller, in epoch %d", self.broker_id, won.epoch)
-        term = ActiveController(self.broker_id, won, self._coordination, self._channel, self._settings, self._queue.put)
+    async def _become_active(self, epoch: controller_election.ControllerEpoch) -> None:
+        logger.info("broker %d is the controller in epoch %d", self.broker_id, epoch.epoch)
+        active = ActiveController(
+            self.broker_id, epoch, self._coordination, self._channel, self._settings, self._queue.put
+        )
         try:
-            await term.load()
-            self._term = term
+            await active.load()
+            self._active = active
             self.active_controller_id = self.broker_id
-            await term.begin()
+            await active.start()
         except (ControllerMoved, StaleControllerEpoch, SessionExpiredError):
             raise
         except Exception:
-            logger.exception("broker %d cannot be the controller", self.broker_id)
-            await self._step_aside()
+            logger.exception("broker %d failed to start as controller, so it resigns", self.broker_id)
+            await self._resign_and_pause()
             return
         self._schedule_rebalance(_FIRST_REBALANCE_MS)
 
-    async def _step_aside(self) -> None:
-        """We failed, and others shall try; if nobody else does, we again a little later."""
+    async def _resign_and_pause(self) -> None:
+        """Resigns after an error, so that another broker can be elected. After a pause this broker is a candidate
+        again.
+        """
 
-        def stand_again() -> None:
-            self._is_abstaining = False
+        def end_pause() -> None:
+            self._is_pausing = False
             self._queue.put(Reelect())
 
-        self._resign()
-        self._is_abstaining = True
-        self._timer.schedule(_STAND_AGAIN_MS, stand_again)
+        self._stop_active()
+        self._is_pausing = True
+        self._timer.schedule(_ELECTION_PAUSE_MS, end_pause)
         try:
             await controller_election.resign(self._coordination)
-        except CoordinationError as error:  # then /controller is given back before we stand again
-            logger.warning("broker %d cannot step down now: %r", self.broker_id, error)
+        except CoordinationError as error:  # the next election deletes /controller first
+            logger.warning("broker %d cannot delete /controller now: %r", self.broker_id, error)
 
-    def _resign(self) -> None:
+    def _stop_active(self) -> None:
         if self._rebalance is not None:
             self._rebalance.cancel()
             self._rebalance = None
-        if self._term is not None:
-            logger.info("broker %d resigns as controller of epoch %d", self.broker_id, self._term.epoch)
-            self._past_unclean_elections += self._term.context.unclean_elections
-            self._term = None
+        if self._active is not None:
+            logger.info("broker %d resigns as controller of epoch %d", self.broker_id, self._active.epoch)
+            self.metrics.past_unclean_elections += self._active.context.unclean_elections
+            self._active = None
             self._channel.close()
 
     def _schedule_rebalance(self, delay_ms: int) -> None:
-        if self._settings.auto_leader_rebalance_enable and self._term is not None:
+        if self._settings.auto_leader_rebalance_enable and self._active is not None:
             self._rebalance = self._timer.schedule(
                 delay_ms, lambda: self._queue.put(AutoPreferredReplicaLeaderElection())
             )
-
-    # Metrics, under Kafka's names. May be asked on another thread.
-
-    @property
-    def event_times(self) -> Mapping[str, EventTimes]:
-        """By the name of an event, how long they waited and took."""
-        return self._queue.times
-
-    @property
-    def event_queue_size(self) -> int:
-        return len(self._queue)
-
-    @property
-    def state(self) -> str:
-        """The name of the event that is being handled, or ``Idle``."""
-        return "Idle" if (event := self._queue.current) is None else event.name
-
-    @property
-    def state_number(self) -> int:
-        """The same as Kafka's metrics have it."""
-        return IDLE if (event := self._queue.current) is None else STATE_NUMBERS[type(event)]
-
-    @property
-    def unclean_elections_count(self) -> int:
-        """In all terms of this broker."""
-        now = 0 if (term := self._term) is None else term.context.unclean_elections
-        return self._past_unclean_elections + now
-
-    @property
-    def active_controller_count(self) -> int:
-        return int(self.is_active)
-
-    @property
-    def active_broker_count(self) -> int:
-        return 0 if (term := self._term) is None else len(term.context.brokers)
-
-    @property
-    def global_topic_count(self) -> int:
-        return 0 if (term := self._term) is None else len(term.context.topics)
-
-    @property
-    def global_partition_count(self) -> int:
-        return 0 if (term := self._term) is None else term.context.partition_count
-
-    @property
-    def offline_partitions_count(self) -> int:
-        if (term := self._term) is None:
-            return 0
-        return term.context.count_in(ControllerPartitionState.NEW, ControllerPartitionState.OFFLINE)
-
-    @property
-    def preferred_replica_imbalance_count(self) -> int:
-        return 0 if (term := self._term) is None else term.context.count_not_preferred()
-
-    @property
-    def topics_to_delete_count(self) -> int:
-        return 0 if (term := self._term) is None else len(term.context.topics_to_delete)
-
-    @property
-    def replicas_to_delete_count(self) -> int:
-        return 0 if (term := self._term) is None else len(topic_deletions.replicas_to_delete(term.context))
-
-    @property
-    def topics_ineligible_to_delete_count(self) -> int:
-        return 0 if (term := self._term) is None else len(topic_deletions.ineligible_topics(term.context))
-
-    @property
-    def replicas_ineligible_to_delete_count(self) -> int:
-        return 0 if (term := self._term) is None else len(topic_deletions.ineligible_replicas(term.context))

@@ -1,8 +1,8 @@
-"""Who is controller: the first to make ``/controller``, an ephemeral znode.
+"""The controller election: the first broker that creates the ephemeral znode ``/controller`` is the controller.
 
-``/controller_epoch`` counts controllers. It is raised in the same transaction that makes ``/controller``, so that there
-is never a controller whose epoch another one had, and its version is what the controller's writes depend on
-(``effects.py``). As in Kafka it begins at 0, and the first controller has epoch 1.
+``/controller_epoch`` counts the controllers. The transaction that creates ``/controller`` also increments the epoch. So
+two controllers never have the same epoch. Every write of the controller checks the version of ``/controller_epoch``
+(``fenced_writer.py``). As in Kafka, the epoch starts at 0, and the first controller has epoch 1.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from headrace.coordination.znodes import ControllerRegistration, decode_controll
 
 logger = getLogger(__name__)
 
-_BEFORE_FIRST = 0
+_EPOCH_BEFORE_FIRST = 0
 
 
 class CurrentController(NamedTuple):
     broker_id: int
-    #: It is our session that made it.
+    #: Our own session created ``/controller``.
     is_ours: bool
 
 
 class ControllerEpoch(NamedTuple):
     epoch: int
-    #: Of ``/controller_epoch``.
-    epoch_version: int
+    #: The version of the znode ``/controller_epoch`` in this epoch.
+    znode_version: int
 
 
 async def read_controller(coordination: Coordination, watch: Watcher) -> CurrentController | None:
-    """Who has ``/controller``, if anyone; ``watch`` hears when that changes."""
+    """Reads ``/controller``; None if the znode does not exist. ``watch`` is called at the next change of the znode."""
     while True:
         stat = await coordination.exists(CONTROLLER, watch=watch)
         if stat is None:
@@ -57,14 +57,14 @@ async def read_controller(coordination: Coordination, watch: Watcher) -> Current
 
 
 async def run_for_controller(coordination: Coordination, broker_id: int, now_ms: int) -> ControllerEpoch | None:
-    """Become controller, unless somebody else is faster."""
-    epoch, version = await _present_epoch(coordination)
+    """Tries to become the controller; None if another broker was elected first."""
+    epoch, version = await _read_epoch(coordination)
     content = encode_controller_epoch(epoch + 1)
 
-    async def is_won() -> bool:
-        holder = await coordination.exists(CONTROLLER)
+    async def is_elected() -> bool:
+        stat_of_controller = await coordination.exists(CONTROLLER)
         data, stat = await coordination.get(CONTROLLER_EPOCH)
-        is_ours = holder is not None and holder.ephemeral_owner == coordination.session_id
+        is_ours = stat_of_controller is not None and stat_of_controller.ephemeral_owner == coordination.session_id
         return is_ours and data == content and stat.version == version + 1
 
     operations = (
@@ -72,15 +72,15 @@ async def run_for_controller(coordination: Coordination, broker_id: int, now_ms:
         SetData(CONTROLLER_EPOCH, content, version),
     )
     try:
-        await retried_changes.multi(coordination, operations, is_won)
+        await retried_changes.multi(coordination, operations, is_elected)
     except (NodeExistsError, BadVersionError, NoNodeError):
         return None
     return ControllerEpoch(epoch + 1, version + 1)
 
 
 async def resign(coordination: Coordination) -> None:
-    """Give ``/controller`` back, if it is still ours. Should another broker be elected in between, the epoch tells."""
-    _, version = await _present_epoch(coordination)
+    """Deletes ``/controller`` if our session still owns it. Checks the epoch, to protect a newly elected controller."""
+    _, version = await _read_epoch(coordination)
     stat = await coordination.exists(CONTROLLER)
     if stat is None or stat.ephemeral_owner != coordination.session_id:
         return
@@ -88,15 +88,15 @@ async def resign(coordination: Coordination) -> None:
     try:
         await retried_changes.multi(coordination, operations, lambda: _is_gone(coordination))
     except (NoNodeError, BadVersionError) as error:
-        logger.debug("%s has gone to somebody else: %r", CONTROLLER, error)
+        logger.debug("%s belongs to another broker already: %r", CONTROLLER, error)
 
 
 async def _is_gone(coordination: Coordination) -> bool:
     return await coordination.exists(CONTROLLER) is None
 
 
-async def _present_epoch(coordination: Coordination) -> tuple[int, int]:
-    """With its version."""
+async def _read_epoch(coordination: Coordination) -> tuple[int, int]:
+    """The epoch and the version of its znode. Creates the znode if it does not exist."""
     while True:
         try:
             data, stat = await coordination.get(CONTROLLER_EPOCH)
@@ -105,7 +105,7 @@ async def _present_epoch(coordination: Coordination) -> tuple[int, int]:
             pass
         try:
             await retried_changes.create_persistent(
-                coordination, CONTROLLER_EPOCH, encode_controller_epoch(_BEFORE_FIRST)
+                coordination, CONTROLLER_EPOCH, encode_controller_epoch(_EPOCH_BEFORE_FIRST)
             )
         except NodeExistsError:
             continue

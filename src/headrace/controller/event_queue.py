@@ -1,7 +1,8 @@
-"""The controller's events: one queue, one consumer, first in, first out. How long each waited and took is kept.
+"""The controller's event queue: one queue, one consumer, first in, first out. Records how long each event waited and
+took.
 
-So nothing that the controller knows is changed by two at once, without a lock, and what happened first has its effect
-first. An event that fails is logged, and the next one has its turn.
+Because there is only one consumer, no two events change the controller's state at the same time, and no lock is needed.
+An event that fails is logged, and the next event is processed.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from headrace.controller.events import Event, ShutdownEventThread
 
 logger = getLogger(__name__)
 
-#: How many of an event's times are kept, for quantiles.
+#: How many times are kept per kind of event, for quantiles.
 SAMPLE = 256
-#: Without a connection to the tree an event may take for ever.
+#: How long ``stop`` waits for the event in progress. Without a connection to ZooKeeper, an event may never end.
 _LAST_EVENT_S = 1.0
 
 
@@ -29,7 +30,7 @@ class EventTime(NamedTuple):
 
 
 class EventTimes:
-    """Of one kind of event: how many there were, and how long the last ones waited and took."""
+    """For one kind of event: how many were processed, and how long the latest ones waited and took."""
 
     __slots__ = ("count", "recent")
 
@@ -50,46 +51,49 @@ class EventQueue:
         *,
         now_ns: Callable[[], int] = perf_counter_ns,
     ) -> None:
-        """``process`` handles an event; ``preempt`` is told of each that will not be."""
+        """
+        :param process: processes an event.
+        :param preempt: is called with each event that will not be processed.
+        """
         self._process = process
         self._preempt = preempt
         self._now_ns = now_ns
         self._waiting: deque[tuple[int, Event]] = deque()
         self._is_filled = asyncio.Event()
-        self._is_closed = False
+        self._is_stopped = False
         self._consumer: asyncio.Task[None] | None = None
-        #: The one that is being handled.
+        #: The event that is being processed.
         self.current: Event | None = None
-        #: By the name of the event.
+        #: The times of each kind of event, by its name.
         self.times: defaultdict[str, EventTimes] = defaultdict(EventTimes)
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def start(self) -> None:
-        assert self._consumer is None, "started already"
+        assert self._consumer is None, "the event queue was started before"
         self._consumer = asyncio.create_task(self._consume(), name="controller-event-thread")
 
     def put(self, event: Event) -> None:
-        if self._is_closed:
+        if self._is_stopped:
             self._preempt(event)
             return
         self._waiting.append((self._now_ns(), event))
         self._is_filled.set()
 
     def clear_and_put(self, event: Event) -> None:
-        """What has happened so far matters no more."""
+        """Preempts all waiting events and puts one new event into the queue."""
         waiting, self._waiting = self._waiting, deque()
         self.put(event)
         for _, cleared in waiting:
             self._preempt(cleared)
 
-    async def close(self) -> None:
-        """The event that is being handled is the last one; one that takes long is broken off."""
-        if self._is_closed:
+    async def stop(self) -> None:
+        """Lets the event in progress finish, and cancels it if it takes too long. All waiting events are preempted."""
+        if self._is_stopped:
             return
         self.clear_and_put(ShutdownEventThread())
-        self._is_closed = True
+        self._is_stopped = True
         if self._consumer is not None:
             await asyncio.wait([self._consumer], timeout=_LAST_EVENT_S)
             self._consumer.cancel()
@@ -103,7 +107,7 @@ class EventQueue:
             put_ns, event = self._waiting.popleft()
             if isinstance(event, ShutdownEventThread):
                 return
-            begun_ns = self._now_ns()
+            started_ns = self._now_ns()
             self.current = event
             try:
                 await self._process(event)
@@ -111,8 +115,8 @@ class EventQueue:
                 self._preempt(event)
                 raise
             except Exception:
-                logger.exception("the controller could not handle %s", event)
+                logger.exception("the controller could not process the event %s", event)
                 self._preempt(event)
             finally:
                 self.current = None
-            self.times[event.name].add(EventTime(begun_ns - put_ns, self._now_ns() - begun_ns))
+            self.times[event.name].add(EventTime(started_ns - put_ns, self._now_ns() - started_ns))

@@ -1,8 +1,8 @@
-"""What the controller hears of, under Kafka's names: one small value an event, with what it carries.
+"""The controller's events, under Kafka's names. Each event is a small value with the data that it carries.
 
-Events are put into ``queue.EventQueue`` and handled one after the other. Those that somebody waits for carry the future
-that is answered; if we are not controller, or the queue is cleared before their turn comes, it fails with
-:class:`NotController`.
+Events are put into ``event_queue.EventQueue`` and processed one after the other. An event that a caller waits for
+carries a future. The future fails with :class:`NotController` if this broker is not the active controller, or if the
+queue is cleared before the event is processed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _event(kind: type[E]) -> type[E]:
 
 
 class Event:
-    """What it is called in metrics and logs is the name of its class."""
+    """An event. Its name in metrics and logs is the name of its class."""
 
     __slots__ = ()
 
@@ -43,40 +43,40 @@ class Event:
         return type(self).__name__
 
 
-# Who is controller
+# The controller election
 
 
 @_event
 class Startup(Event):
-    """The broker has started: watch ``/controller``, and stand for election."""
+    """The broker has started: watch ``/controller`` and take part in the election."""
 
 
 @_event
 class ControllerChange(Event):
-    """``/controller`` was made or changed."""
+    """``/controller`` was created or changed."""
 
 
 @_event
 class Reelect(Event):
-    """``/controller`` is gone."""
+    """``/controller`` was deleted."""
 
 
 @_event
 class Expire(Event):
-    """The session with the tree is over: we are not controller."""
+    """The ZooKeeper session has expired, so this broker is no longer the controller."""
 
 
 @_event
 class RegisterBrokerAndReelect(Event):
-    """The next session has begun."""
+    """The next ZooKeeper session has started."""
 
 
 @_event
 class ShutdownEventThread(Event):
-    """The last one."""
+    """Stops the consumer of the queue; always the last event."""
 
 
-# What the tree says
+# Changes of znodes
 
 
 @_event
@@ -86,7 +86,7 @@ class BrokerChange(Event):
 
 @_event
 class BrokerModifications(Event):
-    """A broker has another address."""
+    """A broker's registration has changed: the broker has other addresses."""
 
     broker_id: int
 
@@ -98,7 +98,7 @@ class TopicChange(Event):
 
 @_event
 class PartitionModifications(Event):
-    """A topic's assignment has changed: it has grown, or moves."""
+    """A topic's assignment has changed: the topic has more partitions, or partitions are being reassigned."""
 
     topic: str
 
@@ -115,7 +115,7 @@ class PartitionReassignment(Event):
 
 @_event
 class PreferredReplicaLeaderElection(Event):
-    """``/admin/preferred_replica_election`` was made."""
+    """``/admin/preferred_replica_election`` was created."""
 
 
 @_event
@@ -130,32 +130,32 @@ class LogDirEventNotification(Event):
 
 @_event
 class UncleanLeaderElectionEnable(Event):
-    """``unclean.leader.election.enable`` may have changed, by default."""
+    """The default of ``unclean.leader.election.enable`` may have changed."""
 
 
 @_event
 class TopicUncleanLeaderElectionEnable(Event):
-    """The same for a topic."""
+    """``unclean.leader.election.enable`` of a topic may have changed."""
 
     topic: str
 
 
-# What brokers answer
+# Responses of brokers
 
 
 @_event
 class LeaderAndIsrResponseReceived(Event):
     request: LeaderAndIsr
-    answer: LeaderAndIsrResponse
+    response: LeaderAndIsrResponse
 
 
 @_event
 class TopicDeletionStopReplicaResponseReceived(Event):
     request: StopReplica
-    answer: StopReplicaResponse
+    response: StopReplicaResponse
 
 
-# What time brings
+# Timers
 
 
 @_event
@@ -163,18 +163,18 @@ class AutoPreferredReplicaLeaderElection(Event):
     """``leader.imbalance.check.interval.seconds`` have passed."""
 
 
-# What is asked
+# Requests
 
 
 @_event
 class RequestEvent(Event, Generic[T]):
-    """Somebody waits for the answer."""
+    """An event that a caller waits for."""
 
     reply: Future[T]
 
-    def answer(self, answer: T) -> None:
-        if not self.reply.done():  # else nobody waits any more
-            self.reply.set_result(answer)
+    def answer(self, result: T) -> None:
+        if not self.reply.done():  # otherwise the caller has stopped waiting
+            self.reply.set_result(result)
 
     def fail(self, error: KafkaError) -> None:
         if not self.reply.done():
@@ -183,7 +183,7 @@ class RequestEvent(Event, Generic[T]):
 
 @_event
 class ControlledShutdown(RequestEvent[list[TopicPartition]]):
-    """The answer: which partitions it still leads."""
+    """A broker wants to stop. The result: the partitions that the broker still leads."""
 
     broker_id: int
     broker_epoch: int
@@ -191,21 +191,23 @@ class ControlledShutdown(RequestEvent[list[TopicPartition]]):
 
 @_event
 class ReplicaLeaderElection(RequestEvent[dict[TopicPartition, KafkaError | None]]):
-    """ElectLeaders."""
+    """An ElectLeaders request. The result: the error of each partition, or None."""
 
-    #: None: all.
+    #: None for all partitions.
     partitions: Sequence[TopicPartition] | None
-    how: ElectionStrategy
+    strategy: ElectionStrategy
 
 
 @_event
 class ApiPartitionReassignment(RequestEvent[dict[TopicPartition, KafkaError | None]]):
+    """An AlterPartitionReassignments request. The result: the error of each partition, or None."""
+
     targets: Mapping[TopicPartition, Sequence[int] | None]
     may_change_count: bool
 
 
-#: What the controller does while it handles an event, by the numbers of Kafka's metric ``ControllerState``. What we do
-#: without an event (listing reassignments) is not here.
+#: The number of Kafka's metric ``ControllerState`` while the controller processes an event. Kafka's numbers for work
+#: that is no event here (listing reassignments) are left out.
 IDLE = 0
 STATE_NUMBERS: Mapping[type[Event], int] = {
     Startup: 1,

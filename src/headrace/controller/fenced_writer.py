@@ -1,11 +1,12 @@
-"""Writes that only the controller can make.
+"""Writes to ZooKeeper that succeed only while this broker is the controller.
 
-Every write is a ``multi`` that begins with a check of ``/controller_epoch``'s version, which is another since a later
-controller was elected. So a controller that does not know yet that it was replaced changes nothing: the tree refuses,
-and :class:`ControllerMoved` ends whatever was going on.
+Every write is a ``multi`` that starts with a check of the version of ``/controller_epoch``. That version changes when a
+later controller is elected. So a controller that was replaced and does not know it changes nothing: ZooKeeper rejects
+the write, and :class:`ControllerMoved` ends the work in progress.
 
-A connection that breaks leaves it open what was written. Then the write is made again, and what is found says whether
-it was the first (``coordination/outcomes.py``): data and version tell, as the epochs in them are ours alone.
+When the connection breaks during a write, the result of the write is unknown. The write is repeated. If ZooKeeper
+rejects the second attempt, the data and the version in ZooKeeper show whether the first attempt succeeded
+(``coordination/retried_changes.py``), because only this controller writes its epoch.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ logger = getLogger(__name__)
 T = TypeVar("T")
 S = TypeVar("S")
 
-#: Calls that are under way at once: enough that nothing waits, not so many that the loop has no turn for others.
+#: How many calls are in progress at once: enough to keep the connection busy, few enough to let the loop do other work.
 _MAX_IN_FLIGHT = 1024
 
 
 class ControllerMoved(Exception):
-    """Somebody else is controller, or was."""
+    """Another broker is the controller, or was elected in the meantime."""
 
 
 async def pipelined(call: Callable[[S], Awaitable[T]], items: Iterable[S]) -> list[T]:
-    """All under way at once, sent in order. If some fail the others are waited for, and the first error is raised."""
+    """Makes many calls at once, sent in order. If a call fails, waits for the others and raises the first error."""
     waiting = list(items)
     results: list[T] = []
     for start in range(0, len(waiting), _MAX_IN_FLIGHT):
@@ -46,24 +47,29 @@ async def pipelined(call: Callable[[S], Awaitable[T]], items: Iterable[S]) -> li
 
 
 class FencedWriter:
+    """Writes znodes in one controller epoch."""
+
     def __init__(self, coordination: Coordination, epoch_version: int) -> None:
-        """``epoch_version``: that of ``/controller_epoch`` while we are controller."""
+        """:param epoch_version: the version of ``/controller_epoch`` while this broker is the controller."""
         self.coordination = coordination
         self._check = Check(CONTROLLER_EPOCH, epoch_version)
 
     async def write(self, operations: Sequence[Operation], is_done: Callable[[], Awaitable[bool]]) -> None:
-        """If we are still controller.
+        """Performs all operations, or none of them.
 
-        :param is_done: asked after a connection broke: whether it is these operations that have been done.
+        :param is_done: called after a connection loss; reads whether these operations were performed.
+        :raises ControllerMoved: if another broker is the controller now.
         """
         try:
             await retried_changes.multi(self.coordination, [self._check, *operations], is_done)
         except (BadVersionError, NoNodeError) as error:
             if error.operation_index == 0:
-                raise ControllerMoved(f"{CONTROLLER_EPOCH} has another version than {self._check.version}") from error
+                raise ControllerMoved(
+                    f"another controller was elected: {CONTROLLER_EPOCH} no longer has version {self._check.version}"
+                ) from error
             raise
 
-    async def has(self, path: str, data: bytes, version: int) -> bool:
+    async def contains(self, path: str, data: bytes, version: int) -> bool:
         try:
             found, stat = await self.coordination.get(path)
         except NoNodeError:
@@ -74,6 +80,8 @@ class FencedWriter:
         return await self.coordination.exists(path) is not None
 
     async def delete_together(self, paths: Sequence[str]) -> None:
+        """Deletes all znodes in one transaction."""
+
         async def is_done() -> bool:
             return not await self.exists(paths[0])
 
@@ -81,12 +89,12 @@ class FencedWriter:
             await self.write([Delete(path) for path in paths], is_done)
 
     async def delete_znodes(self, paths: Iterable[str]) -> None:
-        """Each for itself; those that are gone already are."""
+        """Deletes each znode on its own. Znodes that do not exist are skipped."""
 
         async def delete(path: str) -> None:
             try:
                 await self.delete_together([path])
             except NoNodeError:
-                logger.debug("%s is gone already", path)
+                logger.debug("%s was deleted before", path)
 
         await pipelined(delete, paths)

@@ -121,7 +121,7 @@ class ClusterMember:
             self._controller_settings(),
             register=self._register,
         )
-        self.channel.on_answer = self.controller.answered
+        self.channel.on_answer = self.controller.on_response
         self.is_open = True
 
     async def enter(self) -> None:

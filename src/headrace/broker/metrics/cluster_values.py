@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from headrace.broker.cluster.channel import QueueMeter
     from headrace.broker.cluster.member import ClusterMember
     from headrace.broker.replicas.fetchers import Fetchers
-    from headrace.controller.controller import Controller
+    from headrace.controller.controller_metrics import ControllerMetrics
     from headrace.controller.event_queue import EventTime
     from headrace.coordination.client.zookeeper_client import RequestTimes
     from headrace.replication.partition import Partition
@@ -98,36 +98,36 @@ def replica_lag(view: View) -> Iterator[Value]:
 
 def active_controller(view: View) -> Iterator[Value]:
     if (member := _member(view)) is not None:
-        yield (), member.controller.active_controller_count
+        yield (), member.controller.metrics.active_controller_count
     else:
         yield (), view.broker.metadata.controller_id == view.broker.broker_id
 
 
 def topic_count(view: View) -> Iterator[Value]:
     member = _member(view)
-    yield (), len(view.broker.metadata) if member is None else member.controller.global_topic_count
+    yield (), len(view.broker.metadata) if member is None else member.controller.metrics.global_topic_count
 
 
 def global_partition_count(view: View) -> Iterator[Value]:
     member = _member(view)
-    yield (), len(view.partitions) if member is None else member.controller.global_partition_count
+    yield (), len(view.partitions) if member is None else member.controller.metrics.global_partition_count
 
 
 def offline_partitions(view: View) -> Iterator[Value]:
     if (member := _member(view)) is not None:
-        yield (), member.controller.offline_partitions_count
+        yield (), member.controller.metrics.offline_partitions_count
     else:
         yield (), sum(partition.leader_id == NO_LEADER for partition in in_turns(view.partitions))
 
 
-def controller_gauge(read: Callable[[Controller], int], alone: int = 0) -> Callable[[View], Iterator[Value]]:
+def controller_gauge(read: Callable[[ControllerMetrics], int], alone: int = 0) -> Callable[[View], Iterator[Value]]:
     """
     :param alone: what it is for a broker without a cluster.
     """
 
     def values(view: View) -> Iterator[Value]:
         member = _member(view)
-        yield (), alone if member is None else steady(lambda: read(member.controller))
+        yield (), alone if member is None else steady(lambda: read(member.controller.metrics))
 
     return values
 
@@ -145,7 +145,7 @@ def queue_meters(read: Callable[[QueueMeter], float]) -> Callable[[View], Iterat
 
 def event_counts(view: View) -> Iterator[Value]:
     if (member := _member(view)) is not None:
-        for name, times in sorted(steady(lambda: dict(member.controller.event_times)).items()):
+        for name, times in sorted(steady(lambda: dict(member.controller.metrics.event_times)).items()):
             yield (name,), times.count
 
 
@@ -153,7 +153,7 @@ def event_quantiles(read: Callable[[EventTime], int]) -> Callable[[View], Iterat
     def values(view: View) -> Iterator[Value]:
         if (member := _member(view)) is None:
             return
-        for name, times in sorted(steady(lambda: dict(member.controller.event_times)).items()):
+        for name, times in sorted(steady(lambda: dict(member.controller.metrics.event_times)).items()):
             recent = sorted(map(read, steady(lambda times=times: tuple(times.recent))))  # type: ignore[misc]
             yield from quantiles(name, [nanoseconds / 1e6 for nanoseconds in recent])
 

@@ -104,7 +104,7 @@ class StopReplicaResponse(NamedTuple):
 
 class Channel(Protocol):
     """How requests get to the brokers, in order for each of them, and tried again until they are answered or the broker
-    is gone. Answers are given to ``Controller.answered``."""
+    is gone. Answers are given to ``Controller.on_response``."""
 
     def set_brokers(self, live: Iterable[LiveBroker]) -> None:
         """The queues of all others end. A broker with another epoch, or another address, gets a new queue."""
