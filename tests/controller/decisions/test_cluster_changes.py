@@ -139,18 +139,18 @@ def test_one_goes_and_another_comes(harness):
 def test_a_disk_fails(harness):
     harness.run(cluster_changes.on_log_dir_failure(harness.context, 1))
     assert sent(harness, "lead") == [("lead", 1, [("t", 0, 1, 0, False), ("t", 1, 2, 0, False)])]
-    harness.run(cluster_changes.on_leader_and_isr_response(harness.context, 1, lost=[P], fine=[Q]))
+    harness.run(cluster_changes.on_leader_and_isr_response(harness.context, 1, failed=[P], working=[Q]))
     assert harness.led(P) == (2, (2, 3))
     assert harness.led(Q) == (2, (2, 3, 1))
     metadata = [one for one in harness.sent if isinstance(one, UpdateMetadata)]
     assert metadata[-1].partitions[0].offline_replicas == (1,)
     harness.take_sent()
-    harness.run(cluster_changes.on_leader_and_isr_response(harness.context, 1, lost=[P, ("gone", 0)], fine=[]))
+    harness.run(cluster_changes.on_leader_and_isr_response(harness.context, 1, failed=[P, ("gone", 0)], working=[]))
     assert harness.take_sent() == [], "that is known"
 
 
 def test_a_restart_makes_disks_work(harness):
-    harness.run(cluster_changes.on_leader_and_isr_response(harness.context, 1, lost=[P], fine=[]))
+    harness.run(cluster_changes.on_leader_and_isr_response(harness.context, 1, failed=[P], working=[]))
     harness.kill(1)
     harness.start(1)
     assert harness.context.is_online(1, P)
@@ -175,7 +175,7 @@ def test_a_topic_grows(harness):
 
 
 def test_a_topic_vanishes(harness):
-    harness.run(cluster_changes.update_topics(harness.context, {}, gone=["t"]))
+    harness.run(cluster_changes.update_topics(harness.context, {}, removed=["t"]))
     assert not harness.context.has_topic("t")
     harness.kill(1)
 

@@ -62,7 +62,7 @@ def test_a_cancel_goes_back():
 
 @pytest.mark.parametrize(
     ("target", "reason"),
-    [((), "no broker at all"), ((1, 1), "twice"), ((-1,), "negative"), ((1, 12), "not alive.*12")],
+    [((), "target is empty"), ((1, 1), "twice"), ((-1,), "negative"), ((1, 12), "not alive.*12")],
 )
 def test_bad_targets(target, reason):
     with pytest.raises(InvalidReplicaAssignment, match=reason):
@@ -83,9 +83,9 @@ def test_the_count_of_replicas_may_be_fixed():
 def test_the_last_in_sync_is_not_dropped():
     moving = Assignment((1, 2)).moving_to((3, 4))
     for target in (None, (5, 6)):
-        with pytest.raises(InvalidReplicaAssignment, match="in sync"):
+        with pytest.raises(InvalidReplicaAssignment, match="no in-sync replica"):
             check_move(moving, target, LIVE, (3, 4))
-        with pytest.raises(InvalidReplicaAssignment, match="in sync"):
+        with pytest.raises(InvalidReplicaAssignment, match="no in-sync replica"):
             check_move(moving, target, [3, 4, 5, 6], (1, 3, 4))
         check_move(moving, target, LIVE, (1, 3))
 
@@ -110,6 +110,3 @@ def test_any_number_of_changes_of_mind(first, targets):
     if assignment.is_moving:
         assert set(assignment.cancelled().replicas) == set(first)
         assert not assignment.cancelled().is_moving
-    for replica in range(1, 8):
-        less = assignment.without(replica)
-        assert replica not in (*less.replicas, *less.adding, *less.removing)

@@ -33,7 +33,7 @@ def test_all_forget_it_then_its_replicas_delete_then_its_znodes_go(harness):
         ("stop", 3, [("t", 1, EPOCH_DURING_DELETE, True)]),
     ]
     assert harness.context.partition_state(P) is ControllerPartitionState.NON_EXISTENT
-    assert deletion_state(harness.context, "t") is DeletionState.UNDER_WAY
+    assert deletion_state(harness.context, "t") is DeletionState.IN_PROGRESS
     harness.answer_stops(1)
     harness.answer_stops(2)
     assert "t" in harness.tree.topics
@@ -108,7 +108,7 @@ def test_it_waits_for_a_reassignment(harness):
     assert harness.context.partition_state(("t", 1)) is ControllerPartitionState.ONLINE
     assert isinstance(harness.reassign(P, None), UnknownTopicOrPartition)
     harness.change_isr(P, (1, 2, 3))
-    assert deletion_state(harness.context, "t") is DeletionState.UNDER_WAY
+    assert deletion_state(harness.context, "t") is DeletionState.IN_PROGRESS
     for broker in (1, 2, 3):
         harness.answer_stops(broker)
     assert not harness.tree.topics
@@ -120,7 +120,7 @@ def test_a_leader_that_dies_while_it_waits_is_replaced_so_that_the_move_ends(har
     harness.kill(1)
     assert harness.led(P) == (2, (2,))
     harness.change_isr(P, (2, 3))
-    assert deletion_state(harness.context, "t") is DeletionState.UNDER_WAY
+    assert deletion_state(harness.context, "t") is DeletionState.IN_PROGRESS
 
 
 def test_a_controller_that_takes_over_begins_again(harness):

@@ -1,14 +1,14 @@
-"""What the controller tells the brokers: LeaderAndIsr, StopReplica and UpdateMetadata as plain values, one of each a
-broker, whatever the number of partitions.
+"""The controller's requests to brokers as plain values: LeaderAndIsr, StopReplica and UpdateMetadata.
 
-A :class:`RequestBatch` collects what a change means for the brokers, and then makes the requests: first LeaderAndIsr,
-then UpdateMetadata, then StopReplica, in which order a broker gets them. It looks at the context only when it makes
-them, so a partition that changed twice in between is told once, as it is. Of a partition in a LeaderAndIsr every live
-broker gets the metadata. Brokers that are dead are left out: they learn all when they come back.
+A :class:`RequestBatch` collects what a change means for the brokers, and then builds at most one request of each kind
+per broker, for any number of partitions. The order is LeaderAndIsr, UpdateMetadata, StopReplica; a broker receives the
+requests in this order. The batch reads the context only when it builds the requests. So a partition that changed twice
+is sent once, in its final state. For each partition in a LeaderAndIsr request, every live broker gets an
+UpdateMetadata. Brokers that are down get no requests: they receive everything when they start.
 
-All brokers' UpdateMetadata share one tuple of partitions, so that whoever encodes them does that once.
+The UpdateMetadata requests to all brokers share one tuple of partitions, so that the tuple is encoded only once.
 
-:class:`Channel` is what takes the requests to the brokers; what comes back are the answers defined here.
+A :class:`Channel` sends the requests to the brokers. The responses are defined here, too.
 """
 
 from collections import defaultdict
@@ -22,9 +22,9 @@ from headrace.controller.decisions.reassignments import Assignment
 from headrace.coordination.znodes import TopicPartition
 from headrace.protocol.errors import ErrorCode
 
-#: As a leader in UpdateMetadata: the partition is being deleted, forget it.
+#: As a leader in UpdateMetadata: the partition is being deleted, so brokers remove it from their metadata.
 LEADER_DURING_DELETE = -2
-#: As a leader epoch in StopReplica: whatever the replica knows, the topic is being deleted (KIP-570).
+#: As a leader epoch in StopReplica: the topic is being deleted, whatever epoch the replica has (KIP-570).
 EPOCH_DURING_DELETE = -2
 #: As a leader epoch in StopReplica: the partition never had a leader.
 NO_EPOCH = -1
@@ -35,7 +35,7 @@ class LeaderAndIsrPartition(NamedTuple):
     partition: int
     leadership: Leadership
     assignment: Assignment
-    #: The replica may not exist yet, and may be made on any disk that works.
+    #: The replica may not exist yet, and may be created on any disk that works.
     is_new: bool
 
 
@@ -46,7 +46,7 @@ class LeaderAndIsr(NamedTuple):
     controller_epoch: int
     partitions: tuple[LeaderAndIsrPartition, ...]
     topic_ids: dict[str, UUID | None]
-    #: Where the leaders named here can be reached.
+    #: The brokers that lead these partitions, with their addresses.
     live_leaders: tuple[LiveBroker, ...]
 
 
@@ -73,7 +73,7 @@ class StoppedPartition(NamedTuple):
     topic: str
     partition: int
     leader_epoch: int
-    #: Its log goes, too.
+    #: The log is deleted, too.
     is_deleted: bool
 
 
@@ -89,95 +89,102 @@ Request: TypeAlias = LeaderAndIsr | UpdateMetadata | StopReplica
 
 
 class LeaderAndIsrResponse(NamedTuple):
-    """To a LeaderAndIsr. ``error`` is of the request as a whole; then there are no partitions."""
+    """The response to a LeaderAndIsr request. ``error`` is about the whole request; then there are no partitions."""
 
     error: ErrorCode
     partitions: dict[TopicPartition, ErrorCode]
 
 
 class StopReplicaResponse(NamedTuple):
-    """To a StopReplica, likewise."""
+    """The response to a StopReplica request. ``error`` is about the whole request; then there are no partitions."""
 
     error: ErrorCode
     partitions: dict[TopicPartition, ErrorCode]
 
 
 class Channel(Protocol):
-    """How requests get to the brokers, in order for each of them, and tried again until they are answered or the broker
-    is gone. Answers are given to ``Controller.on_response``."""
+    """Sends requests to brokers, in order per broker. Repeats a request until the broker has responded or is gone.
+
+    Passes the responses to ``Controller.on_response``.
+    """
 
     def set_brokers(self, live: Iterable[LiveBroker]) -> None:
-        """The queues of all others end. A broker with another epoch, or another address, gets a new queue."""
+        """Ends the queues of all other brokers. A broker with another epoch or another address gets a new queue."""
 
     def send(self, request: Request) -> None: ...
 
     def close(self) -> None:
-        """We are no longer controller: all queues end. ``set_brokers`` may follow, when we are controller again."""
+        """Ends all queues, because this broker is no longer the controller. ``set_brokers`` may start them again."""
 
 
 class RequestBatch:
+    """Collects changes, and builds at most one request of each kind per broker."""
+
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
-        #: By broker, the partitions, and whether each is new there.
-        self._leaders: dict[int, dict[TopicPartition, bool]] = defaultdict(dict)
-        #: By broker, the partitions, and whether each is to be deleted.
+        #: By broker, the partitions, and whether each replica is new.
+        self._leader_and_isr: dict[int, dict[TopicPartition, bool]] = defaultdict(dict)
+        #: By broker, the partitions, and whether each replica is to be deleted.
         self._stops: dict[int, dict[TopicPartition, bool]] = defaultdict(dict)
-        self._metadata_brokers: set[int] = set()
-        self._metadata: dict[TopicPartition, None] = {}
+        self._update_metadata_brokers: set[int] = set()
+        self._update_metadata: dict[TopicPartition, None] = {}
 
     def add_leader_and_isr(self, brokers: Iterable[int], partition: TopicPartition, *, is_new: bool = False) -> None:
-        """Tell brokers who leads a partition, and everyone its metadata."""
+        """Sends a partition's leader to some brokers, and the partition's metadata to all brokers."""
         for broker in brokers:
-            self._leaders[broker][partition] = is_new or self._leaders[broker].get(partition, False)
+            self._leader_and_isr[broker][partition] = is_new or self._leader_and_isr[broker].get(partition, False)
         self.add_update_metadata([partition])
 
     def add_stop_replica(self, broker: int, partition: TopicPartition, *, delete: bool = False) -> None:
         self._stops[broker][partition] = delete or self._stops[broker].get(partition, False)
 
     def add_update_metadata(self, partitions: Iterable[TopicPartition], brokers: Iterable[int] | None = None) -> None:
-        """Tell brokers, or all of them, the metadata of partitions; without any, which brokers live."""
-        self._metadata_brokers.update(self._context.broker_ids if brokers is None else brokers)
-        self._metadata.update(dict.fromkeys(partitions))
+        """Sends the metadata of partitions and the list of live brokers.
+
+        :param brokers: None for all brokers.
+        """
+        self._update_metadata_brokers.update(self._context.broker_ids if brokers is None else brokers)
+        self._update_metadata.update(dict.fromkeys(partitions))
 
     def requests(self) -> tuple[Request, ...]:
-        """What has been collected; the batch is empty afterwards."""
-        made: list[Request] = [*self._leader_requests(), *self._metadata_requests(), *self._stop_requests()]
-        for collected in (self._leaders, self._stops, self._metadata_brokers, self._metadata):
+        """Builds the requests. The batch is empty afterwards."""
+        built: list[Request] = [*self._leader_requests(), *self._metadata_requests(), *self._stop_requests()]
+        for collected in (self._leader_and_isr, self._stops, self._update_metadata_brokers, self._update_metadata):
             collected.clear()
-        return tuple(made)
+        return tuple(built)
 
     def _leader_requests(self) -> Iterable[LeaderAndIsr]:
-        for broker in self._alive(self._leaders):
-            told = [
+        for broker in self._alive(self._leader_and_isr):
+            partitions = [
                 LeaderAndIsrPartition(*partition, leadership, self._context.assignment(partition), is_new)
-                for partition, is_new in self._leaders[broker.broker_id].items()
+                for partition, is_new in self._leader_and_isr[broker.broker_id].items()
                 if (leadership := self._leadership(partition)) is not None
             ]
-            if told:
-                leaders = {one.leadership.leader for one in told}
+            if partitions:
+                leaders = {one.leadership.leader for one in partitions}
                 live_leaders = tuple(self._alive(leaders))
-                yield LeaderAndIsr(*self._head(broker), tuple(told), self._topic_ids(told), live_leaders)
+                yield LeaderAndIsr(*self._head(broker), tuple(partitions), self._topic_ids(partitions), live_leaders)
 
     def _metadata_requests(self) -> Iterable[UpdateMetadata]:
-        if not self._metadata_brokers:
+        if not self._update_metadata_brokers:
             return
-        told = tuple(
+        partitions = tuple(
             self._metadata_of(partition, leadership)
-            for partition in self._metadata
+            for partition in self._update_metadata
             if (leadership := self._leadership(partition)) is not None
         )
-        topic_ids = self._topic_ids(told)
+        topic_ids = self._topic_ids(partitions)
         live_brokers = tuple(self._alive(self._context.broker_ids))
-        for broker in self._alive(self._metadata_brokers):
-            yield UpdateMetadata(*self._head(broker), told, topic_ids, live_brokers)
+        for broker in self._alive(self._update_metadata_brokers):
+            yield UpdateMetadata(*self._head(broker), partitions, topic_ids, live_brokers)
 
     def _stop_requests(self) -> Iterable[StopReplica]:
         for broker in self._alive(self._stops):
-            told = tuple(
+            partitions = tuple(
                 StoppedPartition(*partition, self._stop_epoch(partition), is_deleted)
                 for partition, is_deleted in self._stops[broker.broker_id].items()
             )
-            yield StopReplica(*self._head(broker), told)
+            yield StopReplica(*self._head(broker), partitions)
 
     def _metadata_of(self, partition: TopicPartition, leadership: Leadership) -> MetadataPartition:
         replicas = self._context.assignment(partition).replicas
@@ -197,7 +204,7 @@ class RequestBatch:
         return NO_EPOCH if leadership is None else leadership.leader_epoch
 
     def _leadership(self, partition: TopicPartition) -> Leadership | None:
-        """Nothing of a topic that is gone by now, or of a partition that never had a leader."""
+        """None if the topic was deleted in the meantime, or if the partition never had a leader."""
         return self._context.leadership(partition) if self._context.has_partition(partition) else None
 
     def _alive(self, broker_ids: Iterable[int]) -> list[LiveBroker]:
@@ -206,5 +213,5 @@ class RequestBatch:
     def _head(self, broker: LiveBroker) -> tuple[int, int, int, int]:
         return broker.broker_id, broker.epoch, self._context.controller_id, self._context.controller_epoch
 
-    def _topic_ids(self, told: Iterable[LeaderAndIsrPartition | MetadataPartition]) -> dict[str, UUID | None]:
-        return {topic: self._context.topic_id(topic) for topic in {one.topic for one in told}}
+    def _topic_ids(self, partitions: Iterable[LeaderAndIsrPartition | MetadataPartition]) -> dict[str, UUID | None]:
+        return {topic: self._context.topic_id(topic) for topic in {one.topic for one in partitions}}

@@ -42,7 +42,7 @@ from headrace.protocol.errors import (
     UnknownTopicOrPartition,
 )
 
-#: All that can happen; what is not below is imported.
+#: One function per change; the functions that are not defined below are imported.
 __all__ = [
     "delete_topics",
     "elect_leaders",
@@ -64,52 +64,55 @@ __all__ = [
     "update_topics",
 ]
 
-#: As a broker's epoch: it does not say (KIP-380).
+#: As a broker epoch: the request does not contain one (KIP-380).
 ANY_BROKER_EPOCH = -1
 
 
-def on_controller_failover(context: ControllerContext, led_anew: Collection[TopicPartition] = ()) -> Steps[None]:
-    """The context has been read from the tree: everyone is told what it says, and what was going on goes on.
+def on_controller_failover(
+    context: ControllerContext, led_by_restarted: Collection[TopicPartition] = ()
+) -> Steps[None]:
+    """Sends the state of the cluster to all brokers, and continues what an earlier controller started.
 
-    :param led_anew: partitions whose leader lives, but may have forgotten records. Nobody is to lead them in the epoch
-        that they had: what it wrote then would have the offsets and the epoch of what it has forgotten.
+    :param led_by_restarted: partitions whose leader is alive, but may have lost records in a restart. They need a new
+        leader epoch: in the old epoch, new records would have the same offsets and epoch as the lost records.
     """
     context.initialise_states()
-    # Brokers must know each other before they are told whom to follow.
+    # Brokers need the addresses of the others before they can follow leaders.
     batch = RequestBatch(context)
     batch.add_update_metadata([])
     yield from send(batch)
-    yield from elect(context, led_anew, ElectionStrategy.OFFLINE)
+    yield from elect(context, led_by_restarted, ElectionStrategy.OFFLINE)
     replicas = context.replicas_of(context.partitions())
     yield from move_replicas_online(
         context, [one for one in replicas if context.replica_state(one) is ControllerReplicaState.ONLINE]
     )
     yield from elect_missing_leaders(context)
-    # Brokers that died while nobody was controller may still be in an ISR.
-    dead = [replica for replica in replicas if context.replica_state(replica) is ControllerReplicaState.OFFLINE]
-    yield from move_replicas_offline(context, dead, fresh=context.leaderships)
+    # Brokers that failed while there was no controller may still be in an ISR.
+    offline = [replica for replica in replicas if context.replica_state(replica) is ControllerReplicaState.OFFLINE]
+    yield from move_replicas_offline(context, offline, up_to_date=context.leaderships)
     yield from continue_reassignments(context, context.moving_partitions)
     yield from continue_deletions(context)
 
 
-def update_brokers(context: ControllerContext, seen: Iterable[LiveBroker]) -> Steps[None]:
-    """``/brokers/ids`` or what is in it has changed, and this is how it is now.
+def update_brokers(context: ControllerContext, registered: Iterable[LiveBroker]) -> Steps[None]:
+    """Updates the context to the registered brokers, and does what follows from the differences.
 
-    A broker with another epoch than before has been restarted, faster than anyone noticed: it went and it came.
+    A broker with another epoch than before has restarted so quickly that its failure was not noticed. Such a broker is
+    treated as failed first, and then as started.
     """
-    now = {broker.broker_id: broker for broker in seen}
+    now = {broker.broker_id: broker for broker in registered}
     known = {broker.broker_id: broker for broker in context.brokers}
-    went = [one for one, before in known.items() if one not in now or now[one].epoch != before.epoch]
-    came = [one for one in now if one not in known or one in went]
-    changed = [one for one in now if one in known and one not in went and now[one] != known[one]]
-    for broker_id in went:
+    failed = [one for one, before in known.items() if one not in now or now[one].epoch != before.epoch]
+    started = [one for one in now if one not in known or one in failed]
+    changed = [one for one in now if one in known and one not in failed and now[one] != known[one]]
+    for broker_id in failed:
         context.remove_broker(broker_id)
-    if went:
-        yield from on_broker_failure(context, went)
-    for broker_id in (*came, *changed):
+    if failed:
+        yield from on_broker_failure(context, failed)
+    for broker_id in (*started, *changed):
         context.add_broker(now[broker_id])
-    if came:
-        yield from on_broker_startup(context, came)
+    if started:
+        yield from on_broker_startup(context, started)
     elif changed:
         yield from on_broker_update(context)
 
@@ -118,27 +121,27 @@ def on_broker_startup(context: ControllerContext, brokers: Collection[int]) -> S
     batch = RequestBatch(context)
     batch.add_update_metadata([], [broker for broker in context.broker_ids if broker not in brokers])
     yield from send(batch)
-    # Early, so that a broker that comes back from a controlled shutdown serves metadata at once.
+    # Sent early, so that a broker that restarted after a controlled shutdown can answer Metadata requests at once.
     batch.add_update_metadata(context.leaderships, brokers)
     yield from send(batch)
     replicas = context.replicas_on(brokers)
     retry_replica_deletions(context, (replica for replica in replicas if context.has_deletion_started(replica.topic)))
     yield from move_replicas_online(context, [one for one in replicas if not context.has_deletion_started(one.topic)])
     yield from elect_missing_leaders(context)
-    arriving = set(brokers)
+    started = set(brokers)
     yield from continue_reassignments(
         context,
         [
             partition
             for partition in context.moving_partitions
-            if not arriving.isdisjoint(context.assignment(partition).target)
+            if not started.isdisjoint(context.assignment(partition).target)
         ],
     )
     yield from continue_deletions(context)
 
 
 def on_broker_update(context: ControllerContext) -> Steps[None]:
-    """They have other addresses."""
+    """Sends the new addresses of brokers to all brokers."""
     batch = RequestBatch(context)
     batch.add_update_metadata([])
     yield from send(batch)
@@ -149,8 +152,8 @@ def on_broker_failure(context: ControllerContext, brokers: Iterable[int]) -> Ste
 
 
 def on_replicas_become_offline(context: ControllerContext, replicas: Collection[Replica]) -> Steps[None]:
-    """Replicas are no longer online, their broker or their disk being dead: others lead, and they leave the ISR."""
-    begun = [replica for replica in replicas if context.has_deletion_started(replica.topic)]
+    """Elects new leaders and shrinks the ISRs, because the brokers or disks of replicas failed."""
+    in_deletion = [replica for replica in replicas if context.has_deletion_started(replica.topic)]
     served = [replica for replica in replicas if not context.has_deletion_started(replica.topic)]
     leaderless = [
         partition
@@ -160,8 +163,8 @@ def on_replicas_become_offline(context: ControllerContext, replicas: Collection[
     ]
     move_partitions_offline(context, leaderless)
     results = yield from elect_missing_leaders(context)
-    yield from move_replicas_offline(context, served, fresh=results.elected)
-    fail_replica_deletions(context, begun)
+    yield from move_replicas_offline(context, served, up_to_date=results.elected)
+    fail_replica_deletions(context, in_deletion)
     if not served:
         yield from on_broker_update(context)
     yield from _complete_reassignments(context, results)
@@ -169,7 +172,7 @@ def on_replicas_become_offline(context: ControllerContext, replicas: Collection[
 
 
 def on_log_dir_failure(context: ControllerContext, broker: int) -> Steps[None]:
-    """A broker has lost a disk. Which replicas were on it, its answer to this will tell."""
+    """Sends LeaderAndIsr to a broker with a failed disk. The response says which replicas were on that disk."""
     yield from move_replicas_online(
         context,
         [
@@ -182,39 +185,43 @@ def on_log_dir_failure(context: ControllerContext, broker: int) -> Steps[None]:
 
 
 def on_leader_and_isr_response(
-    context: ControllerContext, broker: int, lost: Iterable[TopicPartition], fine: Iterable[TopicPartition]
+    context: ControllerContext, broker: int, failed: Iterable[TopicPartition], working: Iterable[TopicPartition]
 ) -> Steps[None]:
-    """A broker's answer to LeaderAndIsr: which of the replicas are on a disk that does not work."""
-    for partition in fine:
+    """Processes a broker's response to LeaderAndIsr: which replicas are on failed disks, and which on working disks."""
+    for partition in working:
         context.mark_replica_working(broker, partition)
-    news = [
+    newly_failed = [
         partition
-        for partition in lost
+        for partition in failed
         if context.has_partition(partition) and partition not in context.failed_replicas(broker)
     ]
-    for partition in news:
+    for partition in newly_failed:
         context.mark_replica_failed(broker, partition)
-    if news:
+    if newly_failed:
         yield from on_replicas_become_offline(
             context,
-            [Replica(*one, broker) for one in news if broker in context.assignment(one).replicas],
+            [Replica(*one, broker) for one in newly_failed if broker in context.assignment(one).replicas],
         )
 
 
 def update_topics(
-    context: ControllerContext, seen: Mapping[str, TopicAssignment], gone: Iterable[str] = ()
+    context: ControllerContext, found: Mapping[str, TopicAssignment], removed: Iterable[str] = ()
 ) -> Steps[ElectionResults]:
-    """Topics are new or have grown, as their znodes say; or are gone from the tree without our doing."""
-    for topic in gone:
+    """Adds new topics and new partitions to the context and elects their leaders.
+
+    :param found: the assignments of topics in ZooKeeper.
+    :param removed: topics that somebody else has deleted from ZooKeeper.
+    """
+    for topic in removed:
         context.remove_topic(topic)
-    made = [partition for topic, assigned in seen.items() for partition in context.add_topic(topic, assigned)]
-    return (yield from on_new_partition_creation(context, made))
+    created = [partition for topic, assigned in found.items() for partition in context.add_topic(topic, assigned)]
+    return (yield from on_new_partition_creation(context, created))
 
 
 def on_new_partition_creation(
     context: ControllerContext, partitions: Collection[TopicPartition]
 ) -> Steps[ElectionResults]:
-    """Partitions that the context has, and nobody was told of: each gets a leader."""
+    """Elects the first leader of partitions that are new in the context."""
     replicas = context.replicas_of(partitions)
     for partition in partitions:
         context.move_partition(partition, ControllerPartitionState.NEW)
@@ -230,18 +237,20 @@ def on_new_partition_creation(
 def on_controlled_shutdown(
     context: ControllerContext, broker: int, broker_epoch: int = ANY_BROKER_EPOCH
 ) -> Steps[list[TopicPartition]]:
-    """A broker asks to go: its partitions get other leaders. Those that it still leads are returned.
+    """Elects other leaders for the partitions of a broker that shuts down; returns the partitions that it still leads.
 
-    Partitions that only it has are not counted: nobody could lead them, however long it waited.
+    The result leaves out partitions that have no other replica, because waiting would not help them.
 
-    :raises BrokerNotAvailable: if it does not live.
-    :raises StaleBrokerEpoch: if one that was before it asked.
+    :raises BrokerNotAvailable: if the broker is not alive.
+    :raises StaleBrokerEpoch: if the request is from an earlier registration of the broker.
     """
     known = context.broker(broker)
     if known is None:
-        raise BrokerNotAvailable(f"there is no broker {broker}")
+        raise BrokerNotAvailable(f"broker {broker} is not alive")
     if broker_epoch != ANY_BROKER_EPOCH and broker_epoch < known.epoch:
-        raise StaleBrokerEpoch(f"broker {broker} is in epoch {known.epoch}, and not in {broker_epoch} any more")
+        raise StaleBrokerEpoch(
+            f"the epoch of broker {broker} is {known.epoch}; the request has the old epoch {broker_epoch}"
+        )
     context.start_broker_shutdown(broker)
     shared = [
         partition
@@ -251,50 +260,51 @@ def on_controlled_shutdown(
         and not context.has_deletion_started(partition[0])
     ]
     led = context.partitions_led_by(broker)
-    results = yield from elect(context, [one for one in shared if one in led], ElectionStrategy.SHUTDOWN)
-    # What it leads no more it is not to follow either: it would come back into the ISR just before it goes.
+    results = yield from elect(context, [one for one in shared if one in led], ElectionStrategy.CONTROLLED_SHUTDOWN)
+    # The broker must not follow the partitions that it no longer leads. Otherwise it would join the ISR again shortly
+    # before it stops.
     still_led = context.partitions_led_by(broker)
     yield from move_replicas_offline(
-        context, [Replica(*one, broker) for one in shared if one not in still_led], fresh=results.elected
+        context, [Replica(*one, broker) for one in shared if one not in still_led], up_to_date=results.elected
     )
     return [partition for partition in shared if partition in still_led]
 
 
 def elect_missing_leaders(context: ControllerContext) -> Steps[ElectionResults]:
-    """Leaders for all partitions that have none, where that is possible."""
-    waiting = context.partitions_in(ControllerPartitionState.NEW, ControllerPartitionState.OFFLINE)
+    """Elects leaders for all partitions without a leader, where that is possible."""
+    leaderless = context.partitions_in(ControllerPartitionState.NEW, ControllerPartitionState.OFFLINE)
     deleting = {
         topic for topic in context.topics_to_delete if deletion_state(context, topic) is not DeletionState.BLOCKED
     }
-    return (yield from elect(context, [one for one in waiting if one[0] not in deleting], ElectionStrategy.OFFLINE))
+    return (yield from elect(context, [one for one in leaderless if one[0] not in deleting], ElectionStrategy.OFFLINE))
 
 
 def on_unclean_election_enabled(context: ControllerContext, topic: str | None = None) -> Steps[ElectionResults]:
-    """``unclean.leader.election.enable`` has become true, for a topic or by default."""
+    """Elects leaders after ``unclean.leader.election.enable`` became true for a topic, or for all topics (None)."""
     offline = context.partitions_in(ControllerPartitionState.OFFLINE)
-    wanted = [one for one in offline if topic in (None, one[0]) and not context.is_to_be_deleted(one[0])]
-    results = yield from elect(context, wanted, ElectionStrategy.OFFLINE)
+    candidates = [one for one in offline if topic in (None, one[0]) and not context.is_to_be_deleted(one[0])]
+    results = yield from elect(context, candidates, ElectionStrategy.OFFLINE)
     yield from _complete_reassignments(context, results)
     return results
 
 
 def elect_leaders(
-    context: ControllerContext, partitions: Iterable[TopicPartition], how: ElectionStrategy
+    context: ControllerContext, partitions: Iterable[TopicPartition], strategy: ElectionStrategy
 ) -> Steps[dict[TopicPartition, KafkaError | None]]:
-    """As a client asks (``PREFERRED`` or ``UNCLEAN``); by partition what is wrong with it."""
+    """Elects leaders for a client, by ``PREFERRED`` or ``UNCLEAN``; returns the error of each partition, or None."""
     answers: dict[TopicPartition, KafkaError | None] = {}
-    wanted = []
+    candidates = []
     for partition in partitions:
         name = f"{partition[0]}-{partition[1]}"
         if not context.has_partition(partition):
-            answers[partition] = UnknownTopicOrPartition(f"there is no partition {name}")
+            answers[partition] = UnknownTopicOrPartition(f"partition {name} does not exist")
         elif context.is_to_be_deleted(partition[0]):
             answers[partition] = InvalidTopic(f"topic {partition[0]} is being deleted")
-        elif how is ElectionStrategy.UNCLEAN and context.has_leader_online(partition):
+        elif strategy is ElectionStrategy.UNCLEAN and context.has_leader_online(partition):
             answers[partition] = Refusal.NOT_NEEDED.error(name)
         else:
-            wanted.append(partition)
-    results = yield from elect(context, wanted, how)
+            candidates.append(partition)
+    results = yield from elect(context, candidates, strategy)
     yield from _complete_reassignments(context, results)
     answers.update(dict.fromkeys(results.elected))
     answers.update({one: refusal.error(f"{one[0]}-{one[1]}") for one, refusal in results.refused.items()})
@@ -302,7 +312,7 @@ def elect_leaders(
 
 
 def rebalance_leaders(context: ControllerContext, allowed_percentage: int) -> Steps[ElectionResults]:
-    """``auto.leader.rebalance.enable``: leaders go back to where they should be, of brokers that lead too few."""
+    """Elects the preferred leaders of brokers that lead too few partitions (``auto.leader.rebalance.enable``)."""
     led = [
         (partition, context.assignment(partition).replicas[0], leadership.leader)
         for partition, leadership in context.leaderships.items()
@@ -312,6 +322,6 @@ def rebalance_leaders(context: ControllerContext, allowed_percentage: int) -> St
 
 
 def _complete_reassignments(context: ControllerContext, results: ElectionResults) -> Steps[None]:
-    """After an unclean election: who was elected may be all that the move's target wants in sync."""
-    moving = [one for one, elected in results.elected.items() if elected.leadership.is_recovering]
-    yield from continue_reassignments(context, [one for one in moving if context.assignment(one).is_moving])
+    """Continues reassignments after an unclean election: the new ISR may contain the whole target now."""
+    unclean = [one for one, elected in results.elected.items() if elected.leadership.is_recovering]
+    yield from continue_reassignments(context, [one for one in unclean if context.assignment(one).is_moving])

@@ -26,7 +26,7 @@ from headrace.coordination.znodes import BrokerRegistration, TopicAssignment, To
 @dataclass(frozen=True, slots=True)
 class LiveBroker:
     broker_id: int
-    #: The zxid that made its registration: another one after every restart (KIP-380).
+    #: The transaction that created the registration. It differs after every restart (KIP-380).
     epoch: int
     registration: BrokerRegistration
 
@@ -49,22 +49,22 @@ class ControllerContext:
     def __init__(self, controller_id: int, controller_epoch: int) -> None:
         self.controller_id = controller_id
         self.controller_epoch = controller_epoch
-        #: ``unclean.leader.election.enable`` of the brokers, and of the topics that have their own.
+        #: ``unclean.leader.election.enable`` of the brokers, and of the topics that set it.
         self.is_unclean_by_default = False
         self.unclean_topics: dict[str, bool] = {}
-        #: How many there have been.
+        #: How many unclean elections there were in this controller epoch.
         self.unclean_elections = 0
         self._brokers: dict[int, LiveBroker] = {}
-        self._stopping: set[int] = set()
-        #: By broker, the partitions whose disk there does not work.
-        self._lost: dict[int, set[TopicPartition]] = {}
+        self._shutting_down: set[int] = set()
+        #: By broker, the partitions on a failed disk of that broker.
+        self._failed: dict[int, set[TopicPartition]] = {}
         self._topic_ids: dict[str, UUID | None] = {}
         self._assignments: dict[str, dict[int, Assignment]] = {}
         self._leaderships: dict[TopicPartition, Leadership] = {}
         self._partition_states: dict[TopicPartition, ControllerPartitionState] = {}
         self._replica_states: dict[Replica, ControllerReplicaState] = {}
         self._to_delete: set[str] = set()
-        self._deletion_begun: set[str] = set()
+        self._deletion_started: set[str] = set()
         self._on_broker: dict[int, set[TopicPartition]] = defaultdict(set)
         self._led_by: dict[int, set[TopicPartition]] = defaultdict(set)
         self._in_state: dict[ControllerPartitionState, set[TopicPartition]] = {
@@ -75,30 +75,30 @@ class ControllerContext:
     # Brokers
 
     def add_broker(self, broker: LiveBroker) -> None:
-        """It is new, or has changed its addresses; after a restart with another epoch its disks are taken to work."""
+        """Adds a broker, or updates its addresses. After a restart (another epoch) its disks count as working again."""
         known = self._brokers.get(broker.broker_id)
         if known is None or known.epoch != broker.epoch:
-            self._lost.pop(broker.broker_id, None)
-            self._stopping.discard(broker.broker_id)
+            self._failed.pop(broker.broker_id, None)
+            self._shutting_down.discard(broker.broker_id)
         self._brokers[broker.broker_id] = broker
 
     def remove_broker(self, broker_id: int) -> None:
         self._brokers.pop(broker_id, None)
-        self._stopping.discard(broker_id)
-        self._lost.pop(broker_id, None)
+        self._shutting_down.discard(broker_id)
+        self._failed.pop(broker_id, None)
 
     def start_broker_shutdown(self, broker_id: int) -> None:
-        """A controlled shutdown has begun."""
+        """Marks the start of a controlled shutdown."""
         assert broker_id in self._brokers, broker_id
-        self._stopping.add(broker_id)
+        self._shutting_down.add(broker_id)
 
     def broker(self, broker_id: int) -> LiveBroker | None:
-        """If it lives, or is shutting down."""
+        """The broker, if it is alive; it may be shutting down."""
         return self._brokers.get(broker_id)
 
     @property
     def brokers(self) -> Collection[LiveBroker]:
-        """All that live, those that are shutting down with them."""
+        """All live brokers, including those that are shutting down."""
         return self._brokers.values()
 
     @property
@@ -107,34 +107,34 @@ class ControllerContext:
 
     @property
     def shutting_down_brokers(self) -> frozenset[int]:
-        return frozenset(self._stopping)
+        return frozenset(self._shutting_down)
 
     @property
     def live_brokers(self) -> list[int]:
-        """Those that live and are not shutting down."""
-        return [broker for broker in sorted(self._brokers) if broker not in self._stopping]
+        """The ids of the live brokers that are not shutting down."""
+        return [broker for broker in sorted(self._brokers) if broker not in self._shutting_down]
 
     @property
     def racks(self) -> dict[int, str | None]:
         return {broker: self._brokers[broker].rack for broker in self.live_brokers}
 
     def mark_replica_failed(self, broker_id: int, partition: TopicPartition) -> None:
-        """Its disk does not work."""
-        self._lost.setdefault(broker_id, set()).add(partition)
+        """The disk of the replica has failed."""
+        self._failed.setdefault(broker_id, set()).add(partition)
 
     def mark_replica_working(self, broker_id: int, partition: TopicPartition) -> None:
-        self._lost.get(broker_id, set()).discard(partition)
+        self._failed.get(broker_id, set()).discard(partition)
 
     def failed_replicas(self, broker_id: int) -> frozenset[TopicPartition]:
-        return frozenset(self._lost.get(broker_id, ()))
+        return frozenset(self._failed.get(broker_id, ()))
 
     def is_online(self, broker_id: int, partition: TopicPartition, *, include_shutting_down: bool = False) -> bool:
-        if broker_id not in self._brokers or (broker_id in self._stopping and not include_shutting_down):
+        if broker_id not in self._brokers or (broker_id in self._shutting_down and not include_shutting_down):
             return False
-        return partition not in self._lost.get(broker_id, ())
+        return partition not in self._failed.get(broker_id, ())
 
     def online_replicas(self, partition: TopicPartition, *, include_shutting_down: bool = False) -> frozenset[int]:
-        """Those of a partition's replicas that are online."""
+        """The online replicas of a partition."""
         return frozenset(
             broker
             for broker in self.assignment(partition).replicas
@@ -144,7 +144,9 @@ class ControllerContext:
     # Topics
 
     def add_topic(self, topic: str, assigned: TopicAssignment) -> list[TopicPartition]:
-        """A topic as its znode has it; the partitions that were not known before. Known ones stay as they are."""
+        """Adds a topic from the content of its znode; returns the partitions that are new. Known partitions do not
+        change.
+        """
         self._topic_ids[topic] = assigned.topic_id
         known = self._assignments.setdefault(topic, {})
         added = [(topic, index) for index in sorted(assigned.partitions) if index not in known]
@@ -157,21 +159,21 @@ class ControllerContext:
         return added
 
     def remove_topic(self, topic: str) -> None:
-        """All that is known of it."""
+        """Removes everything about a topic."""
         for replica in self.replicas_of_topic(topic):
             self._replica_states.pop(replica, None)
         for partition in self.partitions_of_topic(topic):
             self.set_assignment(partition, Assignment(()))
-            self._forget_leadership(partition)
+            self._remove_leadership(partition)
             self._in_state[self._partition_states.pop(partition, ControllerPartitionState.NON_EXISTENT)].discard(
                 partition
             )
-            for lost in self._lost.values():
-                lost.discard(partition)
+            for failed in self._failed.values():
+                failed.discard(partition)
         self._assignments.pop(topic, None)
         self._topic_ids.pop(topic, None)
         self._to_delete.discard(topic)
-        self._deletion_begun.discard(topic)
+        self._deletion_started.discard(topic)
         self.unclean_topics.pop(topic, None)
 
     def has_topic(self, topic: str) -> bool:
@@ -187,9 +189,14 @@ class ControllerContext:
     def topic_id(self, topic: str) -> UUID | None:
         return self._topic_ids.get(topic)
 
-    def topic_assignment(self, topic: str, moves: Mapping[TopicPartition, Assignment] | None = None) -> TopicAssignment:
-        """As the topic's znode is to have it; with those of its partitions that are about to move."""
-        changed = {index: move for (_, index), move in (moves or {}).items()}
+    def topic_assignment(
+        self, topic: str, changes: Mapping[TopicPartition, Assignment] | None = None
+    ) -> TopicAssignment:
+        """The content for the topic's znode.
+
+        :param changes: assignments of this topic's partitions that replace those in the context.
+        """
+        changed = {index: assignment for (_, index), assignment in (changes or {}).items()}
         assignments = sorted({**self._assignments[topic], **changed}.items())
         return TopicAssignment(
             self._topic_ids[topic],
@@ -226,7 +233,7 @@ class ControllerContext:
         return sum(map(len, list(self._assignments.values())))
 
     def count_not_preferred(self) -> int:
-        """Partitions that are led by another replica than their first, or by none. May be asked on any thread."""
+        """The partitions whose leader is not their first replica. May be called from any thread."""
         return sum(
             leadership.leader != assignment.replicas[0]
             for (topic, index), leadership in list(self._leaderships.items())
@@ -239,7 +246,7 @@ class ControllerContext:
         return self._assignments[partition[0]][partition[1]]
 
     def set_assignment(self, partition: TopicPartition, assignment: Assignment) -> None:
-        """The states of replicas that are no longer assigned stay until they are stopped."""
+        """Sets an assignment. Replicas that are no longer assigned keep their states until they are stopped."""
         partitions = self._assignments.setdefault(partition[0], {})
         known = partitions.get(partition[1])
         before, after = set(known.replicas if known else ()), set(assignment.replicas)
@@ -252,7 +259,7 @@ class ControllerContext:
 
     @property
     def moving_partitions(self) -> list[TopicPartition]:
-        """Those that are being reassigned."""
+        """The partitions that are being reassigned."""
         return sorted(self._moving)
 
     def leadership(self, partition: TopicPartition) -> Leadership | None:
@@ -263,17 +270,17 @@ class ControllerContext:
         return self._leaderships
 
     def set_leadership(self, partition: TopicPartition, leadership: Leadership) -> None:
-        self._forget_leadership(partition)
+        self._remove_leadership(partition)
         self._leaderships[partition] = leadership
         if leadership.leader != NO_LEADER:
             self._led_by[leadership.leader].add(partition)
 
     def has_leader_online(self, partition: TopicPartition) -> bool:
-        """One that is shutting down leads until it is gone."""
+        """Whether the leader is online. A broker that is shutting down leads its partitions until it has stopped."""
         leadership = self._leaderships.get(partition)
         return leadership is not None and self.is_online(leadership.leader, partition, include_shutting_down=True)
 
-    def _forget_leadership(self, partition: TopicPartition) -> None:
+    def _remove_leadership(self, partition: TopicPartition) -> None:
         known = self._leaderships.pop(partition, None)
         if known is not None and known.leader != NO_LEADER:
             self._led_by[known.leader].discard(partition)
@@ -283,7 +290,7 @@ class ControllerContext:
 
     def move_partition(self, partition: TopicPartition, state: ControllerPartitionState) -> None:
         """
-        :raises IllegalTransition: and nothing has changed.
+        :raises IllegalTransition: nothing has changed then.
         """
         check_partition_transition(partition, self.partition_state(partition), state)
         self._put_partition_state(partition, state)
@@ -318,7 +325,7 @@ class ControllerContext:
 
     def move_replica(self, replica: Replica, state: ControllerReplicaState) -> None:
         """
-        :raises IllegalTransition: and nothing has changed.
+        :raises IllegalTransition: nothing has changed then.
         """
         check_replica_transition(replica, self.replica_state(replica), state)
         if state is ControllerReplicaState.NON_EXISTENT:
@@ -333,27 +340,27 @@ class ControllerContext:
         self._to_delete.add(topic)
 
     def start_deletion(self, topic: str) -> None:
-        """Its partitions are no longer served; there is no way back."""
+        """From now on the topic's partitions are not served. A deletion that has started cannot be cancelled."""
         assert topic in self._to_delete, topic
-        self._deletion_begun.add(topic)
+        self._deletion_started.add(topic)
 
     def is_to_be_deleted(self, topic: str) -> bool:
         return topic in self._to_delete
 
     def has_deletion_started(self, topic: str) -> bool:
-        return topic in self._deletion_begun
+        return topic in self._deletion_started
 
     @property
     def topics_to_delete(self) -> list[str]:
         return sorted(self._to_delete)
 
-    # Becoming controller
+    # Controller failover
 
     def initialise_states(self) -> None:
-        """The states of what was read from the tree. Nobody has been told anything yet.
+        """Derives the states of partitions and replicas from what was read from ZooKeeper.
 
-        A replica of a topic to delete whose broker is dead may have been about to be deleted, and is not tried again
-        until its broker comes back.
+        The replicas of a topic to delete whose brokers are down may have been in deletion. The controller deletes them
+        only when their brokers start again.
         """
         self._partition_states.clear()
         self._replica_states.clear()
@@ -368,11 +375,11 @@ class ControllerContext:
                     else ControllerPartitionState.OFFLINE
                 )
             self._put_partition_state(partition, state)
-            dead = (
+            offline = (
                 ControllerReplicaState.DELETION_INELIGIBLE
                 if partition[0] in self._to_delete
                 else ControllerReplicaState.OFFLINE
             )
             for broker in self.assignment(partition).replicas:
-                life = ControllerReplicaState.ONLINE if self.is_online(broker, partition) else dead
-                self._replica_states[Replica(*partition, broker)] = life
+                replica_state = ControllerReplicaState.ONLINE if self.is_online(broker, partition) else offline
+                self._replica_states[Replica(*partition, broker)] = replica_state

@@ -1,18 +1,19 @@
-"""Who leads a partition next. Values in, values out: nothing here reads the cluster or writes to it.
+"""Chooses the next leader of a partition. Pure functions: nothing here reads the cluster or writes to it.
 
 =====================  ===============================================================================================
-the first leader       of a new partition: its first replica that is online; all that are online are in sync
-offline                the leader is gone: the first replica that is in sync and online. Where there is none and the
-                       topic allows it (unclean), the first that is online, which then is the only one in sync and must
-                       recover (KIP-704): what only the others had is lost
-preferred              the first replica of the assignment, if it is in sync and online (KIP-460)
-reassignment           the first of the target's replicas that is in sync and online
-controlled shutdown    the first replica that is in sync, online and not itself shutting down; those that are shutting
-                       down leave the ISR
+first leader           A new partition gets its first online replica. All online replicas form the ISR
+offline                The leader failed: the first replica that is in sync and online. If there is none and the topic
+                       allows unclean elections, the first replica that is online. That replica is then the only one in
+                       the ISR and must recover (KIP-704). Records that only the other replicas had are lost
+preferred              The first replica of the assignment, if it is in sync and online (KIP-460)
+reassignment           The first replica of the target that is in sync and online
+controlled shutdown    The first replica that is in sync, online and not on a broker that is shutting down. Replicas on
+                       brokers that are shutting down leave the ISR
 =====================  ===============================================================================================
 
-"First" is always by the order of the assignment. Every election makes the next leader epoch, so that a leader that does
-not know of it is refused. An election that changes nothing is refused too, rather than disturbing the partition.
+"First" always means the order of the assignment. Every election increments the leader epoch, so that requests of a
+leader that was replaced are rejected. An election that would change nothing is refused, so that it does not disturb the
+partition.
 """
 
 from collections import defaultdict
@@ -28,13 +29,13 @@ from headrace.protocol.errors import (
     PreferredLeaderNotAvailable,
 )
 
-#: As a leader: there is none.
+#: As a leader: the partition has no leader.
 NO_LEADER = -1
 FIRST_LEADER_EPOCH = 0
 
 
 class Leadership(NamedTuple):
-    """A partition's ``state`` znode, and its version there: who changes it must still find that version."""
+    """The content of a partition's ``state`` znode, and the znode's version. A write must still find that version."""
 
     leader: int
     leader_epoch: int
@@ -53,14 +54,15 @@ class Leadership(NamedTuple):
         return PartitionState(self.leader, self.leader_epoch, self.isr, self.controller_epoch, self.is_recovering)
 
     def next_epoch(self, controller_epoch: int) -> "Leadership":
-        """The same leader and ISR, announced anew."""
+        """The same leader and ISR in the next leader epoch."""
         return self._replace(leader_epoch=self.leader_epoch + 1, controller_epoch=controller_epoch)
 
     def without(self, gone: Container[int], controller_epoch: int) -> "Leadership | None":
-        """After replicas went offline; None if that changes nothing.
+        """The leadership after replicas went offline; None if nothing changes.
 
-        If all that are in sync are gone, they stay in the ISR: they are those that have all the data. (Kafka keeps the
-        last one only. But as the ISR was not changed before, nothing was acknowledged that one of them lacks.)
+        If all replicas of the ISR are offline, all of them stay in the ISR, because each of them has all committed
+        records. (Kafka keeps only the last one. But the ISR did not change before, so no record was acknowledged that
+        one of them lacks.)
         """
         leader = NO_LEADER if self.leader in gone else self.leader
         isr = tuple(replica for replica in self.isr if replica not in gone) or self.isr
@@ -71,38 +73,37 @@ class Leadership(NamedTuple):
 
 class ElectionStrategy(Enum):
     OFFLINE = "offline"
-    #: A client asks for a leader at any price.
+    #: A client requests a leader, even if records are lost.
     UNCLEAN = "unclean"
     PREFERRED = "preferred"
-    REASSIGNED = "reassigned"
-    SHUTDOWN = "controlled shutdown"
+    CONTROLLED_SHUTDOWN = "controlled shutdown"
 
 
 class Refusal(Enum):
-    """Why nobody was elected."""
+    """Why no leader was elected, or the state was not changed."""
 
-    NOT_NEEDED = "the leader is already the one wanted"
+    NOT_NEEDED = "the partition already has this leader"
     NO_REPLICA_ONLINE = "no replica is online"
-    NO_REPLICA_IN_SYNC = "no replica in sync is online, and an unclean election is not allowed"
+    NO_REPLICA_IN_SYNC = "no in-sync replica is online, and unclean.leader.election.enable is false"
     PREFERRED_NOT_IN_SYNC = "the preferred replica is not online or not in sync"
     TARGET_NOT_IN_SYNC = "no replica of the reassignment's target is in sync and online"
-    NO_OTHER_IN_SYNC = "no replica in sync is on a broker that stays"
+    NO_OTHER_IN_SYNC = "no in-sync replica is on a broker that stays up"
     NOT_IN_SYNC = "the replica was not in sync"
-    STATE_GONE = "its state is no longer in the tree"
+    STATE_GONE = "the state of the partition was deleted from ZooKeeper"
 
     def error(self, partition: object) -> KafkaError:
-        """As a client is told."""
+        """The error that a client receives."""
         kind: type[KafkaError] = EligibleLeadersNotAvailable
         if self is Refusal.NOT_NEEDED:
             kind = ElectionNotNeeded
         elif self is Refusal.PREFERRED_NOT_IN_SYNC:
             kind = PreferredLeaderNotAvailable
-        return kind(f"{partition} has no new leader: {self.value}")
+        return kind(f"no new leader was elected for {partition}: {self.value}")
 
 
 class Elected(NamedTuple):
     leadership: Leadership
-    #: The replicas that are to hear of it.
+    #: The replicas whose brokers get a LeaderAndIsr request.
     recipients: tuple[int, ...]
     #: The leader was not in sync.
     is_unclean: bool = False
@@ -121,7 +122,9 @@ def elect_first_leader(replicas: Sequence[int], online: Container[int], controll
 def elect_offline(
     current: Leadership, replicas: Sequence[int], online: Container[int], controller_epoch: int, *, unclean: bool
 ) -> ElectionOutcome:
-    """``unclean``: whether a replica that is not in sync may lead when there is no other."""
+    """
+    :param unclean: whether a replica that is not in sync may become the leader if there is no other candidate.
+    """
     recipients = tuple(replica for replica in replicas if replica in online)
     if not recipients:
         return Refusal.NO_REPLICA_ONLINE
@@ -163,7 +166,9 @@ def elect_for_shutdown(
     stopping: Container[int],
     controller_epoch: int,
 ) -> ElectionOutcome:
-    """``online`` has those that are ``stopping``, too: they are told."""
+    """
+    :param online: includes the replicas on brokers that are ``stopping``, because those brokers get the result, too.
+    """
     recipients = tuple(replica for replica in replicas if replica in online)
     leader = next((one for one in recipients if one in current.isr and one not in stopping), None)
     if leader is None:
@@ -175,10 +180,12 @@ def elect_for_shutdown(
 def imbalanced_partitions(
     leaders: Iterable[tuple[TopicPartition, int, int]], allowed_percentage: int
 ) -> list[TopicPartition]:
-    """Partitions that are to go back to their preferred leader, for ``auto.leader.rebalance.enable``.
+    """The partitions to move back to their preferred leader, for ``auto.leader.rebalance.enable``.
 
-    ``leaders`` has each partition with its preferred and its present leader. A broker's partitions are named when more
-    than ``leader.imbalance.per.broker.percentage`` of those that prefer it are led by others.
+    A broker's partitions are included when other brokers lead more than ``leader.imbalance.per.broker.percentage`` of
+    the partitions that prefer this broker.
+
+    :param leaders: each partition with its preferred leader and its current leader.
     """
     preferring: dict[int, int] = defaultdict(int)
     led_elsewhere: dict[int, list[TopicPartition]] = defaultdict(list)

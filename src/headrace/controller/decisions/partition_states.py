@@ -1,14 +1,14 @@
-"""The states of a partition, as the controller sees them.
+"""The states of a partition in the controller, and the transitions between them.
 
 =============  =====================================================================================================
-NON_EXISTENT   never made, or deleted
+NON_EXISTENT   the partition was never created, or it was deleted
 NEW            has replicas, but never had a leader: no ``state`` znode yet
 ONLINE         has a leader
-OFFLINE        had a leader, who is dead or gone; an election may bring it back
+OFFLINE        had a leader that failed or was removed; an election can bring the partition back
 =============  =====================================================================================================
 
-A partition goes from ONLINE to ONLINE when it gets another leader, and may be called OFFLINE twice. It leaves only from
-OFFLINE, so that whoever counts partitions without a leader sees a deleted one go.
+A partition goes from ONLINE to ONLINE when it gets another leader. A partition may be moved to OFFLINE twice. A
+partition is deleted only from OFFLINE, so that the count of partitions without a leader stays correct.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ _State = TypeVar("_State", bound=Enum)
 
 
 class IllegalTransition(AssertionError):
-    """The controller's own mistake: a state may not follow another. Nothing has changed."""
+    """A bug in the controller: this state must not follow the current state. Nothing has changed."""
 
 
 class ControllerPartitionState(Enum):
@@ -29,7 +29,7 @@ class ControllerPartitionState(Enum):
     OFFLINE = "OfflinePartition"
 
 
-#: From each state, which may follow.
+#: The states that may follow each state.
 NEXT: dict[ControllerPartitionState, frozenset[ControllerPartitionState]] = {
     ControllerPartitionState.NON_EXISTENT: frozenset({ControllerPartitionState.NEW}),
     ControllerPartitionState.NEW: frozenset({ControllerPartitionState.ONLINE, ControllerPartitionState.OFFLINE}),
@@ -41,17 +41,15 @@ NEXT: dict[ControllerPartitionState, frozenset[ControllerPartitionState]] = {
 
 
 def check_transition(
-    table: Mapping[_State, frozenset[_State]], kind: str, what: object, current: _State, wanted: _State
+    table: Mapping[_State, frozenset[_State]], kind: str, what: object, current: _State, new: _State
 ) -> None:
     """
-    :param table: from each state, which may follow.
-    :raises IllegalTransition: if ``wanted`` may not follow ``current``.
+    :param table: the states that may follow each state.
+    :raises IllegalTransition: if ``new`` may not follow ``current``.
     """
-    if wanted not in table[current]:
-        raise IllegalTransition(f"{kind} {what} cannot go from {current.value} to {wanted.value}")
+    if new not in table[current]:
+        raise IllegalTransition(f"{kind} {what} cannot change from {current.value} to {new.value}")
 
 
-def check_partition_transition(
-    what: object, current: ControllerPartitionState, wanted: ControllerPartitionState
-) -> None:
-    check_transition(NEXT, "partition", what, current, wanted)
+def check_partition_transition(what: object, current: ControllerPartitionState, new: ControllerPartitionState) -> None:
+    check_transition(NEXT, "partition", what, current, new)

@@ -1,16 +1,18 @@
-"""The steps of a reassignment; ``reassignments.py`` has its phases, and the table of how a partition looks in each.
+"""The steps of a reassignment. ``reassignments.py`` has the phases, and the table of a partition's state in each phase.
 
-In the order of a move, with what a crash of the controller leaves:
+The order of the steps, with what a crash of the controller leaves:
 
-1. A replica that is to be dropped may lead: another in sync takes over first. Nothing else has changed yet.
-2. The topic's znode gets the move. From here on any controller knows of it, and goes on.
-3. Dropped replicas are stopped and deleted.
-4. While the target is not in sync: the leader epoch is raised, so that the leader hears of the replicas that are
-   coming, and those are told to follow. Then ISRs are waited for (a notification of one calls :func:`on_isr_change`).
-5. When it is: a replica of the target leads, in a new epoch; the others are stopped and deleted; last, the znode.
+1. If the leader is one of the replicas to drop, another in-sync replica becomes the leader. Nothing else has changed.
+2. The topic's znode gets the reassignment. From here on, any controller finds the reassignment and continues it.
+3. The dropped replicas are stopped and deleted.
+4. While the target is not in sync: the leader epoch is incremented, so that the leader learns about the new replicas.
+   The brokers of the new replicas are told to follow. Then the controller waits for ISR changes
+   (:func:`on_isr_change`).
+5. When the target is in sync: a replica of the target becomes the leader in a new epoch. The other replicas are stopped
+   and deleted. The topic's znode is written last.
 
-If the target falls out of sync between the look and the write of 5, the write is refused by its version, and the move
-is back at 4.
+If the target falls out of sync between the read and the write of step 5, ZooKeeper rejects the write because of its
+version. Then the reassignment is at step 4 again.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -41,36 +43,38 @@ def reassign(
     may_change_count: bool = True,
     supersedes_znode: bool = False,
 ) -> Steps[dict[TopicPartition, KafkaError | None]]:
-    """Moves partitions to the brokers wanted, or cancels where that is None; by partition what is wrong with it.
+    """Starts to move partitions to their targets; returns the error of each partition, or None.
 
-    :param supersedes_znode: what ``/admin/reassign_partitions`` says of those that can be moved is not wanted any more.
+    :param targets: the brokers that each partition is to have; None cancels the partition's reassignment.
+    :param supersedes_znode: these targets replace the targets in ``/admin/reassign_partitions``.
     """
     results: dict[TopicPartition, KafkaError | None] = {}
-    moves: dict[TopicPartition, Assignment] = {}
-    # Whether replicas may be dropped depends on the ISR as it is.
+    started: dict[TopicPartition, Assignment] = {}
+    # The current ISR decides whether replicas may be dropped.
     yield from read_states(context, [one for one in targets if context.leadership(one) is not None])
     for partition, target in targets.items():
         try:
-            moves[partition] = yield from _prepare(context, partition, target, may_change_count=may_change_count)
+            started[partition] = yield from _prepare(context, partition, target, may_change_count=may_change_count)
             results[partition] = None
         except KafkaError as error:
             results[partition] = error
-    if supersedes_znode and moves:
-        # Before the move is written: of a controller that dies in between the next one is not to bring the wish back.
-        yield ClearReassignments(tuple(moves))
-    for topic in dict.fromkeys(topic for topic, _ in moves):
-        of_topic = {partition: move for partition, move in moves.items() if partition[0] == topic}
+    if supersedes_znode and started:
+        # Before the topic is written. Otherwise, after a crash in between, the next controller would start the old
+        # target again.
+        yield ClearReassignments(tuple(started))
+    for topic in dict.fromkeys(topic for topic, _ in started):
+        of_topic = {partition: assignment for partition, assignment in started.items() if partition[0] == topic}
         yield WriteTopic(topic, context.topic_assignment(topic, of_topic))
-        for partition, move in of_topic.items():
-            gone = [Replica(*partition, broker) for broker in dropped(context.assignment(partition), move)]
-            context.set_assignment(partition, move)
-            yield from remove_replicas(context, gone)
-    yield from continue_reassignments(context, moves)
+        for partition, assignment in of_topic.items():
+            brokers = dropped(context.assignment(partition), assignment)
+            context.set_assignment(partition, assignment)
+            yield from remove_replicas(context, [Replica(*partition, broker) for broker in brokers])
+    yield from continue_reassignments(context, started)
     return results
 
 
 def continue_reassignments(context: ControllerContext, partitions: Iterable[TopicPartition]) -> Steps[None]:
-    """What can be done now for partitions that move, or have just been given their replicas in another order."""
+    """Does the next steps of partitions that are being reassigned, or whose replicas have a new order."""
     copying: list[TopicPartition] = []
     complete: list[TopicPartition] = []
     for partition in partitions:
@@ -78,13 +82,13 @@ def continue_reassignments(context: ControllerContext, partitions: Iterable[Topi
         isr = leadership.isr if leadership else ()
         (complete if phase(context.assignment(partition), isr) is Phase.COMPLETE else copying).append(partition)
     yield from _copy(context, copying)
-    ended = yield from _complete(context, complete)
-    if any(context.is_to_be_deleted(topic) for topic, _ in ended):
+    completed = yield from _complete(context, complete)
+    if any(context.is_to_be_deleted(topic) for topic, _ in completed):
         yield from continue_deletions(context)
 
 
 def on_isr_change(context: ControllerContext, partitions: Iterable[TopicPartition]) -> Steps[None]:
-    """Leaders have changed ISRs: everyone is told, and moves whose target is now in sync are completed."""
+    """Sends ISRs that leaders have changed to all brokers, and completes reassignments whose target is in sync now."""
     known = [partition for partition in partitions if context.has_partition(partition)]
     if not known:
         return
@@ -107,29 +111,30 @@ def on_isr_change(context: ControllerContext, partitions: Iterable[TopicPartitio
 def _prepare(
     context: ControllerContext, partition: TopicPartition, target: Sequence[int] | None, *, may_change_count: bool
 ) -> Steps[Assignment]:
-    """The move, if it can be made; no dropped replica leads any more."""
+    """Checks a reassignment and returns its assignment. Moves the leadership away from replicas to drop."""
     if not context.has_partition(partition) or context.is_to_be_deleted(partition[0]):
-        raise UnknownTopicOrPartition(f"there is no partition {partition[0]}-{partition[1]}")
+        raise UnknownTopicOrPartition(f"partition {partition[0]}-{partition[1]} does not exist")
     leadership = context.leadership(partition)
     if leadership is None:
-        raise InvalidReplicaAssignment(f"{partition[0]}-{partition[1]} has never had a leader to copy from")
+        raise InvalidReplicaAssignment(
+            f"{partition[0]}-{partition[1]} never had a leader, so there is no replica to copy from"
+        )
     current, live = context.assignment(partition), context.live_brokers
-    move = check_move(current, target, live, leadership.isr, may_change_count=may_change_count)
-    gone = dropped(current, move)
-    if leadership.leader in gone:
-        staying = [broker for broker in move.replicas if broker in current.replicas]
+    assignment = check_move(current, target, live, leadership.isr, may_change_count=may_change_count)
+    if leadership.leader in dropped(current, assignment):
+        staying = [broker for broker in assignment.replicas if broker in current.replicas]
         results = yield from write_states(context, [partition], lambda _: _lead_among(context, partition, staying))
         if partition in results.refused:
-            raise InvalidReplicaAssignment(f"the leader would be dropped: {results.refused[partition].value}")
+            raise InvalidReplicaAssignment(f"the leader cannot be dropped: {results.refused[partition].value}")
         batch = RequestBatch(context)
         batch.add_leader_and_isr(current.replicas, partition)
         context.move_partition(partition, ControllerPartitionState.ONLINE)
         yield from send(batch)
-    return move
+    return assignment
 
 
 def _copy(context: ControllerContext, partitions: Sequence[TopicPartition]) -> Steps[None]:
-    """The leader hears of the replicas that are coming, and they of it."""
+    """Sends the new replicas to the leader, and the leader to the new replicas."""
 
     def next_epoch(partition: TopicPartition) -> ElectionOutcome:
         leadership = context.leadership(partition)
@@ -142,7 +147,8 @@ def _copy(context: ControllerContext, partitions: Sequence[TopicPartition]) -> S
     for partition in results.elected:
         assignment = context.assignment(partition)
         batch.add_leader_and_isr(assignment.origin, partition)
-        # A new replica may be made on any disk; one that was there and is missing must not be made anew elsewhere.
+        # A new replica may be created on any disk. A replica that existed and is missing must not be created on another
+        # disk.
         batch.add_leader_and_isr(assignment.adding, partition, is_new=True)
     for partition in partitions:
         for broker in context.assignment(partition).adding:
@@ -153,7 +159,7 @@ def _copy(context: ControllerContext, partitions: Sequence[TopicPartition]) -> S
 
 
 def _complete(context: ControllerContext, partitions: Sequence[TopicPartition]) -> Steps[list[TopicPartition]]:
-    """Those that have arrived."""
+    """Ends reassignments whose target is in sync; returns the partitions that are no longer being reassigned."""
     for partition in partitions:
         added = [Replica(*partition, broker) for broker in context.assignment(partition).adding]
         yield from move_replicas_online(
@@ -180,17 +186,17 @@ def _complete(context: ControllerContext, partitions: Sequence[TopicPartition]) 
     yield from remove_replicas(context, removed)
     for topic in sorted(moved):
         yield WriteTopic(topic, context.topic_assignment(topic))
-    # One that was cancelled is back even if nobody can lead it now.
-    arrived = [partition for partition in partitions if not context.assignment(partition).is_moving]
-    if arrived:
-        yield ClearReassignments(tuple(arrived))
-        batch.add_update_metadata(arrived)
+    # A cancelled reassignment has ended even if no replica can lead the partition now.
+    ended = [partition for partition in partitions if not context.assignment(partition).is_moving]
+    if ended:
+        yield ClearReassignments(tuple(ended))
+        batch.add_update_metadata(ended)
         yield from send(batch)
-    return arrived
+    return ended
 
 
 def _lead_in_target(context: ControllerContext, partition: TopicPartition) -> ElectionOutcome:
-    """The leader stays if it may, in a new epoch; nothing if the target is not in sync after all."""
+    """Keeps the leader if it is in the target, in a new epoch. A refusal if the target is not in sync any more."""
     assignment, leadership = context.assignment(partition), context.leadership(partition)
     if leadership is None or phase(assignment, leadership.isr) is Phase.COPYING:
         return Refusal.TARGET_NOT_IN_SYNC

@@ -1,25 +1,27 @@
-"""Moving a partition to other brokers, as KIP-455 does it.
+"""The values of a reassignment: how a partition moves to other brokers, as in KIP-455.
 
-A partition that moves has the replicas of both ends: those that it will have (the target) first, then those that only
-it had. ``adding`` and ``removing`` say which are which, so the topic's znode alone is enough to go on after a crash:
+While a partition is being reassigned, it has the replicas of the target first, and then the replicas that are to be
+removed. ``adding`` and ``removing`` say which replicas are new and which are old. So the topic's znode is enough to
+continue after a crash:
 
 ======================  =========  ==========  ======  ==================  ===========================================
 replicas                adding     removing    leader  ISR                 what has happened
 ======================  =========  ==========  ======  ==================  ===========================================
 1 2 3                                          1       1 2 3
-4 5 6 1 2 3             4 5 6      1 2 3       1       1 2 3               begun: the new ones copy (:data:`COPYING`)
+4 5 6 1 2 3             4 5 6      1 2 3       1       1 2 3               started: new replicas copy (:data:`COPYING`)
 4 5 6 1 2 3             4 5 6      1 2 3       1       1 2 3 4 5 6         the target is in sync (:data:`COMPLETE`)
-4 5 6 1 2 3             4 5 6      1 2 3       4       4 5 6               leadership moved, the old ones stopped
-4 5 6                                          4       4 5 6               written down: over
+4 5 6 1 2 3             4 5 6      1 2 3       4       4 5 6               leadership moved, old replicas stopped
+4 5 6                                          4       4 5 6               the topic's znode is written: done
 ======================  =========  ==========  ======  ==================  ===========================================
 
-The znode is written last, so that a controller that dies before knows what was to be removed. A move is cancelled by
-moving to where it came from; a new target replaces the one before. Both drop at once the new replicas that nobody wants
-any more, and are refused where no replica in sync would remain (Kafka on ZooKeeper lost data there). A change of the
-replica count, or of their order alone, is the same thing with nothing to add or to remove.
+The znode is written last, so that after a crash the next controller finds the replicas to remove. Cancelling is a
+reassignment to the original replicas. A new target replaces the target before. Both drop at once the new replicas that
+are no longer needed. Both are rejected if no in-sync replica would remain (Kafka on ZooKeeper lost data there). A
+change of the replication factor, or of the order of replicas, is a reassignment with nothing to add or nothing to
+remove.
 
-As in Kafka, the znode does not tell in which order the original replicas were: after a cancel those that the dropped
-target shares come first, in its order.
+As in Kafka, the znode does not contain the original order of the replicas. After a cancel, the replicas that were also
+in the dropped target come first, in the order of that target.
 """
 
 from collections.abc import Collection, Container, Sequence
@@ -31,7 +33,7 @@ from headrace.protocol.errors import InvalidReplicaAssignment, InvalidReplicatio
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Which brokers hold a partition, the preferred leader first."""
+    """The brokers that hold a partition, the preferred leader first."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...] = ()
@@ -50,32 +52,31 @@ class Assignment:
         return bool(self.adding or self.removing)
 
     def moving_to(self, target: Sequence[int]) -> "Assignment":
-        """From where it is or, if it moves already, where it came from."""
+        """The assignment while the partition moves to a target.
+
+        A partition that is being reassigned keeps the original replicas of the first reassignment.
+        """
         origin = self.origin
         replicas = (*target, *_minus(origin, target))
         return Assignment(replicas, _minus(target, origin), _minus(origin, target))
 
     def cancelled(self) -> "Assignment":
-        """On its way back; what was removed stays, what was added is dropped.
+        """The assignment after a cancel: replicas to remove stay, and added replicas are dropped.
 
-        :raises NoReassignmentInProgress: if it does not move.
+        :raises NoReassignmentInProgress: if the partition is not being reassigned.
         """
         if not self.is_moving:
-            raise NoReassignmentInProgress("no reassignment is in progress")
+            raise NoReassignmentInProgress("the partition is not being reassigned")
         return self.moving_to(self.origin)
 
     def settled(self) -> "Assignment":
         return Assignment(self.target)
 
-    def without(self, replica: int) -> "Assignment":
-        gone = (replica,)
-        return Assignment(_minus(self.replicas, gone), _minus(self.adding, gone), _minus(self.removing, gone))
-
 
 class Phase(Enum):
-    #: New replicas copy; the old ones serve.
+    #: The new replicas copy; the old replicas serve.
     COPYING = "copying"
-    #: All of the target is in sync, or nothing is to be copied: the rest can go.
+    #: All replicas of the target are in sync, or there is nothing to copy. The old replicas can be removed.
     COMPLETE = "complete"
 
 
@@ -86,7 +87,7 @@ def phase(assignment: Assignment, isr: Collection[int]) -> Phase:
 
 
 def dropped(before: Assignment, after: Assignment) -> tuple[int, ...]:
-    """Replicas of which a new target, or a cancel, makes an end at once."""
+    """The replicas that a new target, or a cancel, removes at once."""
     return _minus(before.replicas, after.replicas)
 
 
@@ -98,12 +99,14 @@ def check_move(
     *,
     may_change_count: bool = True,
 ) -> Assignment:
-    """The move to a target that a client asks for; None cancels. Brokers that are to be added must live.
+    """Checks a client's target, and returns the assignment while the partition moves there. Added brokers must be
+    alive.
 
+    :param target: None cancels the reassignment.
     :raises NoReassignmentInProgress: if there is nothing to cancel.
-    :raises InvalidReplicaAssignment: if the target is empty, has a broker twice or a dead or unknown one; or if all
-        that are in sync would be dropped, and with them what only they have.
-    :raises InvalidReplicationFactor: if it has another count of replicas and may not (KIP-860).
+    :raises InvalidReplicaAssignment: if the target is empty, contains a broker twice, or contains a broker that is not
+        alive; or if all in-sync replicas would be dropped, and committed records with them.
+    :raises InvalidReplicationFactor: if the target changes the replication factor and must not (KIP-860).
     """
     if target is None:
         moving = current.cancelled()
@@ -111,24 +114,24 @@ def check_move(
         _check_brokers(target)
         moving = current.moving_to(target)
         if dead := [broker for broker in moving.adding if broker not in live_brokers]:
-            raise InvalidReplicaAssignment(f"the target has brokers that are not alive: {dead}")
+            raise InvalidReplicaAssignment(f"the target contains brokers that are not alive: {dead}")
         if not may_change_count and len(target) != len(current.target):
             raise InvalidReplicationFactor(
-                f"the replication factor would change from {len(current.target)} to {len(target)}"
+                f"the target changes the replication factor from {len(current.target)} to {len(target)}"
             )
     gone = dropped(current, moving)
     if gone and not any(replica not in gone and replica in live_brokers for replica in isr):
-        raise InvalidReplicaAssignment(f"of the replicas in sync, {list(isr)}, none would stay and be online")
+        raise InvalidReplicaAssignment(f"no in-sync replica would stay and be online; the ISR is {list(isr)}")
     return moving
 
 
 def _check_brokers(target: Sequence[int]) -> None:
     if not target:
-        raise InvalidReplicaAssignment("a partition cannot be moved to no broker at all")
+        raise InvalidReplicaAssignment("the target is empty; a partition needs at least one broker")
     if len(set(target)) != len(target):
-        raise InvalidReplicaAssignment(f"a broker is twice in the target: {list(target)}")
+        raise InvalidReplicaAssignment(f"the target contains a broker twice: {list(target)}")
     if any(broker < 0 for broker in target):
-        raise InvalidReplicaAssignment(f"a broker's id is not negative: {list(target)}")
+        raise InvalidReplicaAssignment(f"the target contains a negative broker id: {list(target)}")
 
 
 def _minus(replicas: Sequence[int], others: Container[int]) -> tuple[int, ...]:

@@ -1,17 +1,17 @@
-"""The states of a replica, as the controller sees them.
+"""The states of a replica in the controller, and the transitions between them.
 
 ====================  ==============================================================================================
-NON_EXISTENT          never made, or its deletion is over and done
-NEW                   assigned, and told to follow; not yet counted as serving
-ONLINE                its broker lives and has been told who leads
-OFFLINE               its broker or disk is dead, or it was told to stop
-DELETION_STARTED      told to delete its log; no answer yet
-DELETION_SUCCESSFUL   the log is gone
-DELETION_INELIGIBLE   it cannot be deleted now: its broker is dead, or answered with an error; waits for its broker
+NON_EXISTENT          the replica was never created, or its deletion is complete
+NEW                   assigned, and its broker was told to follow the leader; does not count as serving yet
+ONLINE                its broker is alive and has received the leader
+OFFLINE               its broker or disk failed, or its broker was told to stop the replica
+DELETION_STARTED      its broker was told to delete the log; no response yet
+DELETION_SUCCESSFUL   the log is deleted
+DELETION_INELIGIBLE   cannot be deleted now: its broker is down, or responded with an error; waits for the broker
 ====================  ==============================================================================================
 
-A replica is stopped (OFFLINE) before it is deleted, so that it leaves the ISR first. One that could not be deleted goes
-back to OFFLINE for the next attempt, or to ONLINE when its broker comes back before that.
+A replica is stopped (OFFLINE) before it is deleted, so that it leaves the ISR first. A replica that could not be
+deleted goes back to OFFLINE for the next attempt, or to ONLINE when its broker starts before that.
 """
 
 from enum import Enum
@@ -29,7 +29,7 @@ class ControllerReplicaState(Enum):
     DELETION_INELIGIBLE = "ReplicaDeletionIneligible"
 
 
-#: From each state, which may follow.
+#: The states that may follow each state.
 NEXT: dict[ControllerReplicaState, frozenset[ControllerReplicaState]] = {
     ControllerReplicaState.NON_EXISTENT: frozenset({ControllerReplicaState.NEW}),
     ControllerReplicaState.NEW: frozenset({ControllerReplicaState.ONLINE, ControllerReplicaState.OFFLINE}),
@@ -52,5 +52,5 @@ NEXT: dict[ControllerReplicaState, frozenset[ControllerReplicaState]] = {
 }
 
 
-def check_replica_transition(what: object, current: ControllerReplicaState, wanted: ControllerReplicaState) -> None:
-    check_transition(NEXT, "replica", what, current, wanted)
+def check_replica_transition(what: object, current: ControllerReplicaState, new: ControllerReplicaState) -> None:
+    check_transition(NEXT, "replica", what, current, new)

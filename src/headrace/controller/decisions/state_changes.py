@@ -1,25 +1,11 @@
-"""What a change of state means: which znodes are written, and what the brokers are told.
+"""Changes the states of partitions and replicas: which znodes are written, and which requests the brokers get.
 
-Everything here is a generator of :data:`Steps`. It yields an effect, what is to be done in the world, and gets the
-answer back; what it returns is the result. It does nothing itself, so the same code runs on a real ZooKeeper, in the
-simulator, and in a test that answers from a dict:
+Every function is a generator of effects, as ``effects.py`` explains. The context changes only after ZooKeeper has
+changed.
 
-=====================  ===============================================================================================
-:class:`WriteStates`   write ``state`` znodes, each only at the version that is named; new ones are made, with their
-                       parents. Answer: by partition the new version, or None where the znode was not as expected
-:class:`ReadStates`    read them again. Answer: by partition its :class:`Leadership`, or None where there is none
-:class:`WriteTopic`    write a topic's assignment to its znode. No answer, like all that follow
-:class:`DeleteTopic`   remove a topic's znodes, its config, and the wish to delete it
-:class:`ClearReassignments`      take partitions out of ``/admin/reassign_partitions``, if they are in it
-:class:`Send`          give requests to the brokers, in order; what they answer comes back later, as an event
-=====================  ===============================================================================================
-
-Who performs the effects makes every write depend on the version of ``/controller_epoch`` too, and closes the generator
-when that has changed: then another broker is controller, and whatever was going on here is no longer ours to do.
-
-The context's version of a ``state`` is tried first, which saves reading it. Where a leader has changed its ISR in the
-meantime the write is refused; then the znode is read, and everything decided anew on what it says. The same before it
-is said that something cannot be done. The context changes only after the tree.
+A write of a ``state`` znode first uses the version that the context has, which saves a read. If a leader has changed
+its ISR in the meantime, ZooKeeper rejects the write. Then the znode is read, and the decision is made again with the
+new content. The znode is also read before a decision says that something is not possible.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -39,7 +25,6 @@ from headrace.controller.decisions.leader_elections import (
     elect_for_shutdown,
     elect_offline,
     elect_preferred,
-    elect_reassigned,
 )
 from headrace.controller.decisions.partition_states import ControllerPartitionState, check_partition_transition
 from headrace.controller.decisions.replica_states import ControllerReplicaState, check_replica_transition
@@ -59,9 +44,9 @@ def send(batch: RequestBatch) -> Steps[None]:
 
 
 def read_states(context: ControllerContext, partitions: Iterable[TopicPartition]) -> Steps[set[TopicPartition]]:
-    """Takes over what the tree says now; those partitions that have no state there.
+    """Reads ``state`` znodes into the context; returns the partitions that have no such znode.
 
-    :raises StaleControllerEpoch: if a later controller wrote one of them.
+    :raises StaleControllerEpoch: if a later controller wrote one of the znodes.
     """
     answer = yield ReadStates(tuple(partitions))
     missing = set()
@@ -71,7 +56,9 @@ def read_states(context: ControllerContext, partitions: Iterable[TopicPartition]
             continue
         if found.controller_epoch > context.controller_epoch:
             theirs, ours = found.controller_epoch, context.controller_epoch
-            raise StaleControllerEpoch(f"{partition} was written in controller epoch {theirs}, ours is {ours}")
+            raise StaleControllerEpoch(
+                f"the state of {partition} was written in controller epoch {theirs}; this controller's epoch is {ours}"
+            )
         context.set_leadership(partition, found)
     return missing
 
@@ -81,53 +68,55 @@ def write_states(
     partitions: Iterable[TopicPartition],
     decide: Callable[[TopicPartition], ElectionOutcome],
     *,
-    fresh: Iterable[TopicPartition] = (),
+    up_to_date: Iterable[TopicPartition] = (),
 ) -> Steps[ElectionResults]:
-    """Writes what ``decide`` says of each partition, and asks it again where the znode turns out to be another.
+    """Writes the state that ``decide`` returns for each partition.
 
-    What it refuses it is asked again too, once, after reading: a leader may have changed its ISR and not told yet. But
-    not of partitions that are ``fresh``, which were just written or read.
+    Calls ``decide`` again after a read where the znode was not as expected. Calls ``decide`` again once, after a read,
+    where ``decide`` returned a refusal: a leader may have changed the ISR without a notification so far.
+
+    :param up_to_date: partitions that were just written or read, and so are not read again after a refusal.
     """
     results = ElectionResults({}, {})
-    read = set(fresh)
+    read = set(up_to_date)
     remaining = list(partitions)
     while remaining:
-        wanted: dict[TopicPartition, Elected] = {}
-        doubtful = []
+        decided: dict[TopicPartition, Elected] = {}
+        to_read = []
         for partition in remaining:
             outcome = decide(partition)
             if isinstance(outcome, Elected):
-                wanted[partition] = outcome
+                decided[partition] = outcome
             elif outcome is Refusal.NOT_NEEDED or partition in read or not _may_have_changed(context, partition):
                 results.refused[partition] = outcome
             else:
-                doubtful.append(partition)
-        conflicts = yield from _write_wanted(context, wanted, results)
-        remaining = [*conflicts, *doubtful]
+                to_read.append(partition)
+        conflicts = yield from _write_decided(context, decided, results)
+        remaining = [*conflicts, *to_read]
         if remaining:
             missing = yield from read_states(context, remaining)
             results.refused.update(dict.fromkeys(missing, Refusal.STATE_GONE))
             remaining = [partition for partition in remaining if partition not in missing]
-            read.update(doubtful)
+            read.update(to_read)
     return results
 
 
 def _may_have_changed(context: ControllerContext, partition: TopicPartition) -> bool:
-    """By someone else than us: only a leader changes its partition's state."""
+    """Whether the leader may have changed the state. Apart from the controller, only leaders change states."""
     leadership = context.leadership(partition)
     return leadership is not None and leadership.leader != NO_LEADER
 
 
-def _write_wanted(
-    context: ControllerContext, wanted: dict[TopicPartition, Elected], results: ElectionResults
+def _write_decided(
+    context: ControllerContext, decided: dict[TopicPartition, Elected], results: ElectionResults
 ) -> Steps[list[TopicPartition]]:
-    """One write of many; those partitions that were not as expected."""
-    if not wanted:
+    """Writes all states with one effect; returns the partitions whose znode was not as expected."""
+    if not decided:
         return []
     answer = yield WriteStates(
         tuple(
             StateWrite(partition, elected.leadership, context.leadership(partition) is None)
-            for partition, elected in wanted.items()
+            for partition, elected in decided.items()
         )
     )
     conflicts = []
@@ -135,38 +124,38 @@ def _write_wanted(
         if version is None:
             conflicts.append(partition)
         else:
-            results.elected[partition] = wanted[partition]
-            context.set_leadership(partition, wanted[partition].leadership._replace(version=version))
+            results.elected[partition] = decided[partition]
+            context.set_leadership(partition, decided[partition].leadership._replace(version=version))
     return conflicts
 
 
-def choose_leader(context: ControllerContext, partition: TopicPartition, how: ElectionStrategy) -> ElectionOutcome:
+def choose_leader(context: ControllerContext, partition: TopicPartition, strategy: ElectionStrategy) -> ElectionOutcome:
     replicas, epoch = context.assignment(partition).replicas, context.controller_epoch
     current, online = context.leadership(partition), context.online_replicas(partition)
     if current is None:
         return elect_first_leader(replicas, online, epoch)
-    if how is ElectionStrategy.PREFERRED:
+    if strategy is ElectionStrategy.PREFERRED:
         return elect_preferred(current, replicas, online, epoch)
-    if how is ElectionStrategy.REASSIGNED:
-        return elect_reassigned(current, replicas, online, epoch)
-    if how is ElectionStrategy.SHUTDOWN:
-        told = context.online_replicas(partition, include_shutting_down=True)
-        return elect_for_shutdown(current, replicas, told, context.shutting_down_brokers, epoch)
-    unclean = how is ElectionStrategy.UNCLEAN or context.allows_unclean(partition[0])
+    if strategy is ElectionStrategy.CONTROLLED_SHUTDOWN:
+        alive = context.online_replicas(partition, include_shutting_down=True)
+        return elect_for_shutdown(current, replicas, alive, context.shutting_down_brokers, epoch)
+    unclean = strategy is ElectionStrategy.UNCLEAN or context.allows_unclean(partition[0])
     return elect_offline(current, replicas, online, epoch, unclean=unclean)
 
 
 def elect(
-    context: ControllerContext, partitions: Iterable[TopicPartition], how: ElectionStrategy
+    context: ControllerContext, partitions: Iterable[TopicPartition], strategy: ElectionStrategy
 ) -> Steps[ElectionResults]:
-    """Partitions go ONLINE with a new leader, or stay what they are where nobody can lead."""
-    wanted = list(partitions)
+    """Moves partitions to ONLINE with a new leader. Partitions that no replica can lead keep their state."""
+    candidates = list(partitions)
     was_new = {}
-    for partition in wanted:
+    for partition in candidates:
         state = context.partition_state(partition)
         check_partition_transition(partition, state, ControllerPartitionState.ONLINE)
         was_new[partition] = state is ControllerPartitionState.NEW
-    results = yield from write_states(context, wanted, lambda partition: choose_leader(context, partition, how))
+    results = yield from write_states(
+        context, candidates, lambda partition: choose_leader(context, partition, strategy)
+    )
     batch = RequestBatch(context)
     for partition, elected in results.elected.items():
         context.move_partition(partition, ControllerPartitionState.ONLINE)
@@ -177,13 +166,13 @@ def elect(
 
 
 def move_partitions_offline(context: ControllerContext, partitions: Iterable[TopicPartition]) -> None:
-    """Nobody is told: that they have no leader shows when an election has failed, or succeeded."""
+    """Moves partitions to OFFLINE. Sends nothing: the election that follows sends its result."""
     for partition in partitions:
         context.move_partition(partition, ControllerPartitionState.OFFLINE)
 
 
 def move_replicas_online(context: ControllerContext, replicas: Sequence[Replica]) -> Steps[None]:
-    """Their brokers are told who leads; new ones know that already."""
+    """Moves replicas to ONLINE and sends their brokers the leader. New replicas have received the leader before."""
     batch = RequestBatch(context)
     for replica in _checked(context, replicas, ControllerReplicaState.ONLINE):
         if context.replica_state(replica) is not ControllerReplicaState.NEW:
@@ -193,11 +182,12 @@ def move_replicas_online(context: ControllerContext, replicas: Sequence[Replica]
 
 
 def move_replicas_offline(
-    context: ControllerContext, replicas: Sequence[Replica], *, fresh: Iterable[TopicPartition] = ()
+    context: ControllerContext, replicas: Sequence[Replica], *, up_to_date: Iterable[TopicPartition] = ()
 ) -> Steps[None]:
-    """They are stopped, where their broker still lives, and leave the ISR, of which the other replicas are told.
+    """Moves replicas to OFFLINE: stops them where their broker is alive, removes them from the ISR, and sends the new
+    ISR to the other replicas.
 
-    ``fresh`` are partitions whose state was just written.
+    :param up_to_date: partitions whose state was just written.
     """
     batch = RequestBatch(context)
     gone: dict[TopicPartition, set[int]] = {}
@@ -213,13 +203,13 @@ def move_replicas_offline(
         others = context.assignment(partition).replicas
         return Elected(after, tuple(replica for replica in others if replica not in gone[partition]))
 
-    results = yield from write_states(context, gone, leave_isr, fresh=fresh)
+    results = yield from write_states(context, gone, leave_isr, up_to_date=up_to_date)
     for partition, changed in results.elected.items():
         batch.add_leader_and_isr(changed.recipients, partition)
         if changed.leadership.leader == NO_LEADER:
             context.move_partition(partition, ControllerPartitionState.OFFLINE)
     if results.refused:
-        # Their ISR stays, but that a replica is offline is news all the same.
+        # The ISR of these partitions stays the same, but the brokers must learn that a replica is offline.
         batch.add_update_metadata(results.refused)
     for replica in replicas:
         context.move_replica(replica, ControllerReplicaState.OFFLINE)
@@ -227,7 +217,7 @@ def move_replicas_offline(
 
 
 def remove_replicas(context: ControllerContext, replicas: Sequence[Replica]) -> Steps[None]:
-    """Stopped and deleted, without waiting for an answer: a broker that is dead now finds out when it comes back."""
+    """Stops and deletes replicas without waiting for responses. A broker that is down deletes them when it starts."""
     yield from move_replicas_offline(context, replicas)
     batch = RequestBatch(context)
     for replica in replicas:

@@ -1,14 +1,15 @@
-"""Deleting topics, replica by replica.
+"""Deletes topics, replica by replica.
 
-A topic that someone wants deleted (``/admin/delete_topics/T``) waits while one of its partitions is being reassigned.
-Then it begins: its partitions are no more, all brokers are told so, and every replica that is online is told to delete
-its log. Dead replicas are waited for, as they would come back with old data; when a broker returns, its replicas are
-told then. When the last one has answered the topic's znodes go, and only then may there be a new topic of that name. A
-controller that takes over begins again; a replica that is deleted already says so.
+A request to delete a topic is a znode ``/admin/delete_topics/T``. The deletion waits while a partition of the topic is
+being reassigned. When the deletion starts, the partitions stop to exist, all brokers remove them from their metadata,
+and each broker with an online replica is told to delete the log. Offline replicas are waited for, because otherwise
+they would come back with old data. When a broker starts, it is told to delete its replicas. After the last replica has
+been deleted, the znodes of the topic are deleted. Only then can a topic with the same name be created. A new controller
+starts the deletion from the beginning; brokers confirm replicas that they have deleted before.
 
-What is next follows from the context alone (:func:`next_deletions`), whatever it was that has changed: a broker came
-back, an answer, the end of a reassignment. A replica that answered with an error (a broken disk) is not asked again
-until its broker has been restarted.
+The next step depends only on the context (:func:`next_deletions`), whatever the change was: a broker started, a broker
+responded, a reassignment ended. A replica whose broker responded with an error (a failed disk) is not tried again until
+the broker has restarted.
 """
 
 from collections.abc import Iterable
@@ -25,27 +26,32 @@ from headrace.coordination.znodes import TopicPartition
 
 
 class DeletionState(Enum):
-    #: A partition is being reassigned.
+    """The state of a topic's deletion."""
+
+    #: A partition of the topic is being reassigned.
     BLOCKED = "blocked"
-    #: There is something to do.
+    #: The next step can be done now.
     READY = "ready"
-    #: Replicas have been told, and have not all answered.
-    UNDER_WAY = "under way"
-    #: Replicas are left that cannot be told.
+    #: Brokers were told to delete their replicas, and some have not responded yet.
+    IN_PROGRESS = "in progress"
+    #: The replicas that are left cannot be deleted now.
     WAITING = "waiting"
     FINISHED = "finished"
 
 
 class NextDeletions(NamedTuple):
+    """The steps of all deletions that can be done now."""
+
     finished: tuple[str, ...]
-    #: Topics of which this is the first attempt.
-    begun: tuple[str, ...]
-    #: Replicas to tell, and those that cannot be told.
-    told: tuple[Replica, ...]
-    dead: tuple[Replica, ...]
+    #: Topics whose deletion starts now.
+    starting: tuple[str, ...]
+    #: Replicas to delete now.
+    online: tuple[Replica, ...]
+    #: Replicas that have to wait for their broker.
+    offline: tuple[Replica, ...]
 
 
-#: Of these replicas nothing more can be done for now.
+#: Replicas in these states need no further step now.
 _TRIED = frozenset(
     {
         ControllerReplicaState.DELETION_STARTED,
@@ -64,29 +70,29 @@ def deletion_state(context: ControllerContext, topic: str) -> DeletionState:
         return DeletionState.FINISHED
     if states - _TRIED:
         return DeletionState.READY
-    return DeletionState.UNDER_WAY if ControllerReplicaState.DELETION_STARTED in states else DeletionState.WAITING
+    return DeletionState.IN_PROGRESS if ControllerReplicaState.DELETION_STARTED in states else DeletionState.WAITING
 
 
 def next_deletions(context: ControllerContext) -> NextDeletions:
-    standings = {topic: deletion_state(context, topic) for topic in context.topics_to_delete}
-    ready = [topic for topic, stands in standings.items() if stands is DeletionState.READY]
-    told: list[Replica] = []
-    dead: list[Replica] = []
+    states = {topic: deletion_state(context, topic) for topic in context.topics_to_delete}
+    ready = [topic for topic, state in states.items() if state is DeletionState.READY]
+    online: list[Replica] = []
+    offline: list[Replica] = []
     for topic in ready:
         for replica in context.replicas_of_topic(topic):
             if context.replica_state(replica) not in _TRIED:
                 is_online = context.is_online(replica.broker, replica.topic_partition, include_shutting_down=True)
-                (told if is_online else dead).append(replica)
+                (online if is_online else offline).append(replica)
     return NextDeletions(
-        tuple(topic for topic, stands in standings.items() if stands is DeletionState.FINISHED),
+        tuple(topic for topic, state in states.items() if state is DeletionState.FINISHED),
         tuple(topic for topic in ready if not context.has_deletion_started(topic)),
-        tuple(told),
-        tuple(dead),
+        tuple(online),
+        tuple(offline),
     )
 
 
 def replicas_to_delete(context: ControllerContext) -> list[Replica]:
-    """Those that are left, of topics that someone wants deleted."""
+    """The replicas that are left, of all topics to delete."""
     return [
         replica
         for topic in context.topics_to_delete
@@ -96,33 +102,33 @@ def replicas_to_delete(context: ControllerContext) -> list[Replica]:
 
 
 def ineligible_replicas(context: ControllerContext) -> list[Replica]:
-    """Of those that are left, those that are dead or could not be deleted."""
+    """The replicas to delete that are offline, or whose deletion failed."""
     left = replicas_to_delete(context)
     return [one for one in left if context.replica_state(one) is ControllerReplicaState.DELETION_INELIGIBLE]
 
 
 def ineligible_topics(context: ControllerContext) -> set[str]:
-    """Topics whose deletion cannot end now: a replica is ineligible, or a partition is being reassigned."""
+    """The topics whose deletion cannot end now: a replica is ineligible, or a partition is being reassigned."""
     blocked = {topic for topic in context.topics_to_delete if deletion_state(context, topic) is DeletionState.BLOCKED}
     return blocked | {replica.topic for replica in ineligible_replicas(context)}
 
 
 def continue_deletions(context: ControllerContext) -> Steps[None]:
-    """Everything about deletions that can be done now."""
+    """Does all steps of deletions that can be done now."""
     while (step := next_deletions(context)) != NextDeletions((), (), (), ()):
         for topic in step.finished:
             yield DeleteTopic(topic)
             context.remove_topic(topic)
         batch = RequestBatch(context)
-        for topic in step.begun:
-            _begin(context, topic)
+        for topic in step.starting:
+            _start(context, topic)
             batch.add_update_metadata(context.partitions_of_topic(topic))
-        # Brokers forget the topic before its logs go.
+        # Brokers remove the topic from their metadata before they delete its logs.
         yield from send(batch)
-        for replica in step.dead:
+        for replica in step.offline:
             _stop(context, replica)
             context.move_replica(replica, ControllerReplicaState.DELETION_INELIGIBLE)
-        for replica in step.told:
+        for replica in step.online:
             _stop(context, replica)
             context.move_replica(replica, ControllerReplicaState.DELETION_STARTED)
             batch.add_stop_replica(replica.broker, replica.topic_partition, delete=True)
@@ -130,7 +136,7 @@ def continue_deletions(context: ControllerContext) -> Steps[None]:
 
 
 def delete_topics(context: ControllerContext, topics: Iterable[str]) -> Steps[list[str]]:
-    """Those that do not exist are returned: whoever wished their deletion is to be rid of the wish."""
+    """Starts to delete topics; returns the topics that do not exist, so that the caller can remove their requests."""
     unknown = []
     for topic in topics:
         if context.has_topic(topic):
@@ -144,7 +150,7 @@ def delete_topics(context: ControllerContext, topics: Iterable[str]) -> Steps[li
 def on_stop_replica_response(
     context: ControllerContext, broker: int, deleted: Iterable[TopicPartition], failed: Iterable[TopicPartition]
 ) -> Steps[None]:
-    """A broker's answer to a StopReplica that deletes. Of replicas that were not asked it means nothing."""
+    """Processes a broker's response to a StopReplica that deletes. Ignores replicas that are not in deletion."""
     for partitions, state in (
         (deleted, ControllerReplicaState.DELETION_SUCCESSFUL),
         (failed, ControllerReplicaState.DELETION_INELIGIBLE),
@@ -157,20 +163,20 @@ def on_stop_replica_response(
 
 
 def fail_replica_deletions(context: ControllerContext, replicas: Iterable[Replica]) -> None:
-    """Of topics whose deletion has begun: no answer will come."""
+    """Marks replicas in deletion as ineligible, because their broker failed and will not respond."""
     for replica in replicas:
         if context.replica_state(replica) is ControllerReplicaState.DELETION_STARTED:
             context.move_replica(replica, ControllerReplicaState.DELETION_INELIGIBLE)
 
 
 def retry_replica_deletions(context: ControllerContext, replicas: Iterable[Replica]) -> None:
-    """Of topics whose deletion has begun: they can be told now. That they should follow a leader they never hear."""
+    """Makes replicas of deleted topics ready for the next attempt, because their broker started. They get no leader."""
     for replica in replicas:
         if context.replica_state(replica) is ControllerReplicaState.DELETION_INELIGIBLE:
             context.move_replica(replica, ControllerReplicaState.OFFLINE)
 
 
-def _begin(context: ControllerContext, topic: str) -> None:
+def _start(context: ControllerContext, topic: str) -> None:
     for partition in context.partitions_of_topic(topic):
         context.move_partition(partition, ControllerPartitionState.OFFLINE)
         context.move_partition(partition, ControllerPartitionState.NON_EXISTENT)
@@ -178,5 +184,5 @@ def _begin(context: ControllerContext, topic: str) -> None:
 
 
 def _stop(context: ControllerContext, replica: Replica) -> None:
-    """For the state alone: the request that deletes stops it as well, and its ISR matters no more."""
+    """Changes only the state: the request that deletes the replica also stops it, and its ISR does not matter."""
     context.move_replica(replica, ControllerReplicaState.OFFLINE)
