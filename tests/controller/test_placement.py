@@ -47,8 +47,8 @@ def test_replicas_are_distinct_and_even(count, factor, broker_count):
 @pytest.mark.parametrize(
     ("assignment", "reason"),
     [
-        ({1: (0,)}, "without a gap"),
-        ({0: (0,), 2: (0,)}, "without a gap"),
+        ({1: (0,)}, "without gaps"),
+        ({0: (0,), 2: (0,)}, "without gaps"),
         ({0: ()}, "no broker"),
         ({0: (0, 0)}, "twice"),
         ({0: (0, 1), 1: (0,)}, "replicas"),

@@ -7,13 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.controller.placement import (
-    RackMode,
     alternate_racks,
     place_replicas,
-    propose_reassignment,
     start_for_more,
 )
-from headrace.protocol.errors import InvalidReplicaAssignment, InvalidReplicationFactor
 
 #: As Kafka 3.x placed nine partitions: each broker's rack (- is none), replicas, where to begin: the result.
 KAFKA = """
@@ -103,16 +100,7 @@ def test_some_brokers_without_a_rack():
     racks = {0: "a", 1: None, 2: "b"}
     plain = place_replicas(6, 2, [0, 1, 2])
     assert place_replicas(6, 2, [0, 1, 2], racks=racks) == plain
-    assert place_replicas(6, 2, [0, 1, 2], racks=racks, rack_mode=RackMode.IGNORED) == plain
-    with pytest.raises(InvalidReplicaAssignment, match=r"\[1\] have none"):
-        place_replicas(6, 2, [0, 1, 2], racks=racks, rack_mode=RackMode.ENFORCED)
-    assert place_replicas(6, 2, [0, 2], racks=racks, rack_mode=RackMode.ENFORCED)
-
-
-def test_racks_can_be_ignored():
-    racks = {0: "a", 1: "a", 2: "b", 3: "b"}
-    assert place_replicas(4, 2, [0, 1, 2, 3], racks=racks)[0] == (0, 2)
-    assert place_replicas(4, 2, [0, 1, 2, 3], racks=racks, rack_mode=RackMode.IGNORED)[0] == (0, 1)
+    assert place_replicas(6, 2, [0, 2], racks=racks) == place_replicas(6, 2, [0, 2], racks={0: "a", 2: "b"})
 
 
 @given(
@@ -143,16 +131,3 @@ def test_even_racks_with_a_replica_each_give_every_broker_as_many(rack_count, si
     )
     held = Counter(broker for replicas in placed for broker in replicas)
     assert set(held.values()) == {rounds * rack_count}
-
-
-def test_a_proposed_reassignment():
-    topics = {"t": [(0, 1), (1, 0)], "u": [(0,)]}
-    racks = {4: "b", 2: "a", 3: "b"}
-    starts = {"t": (0, 0), "u": (1, 0)}
-    proposed = propose_reassignment(topics, [4, 2, 3], starts=starts, racks=racks)
-    assert proposed == {"t": ((2, 3), (3, 2)), "u": ((3,),)}
-    with pytest.raises(InvalidReplicationFactor):
-        propose_reassignment(topics, [4], starts=starts)
-    with pytest.raises(InvalidReplicaAssignment):
-        propose_reassignment(topics, [4, 5], starts=starts, racks=racks)
-    assert propose_reassignment(topics, [4, 5], starts=starts, racks=racks, rack_mode=RackMode.IGNORED)

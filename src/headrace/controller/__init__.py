@@ -1,1 +1,1 @@
-"""Who decides about the cluster: topics and where their partitions live. Its truth is the znode tree."""
+"""The controller: places and moves partitions, elects leaders, and deletes topics. Its state is stored in ZooKeeper."""

@@ -1,5 +1,6 @@
-"""What a topic may be: its name, how many partitions, on which brokers. Values in, values out; who stores a topic, and
-where, is of no interest here (``topics.py`` alone, ``broker/cluster/topics.py`` in a cluster).
+"""Checks new topics and plans their partitions: names, numbers of partitions, brokers. Pure functions on values.
+
+Storing a topic is done by ``topics.py`` and ``broker/cluster/topics.py``.
 """
 
 import re
@@ -22,7 +23,7 @@ from headrace.protocol.errors import (
 
 MAX_NAME_LENGTH = 249
 DEFAULT = -1
-#: In one go, as in Kafka: a number that was mistyped, or is an attack, may not keep the broker busy for minutes.
+#: Per request, as in Kafka. A mistyped number, or an attack, must not keep the broker busy for minutes.
 MAX_NEW_PARTITIONS = 10_000
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 _FIRST_LEADER_EPOCH = 0
@@ -30,7 +31,7 @@ _FIRST_LEADER_EPOCH = 0
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """What a client asks for; -1 where it leaves a number to the broker."""
+    """A topic as a client requests it; -1 for numbers that the broker is to choose."""
 
     name: str
     num_partitions: int = DEFAULT
@@ -43,9 +44,9 @@ class NewTopic:
 class Topic:
     name: str
     topic_id: UUID
-    #: Which brokers hold each partition, the preferred leader first.
+    #: The brokers of each partition, the preferred leader first.
     assignment: tuple[tuple[int, ...], ...]
-    #: In a cluster it is for the controller to say who leads: for a topic that is about to be made, what would be.
+    #: For a topic that is not created yet: the states that the controller would choose if all brokers are online.
     states: tuple[PartitionState, ...]
     configs: Mapping[str, str]
 
@@ -55,7 +56,7 @@ class Topic:
 
 
 class PlacementOptions(NamedTuple):
-    """What topics can be placed on, and where to begin (``placement.py``)."""
+    """The brokers that can hold partitions, and the start of the placement (``placement.py``)."""
 
     brokers: Sequence[int]
     racks: Mapping[int, str | None] = {}
@@ -65,86 +66,99 @@ class PlacementOptions(NamedTuple):
 
 def check_name(name: str) -> None:
     """
-    :raises InvalidTopic: if no topic may have that name.
+    :raises InvalidTopic: if the name is not allowed.
     """
     if not name:
-        raise InvalidTopic("a topic's name may not be empty")
+        raise InvalidTopic("a topic name must not be empty")
     if name in (".", ".."):
-        raise InvalidTopic(f"a topic's name may not be {name!r}")
+        raise InvalidTopic(f"a topic name must not be {name!r}")
     if len(name) > MAX_NAME_LENGTH:
-        raise InvalidTopic(f"a topic's name has at most {MAX_NAME_LENGTH} characters, this one {len(name)}")
+        raise InvalidTopic(f"a topic name may have at most {MAX_NAME_LENGTH} characters; this name has {len(name)}")
     if not _LEGAL_NAME.fullmatch(name):
-        raise InvalidTopic(f"a topic's name has only ASCII letters, digits, '.', '_' and '-', not {name!r}")
+        raise InvalidTopic(f"a topic name may contain only ASCII letters, digits, '.', '_' and '-': {name!r} does not")
 
 
 def metric_name(name: str) -> str:
-    """Kafka's metrics cannot tell "." from "_", so two topics that differ only there may not coexist."""
+    """The name of a topic in Kafka's metrics, which cannot distinguish "." from "_".
+
+    Two topics must not have the same metric name.
+    """
     return name.replace(".", "_")
 
 
 def plan_topic(
     new: NewTopic,
-    ground: PlacementOptions,
+    placement: PlacementOptions,
     *,
     twin: str | None,
     defaults: tuple[int, int],
     check_configs: Callable[[Mapping[str, str]], None],
 ) -> Topic:
-    """The topic that a client asks for.
+    """Checks a client's request, and returns the topic to create.
 
-    :param twin: the topic with the same metric name, if there is one.
+    :param twin: the existing topic with the same metric name, if there is one.
     :param defaults: ``num.partitions`` and ``default.replication.factor``.
     """
     check_name(new.name)
     if new.name == QUORUM_TOPIC:
-        raise InvalidRequest(f"{QUORUM_TOPIC} is the log of Apache Kafka's quorum and cannot be a topic")
+        raise InvalidRequest(f"{QUORUM_TOPIC} is the metadata log of Apache Kafka and cannot be created as a topic")
     if twin == new.name:
         raise TopicAlreadyExists(f"topic {new.name!r} already exists")
     if twin is not None:
-        raise InvalidTopic(f"topic {new.name!r} collides with {twin!r}: '.' and '_' count as the same")
+        raise InvalidTopic(
+            f"topic {new.name!r} collides with topic {twin!r}, because metrics do not distinguish '.' from '_'"
+        )
     if new.assignment:
-        assignment = check_assignment(new.assignment, ground.brokers)
+        assignment = check_assignment(new.assignment, placement.brokers)
     else:
         count = defaults[0] if new.num_partitions == DEFAULT else new.num_partitions
         factor = defaults[1] if new.replication_factor == DEFAULT else new.replication_factor
         if count < 1:
-            raise InvalidPartitions(f"a topic has at least one partition, not {count}")
+            raise InvalidPartitions(f"a topic needs at least one partition, not {count}")
         _check_new_partitions(count)
         assignment = place_replicas(
             count,
             factor,
-            ground.brokers,
-            racks=ground.racks,
-            start_index=ground.start_index,
-            start_shift=ground.start_shift,
+            placement.brokers,
+            racks=placement.racks,
+            start_index=placement.start_index,
+            start_shift=placement.start_shift,
         )
     check_configs(new.configs)
     return Topic(new.name, random_uuid(), assignment, tuple(map(first_state, assignment)), dict(new.configs))
 
 
-def plan_growth(topic: Topic, count: int, given: Sequence[tuple[int, ...]] | None, ground: PlacementOptions) -> Topic:
-    """The topic with more partitions."""
+def plan_growth(
+    topic: Topic, count: int, given: Sequence[tuple[int, ...]] | None, placement: PlacementOptions
+) -> Topic:
+    """Checks a request for more partitions, and returns the topic with them.
+
+    :param count: the total number of partitions.
+    :param given: the brokers of each new partition; None to choose them.
+    """
     existing = len(topic.assignment)
     if count <= existing:
-        wish = "already has that many" if count == existing else "cannot have fewer"
-        raise InvalidPartitions(f"topic {topic.name!r} has {existing} partitions and {wish}")
+        reason = "already has that many" if count == existing else "the number cannot be reduced"
+        raise InvalidPartitions(f"topic {topic.name!r} has {existing} partitions, {count} were requested: {reason}")
     _check_new_partitions(count - existing)
     factor = len(topic.assignment[0])
     if given is None:
-        start = start_for_more(topic.assignment[0][0], ground.brokers)
+        start = start_for_more(topic.assignment[0][0], placement.brokers)
         added = place_replicas(
             count - existing,
             factor,
-            ground.brokers,
-            racks=ground.racks,
+            placement.brokers,
+            racks=placement.racks,
             first_partition=existing,
             start_index=start,
             start_shift=start,
         )
     elif len(given) != count - existing:
-        raise InvalidReplicaAssignment(f"{count - existing} partitions are added, but {len(given)} are assigned")
+        raise InvalidReplicaAssignment(
+            f"{count - existing} partitions are added, but the request assigns brokers to {len(given)}"
+        )
     else:
-        added = check_assignment(dict(enumerate(given)), ground.brokers, replication_factor=factor)
+        added = check_assignment(dict(enumerate(given)), placement.brokers, replication_factor=factor)
     return replace(topic, assignment=topic.assignment + added, states=topic.states + tuple(map(first_state, added)))
 
 
@@ -154,4 +168,6 @@ def first_state(replicas: tuple[int, ...]) -> PartitionState:
 
 def _check_new_partitions(count: int) -> None:
     if count > MAX_NEW_PARTITIONS:
-        raise PolicyViolation(f"{count} partitions are too many at once; at most {MAX_NEW_PARTITIONS} are made")
+        raise PolicyViolation(
+            f"{count} new partitions in one request are too many; at most {MAX_NEW_PARTITIONS} are allowed"
+        )

@@ -1,9 +1,9 @@
-"""Topics: the rules for making, growing and deleting them, and their znodes.
+"""Creates, grows and deletes the topics of a single broker, and reads and writes their znodes.
 
-A topic is ``/brokers/topics/T`` (its id and which brokers hold which partition), a ``state`` below each partition
-(leader, epoch, ISR), and ``/config/topics/T``. All of a topic's znodes are written in one transaction, so a crash
-leaves the whole topic or nothing of it. Then the broker is told (:class:`TopicListener`) and makes the folders;
-folders that are missing after a crash are made at the next start.
+A topic is ``/brokers/topics/T`` (the topic's id and the brokers of each partition), a ``state`` znode below each
+partition (leader, epoch, ISR), and ``/config/topics/T``. All znodes of a topic are written in one transaction, so a
+crash leaves either the whole topic or nothing. Then the broker is called (:class:`TopicListener`) and creates the
+folders. Folders that are missing after a crash are created at the next start.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -34,13 +34,13 @@ from headrace.coordination.paths import (
 from headrace.coordination.znodes import EntityConfig, PartitionState, TopicAssignment, random_uuid
 from headrace.protocol.errors import UnknownTopicOrPartition
 
-#: From ``topic_rules.py``, for whom topics are all that matters.
+#: Some names are defined in ``topic_rules.py``.
 __all__ = ["DEFAULT", "MAX_NAME_LENGTH", "NewTopic", "Topic", "TopicListener", "Topics"]
 
 
 class TopicListener(Protocol):
     async def topic_changed(self, topic: Topic) -> None:
-        """It is new, has grown, or has other settings."""
+        """The topic is new, has more partitions, or has other settings."""
 
     async def topic_deleted(self, topic: Topic) -> None: ...
 
@@ -62,11 +62,11 @@ class Topics:
         self._defaults = defaults
         self._check_configs = check_configs
         self._topics: dict[str, Topic] = {}
-        #: Names with "." for "_": Kafka's metrics cannot tell them apart, so two such topics may not coexist.
+        #: Topics by metric name. Two topics must not have the same metric name (``topic_rules.metric_name``).
         self._by_metric_name: dict[str, str] = {}
 
     async def load(self) -> list[Topic]:
-        """All topics of the tree."""
+        """Reads all topics from the znode tree."""
         for name in await self._coordination.children(TOPICS):
             self._remember(await self._read(name))
         return list(self._topics.values())
@@ -95,7 +95,7 @@ class Topics:
         return await self.create(NewTopic(name))
 
     async def write(self, topic: Topic) -> None:
-        """Makes a topic's znodes, and tells."""
+        """Creates a topic's znodes, and calls the listener."""
         name = topic.name
         await self._coordination.multi(
             [
@@ -122,7 +122,7 @@ class Topics:
         return grown
 
     def configs_of(self, name: str) -> Mapping[str, str]:
-        """What is set for a topic; nothing, if there is no such topic."""
+        """The settings of a topic; empty if the topic does not exist."""
         topic = self._topics.get(name)
         return {} if topic is None else topic.configs
 
@@ -130,7 +130,7 @@ class Topics:
         return self.named(name).configs
 
     async def set_configs(self, name: str, configs: Mapping[str, str]) -> None:
-        """Settings that were checked already."""
+        """Writes the settings of a topic. The caller has checked them."""
         topic = replace(self.named(name), configs=dict(configs))
         await self._coordination.set(topic_config_path(name), EntityConfig(configs).to_json())
         self._remember(topic)

@@ -104,7 +104,7 @@ class ClusterTopics:
         config = self._broker.config
         topic = plan_topic(
             new,
-            self._ground(),
+            self._placement_options(),
             twin=self._twin(new.name),
             defaults=(config.int("num.partitions"), config.int("default.replication.factor")),
             check_configs=lambda configs: validate_topic(configs, config),
@@ -156,7 +156,7 @@ class ClusterTopics:
                 raise ReassignmentInProgress(f"partitions of {name!r} are being reassigned")
             assignment = tuple(assigned.partitions[index] for index in range(len(assigned.partitions)))
             topic = Topic(name, assigned.topic_id or random_uuid(), assignment, tuple(map(first_state, assignment)), {})
-            grown = plan_growth(topic, count, given, self._ground())
+            grown = plan_growth(topic, count, given, self._placement_options())
             if validate_only:
                 return grown
             znode = grown.znode._replace(topic_id=assigned.topic_id)
@@ -189,7 +189,7 @@ class ClusterTopics:
             raise UnknownTopicOrPartition(f"there is no topic {name!r}") from None
         return TopicAssignment.from_json(data), stat
 
-    def _ground(self) -> PlacementOptions:
+    def _placement_options(self) -> PlacementOptions:
         """Placement begins anywhere, so that small topics do not all sit on the first brokers."""
         nodes = self._broker.metadata.nodes
         start, shift = (self._random.randrange(max(1, len(nodes))) for _ in range(2))
