@@ -164,7 +164,7 @@ def _write(
     segment.size_bytes = position + size_bytes
     log.size_bytes += size_bytes
     log.next_offset = last_offset + 1
-    segment.remember(base_offset, position, last_offset + 1)
+    segment.positions.remember(base_offset, position, last_offset + 1)
     if max_timestamp_ms > segment.max_timestamp_ms:
         segment.max_timestamp_ms = max_timestamp_ms
         segment.offset_of_max_timestamp = last_offset

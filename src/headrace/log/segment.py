@@ -1,21 +1,21 @@
 """One segment of a partition: a ``.log`` file of record batches, one behind the other, and its indexes.
 
-The file's name is the offset of its first record, 20 digits. Only the last segment of a partition, the active one,
-grows. An object of this class opens and reads nothing until it is used; the state that appending and searching need
-is built by :meth:`load` from the indexes and a scan of what lies behind the last index entry, 4 KiB as a rule.
+The file's name is the offset of its first record, in 20 digits. Only the last segment of a partition, the active one,
+grows. A segment opens and reads nothing until it is used. :meth:`Segment.load` builds the state that appending and
+searching need: it reads the indexes, and scans what lies behind the last index entry, usually 4 KiB.
 
-Finding the batch that contains an offset, cheapest first: the places where earlier reads ended (``_hints``: where a
-consumer goes on), the last batches appended (``_recent_*``: dense, so the tail is never scanned), the offset index
-and a scan from there.
+The batch with an offset is found in one of these ways, the cheapest first: the last batches and the boundaries of
+earlier reads are remembered (``batch_positions.py``); otherwise the offset index gives a place before the batch, and a
+scan from there finds it.
 
-A crash leaves a valid prefix of batches and perhaps a torn one behind it; indexes may be short or missing.
+A crash leaves a valid prefix of batches, and perhaps a torn batch behind it. Indexes may be short or missing.
 """
 
 import os
-from bisect import bisect_right
 from collections.abc import Iterator
 from struct import Struct
 
+from headrace.log.batch_positions import NO_POSITIONS, UNKNOWN_POSITION, BatchPositions
 from headrace.log.file_region import FileRegion, OpenFile
 from headrace.log.loaded_indexes import LoadedIndexes
 from headrace.log.log_dir import LogDir
@@ -29,25 +29,19 @@ from headrace.protocol.records import HEADER_BYTES, LENGTH_PREFIX_BYTES, BatchHe
 
 __all__ = ["CLEANED", "DELETED", "INDEX", "LOG", "SWAP", "TIMEINDEX", "TXNINDEX", "Segment", "segment_name"]
 
-#: How many of the last batches have their places remembered, at least and at most.
-_RECENT_KEPT, _RECENT_MAX = 64, 128
-_HINTS_MAX = 16
 _SCAN_BYTES = 8192
 _UNKNOWN = -2
 NO_TIMESTAMP = -1
 _OFFSET_AND_LENGTH = Struct(">qi")
 _LAST_DELTA = Struct(">i")
 _LAST_DELTA_AT = 23
+_OFFSET_BYTES = 8
 _MAX_RELATIVE_OFFSET = 2**31 - 1
 
 
 class Segment:
     __slots__ = (
         "_file",
-        "_hints",
-        "_recent_end",
-        "_recent_offsets",
-        "_recent_positions",
         "base_offset",
         "bytes_since_index",
         "created_ms",
@@ -59,6 +53,7 @@ class Segment:
         "max_timestamp_ms",
         "offset_index",
         "offset_of_max_timestamp",
+        "positions",
         "size_bytes",
         "time_index",
         "txn_index",
@@ -74,7 +69,7 @@ class Segment:
         self.size_bytes = size_bytes
         self.index_interval_bytes = index_interval_bytes
         self.created_ms = _UNKNOWN
-        #: How often its end was cut off; what was copied before may be others' bytes by now.
+        #: How often the end was cut off. After a cut the same positions may hold other bytes than before.
         self.cuts = 0
         self.first_timestamp_ms = _UNKNOWN
         self.max_timestamp_ms = _UNKNOWN
@@ -84,11 +79,8 @@ class Segment:
         self.time_index: TimeIndex | None = None
         self.txn_index: TxnIndex | None = None
         self.used = False
+        self.positions = NO_POSITIONS
         self._file: OpenFile | None = None
-        self._hints: dict[int, int] | None = None
-        self._recent_offsets: list[int] = _NO_PLACES
-        self._recent_positions: list[int] = _NO_PLACES
-        self._recent_end = -1
 
     def path(self, suffix: str = LOG) -> str:
         return f"{self.folder}/{segment_name(self.base_offset)}{suffix}"
@@ -107,10 +99,11 @@ class Segment:
         return file
 
     def evict(self) -> None:
+        """Closes the file, unless a region of it is still being sent. The next use opens it again."""
         self._file = None
 
     def release(self) -> None:
-        """Let go of file and indexes; a region that is being sent keeps its own hold."""
+        """Closes the file and drops the indexes. A region that is being sent keeps the file open."""
         self._file = None
         self.log_dir.files.discard(self)
         self.drop_indexes()
@@ -118,9 +111,7 @@ class Segment:
     def drop_indexes(self) -> None:
         if self.offset_index is not None:
             self.offset_index = self.time_index = None
-        self._recent_offsets = self._recent_positions = _NO_PLACES
-        self._recent_end = -1
-        self._hints = None
+        self.positions = NO_POSITIONS
 
     def fsync(self) -> None:
         file = self.file()
@@ -141,9 +132,9 @@ class Segment:
     # -- state that is built at first use ---------------------------------------------------------------------------
 
     def load(self) -> int:
-        """Build the state for searching and appending; the offset behind the last record.
+        """Builds the state for searching and appending; returns the offset behind the last record.
 
-        An index that is missing or makes no sense is written anew.
+        An index that is missing or damaged is rebuilt.
         """
         disk = self.log_dir.disk
         offsets, times = OffsetIndex(disk, self.path(INDEX)), TimeIndex(disk, self.path(TIMEINDEX))
@@ -156,7 +147,7 @@ class Segment:
         return self._scan_tail(offsets.last_position)
 
     def _scan_tail(self, position: int) -> int:
-        self._recent_offsets, self._recent_positions, self._recent_end, self._hints = [], [], -1, {}
+        self.positions = BatchPositions()
         next_offset = self.base_offset
         for at, header in self.headers(position):
             next_offset = self._note(header, at)
@@ -167,11 +158,11 @@ class Segment:
         if header.max_timestamp > self.max_timestamp_ms:
             self.max_timestamp_ms = header.max_timestamp
             self.offset_of_max_timestamp = last_offset
-        self.remember(header.base_offset, position, last_offset + 1)
+        self.positions.remember(header.base_offset, position, last_offset + 1)
         return last_offset + 1
 
     def rebuild(self) -> int:
-        """Write both indexes anew from the log; the offset behind the last record."""
+        """Writes both indexes anew from the log; returns the offset behind the last record."""
         self.begin_rebuild()
         next_offset = self.base_offset
         for at, header in self.headers(0):
@@ -180,20 +171,20 @@ class Segment:
         return next_offset
 
     def begin_rebuild(self) -> None:
-        """Both indexes empty, on disk too; :meth:`index_batch` for each batch, then :meth:`finish`."""
+        """Empties both indexes, on disk too. Then comes :meth:`index_batch` for each batch, then :meth:`finish`."""
         disk = self.log_dir.disk
         offsets, times = OffsetIndex(disk, self.path(INDEX)), TimeIndex(disk, self.path(TIMEINDEX))
         offsets.reset()
         times.reset()
         self.offset_index, self.time_index = offsets, times
-        self._recent_offsets, self._recent_positions, self._recent_end, self._hints = [], [], -1, {}
+        self.positions = BatchPositions()
         self.bytes_since_index = 0
         self.first_timestamp_ms = _UNKNOWN
         self.max_timestamp_ms = NO_TIMESTAMP
         self.offset_of_max_timestamp = self.base_offset
 
     def index_batch(self, header: BatchHeader, position: int) -> int:
-        """What an append of this batch would have left in the indexes; the offset behind it."""
+        """Adds the index entries that an append of this batch would have made; returns the offset behind the batch."""
         next_offset = self._note(header, position)
         if self.bytes_since_index > self.index_interval_bytes:
             self.add_index_entry(next_offset - 1, position)
@@ -214,7 +205,7 @@ class Segment:
         return self.time_index
 
     def largest_timestamp_ms(self) -> int:
-        """Of its records; for a segment with none that has one, when the file last changed."""
+        """The largest timestamp of the records; if no record has one, when the file was last changed."""
         if self.max_timestamp_ms == _UNKNOWN:
             self._load_for_reading()
         if self.max_timestamp_ms >= 0:
@@ -222,13 +213,13 @@ class Segment:
         return self.log_dir.disk.modified_ms(self.path())
 
     def rolls_since_ms(self) -> int:
-        """The timestamp from which ``segment.ms`` counts: the first batch's, or -1 where it has none."""
+        """The timestamp from which ``segment.ms`` counts: that of the first batch, or -1 if it has none."""
         if self.first_timestamp_ms == _UNKNOWN and self.size_bytes:
             self.first_timestamp_ms = next(self.headers(0))[1].max_timestamp
         return self.first_timestamp_ms
 
     def jitter_ms(self, max_jitter_ms: int) -> int:
-        """A part of ``segment.jitter.ms`` that differs from segment to segment, so that not all roll at once."""
+        """A part of ``segment.jitter.ms`` that differs between segments, so that not all of them roll at once."""
         return hash((self.folder, self.base_offset)) % max_jitter_ms if max_jitter_ms > 0 else 0
 
     # -- appending --------------------------------------------------------------------------------------------------
@@ -243,11 +234,12 @@ class Segment:
         )
 
     def can_hold(self, offset: int) -> bool:
-        """Whether an offset can be written relative to this segment's base."""
+        """Whether the indexes can store an offset relative to this segment's base offset."""
         return 0 <= offset - self.base_offset <= _MAX_RELATIVE_OFFSET
 
     def write(self, buffers: list[Buffer], size_bytes: int) -> None:
-        """Bytes behind the last batch, all or none. They count only once ``size_bytes`` is raised by them."""
+        """Writes bytes behind the last batch, all or none. They count only after the caller has raised
+        ``size_bytes``."""
         disk = self.log_dir.disk
         file = self.file()
         try:
@@ -255,19 +247,6 @@ class Segment:
         except OSError:
             disk.truncate(file.fd, self.size_bytes)
             raise
-
-    def remember(self, base_offset: int, position: int, next_offset: int) -> None:
-        """Where a batch was appended. The offsets of remembered batches have no gaps between them."""
-        offsets = self._recent_offsets
-        if base_offset != self._recent_end:
-            offsets = self._recent_offsets = []
-            self._recent_positions = []
-        elif len(offsets) >= _RECENT_MAX:
-            del offsets[:-_RECENT_KEPT]
-            del self._recent_positions[:-_RECENT_KEPT]
-        offsets.append(base_offset)
-        self._recent_positions.append(position)
-        self._recent_end = next_offset
 
     def add_index_entry(self, last_offset: int, position: int) -> None:
         assert self.offset_index is not None
@@ -277,7 +256,8 @@ class Segment:
         self.bytes_since_index = 0
 
     def finish(self) -> None:
-        """Nothing more comes: the last time entry, and whatever of the indexes is not in their files."""
+        """Writes the last entry of the time index, and the entries that are not in the index files yet. No batch
+        follows."""
         if self.offset_index is None or self.time_index is None:
             return
         self.time_index.append(self.max_timestamp_ms, self.offset_of_max_timestamp - self.base_offset)
@@ -287,7 +267,7 @@ class Segment:
     # -- searching --------------------------------------------------------------------------------------------------
 
     def headers(self, position: int, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
-        """Positions and headers of the whole batches from a batch's position on."""
+        """The positions and headers of the whole batches, from a batch's position on."""
         pread = self.log_dir.disk.pread
         file = self.file()
         end = self.size_bytes if end is None else end
@@ -304,17 +284,11 @@ class Segment:
             position += header.size_bytes
 
     def position_of(self, offset: int) -> int:
-        """Where the first batch begins whose last offset is at or above the given one; the size if there is none."""
+        """Where the first batch begins whose last offset is at or above an offset; the file's size if there is none."""
         if self.offset_index is None:
             self._load_for_reading()
-        recent = self._recent_offsets
-        if recent and offset >= recent[0]:
-            if offset >= self._recent_end:
-                return self.size_bytes
-            return self._recent_positions[bisect_right(recent, offset) - 1]
-        if self._hints and offset in self._hints:
-            return self._hints[offset]
-        return self._scan_for(offset)
+        position = self.positions.find(offset, self.size_bytes)
+        return position if position != UNKNOWN_POSITION else self._scan_for(offset)
 
     def _load_for_reading(self) -> None:
         self.load()
@@ -339,21 +313,16 @@ class Segment:
         start = self.position_of(offset)
         end = self.size_bytes if until_offset is None else self.position_of(until_offset)
         if end - start > max_bytes:
-            end = self._cut(start, end, max_bytes, at_least_one)
+            end = self._boundary_within(start, end, max_bytes, at_least_one)
         if end <= start:
             return None
         return FileRegion(self.log_dir.disk, self.file(), start, end - start)
 
-    def _cut(self, start: int, end: int, max_bytes: int, at_least_one: bool) -> int:
-        """A batch boundary at most ``max_bytes`` behind another, or the end of the first batch."""
-        recent = self._recent_positions
-        if recent and start >= recent[0]:
-            at = bisect_right(recent, start + max_bytes) - 1
-            if recent[at] > start:
-                return recent[at]
-            if not at_least_one:
-                return start
-            return recent[at + 1] if at + 1 < len(recent) else end
+    def _boundary_within(self, start: int, end: int, max_bytes: int, at_least_one: bool) -> int:
+        """A boundary of batches at most ``max_bytes`` behind another one, or the end of the first batch."""
+        boundary = self.positions.boundary_within(start, end, max_bytes, at_least_one)
+        if boundary != UNKNOWN_POSITION:
+            return boundary
         boundary = self.loaded().last_position_within(start + max_bytes)
         if boundary <= start:
             boundary = self._walk(start, end, max_bytes, at_least_one)
@@ -370,23 +339,20 @@ class Segment:
         return boundary
 
     def _hint(self, position: int) -> None:
-        """Remember where the batch at a position begins, as its offset is what the reader will ask for next."""
-        hints, file = self._hints, self.file()
-        head = self.log_dir.disk.pread(file.fd, 8, position) if position < self.size_bytes else b""
-        if hints is None or len(head) < 8:
-            return
-        if len(hints) >= _HINTS_MAX:
-            del hints[next(iter(hints))]
-        hints[int.from_bytes(head, "big")] = position
+        """Remembers where the batch at a position begins: the reader will ask for its offset next."""
+        file, positions = self.file(), self.positions
+        head = self.log_dir.disk.pread(file.fd, _OFFSET_BYTES, position) if position < self.size_bytes else b""
+        if len(head) == _OFFSET_BYTES and positions is not NO_POSITIONS:
+            positions.hint(int.from_bytes(head, "big"), position)
 
     def read_bytes(self, position: int, size_bytes: int) -> bytes:
         file = self.file()
         return self.log_dir.disk.pread(file.fd, size_bytes, position)
 
-    # -- cutting ----------------------------------------------------------------------------------------------------
+    # -- truncating -------------------------------------------------------------------------------------------------
 
     def truncate(self, offset: int) -> int:
-        """Drop the batch that contains an offset and all behind it; the offset behind what is left."""
+        """Drops the batch that contains an offset, and all batches behind it; returns the offset behind the rest."""
         position = self.position_of(offset)
         self.cut_file(position)
         offsets, times = self.loaded(), self.times()
@@ -400,7 +366,3 @@ class Segment:
         self.log_dir.disk.truncate(file.fd, position)
         self.size_bytes = position
         self.cuts += 1
-
-
-#: Shared by all segments that remember no places, so that an idle one costs no lists.
-_NO_PLACES: list[int] = []
