@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from logbed import Bed, append, base_offsets, batch, headers
 
 from headrace.log.config import LogConfig
-from headrace.log.partition_log import Found
+from headrace.log.partition_log import TimestampAndOffset
 from headrace.protocol.batch_building import build_batch
 from headrace.protocol.errors import OffsetOutOfRange
 from headrace.protocol.record_body import Record
@@ -136,12 +136,12 @@ def test_by_time_the_first_record_at_or_after_it(bed):
     assert len(log.segments) > 2
     for reopen in (None, bed.restarted, bed.reborn):
         log = reopen() if reopen else log
-        assert log.locate_time(start, until_offset=60) == Found(0, start, 0)
-        assert log.locate_time(start + 101, until_offset=60) == Found(31, start + 104, 1)
-        assert log.locate_time(start + 109, until_offset=60) == Found(33, start + 110, 1)
+        assert log.locate_time(start, until_offset=60) == TimestampAndOffset(0, start, 0)
+        assert log.locate_time(start + 101, until_offset=60) == TimestampAndOffset(31, start + 104, 1)
+        assert log.locate_time(start + 109, until_offset=60) == TimestampAndOffset(33, start + 110, 1)
         assert log.locate_time(start + 109, until_offset=33) is None
         assert log.locate_time(start + 199, until_offset=60) is None
-        assert log.locate_max_timestamp() == Found(59, start + 198, 1)
+        assert log.locate_max_timestamp() == TimestampAndOffset(59, start + 198, 1)
 
 
 def test_the_largest_timestamp_need_not_be_the_last(bed):
@@ -149,7 +149,7 @@ def test_the_largest_timestamp_need_not_be_the_last(bed):
     assert log.locate_max_timestamp() is None
     for timestamp_ms in (100, 300, 300, 200):
         append(log, timestamp_ms=timestamp_ms)
-    assert log.locate_max_timestamp() == Found(1, 300, 0)
+    assert log.locate_max_timestamp() == TimestampAndOffset(1, 300, 0)
 
 
 def test_a_gap_at_the_end_of_a_compacted_segment_is_passed_over(bed):

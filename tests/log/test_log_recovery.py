@@ -192,7 +192,7 @@ def test_all_five_batches_in_flight_are_known_again_although_a_snapshot_has_one(
     for sequence, offset in offsets.items():
         again = append(log, 2, producer_id=7, producer_epoch=0, base_sequence=sequence)
         assert (again.is_duplicate, again.base_offset) == (True, offset)
-    with pytest.raises(OutOfOrderSequence, match="sequence 8 where 20 was expected"):  # Older than five is not kept.
+    with pytest.raises(OutOfOrderSequence, match="the sequence is 8; 20 was expected"):  # Older than five is not kept.
         append(log, 2, producer_id=7, producer_epoch=0, base_sequence=8)
     assert not append(log, producer_id=7, producer_epoch=0, base_sequence=20).is_duplicate
 

@@ -147,7 +147,7 @@ def test_snapshots_round_trip(entries):
     states = ProducerStates()
     for producer_id, epoch, sequence, offset, is_transactional in entries:
         kept = KeptBatch(sequence, sequence, offset, offset, offset)
-        states.data(producer_id, epoch, kept, is_transactional)
+        states.note_batch(producer_id, epoch, kept, is_transactional)
     data = encode_snapshot(states)
     decoded = ProducerStates()
     decoded.restore(decode_snapshot(data))
@@ -175,7 +175,7 @@ def test_whatever_a_producer_sends_what_is_kept_is_in_sequence(moves):
             assert duplicate in [kept for kept_epoch, kept in log[-5:] if kept_epoch == sent_epoch]
             continue
         kept = KeptBatch(first, last, len(log), len(log), 0)
-        states.data(1, sent_epoch, kept, False)
+        states.note_batch(1, sent_epoch, kept, False)
         if log and log[-1][0] == sent_epoch:
             assert first == log[-1][1].last_sequence + 1
         elif log:

@@ -1,8 +1,8 @@
-"""Writing batches behind a log's last one: the hot path of the broker.
+"""Writes batches behind the last one of a log: the hot path of the broker.
 
-In this order, so that an error at any step leaves a log that is right: check everything; roll if the batch does not
-fit; write the bytes, in one call; move the end offset; note the producer's batch; and last the index entry, which can
-be made again. Nothing of the batch counts before its bytes are all written.
+The order of the steps makes an error at any step leave a correct log: check everything; roll if the batch does not fit;
+write the bytes, in one call; move the end offset; note the producer's batch; last, add the index entry, which could be
+rebuilt. Before all its bytes are written, no part of a batch counts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from headrace.log import lookups
 from headrace.log.control_marker import end_transaction, read_marker
 from headrace.log.producer_state import MAX_SEQUENCE, KeptBatch, ProducerStates
 from headrace.log.txn_index import AbortedTxn
-from headrace.log.validation import Origin, refuse, rewrite
+from headrace.log.validation import Origin, reject, rewrite
 from headrace.protocol.errors import CorruptMessage, OffsetOutOfRange, OutOfOrderSequence
 from headrace.protocol.records import (
     CONTROL,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from headrace.log.partition_log import PartitionLog
     from headrace.log.segment import Segment
 
-#: Attribute bits that no client sets.
+#: Attribute bits that a client must not set.
 _NOT_FROM_CLIENTS = LOG_APPEND_TIME | CONTROL | DELETE_HORIZON
 _CODEC_MASK, _LAST_CODEC = 0x07, 4
 _MAX_RELATIVE_OFFSET = 2**31 - 1
@@ -47,12 +47,12 @@ class Appended(NamedTuple):
     log_append_time_ms: int
     log_start_offset: int
     is_duplicate: bool
-    #: ``flush.messages`` is reached: flush before answering.
+    #: ``flush.messages`` is reached: the log must be flushed before the response.
     must_flush: bool
 
 
 def append_client(log: PartitionLog, records: Buffer, leader_epoch: int) -> Appended:
-    """One batch, as a producer sent it."""
+    """Appends one batch, as a producer sent it."""
     size_bytes = len(records)
     if size_bytes < HEADER_BYTES:
         raise CorruptMessage(f"{size_bytes} bytes are too few for a record batch")
@@ -76,7 +76,7 @@ def append_client(log: PartitionLog, records: Buffer, leader_epoch: int) -> Appe
         or size_bytes > config.max_message_bytes
         or size_bytes > config.segment_bytes
     ):
-        refuse(BatchHeader._make(fields), config, now_ms)
+        reject(BatchHeader._make(fields), config, now_ms)
     log_append_time_ms = -1
     if not config.keeps_batches_unchanged:
         view = memoryview(rewrite(records, config, now_ms))
@@ -99,7 +99,7 @@ def append_client(log: PartitionLog, records: Buffer, leader_epoch: int) -> Appe
         batch = KeptBatch(sequence, last_sequence, base_offset, base_offset + last_delta, max_timestamp)
     segment = _write(log, view, size_bytes, base_offset, last_delta, leader_epoch, max_timestamp, now_ms)
     if batch is not None:
-        log.producers.data(producer_id, epoch, batch, is_transactional)
+        log.producers.note_batch(producer_id, epoch, batch, is_transactional)
     if segment.bytes_since_index > segment.index_interval_bytes:
         segment.add_index_entry(base_offset + last_delta, segment.size_bytes - size_bytes)
     segment.bytes_since_index += size_bytes
@@ -114,7 +114,8 @@ def _duplicate(log: PartitionLog, kept: KeptBatch) -> Appended:
 
 
 def append_trusted(log: PartitionLog, records: Buffer, leader_epoch: int, origin: Origin) -> Appended:
-    """Batches from a coordinator of this broker, which get their offsets here, or from a leader, which have them."""
+    """Appends batches of a coordinator of this broker, which get their offsets here, or of a leader, which have
+    them."""
     batches = _split(memoryview(records), origin, log.next_offset, leader_epoch)
     if origin is Origin.COORDINATOR:
         for header, view in batches:
@@ -148,7 +149,7 @@ def _write(
     max_timestamp_ms: int,
     now_ms: int,
 ) -> Segment:
-    """Put a batch behind the last one and move the log's end behind it; the segment that has it."""
+    """Writes a batch behind the last one and moves the log's end; returns the segment that has the batch."""
     if leader_epoch != log.noted_epoch:
         log.begin_epoch(leader_epoch, base_offset)
     last_offset = base_offset + last_delta
@@ -192,9 +193,9 @@ def _must_roll(
 
 
 def note_producer(segment: Segment, producers: ProducerStates, header: BatchHeader, batch: Buffer) -> None:
-    """Take a batch that lies in the log into the producers' states, and an abort into the segment's index."""
+    """Updates the producers' states with a batch of the log, and the segment's index with an aborted transaction."""
     if not header.is_control:
-        producers.data(header.producer_id, header.producer_epoch, KeptBatch.of(header), header.is_transactional)
+        producers.note_batch(header.producer_id, header.producer_epoch, KeptBatch.of(header), header.is_transactional)
         return
     ended = end_transaction(producers, header, batch)
     if ended is not None and ended.is_aborted:
@@ -206,7 +207,7 @@ def note_producer(segment: Segment, producers: ProducerStates, header: BatchHead
 def _split(
     view: memoryview, origin: Origin, next_offset: int, leader_epoch: int
 ) -> list[tuple[BatchHeader, memoryview]]:
-    """The batches of a buffer with the offsets and epochs that they will have; a cut last one is left out."""
+    """The batches of a buffer, with the offsets and epochs that they will have. An incomplete last one is left out."""
     batches: list[tuple[BatchHeader, memoryview]] = []
     position = 0
     while len(view) - position >= HEADER_BYTES:
@@ -217,7 +218,9 @@ def _split(
         position += header.size_bytes
         if origin is Origin.REPLICATION:
             if header.base_offset < next_offset:
-                raise OffsetOutOfRange(f"replicated batch at {header.base_offset}, the log ends at {next_offset}")
+                raise OffsetOutOfRange(
+                    f"a replicated batch begins at offset {header.base_offset}; the log ends at {next_offset}"
+                )
         else:
             header = header._replace(base_offset=next_offset, leader_epoch=leader_epoch)
         next_offset = header.next_offset

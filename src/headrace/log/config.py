@@ -1,6 +1,6 @@
-"""The settings of one topic's logs, under the names of Kafka's topic configs and with Kafka's defaults.
+"""Holds the settings of one topic's logs, under the names of Kafka's topic configs and with Kafka's defaults.
 
-A log holds one of these and reads it at every step, so a changed setting is a new object assigned to ``log.config``.
+A log reads its ``config`` at every step. So a changed setting is a new object that is assigned to ``log.config``.
 """
 
 from dataclasses import dataclass, field
@@ -36,12 +36,13 @@ class LogConfig:
     compression_gzip_level: int = -1
     compression_lz4_level: int = 9
     compression_zstd_level: int = 3
-    #: Our own: look at every record of every batch, and not only at the header.
+    #: Headrace's own setting: check every record of every batch, and not only the header.
     walk_records: bool = False
     producer_id_expiration_ms: int = DAY_MS
-    #: Whether a client's batch goes to disk as it came, so that its header tells all that must be known.
+    #: Whether a client's batch goes to disk as it came. Then only its header is checked.
     keeps_batches_unchanged: bool = field(init=False)
-    #: After how long a segment is finished. A compacted log's must be, for what is in it to be cleaned in time.
+    #: After how long a segment is finished. For a compacted log, ``max.compaction.lag.ms`` limits that time, because
+    #: the cleaner reads finished segments only.
     roll_ms: int = field(init=False)
 
     def __post_init__(self) -> None:

@@ -1,11 +1,11 @@
-"""The one record of a control batch: how a transaction ended.
+"""Reads the one record of a control batch, which says how a transaction ended.
 
 ::
 
     key    version int16, type int16 (0 abort, 1 commit)
     value  version int16, coordinator_epoch int32
 
-Control batches are never compressed, so the record lies right behind the batch header, in the usual record encoding
+Control batches are never compressed, so the record follows the batch header directly, in the usual encoding of records
 (zigzag varints for lengths).
 """
 
@@ -31,7 +31,7 @@ class Marker(NamedTuple):
 def read_marker(batch: Buffer) -> Marker | None:
     """None for a control record that does not end a transaction (other types exist, KIP-595).
 
-    :raises InvalidRecord: if there is no such record in the batch.
+    :raises InvalidRecord: if the batch has no such record.
     """
     try:
         _, at = read_varint(batch, HEADER_BYTES)
@@ -44,18 +44,18 @@ def read_marker(batch: Buffer) -> Marker | None:
             return None
         _, coordinator_epoch = _VALUE.unpack_from(batch, at)
     except (IndexError, ValueError, struct_error) as error:
-        raise InvalidRecord("control batch without a readable marker") from error
+        raise InvalidRecord("the control batch has no marker that can be read") from error
     return Marker(kind == COMMIT, coordinator_epoch)
 
 
 def end_transaction(producers: ProducerStates, header: BatchHeader, batch: Buffer) -> CompletedTxn | None:
-    """Take a control batch into the producers' states; the transaction that it ended, if it did."""
+    """Updates the producers' states with a control batch; returns the transaction that it ended, if it ended one."""
     if not header.record_count:
-        return None  # compaction left the header alone: all of the transaction is gone
+        return None  # compaction kept only the header: all of the transaction is gone
     marker = read_marker(batch)
     if marker is None:
         return None
-    return producers.marker(
+    return producers.note_marker(
         header.producer_id,
         header.producer_epoch,
         marker.coordinator_epoch,

@@ -1,7 +1,7 @@
-"""Every file operation of the log goes through one object, so that a test can make any of them fail.
+"""Does every file operation of the log, so that a test can make any of them fail.
 
-Nothing here decides anything. An ``OSError`` passes through untouched; who sees it takes the log dir offline.
-Writes name their position. A write that failed half way has moved nothing: the next one starts at the same place.
+This module decides nothing. An ``OSError`` goes to the caller, which takes the log dir offline. Each write names its
+position. So after a write that failed half way, the next write starts at the same place.
 """
 
 import os
@@ -21,7 +21,7 @@ class Disk:
         os.close(fd)
 
     def write(self, fd: int, buffers: Sequence[Buffer], position: int, size_bytes: int) -> None:
-        """All of the buffers, whose sizes add up to ``size_bytes``."""
+        """Writes all of the buffers, whose sizes add up to ``size_bytes``."""
         written_bytes = os.pwritev(fd, buffers, position)
         if written_bytes != size_bytes:
             self._write_rest(fd, b"".join(buffers), position, written_bytes)
@@ -53,7 +53,7 @@ class Disk:
         os.unlink(path)
 
     def mkdir(self, path: str) -> None:
-        """With those above it, as far as they are missing."""
+        """Creates a folder, and its missing parents. Does nothing if the folder exists."""
         try:
             os.mkdir(path)
         except OSError:
@@ -82,7 +82,7 @@ class Disk:
             self.close(fd)
 
     def read_file(self, path: str) -> bytes | None:
-        """All of a small file; None if there is none."""
+        """The content of a small file; None if there is no such file."""
         try:
             fd = self.open(path, os.O_RDONLY)
         except FileNotFoundError:
@@ -98,7 +98,8 @@ class Disk:
             self.close(fd)
 
     def write_file(self, path: str, data: bytes, *, sync: bool = False) -> None:
-        """The file is the old one or the new one, whole, whenever the process dies; with ``sync``, the host too."""
+        """Replaces a file. If the process dies at any moment, the file has either the old or the new content, complete.
+        With ``sync`` this also holds if the host dies."""
         temporary = path + ".tmp"
         with self.opened(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC) as fd:
             self.write(fd, (data,), 0, len(data))
@@ -109,6 +110,6 @@ class Disk:
             self.fsync_directory(os.path.dirname(path))
 
     def append_file(self, path: str, data: bytes, position: int) -> None:
-        """Bytes at a place of a file that is open only for as long as that takes."""
+        """Opens a file, writes bytes at a position, and closes the file."""
         with self.opened(path) as fd:
             self.write(fd, (data,), position, len(data))

@@ -1,11 +1,11 @@
-"""Open files of segments, and pieces of them on their way to a socket.
+"""Holds the open files of segments, and the regions of files that are being sent to a socket.
 
-An :class:`OpenFile` closes its descriptor when nobody refers to it any more: neither its segment nor a
-:class:`FileRegion` that is being sent. So a segment may be evicted, replaced, renamed or unlinked while a reader still
-sends its bytes; the descriptor outlives all of that and then goes by itself.
+An :class:`OpenFile` closes its descriptor when nothing refers to it any more: neither its segment, nor a
+:class:`FileRegion` that is being sent. So a segment may be evicted, replaced, renamed or unlinked while its bytes are
+still being sent. The descriptor is closed after the last region was sent.
 
-:class:`Pool` bounds how many are held. It evicts by second chance: whoever uses an entry only sets its ``used`` mark,
-one store on the hot path, and the pool, when full, passes over what was used since it last looked.
+A :class:`Pool` limits how many files are open. It evicts by second chance: a user of an entry only sets its ``used``
+mark, which is one store on the hot path. A full pool skips, once, the entries that were used since its last search.
 """
 
 import os
@@ -22,7 +22,7 @@ class OpenFile:
     def __init__(self, disk: Disk, path: str) -> None:
         self.fd = -1
         self._disk = disk
-        # Never created here: a segment that was dropped must not come back as an empty file.
+        # Without O_CREAT: a segment that was dropped must not come back as an empty file.
         self.fd = disk.open(path, os.O_RDWR)
 
     def __del__(self) -> None:
@@ -31,7 +31,7 @@ class OpenFile:
 
 
 class FileRegion:
-    """Bytes of a segment file, to be sent with ``os.sendfile``."""
+    """A range of bytes of a segment file, to be sent with ``os.sendfile``."""
 
     __slots__ = ("_disk", "_file", "position", "size_bytes")
 
@@ -55,11 +55,13 @@ class Evictable(Protocol):
     used: bool
 
     def evict(self) -> None:
-        """Let go of what the pool counts; it is taken up again at the next use."""
+        """Releases the resource that the pool counts. The next use opens it again."""
         ...
 
 
 class Pool:
+    """Limits how many entries hold a resource at the same time."""
+
     __slots__ = ("_entries", "_limit", "_lock")
 
     def __init__(self, limit: int) -> None:

@@ -1,9 +1,9 @@
-"""``leader-epoch-checkpoint``: at which offset each leader epoch of a partition began (KIP-101).
+"""Holds at which offset each leader epoch of a partition began, in the file ``leader-epoch-checkpoint`` (KIP-101).
 
-A follower that comes back asks the leader where its own last epoch ended, and cuts its log there. Epochs and offsets
-both rise from line to line. The file is read at first use and rewritten at each change, which is once a leadership;
-after a crash it may name an epoch whose first batch never made it, and recovery drops that. So an epoch that has begun
-and has no batch yet need not be in the file: a broker that comes to lead a thousand partitions writes no file for that.
+A follower that returns asks its leader where the follower's own last epoch ended, and cuts its log there. Epochs and
+offsets both rise from line to line. The file is read at first use and rewritten at each change, which is once per
+leadership. After a crash it may name an epoch whose first batch was not written; recovery drops that epoch. So an epoch
+without a batch need not be in the file: a broker that becomes the leader of a thousand partitions writes no file.
 """
 
 from bisect import bisect_right
@@ -24,7 +24,7 @@ class LeaderEpochs:
     def __init__(self, disk: Disk, folder: str) -> None:
         self._disk = disk
         self.path = f"{folder}/{FILE_NAME}"
-        #: The last entry is not in the file yet.
+        #: Whether the last entry is not in the file yet.
         self._is_unwritten = False
         self.entries: list[tuple[int, int]] = []
         try:
@@ -37,7 +37,7 @@ class LeaderEpochs:
         return self.entries[-1][0] if self.entries else UNKNOWN
 
     def begin(self, epoch: int, offset: int, *, has_batch: bool = True) -> None:
-        """An epoch begins at an offset, unless it has begun already. In the file it is once it has a batch."""
+        """Notes that an epoch begins at an offset, unless the epoch is known. It is written once it has a batch."""
         if epoch < 0 or epoch <= self.latest:
             if has_batch and self._is_unwritten and epoch == self.latest:
                 self._replace(self.entries)
@@ -48,12 +48,8 @@ class LeaderEpochs:
         else:
             self.entries, self._is_unwritten = entries, True
 
-    def epoch_at(self, offset: int) -> int:
-        at = bisect_right(self.entries, offset, key=lambda entry: entry[1])
-        return self.entries[at - 1][0] if at else UNKNOWN
-
     def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """The largest known epoch up to the given one, and the offset at which the next one begins."""
+        """The largest known epoch up to the given one, and the offset at which the epoch after it begins."""
         if epoch == UNKNOWN:
             return UNKNOWN, UNKNOWN
         if epoch == self.latest:
@@ -66,20 +62,17 @@ class LeaderEpochs:
         return self.entries[at - 1][0], self.entries[at][1]
 
     def cut_end(self, end_offset: int) -> None:
-        """Forget epochs that began at or behind the log's new end."""
+        """Drops the epochs that began at or behind the log's new end."""
         kept = [entry for entry in self.entries if entry[1] < end_offset]
         if len(kept) != len(self.entries):
             self._replace(kept)
 
     def cut_start(self, start_offset: int) -> None:
-        """The log begins later: the epoch that it begins in begins there."""
+        """Drops the epochs before the log's new start. The epoch at the new start now begins there."""
         at = bisect_right(self.entries, start_offset, key=lambda entry: entry[1])
         if at == 0 or (at == 1 and self.entries[0][1] == start_offset):
             return
         self._replace([(self.entries[at - 1][0], start_offset), *self.entries[at:]])
-
-    def clear(self) -> None:
-        self._replace([])
 
     def _replace(self, entries: list[tuple[int, int]]) -> None:
         write_lines(self._disk, self.path, [f"{epoch} {offset}" for epoch, offset in entries], sync=False)

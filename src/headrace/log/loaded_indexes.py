@@ -1,4 +1,4 @@
-"""A segment's indexes as an entry of the pool that bounds how many are in memory."""
+"""Represents a segment's loaded indexes in the pool that limits how many segments have their indexes in memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class LoadedIndexes:
         self._segment.used = value
 
     def evict(self) -> None:
-        """Unless there are entries that are not in the files yet, as an active segment has."""
+        """Drops the indexes, unless some entries are not in the files yet, as in an active segment."""
         offsets, times = self._segment.offset_index, self._segment.time_index
         if offsets is not None and times is not None and offsets.is_written and times.is_written:
             self._segment.drop_indexes()

@@ -1,5 +1,5 @@
-"""Finding records of a log by time, aborted transactions by offsets, producers by replay; and reading all of it.
-Nothing is changed."""
+"""Finds things in a log without changing it: records by time, aborted transactions by offset, the producers' states by
+a replay of the batches; and reads whole logs."""
 
 from __future__ import annotations
 
@@ -17,22 +17,25 @@ if TYPE_CHECKING:
     from headrace.log.segment import Segment
 
 _READ_BYTES = 1 << 20
-#: How far back a producer's batches are looked for. Those in flight at once were written close together.
+#: How far back to look for a producer's batches. Batches that were in flight together lie close together.
 _RECALL_BYTES = 4 << 20
 
 
-class Found(NamedTuple):
+class TimestampAndOffset(NamedTuple):
+    """A record that a lookup has found."""
+
     offset: int
     timestamp_ms: int
     leader_epoch: int
 
 
-def locate_time(log: PartitionLog, timestamp_ms: int, until_offset: int) -> Found | None:
-    """The first record at or after a time: whole segments are passed by their largest timestamp, then by time index."""
+def locate_time(log: PartitionLog, timestamp_ms: int, until_offset: int) -> TimestampAndOffset | None:
+    """The first record at or after a time. Segments whose largest timestamp is smaller are skipped; inside a segment
+    the time index gives the place to start."""
     for segment in log.segments:
         if not segment.size_bytes or segment.largest_timestamp_ms() < timestamp_ms:
             continue
-        # The time index says before which offset all is older; the offset index turns that into a place.
+        # All records before the offset that the time index gives are older. The offset index gives its position.
         offsets = segment.loaded()
         start = offsets.lookup(max(segment.times().lookup(timestamp_ms), log.log_start_offset - segment.base_offset))
         for at, header in segment.headers(start):
@@ -43,9 +46,9 @@ def locate_time(log: PartitionLog, timestamp_ms: int, until_offset: int) -> Foun
     return None
 
 
-def locate_max_timestamp(log: PartitionLog) -> Found | None:
-    """Of records at or behind the log's start, the first that has the largest timestamp."""
-    found: Found | None = None
+def locate_max_timestamp(log: PartitionLog) -> TimestampAndOffset | None:
+    """The first record with the largest timestamp, of those at or behind the log's start."""
+    found: TimestampAndOffset | None = None
     for segment in sorted(log.segments, key=_max_record_timestamp, reverse=True):
         if not segment.size_bytes or (found is not None and segment.max_timestamp_ms <= found.timestamp_ms):
             continue
@@ -55,24 +58,24 @@ def locate_max_timestamp(log: PartitionLog) -> Found | None:
     return found
 
 
-def _max_in_segment(log: PartitionLog, segment: Segment) -> Found | None:
-    """By what the segment knows; None if that record lies below the log's start."""
+def _max_in_segment(log: PartitionLog, segment: Segment) -> TimestampAndOffset | None:
+    """The record that the segment's state names; None if that record is below the log's start."""
     for position, header in segment.headers(segment.position_of(segment.offset_of_max_timestamp)):
         return _first_in_batch(log, segment, position, header, segment.max_timestamp_ms)
     return None
 
 
-def _max_behind_start(log: PartitionLog, segment: Segment) -> Found | None:
-    """By walking what is left of a segment whose youngest record was deleted."""
+def _max_behind_start(log: PartitionLog, segment: Segment) -> TimestampAndOffset | None:
+    """Searches the rest of a segment whose newest record is below the log's start."""
     from headrace.protocol.record_body import decode_records
 
-    found: Found | None = None
+    found: TimestampAndOffset | None = None
     for position, header in segment.headers(segment.position_of(max(log.log_start_offset, segment.base_offset))):
         if found is not None and header.max_timestamp <= found.timestamp_ms:
             continue
         for record in decode_records(segment.read_bytes(position, header.size_bytes)):
             if record.offset >= log.log_start_offset and (found is None or record.timestamp_ms > found.timestamp_ms):
-                found = Found(record.offset, record.timestamp_ms, header.leader_epoch)
+                found = TimestampAndOffset(record.offset, record.timestamp_ms, header.leader_epoch)
     return found
 
 
@@ -83,18 +86,21 @@ def _max_record_timestamp(segment: Segment) -> int:
 
 def _first_in_batch(
     log: PartitionLog, segment: Segment, position: int, header: BatchHeader, timestamp_ms: int
-) -> Found | None:
+) -> TimestampAndOffset | None:
     from headrace.protocol.record_body import decode_records
 
     for record in decode_records(segment.read_bytes(position, header.size_bytes)):
         if record.timestamp_ms >= timestamp_ms and record.offset >= log.log_start_offset:
-            return Found(record.offset, record.timestamp_ms, header.leader_epoch)
+            return TimestampAndOffset(record.offset, record.timestamp_ms, header.leader_epoch)
     return None
 
 
 def aborted_transactions(log: PartitionLog, from_offset: int, until_offset: int) -> list[AbortedTxn]:
-    """An aborted transaction is listed where its marker lies, so the search goes on until a marker tells that all
-    before ``until_offset`` was decided by then."""
+    """The aborted transactions that overlap a range of offsets.
+
+    An index entry is in the segment that has the abort marker, which may be far behind the range. So the search goes on
+    until an entry says that all transactions before ``until_offset`` had ended by then.
+    """
     found: list[AbortedTxn] = []
     for segment in log.segments[log.segment_at(from_offset) :]:
         for aborted in segment.aborted().entries:
@@ -106,7 +112,7 @@ def aborted_transactions(log: PartitionLog, from_offset: int, until_offset: int)
 
 
 def batches_from(log: PartitionLog, offset: int) -> Iterator[tuple[Segment, int, BatchHeader]]:
-    """Every batch that ends at or behind an offset: its segment, position and header."""
+    """The segment, position and header of every batch that ends at or behind an offset."""
     for segment in log.segments[log.segment_at(offset) :]:
         if segment.size_bytes:
             start = segment.position_of(max(offset, segment.base_offset))
@@ -115,7 +121,7 @@ def batches_from(log: PartitionLog, offset: int) -> Iterator[tuple[Segment, int,
 
 
 def replay_producers(log: PartitionLog, states: ProducerStates, from_offset: int) -> None:
-    """Bring states that are known at an offset to the log's end."""
+    """Brings states from the offset of a snapshot to the log's end."""
     if from_offset >= log.next_offset:
         return
     for segment, position, header in batches_from(log, from_offset):
@@ -124,15 +130,17 @@ def replay_producers(log: PartitionLog, states: ProducerStates, from_offset: int
         if header.is_control:
             end_transaction(states, header, segment.read_bytes(position, header.size_bytes))
         else:
-            states.data(header.producer_id, header.producer_epoch, KeptBatch.of(header), header.is_transactional)
+            states.note_batch(header.producer_id, header.producer_epoch, KeptBatch.of(header), header.is_transactional)
 
 
 def recall_batches(log: PartitionLog, producer_id: int) -> bool:
-    """Give producers that come from a snapshot their other batches again; whether this one has gained any.
+    """Restores the last five batches of all producers whose state comes from a snapshot; returns whether the given
+    producer has got any.
 
-    A snapshot has the last batch of a producer, but one that had five in flight when the broker died sends all five
-    again. Apache Kafka refuses those that the snapshot left out; here they are looked for when one is missed, once
-    after a start and for all producers at a time, in the last few MiB before what the snapshot had.
+    A snapshot has only the last batch of a producer. A producer that had five batches in flight when the broker died
+    sends all five again. Apache Kafka rejects those that the snapshot does not have. Headrace searches the log for them
+    when the first one is missing: once per start, for all producers together, in the last few MiB before the batches of
+    the snapshot.
     """
     producers = log.producers.producers
     wanted = {key: producer for key, producer in producers.items() if producer.has_last_batch_only and producer.batches}
@@ -156,7 +164,7 @@ def _is_missing(producer: Producer, header: BatchHeader) -> bool:
 
 
 def _headers_before(log: PartitionLog, offset: int) -> Iterator[BatchHeader]:
-    """The headers in the last few MiB before an offset, in order."""
+    """The headers of the batches in the last few MiB before an offset, in the order of the log."""
     number = log.segment_at(offset)
     end = log.segments[number].position_of(offset)
     left_bytes = _RECALL_BYTES
@@ -174,7 +182,7 @@ def _headers_before(log: PartitionLog, offset: int) -> Iterator[BatchHeader]:
 
 
 def decoded_batches(log: PartitionLog, end: Callable[[], int]) -> Iterator[tuple[BatchHeader, list[Record]]]:
-    """All batches from the log's start up to an offset that may grow meanwhile, with their records."""
+    """All batches with their records, from the log's start up to an offset that may grow during the iteration."""
     offset = log.log_start_offset
     while offset < end():
         region = log.read(offset, _READ_BYTES, until_offset=end()).region

@@ -1,4 +1,4 @@
-"""``meta.properties`` and ``.lock``: whose log dir this is, and that only one process uses it.
+"""Checks that a log dir belongs to this broker (``meta.properties``), and that only one process uses it (``.lock``).
 
 ::
 
@@ -23,13 +23,13 @@ LOCK = ".lock"
 
 
 class LogDirError(Exception):
-    """A log dir cannot be used at all, and the broker should not start; one sentence that says why."""
+    """A log dir cannot be used, and the broker must not start. The message says why."""
 
 
 def lock(disk: Disk, folder: str) -> int:
-    """The descriptor that holds the lock.
+    """Locks a folder; returns the file descriptor that holds the lock. To close it gives up the lock.
 
-    :raises LogDirError: another process has it.
+    :raises LogDirError: if another process has the lock.
     """
     fd = disk.open(f"{folder}/{LOCK}")
     try:
@@ -41,9 +41,9 @@ def lock(disk: Disk, folder: str) -> int:
 
 
 def claim(disk: Disk, folder: str, broker_id: int, cluster_id: str) -> None:
-    """Write the file if the dir is new; else see that it is ours.
+    """Writes ``meta.properties`` if the dir is new; otherwise checks that the dir is ours.
 
-    :raises LogDirError: it belongs to another broker or another cluster.
+    :raises LogDirError: if it belongs to another broker or another cluster.
     """
     path = f"{folder}/{META}"
     data = disk.read_file(path)
@@ -60,12 +60,12 @@ def claim(disk: Disk, folder: str, broker_id: int, cluster_id: str) -> None:
 
 
 def known_owner(disk: Disk, folders: Iterable[str]) -> tuple[int | None, str | None]:
-    """The broker and the cluster that the first folder with a ``meta.properties`` belongs to."""
+    """The broker and the cluster that the first folder with a ``meta.properties`` names."""
     for folder in folders:
         try:
             data = disk.read_file(f"{folder}/{META}")
         except OSError:
-            continue  # found again, and said, when the folder is loaded
+            continue  # loading the folder will fail with the same error, and log it
         if data is not None:
             found = parse_properties(data.decode(errors="replace"))
             broker_id = found.get("node.id", found.get("broker.id", ""))
@@ -88,8 +88,3 @@ def parse_properties(text: str) -> dict[str, str]:
     lines = (line.strip() for line in text.splitlines())
     pairs = (line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
     return {name.strip(): value.strip() for name, value in pairs}
-
-
-def unlock(disk: Disk, fd: int) -> None:
-    """Closing gives the lock up; the file stays, as removing it would race with the next owner."""
-    disk.close(fd)

@@ -1,17 +1,17 @@
-"""``.index``: where in a segment a batch lies, for some batches.
+"""The offset index of a segment (``.index``): gives the position of some batches in the segment's file.
 
 ::
 
     0  relative_offset  int32   last offset of the batch, less the segment's base offset
     4  position         int32   where that batch begins in the .log file
 
-An entry is made after every ``index.interval.bytes`` of log, so a lookup gives a place at or before the batch that is
-sought, and the reader scans from there.
+There is one entry per ``index.interval.bytes`` of log. So a lookup gives a position at or before the batch, and the
+reader scans from there.
 
-In memory an entry is one 64-bit number (offset in the high half), so that finding one is a bisection in C. Entries
-are written to the file in runs, and the rest when the segment is rolled or closed. A crash loses at most entries of
-the active segment, which recovery scans anyway and whose index it rebuilds. What is read back is checked (whole
-entries, both halves rising, inside the segment); an insane file is reported as None and rebuilt from the log.
+In memory an entry is one 64-bit number with the offset in the high half, so a lookup is a bisection in C. Entries are
+written to the file in runs, and the rest when the segment is rolled or closed. A crash loses only entries of the active
+segment, which recovery scans anyway, and whose index it rebuilds. A file that is read is checked: whole entries, both
+halves rising, positions inside the segment. A file that fails the check is rebuilt from the log.
 """
 
 import sys
@@ -47,7 +47,7 @@ class OffsetIndex:
         return self._written == len(self.entries)
 
     def load(self, segment_bytes: int) -> bool:
-        """Whether the file was there and makes sense for a segment of that size."""
+        """Reads the file; returns whether it exists and is valid for a segment of that size."""
         data = self._disk.read_file(self.path)
         if data is None or len(data) % ENTRY_BYTES:
             return False
@@ -69,7 +69,7 @@ class OffsetIndex:
         return self.entries[at - 1] & _HALF if at else 0
 
     def last_position_within(self, position: int) -> int:
-        """The last indexed position that is not beyond the given one; 0 if there is none."""
+        """The last indexed position at or before the given one; 0 if there is none."""
         at = bisect_right(self.entries, position, key=_position)
         return self.entries[at - 1] & _HALF if at else 0
 
@@ -85,7 +85,7 @@ class OffsetIndex:
         self._written = len(self.entries)
 
     def truncate(self, relative_offset: int, position: int) -> None:
-        """Forget entries at or above an offset, or at or beyond a position."""
+        """Removes the entries at or above an offset, and those at or behind a position."""
         keep = bisect_left(self.entries, relative_offset << 32) if relative_offset > 0 else 0
         keep = min(keep, bisect_right(self.entries, position - 1, key=_position))
         del self.entries[keep:]
@@ -102,9 +102,9 @@ class OffsetIndex:
 
 
 def read_entries(data: bytes) -> Iterator[tuple[int, int]]:
-    """Relative offsets and positions as a file has them, right or wrong, for those who look at damaged ones.
+    """The relative offsets and positions in a file, without any check, for tools that show damaged files.
 
-    Apache Kafka gives the file its full length at once, so the first entry of nothing but zeros is where it ends.
+    Apache Kafka allocates the file in its full length, so the entries end at the first one that is all zeros.
     """
     for relative_offset, position in _ENTRY.iter_unpack(data[: len(data) - len(data) % ENTRY_BYTES]):
         if relative_offset == position == 0:
@@ -117,7 +117,7 @@ def _position(entry: int) -> int:
 
 
 def _swapped(entries: "array[int]") -> "array[int]":
-    """Between the file's byte order, big endian, and this machine's. Changes the array that it is given."""
+    """Converts between the byte order of the file, big endian, and that of this machine. Changes the given array."""
     if sys.byteorder == "little":
         entries.byteswap()
     return entries

@@ -1,16 +1,16 @@
-"""One partition's log: segments in offset order, of which the last one grows.
+"""The log of one partition: segments in offset order, of which the last one grows.
 
-Theory: a record is in the log once its batch is written behind the others in the active segment; everything else
-(indexes, snapshots, checkpoints, epochs) can be found again from the batches. So an append writes the batch first, in
-one call, and what a crash leaves is a valid prefix, perhaps with a torn batch behind it that recovery cuts.
+Theory: a record is in the log as soon as its batch is written behind the others in the active segment. Everything else
+(indexes, snapshots, checkpoints, epochs) can be rebuilt from the batches. So an append writes the batch first, in one
+call. A crash leaves a valid prefix, perhaps with a torn batch behind it; recovery cuts that batch off.
 
-One thread, the event loop's, changes a log. Only :meth:`PartitionLog.flush` may run on another: it calls fsync and
-then assigns ``recovery_point``.
+One thread, that of the event loop, changes a log. Only :meth:`PartitionLog.flush` may run on another thread: it calls
+fsync and then assigns ``recovery_point``.
 
-After a clean stop nothing is read before first use: offsets come from file names, and indexes, producers and epochs
-are loaded when somebody asks. That is what lets 10,000 idle partitions start in a second.
+After a clean stop nothing is read before its first use. Offsets come from file names. Indexes, producers and epochs are
+loaded when they are needed. So 10,000 idle partitions start in a second.
 
-How it is done lies beside: ``appending.py``, ``lookups.py``, ``retention.py``, ``truncation.py``, ``swap.py`` and
+The steps are in ``appending.py``, ``lookups.py``, ``retention.py``, ``truncation.py``, ``segment_swap.py`` and
 ``recovery.py``.
 """
 
@@ -21,14 +21,14 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
-from headrace.log import lookups, partition_metadata, retention, snapshots, swap, truncation
+from headrace.log import lookups, partition_metadata, retention, segment_swap, snapshots, truncation
 from headrace.log.appending import Appended, append_client, append_trusted
 from headrace.log.config import LogConfig
 from headrace.log.disk_errors import takes_dir_offline
 from headrace.log.file_region import FileRegion
 from headrace.log.leader_epochs import LeaderEpochs
 from headrace.log.log_dir import LogDir
-from headrace.log.lookups import Found
+from headrace.log.lookups import TimestampAndOffset
 from headrace.log.producer_state import ProducerStates
 from headrace.log.segment import Segment
 from headrace.log.txn_index import AbortedTxn
@@ -36,14 +36,14 @@ from headrace.log.validation import Origin
 from headrace.protocol.errors import OffsetOutOfRange, StorageError
 from headrace.protocol.records import Buffer
 
-__all__ = ["AbortedTxn", "Appended", "Found", "LogRead", "Origin", "PartitionLog"]
+__all__ = ["AbortedTxn", "Appended", "LogRead", "Origin", "PartitionLog", "TimestampAndOffset"]
 
 _NOT_LOADED = -2
 _base_offset_of = attrgetter("base_offset")
 
 
 class LogRead(NamedTuple):
-    #: None: nothing to send.
+    #: None if there is nothing to send.
     region: FileRegion | None
     aborted: list[AbortedTxn] | None = None
 
@@ -101,11 +101,11 @@ class PartitionLog:
         self.recovery_point = recovery_point
         self.high_watermark = log_start_offset
         self.flushed_ms = _NOT_LOADED
-        #: Up to where the newest producer snapshot is known to reach.
+        #: The offset of the newest producer snapshot; -1 if that is not known.
         self.snapshot_offset = -1
         self.is_closed = False
         self._topic_id = topic_id
-        #: The epoch of the last append; while it stays the same, none can begin.
+        #: The leader epoch of the last append. An append with the same epoch has nothing to note.
         self.noted_epoch = _NOT_LOADED
         self._epochs: LeaderEpochs | None = None
         self._producers: ProducerStates | None = None
@@ -124,15 +124,16 @@ class PartitionLog:
         return self._topic_id
 
     def unusable(self) -> StorageError:
+        """The error for whoever uses a log that is closed, or whose dir is offline."""
         return StorageError(f"{self.folder} is closed") if self.log_dir.error is None else self.log_dir.offline_error()
 
     # -- append -----------------------------------------------------------------------------------------------------
 
     def append(self, records: Buffer, *, leader_epoch: int, origin: Origin = Origin.CLIENT) -> Appended:
-        """Write batches behind the last one. After an error nothing has changed.
+        """Writes batches behind the last one. After an error nothing has changed.
 
-        A client's is one batch, which gets its offset here. The coordinators may write several, and control batches.
-        Replicated batches keep offsets and epochs.
+        A client writes one batch, which gets its offset here. A coordinator may write several batches, and control
+        batches. Replicated batches keep their offsets and epochs.
         """
         if self.is_closed or self.log_dir.error is not None:
             raise self.unusable()
@@ -146,7 +147,7 @@ class PartitionLog:
     # -- roll -------------------------------------------------------------------------------------------------------
 
     def roll(self, base_offset: int | None = None) -> Segment:
-        """Finish the active segment and start another, at the log's end or behind it."""
+        """Finishes the active segment and starts another one, at the log's end or behind it."""
         base_offset = self.next_offset if base_offset is None else max(base_offset, self.next_offset)
         old = self.active
         if not old.size_bytes and old.base_offset == base_offset:
@@ -154,7 +155,7 @@ class PartitionLog:
         disk = self.log_dir.disk
         old.finish()
         if not old.size_bytes:
-            # Nothing can be found in it, and its base is too far from the offset that must come next.
+            # The segment is empty, and its base offset is too far from the next offset.
             self.segments.pop()
             retention.discard(self, [old])
         self.take_snapshot(base_offset)
@@ -167,6 +168,7 @@ class PartitionLog:
         return segment
 
     def take_snapshot(self, offset: int | None = None) -> None:
+        """Writes a producer snapshot for an offset, by default the log's end, unless there is one."""
         offset = self.next_offset if offset is None else offset
         if self.snapshot_offset != offset:
             snapshots.write_snapshot(self.log_dir.disk, self.folder, offset, self.producers)
@@ -177,7 +179,7 @@ class PartitionLog:
     def read(self, offset: int, max_bytes: int, *, until_offset: int, at_least_one: bool = True) -> LogRead:
         """Whole batches of one segment, from the batch that contains the offset on.
 
-        :raises OffsetOutOfRange: below the start or above the end.
+        :raises OffsetOutOfRange: if the offset is below the log's start or above its end.
         """
         if self.is_closed or self.log_dir.error is not None:
             raise self.unusable()
@@ -209,22 +211,22 @@ class PartitionLog:
         return None
 
     def segment_at(self, offset: int) -> int:
-        """The number of the segment in which an offset lies or would lie."""
+        """The index, in ``segments``, of the segment in which an offset lies or would lie."""
         return max(0, bisect_right(self.segments, offset, key=_base_offset_of) - 1)
 
     @takes_dir_offline
-    def locate_time(self, timestamp_ms: int, *, until_offset: int) -> Found | None:
-        """The first record that is at or after a time, if it lies below ``until_offset``."""
+    def locate_time(self, timestamp_ms: int, *, until_offset: int) -> TimestampAndOffset | None:
+        """The first record at or after a time, if its offset is below ``until_offset``."""
         return lookups.locate_time(self, timestamp_ms, until_offset)
 
     @takes_dir_offline
-    def locate_max_timestamp(self) -> Found | None:
+    def locate_max_timestamp(self) -> TimestampAndOffset | None:
         """The record with the largest timestamp (KIP-734)."""
         return lookups.locate_max_timestamp(self)
 
     @takes_dir_offline
     def aborted_transactions(self, from_offset: int, until_offset: int) -> list[AbortedTxn]:
-        """Those that touch the offsets from one to below another."""
+        """The aborted transactions that overlap a range of offsets."""
         return lookups.aborted_transactions(self, from_offset, until_offset)
 
     # -- producers and epochs ---------------------------------------------------------------------------------------
@@ -244,12 +246,12 @@ class PartitionLog:
         return states
 
     def take_over(self, other: "PartitionLog") -> None:
-        """Go on in the place of a log with the same records in another folder."""
+        """Takes the in-memory state of a log with the same records, in another folder, that this log replaces."""
         self.high_watermark = other.high_watermark
         self._producers = other._producers
 
     def unload_producers(self) -> None:
-        """They are loaded anew at the next use, as the log's end has moved back."""
+        """Drops the producers' states because the log's end has moved back. The next use loads them again."""
         self._producers = None
         self.snapshot_offset = -1
 
@@ -259,7 +261,7 @@ class PartitionLog:
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """Where the earliest transaction begins whose end readers cannot see yet."""
+        """Where the earliest transaction begins that is open, or whose end is not below the high watermark yet."""
         return self.producers.first_unstable_offset(self.high_watermark)
 
     @property
@@ -287,62 +289,63 @@ class PartitionLog:
 
     @takes_dir_offline
     def begin_epoch(self, leader_epoch: int, offset: int | None = None) -> None:
-        """Note where an epoch begins, if it is new: at the log's end."""
+        """Notes where an epoch begins, by default at the log's end, unless the epoch is known already."""
         self.epochs.begin(leader_epoch, self.next_offset if offset is None else offset)
         self.noted_epoch = leader_epoch
 
     @takes_dir_offline
     def announce_epoch(self, leader_epoch: int) -> None:
-        """An epoch begins at the log's end, if it is new. It is noted for good with its first batch."""
+        """Notes, in memory only, that an epoch begins at the log's end, if it is new. Its first batch writes it to the
+        file."""
         self.epochs.begin(leader_epoch, self.next_offset, has_batch=False)
         self.noted_epoch = _NOT_LOADED
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
-        """The largest epoch up to this one and where it ended (KIP-101); (-1, -1) if unknown."""
+        """The largest epoch up to this one, and where it ended (KIP-101); (-1, -1) if unknown."""
         return self.epochs.end_offset(leader_epoch, self.next_offset)
 
     # -- shorten ----------------------------------------------------------------------------------------------------
 
     @takes_dir_offline
     def advance_log_start(self, offset: int) -> None:
-        """Records below an offset are gone, and segments with nothing else.
+        """Removes the records below an offset, and the segments that have no other records.
 
-        :raises OffsetOutOfRange: above the high watermark.
+        :raises OffsetOutOfRange: if the offset is above the high watermark.
         """
         retention.advance_log_start(self, offset)
 
     @takes_dir_offline
     def enforce_retention(self) -> int:
-        """Drop whole segments that are too old or too many; how many were dropped."""
+        """Drops whole segments that are too old or too many; returns how many."""
         return retention.enforce(self)
 
     @takes_dir_offline
     def truncate_to(self, offset: int) -> None:
-        """Drop what lies at or behind an offset. The batch that contains it goes whole."""
+        """Drops all batches from the one that contains an offset on."""
         truncation.truncate_to(self, offset)
 
     @takes_dir_offline
     def truncate_fully(self, offset: int) -> None:
-        """Drop everything; the log goes on at an offset."""
+        """Drops everything. The log goes on at an offset."""
         truncation.truncate_fully(self, offset)
 
     @takes_dir_offline
     def replace_segments(self, cleaned: Sequence[Segment], old: Sequence[Segment]) -> None:
-        """Put segments that the cleaner wrote (``.cleaned`` files) in the place of neighbouring ones."""
-        swap.replace_segments(self, cleaned, old)
+        """Puts segments that the cleaner wrote (``.cleaned`` files) in place of neighbouring ones."""
+        segment_swap.replace_segments(self, cleaned, old)
 
     # -- flush and close --------------------------------------------------------------------------------------------
 
     @takes_dir_offline
     def flush(self) -> None:
-        """fsync what is written now. May run on another thread; then assigns ``recovery_point``."""
+        """Calls fsync for all that is written now, then assigns ``recovery_point``. May run on another thread."""
         end_offset = self.next_offset
         recovery_point = self.recovery_point
         if end_offset > recovery_point and not self.is_closed:
             for segment in self.segments[self.segment_at(recovery_point) :]:
                 self._fsync(segment, is_finished=segment is not self.active)
             if recovery_point <= self.active.base_offset:
-                # Files were made since the last flush: their names must be on disk too.
+                # Files were created since the last flush: their names must be on disk too.
                 self.log_dir.disk.fsync_directory(self.folder)
             self.recovery_point = min(end_offset, self.next_offset)
         self.flushed_ms = self.log_dir.clock.wall_ms()
@@ -353,12 +356,12 @@ class PartitionLog:
             if is_finished:
                 segment.fsync_indexes()
         except FileNotFoundError:
-            # Dropped meanwhile by the thread that owns the log: there is nothing left to sync.
+            # The thread that owns the log dropped the segment meanwhile: there is nothing left to sync.
             if segment in self.segments and not self.is_closed:
                 raise
 
     def is_flush_due(self, now_ms: int) -> bool:
-        """By ``flush.ms``, or because a finished segment is not yet synced."""
+        """Whether to flush: by ``flush.ms``, or because a finished segment is not on disk yet."""
         recovery_point = self.recovery_point
         if recovery_point >= self.next_offset:
             return False
@@ -370,7 +373,7 @@ class PartitionLog:
 
     @takes_dir_offline
     def close(self) -> None:
-        """Indexes and producers to disk, files closed. The log cannot be used any more."""
+        """Writes indexes and producers to disk and closes the files. The log cannot be used any more."""
         if self.is_closed:
             return
         self.active.finish()
@@ -382,7 +385,7 @@ class PartitionLog:
         self.release()
 
     def release(self) -> None:
-        """Let go of all files without writing anything."""
+        """Closes all files without writing anything. The log cannot be used any more."""
         self.is_closed = True
         for segment in self.segments:
             segment.release()

@@ -1,4 +1,5 @@
-"""``partition.metadata``: which topic a folder belongs to, by id, so that a topic made anew is not taken for the old.
+"""Reads and writes ``partition.metadata``: the id of the topic that a folder belongs to. The id tells a topic from an
+older one of the same name that was deleted.
 
 ::
 
@@ -30,7 +31,7 @@ def read(disk: Disk, folder: str) -> UUID | None:
         fields = dict(line.split(": ", 1) for line in data.decode().splitlines() if line)
         return decode_uuid(fields["topic_id"])
     except (ValueError, KeyError):
-        logger.warning("%s is damaged: the topic id of this folder is not known", path)
+        logger.warning("%s is damaged, so the topic id of this folder is unknown", path)
         return None
 
 

@@ -1,21 +1,22 @@
-"""What a partition knows of its idempotent and transactional producers. No I/O; ``snapshots.py`` stores it.
+"""Holds the state of a partition's idempotent and transactional producers. No I/O; ``snapshots.py`` stores it.
 
-For each producer id: its epoch, its last five batches (so that a batch sent again is known and answered with its
-first offset), when it last wrote, and where its open transaction began.
+For each producer id it holds the epoch, the last five batches (so that a batch that is sent again is recognized, and
+answered with its first offset), when the producer last wrote, and where its open transaction began.
 
-A data batch from a client must go on where the producer's last one ended. What follows what:
+The sequence of a client's data batch must follow that of the producer's last batch:
 
-================================  ==================================================================
+================================  ======================================================================
 the producer here                  a batch may
-================================  ==================================================================
-unknown, or expired                start at any sequence (its state may have gone with old segments)
+================================  ======================================================================
+unknown, or expired                start at any sequence (its state may be gone, with old segments)
 known, same epoch                  have the sequence after the last one; 0 after 2**31 - 1
 known, higher epoch in the batch   start at sequence 0 only
-known, lower epoch in the batch    not come (fenced)
-================================  ==================================================================
+known, lower epoch in the batch    not be appended (the producer is fenced)
+================================  ======================================================================
 
-Checking changes nothing; :meth:`ProducerStates.data` and :meth:`ProducerStates.marker` do, once the bytes are written.
-Batches from the log itself or from a leader are not checked: they were, when they were first appended.
+Checks change nothing. :meth:`ProducerStates.note_batch` and :meth:`ProducerStates.note_marker` change the state, after
+the bytes are written. Batches from the log itself or from a leader are not checked again: they were checked when a
+leader first appended them.
 """
 
 from collections.abc import Iterable
@@ -35,6 +36,8 @@ NONE = -1
 
 
 class KeptBatch(NamedTuple):
+    """One of the last batches of a producer."""
+
     first_sequence: int
     last_sequence: int
     base_offset: int
@@ -48,7 +51,7 @@ class KeptBatch(NamedTuple):
 
 
 class ActiveProducer(NamedTuple):
-    """One producer as DescribeProducers shows it; -1 where there is nothing to show."""
+    """A producer as DescribeProducers shows it; -1 stands for none."""
 
     producer_id: int
     epoch: int
@@ -81,7 +84,7 @@ class Producer:
         self.last_timestamp_ms = NONE
         self.coordinator_epoch = NONE
         self.txn_first_offset = NONE
-        #: It comes from a snapshot, which has the last batch only: the log may have more that are to be known again.
+        #: The state comes from a snapshot, which has only the last batch. The log may have the others.
         self.has_last_batch_only = False
 
     @property
@@ -89,7 +92,11 @@ class Producer:
         return self.batches[-1].last_sequence if self.batches else NONE
 
     def check(self, epoch: int, first_sequence: int, last_sequence: int) -> KeptBatch | None:
-        """The batch that this one repeats, if any."""
+        """The batch that this one repeats, if it repeats one.
+
+        :raises OutOfOrderSequence: if the sequence does not follow the last batch.
+        :raises InvalidProducerEpoch: if the epoch is older than the producer's.
+        """
         if epoch == self.epoch:
             batches = self.batches
             expected = (batches[-1].last_sequence + 1) & MAX_SEQUENCE if batches else 0
@@ -98,11 +105,11 @@ class Producer:
             for kept in batches:
                 if kept.first_sequence == first_sequence and kept.last_sequence == last_sequence:
                     return kept
-            raise OutOfOrderSequence(f"sequence {first_sequence} where {expected} was expected")
+            raise OutOfOrderSequence(f"the sequence is {first_sequence}; {expected} was expected")
         if epoch < self.epoch:
             raise InvalidProducerEpoch(f"producer epoch {epoch} is older than {self.epoch}")
         if first_sequence != 0:
-            raise OutOfOrderSequence(f"sequence {first_sequence} where a new epoch {epoch} starts at 0")
+            raise OutOfOrderSequence(f"the sequence is {first_sequence}; the new epoch {epoch} must start at 0")
         return None
 
     def take_epoch(self, epoch: int) -> None:
@@ -117,9 +124,9 @@ class ProducerStates:
 
     def __init__(self) -> None:
         self.producers: dict[int, Producer] = {}
-        #: Open transactions: where each began, by producer. Insertion is in offset order, so the first is the oldest.
+        #: The first offset of each open transaction, by producer, in the order of offsets: the first is the oldest.
         self._open: dict[int, int] = {}
-        #: Ended ones whose marker may still be above the high watermark: where each began and ended.
+        #: The first offset and the marker's offset of ended transactions whose marker may not be committed yet.
         self._ended: list[tuple[int, int]] = []
 
     def __len__(self) -> int:
@@ -141,24 +148,24 @@ class ProducerStates:
     def check(
         self, producer_id: int, epoch: int, first_sequence: int, last_sequence: int, is_transactional: bool = False
     ) -> KeptBatch | None:
-        """Whether a client's batch may be appended now; the batch that it repeats, if it does.
+        """Checks whether a client's batch may be appended now; returns the batch that it repeats, if it repeats one.
 
-        :raises OutOfOrderSequence: something before it is missing, or it is older than what is kept.
-        :raises InvalidProducerEpoch: another producer has taken over the id.
-        :raises InvalidTxnState: it is not part of the transaction that its producer has open.
+        :raises OutOfOrderSequence: if a batch before it is missing, or it is older than the last five batches.
+        :raises InvalidProducerEpoch: if another producer has taken over the id.
+        :raises InvalidTxnState: if its producer has a transaction open, and the batch is not part of it.
         """
         producer = self.producers.get(producer_id)
         if producer is None:
             return None
         duplicate = producer.check(epoch, first_sequence, last_sequence)
         if duplicate is None and not is_transactional and producer.txn_first_offset != NONE:
-            raise InvalidTxnState(f"producer {producer_id} has a transaction open and wrote outside of it")
+            raise InvalidTxnState(f"producer {producer_id} has an open transaction, and sent a batch outside of it")
         return duplicate
 
     def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int) -> None:
         """
-        :raises InvalidProducerEpoch: another producer has taken over the id.
-        :raises TransactionCoordinatorFenced: another coordinator has taken over the transaction.
+        :raises InvalidProducerEpoch: if another producer has taken over the id.
+        :raises TransactionCoordinatorFenced: if another coordinator has taken over the transaction.
         """
         producer = self.producers.get(producer_id)
         if producer is None:
@@ -170,8 +177,8 @@ class ProducerStates:
                 f"coordinator epoch {coordinator_epoch} is older than {producer.coordinator_epoch}"
             )
 
-    def data(self, producer_id: int, epoch: int, batch: KeptBatch, is_transactional: bool) -> None:
-        """A batch of records was appended."""
+    def note_batch(self, producer_id: int, epoch: int, batch: KeptBatch, is_transactional: bool) -> None:
+        """Notes a batch of records that was appended."""
         producer = self.producers.get(producer_id)
         if producer is None:
             producer = self.producers[producer_id] = Producer(epoch)
@@ -186,10 +193,10 @@ class ProducerStates:
             producer.txn_first_offset = batch.base_offset
             self._open[producer_id] = batch.base_offset
 
-    def marker(
+    def note_marker(
         self, producer_id: int, epoch: int, coordinator_epoch: int, offset: int, timestamp_ms: int, is_commit: bool
     ) -> CompletedTxn | None:
-        """A marker was appended; the transaction that it ended, if there was one."""
+        """Notes a marker that was appended; returns the transaction that it ended, if there was one."""
         producer = self.producers.get(producer_id)
         if producer is None:
             producer = self.producers[producer_id] = Producer(epoch)
@@ -212,7 +219,7 @@ class ProducerStates:
         return next(iter(self._open.values()), None)
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
-        """Where the oldest transaction begins that is open, or whose end is not yet below the high watermark."""
+        """The first offset of the oldest transaction that is open, or whose marker is not below the high watermark."""
         if self._ended:
             self._ended = [ended for ended in self._ended if ended[1] >= high_watermark]
         oldest = self.first_open_offset()
@@ -222,7 +229,7 @@ class ProducerStates:
         return oldest
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
-        """Forget who has not written for so long and has no transaction open."""
+        """Removes the producers that have not written for a time and have no open transaction."""
         gone = [
             producer_id
             for producer_id, producer in self.producers.items()
@@ -232,7 +239,7 @@ class ProducerStates:
             del self.producers[producer_id]
 
     def restore(self, entries: Iterable[tuple[int, Producer]]) -> None:
-        """Take over producers from a snapshot."""
+        """Takes the producers of a snapshot."""
         self.producers = dict(entries)
         transactions = sorted(
             (producer.txn_first_offset, producer_id)

@@ -1,20 +1,23 @@
-"""From a folder of files to a log that can be used.
+"""Loads the log of a partition from its folder, and recovers the log after a crash.
 
-After a clean stop the names tell all: the segments, and the end offset from the producer snapshot that the stop left.
-After any other end nothing above the recovery point is believed. Segments from there on are read batch by batch
-(header, crc, rising offsets) and their indexes written anew; the first batch that is wrong cuts the log: its file is
-truncated there and later segments go. Leader epochs and producer snapshots beyond the new end go too. Segments below
-the recovery point were synced; an index of theirs that is missing or wrong is rebuilt when it is first used.
+After a clean stop the names of the files are enough: they give the segments, and the producer snapshot that the stop
+wrote gives the end offset.
 
-Left over from interrupted work and removed here: ``.deleted``, ``.cleaned``, ``.tmp``, indexes without a log, snapshots
-that no segment begins at (but the newest). ``.swap`` files are put in place, see ``swap.py``.
+After a crash, nothing above the recovery point is trusted. The segments from there on are read batch by batch (header,
+crc, rising offsets), and their indexes are rebuilt. The first wrong batch cuts the log: its file is truncated there,
+and later segments are dropped. Leader epochs and producer snapshots beyond the new end are dropped too. Segments below
+the recovery point are on disk. If one of their indexes is missing or damaged, its first use rebuilds it.
+
+Files that interrupted work has left are removed: ``.deleted``, ``.cleaned``, ``.tmp``, indexes without a log, and
+snapshots at whose offset no segment begins (except the newest). ``.swap`` files are put in place
+(``segment_swap.py``).
 """
 
 from dataclasses import dataclass, field
 from logging import getLogger
 
 from headrace.crc import crc32c
-from headrace.log import lookups, snapshots, swap
+from headrace.log import lookups, segment_swap, snapshots
 from headrace.log.appending import note_producer
 from headrace.log.config import LogConfig
 from headrace.log.control_marker import end_transaction
@@ -35,11 +38,11 @@ _TMP = ".tmp"
 
 @dataclass(slots=True)
 class _Folder:
-    """What lies in a partition's folder."""
+    """The files of a partition's folder, by kind."""
 
     sizes: dict[int, int] = field(default_factory=dict)
     snapshots: list[int] = field(default_factory=list)
-    #: Names that are not the plain files of a log at rest.
+    #: The names of files that interrupted work has left.
     leftovers: set[str] = field(default_factory=set)
     indexes: list[str] = field(default_factory=list)
 
@@ -55,10 +58,15 @@ def load_log(
     recovery_point: int = 0,
     log_start_offset: int = 0,
 ) -> PartitionLog:
-    found = _look(log_dir, folder)
+    """Loads a log; an empty one if the folder has no segment.
+
+    :param is_clean: whether the last stop of the log dir was clean; otherwise the log is recovered.
+    :raises OSError: if a file operation fails.
+    """
+    found = _list_files(log_dir, folder)
     if found.leftovers:
-        _tidy(log_dir, folder, found.leftovers)
-        found = _look(log_dir, folder)
+        _remove_leftovers(log_dir, folder, found.leftovers)
+        found = _list_files(log_dir, folder)
     _drop_orphans(log_dir, folder, found)
     if not found.sizes:
         log_dir.disk.close(log_dir.disk.open(f"{folder}/{max(0, log_start_offset):020d}{LOG}"))
@@ -83,13 +91,18 @@ def load_log(
     else:
         _recover(log, recovery_point)
     if log.log_start_offset > log.next_offset:
-        logger.warning("%s: ends at %d, below its start %d: emptied", folder, log.next_offset, log.log_start_offset)
+        logger.warning(
+            "%s: the log ends at offset %d, below its start %d; it is emptied and goes on at its start",
+            folder,
+            log.next_offset,
+            log.log_start_offset,
+        )
         truncate_fully(log, log.log_start_offset)
     log.high_watermark = log.log_start_offset
     return log
 
 
-def _look(log_dir: LogDir, folder: str) -> _Folder:
+def _list_files(log_dir: LogDir, folder: str) -> _Folder:
     found = _Folder()
     for entry in log_dir.disk.list(folder):
         name = entry.name
@@ -106,11 +119,11 @@ def _look(log_dir: LogDir, folder: str) -> _Folder:
     return found
 
 
-def _tidy(log_dir: LogDir, folder: str, names: set[str]) -> None:
+def _remove_leftovers(log_dir: LogDir, folder: str, names: set[str]) -> None:
     for name in names:
         if name.endswith((DELETED, _TMP)):
             log_dir.disk.unlink(f"{folder}/{name}")
-    swap.finish_interrupted(log_dir, folder)
+    segment_swap.finish_interrupted(log_dir, folder)
 
 
 def _drop_orphans(log_dir: LogDir, folder: str, found: _Folder) -> None:
@@ -124,7 +137,7 @@ def _drop_orphans(log_dir: LogDir, folder: str, found: _Folder) -> None:
 
 
 def _clean_end(active: Segment, newest_snapshot: int) -> int:
-    """The end offset of a log that was closed in order."""
+    """The end offset of a log that was closed cleanly."""
     if not active.size_bytes:
         return active.base_offset
     if newest_snapshot > active.base_offset:
@@ -140,7 +153,7 @@ def _recover(log: PartitionLog, recovery_point: int) -> None:
     for number in range(first, len(log.segments)):
         segment = log.segments[number]
         if segment.base_offset < next_offset:
-            if scan is not None and scan.blame_gap("the next segment begins below it"):
+            if scan is not None and scan.end_before_gap("the next segment begins below its offset"):
                 next_offset = scan.next_offset
                 _cut(log, number - 1, scan)
             else:
@@ -149,7 +162,7 @@ def _recover(log: PartitionLog, recovery_point: int) -> None:
         scan = _Scan(segment)
         scan.run(log)
         if segment is log.active and not log.config.is_compacted:
-            scan.blame_gap("offsets skip before the last batch")
+            scan.end_before_gap("there is a gap in the offsets before the last batch")
         next_offset = scan.next_offset
         has_markers |= scan.has_markers
         if scan.valid_bytes < segment.size_bytes:
@@ -161,7 +174,7 @@ def _recover(log: PartitionLog, recovery_point: int) -> None:
 
 
 def _recover_rest(log: PartitionLog, first: int, has_markers: bool) -> None:
-    """What else depends on where the log ends."""
+    """Recovers what depends on the log's end: snapshots, epochs, aborted transactions."""
     snapshots.delete_snapshots(log.log_dir.disk, log.folder, above=log.next_offset)
     log.unload_producers()
     if log.next_offset > log.segments[0].base_offset or log.epochs.entries:
@@ -176,12 +189,12 @@ def _cut(log: PartitionLog, number: int, scan: "_Scan") -> None:
     segment = log.segments[number]
     lost_bytes = segment.size_bytes - scan.valid_bytes
     logger.warning(
-        "%s: cut at offset %d, position %d of %s: %s; %d bytes lost",
+        "%s: the log is cut at offset %d, position %d of %s, because %s; %d bytes are lost",
         log.folder,
         scan.next_offset,
         scan.valid_bytes,
         segment.path(),
-        scan.trouble,
+        scan.problem,
         lost_bytes,
     )
     segment.cut_file(scan.valid_bytes)
@@ -189,23 +202,24 @@ def _cut(log: PartitionLog, number: int, scan: "_Scan") -> None:
     if scan.must_rebuild:
         segment.rebuild()
     if number + 1 < len(log.segments):
-        _drop_from(log, number + 1, "lies behind the cut")
+        _drop_from(log, number + 1, "is behind the cut")
 
 
 def _drop_from(log: PartitionLog, number: int, why: str) -> None:
     dropped = log.segments[number:]
     for segment in dropped:
-        logger.warning("%s: segment %s %s and is dropped", log.folder, segment.path(), why)
+        logger.warning("%s: segment %s is dropped because it %s", log.folder, segment.path(), why)
     del log.segments[number:]
     log.active = log.segments[-1]
     discard(log, dropped[::-1])
 
 
 class _Scan:
-    """Reads a segment from its first byte, writes its indexes anew, stops at the first batch that is wrong.
+    """Reads a segment from its first byte, rebuilds its indexes, and stops at the first wrong batch.
 
-    The crc does not cover the offset. Offsets may skip where a log was compacted, but if something behind such a gap
-    has a lower offset, then it is the batch at the gap that is wrong.
+    The crc does not cover the base offset, so a damaged offset shows only in the order of batches. Offsets may have
+    gaps where a log was compacted. But if a batch behind a gap has a lower offset, then the batch at the gap is the
+    wrong one.
     """
 
     __slots__ = (
@@ -216,8 +230,8 @@ class _Scan:
         "has_markers",
         "must_rebuild",
         "next_offset",
+        "problem",
         "segment",
-        "trouble",
         "valid_bytes",
     )
 
@@ -227,9 +241,11 @@ class _Scan:
         self.next_offset = segment.base_offset
         self.has_markers = False
         self.must_rebuild = False
-        self.trouble = ""
-        #: Where the last batch lies, and the last one that does not begin where the one before it ended.
+        #: Why the scan stopped; empty if it did not.
+        self.problem = ""
+        #: The position of the last batch.
         self._last_at = -1
+        #: The position of the last batch with a gap before it, and the offset at which that gap begins.
         self._gap: tuple[int, int] | None = None
         self._window = b""
         self._window_at = 0
@@ -258,37 +274,37 @@ class _Scan:
     def ends_in_gap(self) -> bool:
         return self._gap is not None and self._gap[0] == self._last_at
 
-    def blame_gap(self, trouble: str) -> bool:
-        """Let the log end before its last batch, if there is a gap before that."""
+    def end_before_gap(self, problem: str) -> bool:
+        """Lets the log end before its last batch, if there is a gap before that batch. Returns whether there is."""
         if self._gap is None or not self.ends_in_gap:
             return False
         self.valid_bytes, self.next_offset = self._gap
-        self.trouble, self.must_rebuild = trouble, True
+        self.problem, self.must_rebuild = problem, True
         return True
 
     def _next(self) -> BatchHeader | None:
         left_bytes = self.segment.size_bytes - self.valid_bytes
         if left_bytes < HEADER_BYTES:
-            self.trouble = f"{left_bytes} bytes are too few for a batch"
+            self.problem = f"{left_bytes} bytes are too few for a batch"
             return None
         header = read_header(self._bytes(self.valid_bytes, HEADER_BYTES))
-        self.trouble = self._trouble_with(header, left_bytes)
-        return None if self.trouble else header
+        self.problem = self._problem_with(header, left_bytes)
+        return None if self.problem else header
 
-    def _trouble_with(self, header: BatchHeader, left_bytes: int) -> str:
+    def _problem_with(self, header: BatchHeader, left_bytes: int) -> str:
         if header.magic != MAGIC:
-            return f"magic {header.magic}"
+            return f"a batch has magic {header.magic}"
         if not HEADER_BYTES <= header.size_bytes <= left_bytes:
-            return f"a batch of {header.size_bytes} bytes where {left_bytes} are left"
+            return f"a batch has {header.size_bytes} bytes where {left_bytes} are left"
         if header.last_offset_delta < 0 or header.base_offset < self.next_offset:
-            trouble = f"a batch at offset {header.base_offset} where {self.next_offset} comes next"
+            problem = f"a batch has offset {header.base_offset} where {self.next_offset} is next"
             if self._gap is not None and header.base_offset >= self._gap[1]:
-                self.blame_gap(trouble)
-            return trouble
+                self.end_before_gap(problem)
+            return problem
         if not self.segment.can_hold(header.last_offset):
-            return f"offset {header.last_offset} is too far from the segment's first"
+            return f"offset {header.last_offset} is too far from the segment's base offset"
         if self._crc(header.size_bytes) != header.crc:
-            return "the crc does not match"
+            return "the crc of a batch does not match"
         return ""
 
     def _crc(self, size_bytes: int) -> int:
@@ -305,12 +321,12 @@ class _Scan:
             self._window = self.segment.read_bytes(position, max(_WINDOW_BYTES, size_bytes))
             self._window_at, start = position, 0
             if len(self._window) < size_bytes:
-                raise OSError(f"{self.segment.path()} is shorter than it was")
+                raise OSError(f"{self.segment.path()} has become shorter while it was read")
         return memoryview(self._window)[start : start + size_bytes]
 
 
 def _rebuild_txn_indexes(log: PartitionLog, segments: list[Segment]) -> None:
-    """Write the aborted transactions of segments anew, from the producers as they were where the first one begins."""
+    """Rebuilds the aborted transactions of segments, from the producers' states at the first segment's base offset."""
     states = ProducerStates()
     start = segments[0].base_offset
     known = snapshots.load_newest(log.log_dir.disk, log.folder, start, states)

@@ -1,18 +1,22 @@
-"""Moving a log to another log dir while it is being written and read.
+"""Moves a log to another log dir, while producers write it and consumers read it.
 
-The copy grows in ``<dest>/<topic>-<partition>.<uuid>-future``. Closed segments never change, and of the active one
-only the end does, so most of the bytes are copied on a thread, round after round: :meth:`Relocation.plan` (on the
-thread that owns the log) says which bytes are missing, :meth:`Relocation.copy` (on any thread) brings and syncs them,
-:meth:`Relocation.note` remembers that. A segment that retention drops or compaction replaces meanwhile is another
-object afterwards; its copy is dropped, and made anew where there is a new one. So is that of a segment that a follower
-has cut, to agree with its leader. When little is missing, the owner's
-thread does the rest at one go: the last bytes, indexes, producers and epochs (:meth:`Relocation.complete`), then the
-renames (:meth:`headrace.log.log_manager.LogManager.replace_with_copy`).
+The copy grows in ``<dest>/<topic>-<partition>.<uuid>-future``. Closed segments never change, and the active one changes
+only at its end. So most bytes are copied on another thread, in rounds. :meth:`Relocation.plan`, on the thread that owns
+the log, says which bytes are missing. :meth:`Relocation.copy`, on any thread, copies and syncs them.
+:meth:`Relocation.note` remembers what was copied.
 
-What a crash leaves, and what the next start makes of it:
+A segment may change during the copy: retention drops it, compaction replaces it, or a follower cuts it to agree with
+its leader. Then its copy is dropped, and the new segment, if there is one, is copied from its start.
 
-- ``-future``: not complete; removed.
-- ``-moved`` (the complete copy's name before it takes the log's) beside the old folder: removed, the old one holds.
+When only few bytes are missing, the owner's thread does the rest in one step: the last bytes, indexes, producers and
+epochs (:meth:`Relocation.complete`), then the renames
+(:meth:`headrace.log.log_manager.LogManager.replace_with_copy`).
+
+What a crash leaves, and what the next start does:
+
+- ``-future``: an incomplete copy. It is removed.
+- ``-moved`` (the name of a complete copy before it takes the log's name) beside the old folder: the old folder is the
+  log, and the copy is removed.
 - ``-moved`` without the old folder, which has been renamed to ``-delete``: the copy is the log.
 """
 
@@ -32,12 +36,13 @@ from headrace.log.snapshots import SNAPSHOT
 from headrace.protocol.errors import InvalidTopic
 
 FUTURE_SUFFIX, MOVED_SUFFIX = "-future", "-moved"
-_BELONGINGS = (INDEX, TIMEINDEX, TXNINDEX, SNAPSHOT)
+#: A segment's indexes, and the producer snapshot at its base offset.
+_SIDE_FILES = (INDEX, TIMEINDEX, TXNINDEX, SNAPSHOT)
 _MAX_NAME = 255
 _CHUNK_BYTES = 1 << 20
 
 
-class Missing(NamedTuple):
+class MissingBytes(NamedTuple):
     """Bytes of a segment that the copy does not have yet."""
 
     segment: Segment
@@ -47,7 +52,9 @@ class Missing(NamedTuple):
     cuts: int
 
 
-class _Copied(NamedTuple):
+class _CopiedSegment(NamedTuple):
+    """How much of a segment the copy has."""
+
     segment: Segment
     size_bytes: int
     was_closed: bool
@@ -57,18 +64,18 @@ class _Copied(NamedTuple):
 class Relocation:
     def __init__(self, log: PartitionLog, log_dir: LogDir) -> None:
         """
-        :raises InvalidTopic: if the topic's name leaves no room for the suffix, as in Kafka.
+        :raises InvalidTopic: if the topic's name is too long for a folder with the suffix, as in Kafka.
         """
         self.log = log
         self.log_dir = log_dir
         name = f"{log.topic}-{log.partition}.{uuid4().hex}{FUTURE_SUFFIX}"
         if len(name) > _MAX_NAME:
-            raise InvalidTopic(f"the name of {log.topic} is too long for a folder {name}")
+            raise InvalidTopic(f"the name of topic {log.topic} is too long to move it: a folder {name} has no room")
         self.folder = f"{log_dir.path}/{name}"
-        #: Set by anybody: the copy is not wanted any more.
+        #: Any thread may set this, to stop the copying.
         self.cancelled = Event()
-        #: By base offset. What was closed when it was copied came with all that belongs to it.
-        self._copied: dict[int, _Copied] = {}
+        #: By base offset. A segment that was closed when it was copied has its side files too.
+        self._copied: dict[int, _CopiedSegment] = {}
         self._is_begun = False
 
     @property
@@ -77,7 +84,7 @@ class Relocation:
 
     @property
     def next_offset(self) -> int:
-        """Up to where the copy is whole, as far as segments tell."""
+        """Up to where the copy is complete, in whole segments."""
         for segment in self.log.segments:
             copied = self._copied.get(segment.base_offset)
             if copied is None or copied.segment is not segment or copied.size_bytes < segment.size_bytes:
@@ -86,7 +93,7 @@ class Relocation:
 
     # -- the owner's thread
 
-    def plan(self) -> list[Missing]:
+    def plan(self) -> list[MissingBytes]:
         segments = {segment.base_offset: segment for segment in self.log.segments}
         for base_offset, copied in list(self._copied.items()):
             if segments.get(base_offset) is not copied.segment or copied.cuts != copied.segment.cuts:
@@ -98,15 +105,15 @@ class Relocation:
             if base_offset in self._copied:
                 _, start, was_closed, _ = self._copied[base_offset]
             if start < segment.size_bytes or (is_closed and not was_closed):
-                missing.append(Missing(segment, start, segment.size_bytes, is_closed, segment.cuts))
+                missing.append(MissingBytes(segment, start, segment.size_bytes, is_closed, segment.cuts))
         return missing
 
-    def note(self, copied: list[Missing]) -> None:
+    def note(self, copied: list[MissingBytes]) -> None:
         for segment, _, end, is_closed, cuts in copied:
-            self._copied[segment.base_offset] = _Copied(segment, end, is_closed, cuts)
+            self._copied[segment.base_offset] = _CopiedSegment(segment, end, is_closed, cuts)
 
     def complete(self) -> None:
-        """The rest, while nobody writes. Afterwards the copy has all that the log has."""
+        """Copies the rest, while nobody writes. Afterwards the copy has all that the log has."""
         log = self.log
         self.note(self.copy(self.plan()))
         try:
@@ -115,21 +122,21 @@ class Relocation:
         except OSError as error:
             raise log.log_dir.take_offline(error) from error
         if log.active.base_offset not in self._copied:
-            self._bring(log.active, 0, 0, lambda _: None)
-        self._copy_what_belongs_to(log.active)
+            self._copy_bytes(log.active, 0, 0, lambda _: None)
+        self._copy_side_files(log.active)
         self._copy_file(f"{segment_name(log.next_offset)}{SNAPSHOT}")
         self._copy_file(leader_epochs.FILE_NAME)
         self._copy_file(partition_metadata.FILE_NAME)
         self.log_dir.disk.fsync_directory(self.folder)
 
     def discard(self) -> None:
-        """The copy is not wanted; its files go soon."""
+        """Deletes the copy, which is not needed any more."""
         if self._is_begun:
             self.log_dir.pending_deletes.add(self.folder, 0)
 
     def _drop(self, base_offset: int) -> None:
         del self._copied[base_offset]
-        for suffix in (LOG, *_BELONGINGS):
+        for suffix in (LOG, *_SIDE_FILES):
             try:
                 self.log_dir.disk.unlink(f"{self.folder}/{segment_name(base_offset)}{suffix}")
             except FileNotFoundError:
@@ -137,27 +144,27 @@ class Relocation:
 
     # -- any thread
 
-    def copy(self, missing: list[Missing], pace: Callable[[int], object] = lambda _: None) -> list[Missing]:
-        """Brings bytes and syncs them; what was brought. A segment that is gone meanwhile is passed over.
+    def copy(self, missing: list[MissingBytes], pace: Callable[[int], object] = lambda _: None) -> list[MissingBytes]:
+        """Copies bytes and syncs them; returns what was copied. A segment that was dropped meanwhile is skipped.
 
-        :raises OSError: of the dir that is written to.
-        :raises StorageError: if the dir that is read from fails.
+        :raises OSError: if the dir of the copy fails.
+        :raises StorageError: if the dir of the log fails.
         """
         if not self._is_begun:
             self.log_dir.disk.mkdir(self.folder)
             self._is_begun = True
         done = []
         for part in missing:
-            if self._bring(part.segment, part.start, part.end, pace):
+            if self._copy_bytes(part.segment, part.start, part.end, pace):
                 if part.is_closed:
-                    self._copy_what_belongs_to(part.segment)
+                    self._copy_side_files(part.segment)
                 done.append(part)
             if self.cancelled.is_set():
                 break
         return done
 
-    def _bring(self, segment: Segment, start: int, end: int, pace: Callable[[int], object]) -> bool:
-        """Whether all of it was brought: not if the segment is gone, or the move."""
+    def _copy_bytes(self, segment: Segment, start: int, end: int, pace: Callable[[int], object]) -> bool:
+        """Returns whether all bytes were copied. They were not if the segment is gone, or the move was cancelled."""
         path = f"{self.folder}/{segment_name(segment.base_offset)}{LOG}"
         target = self.log_dir.disk
         with target.opened(path, os.O_RDWR | os.O_CREAT | (0 if start else os.O_TRUNC)) as fd:
@@ -172,7 +179,7 @@ class Relocation:
         return start == end
 
     def _read(self, path: str, size_bytes: int, position: int) -> bytes:
-        """Bytes of the old log; none if the file is gone."""
+        """Reads bytes of the log; none if the file is gone."""
         log_dir = self.log.log_dir
         try:
             with log_dir.disk.opened(path, os.O_RDONLY) as fd:
@@ -182,13 +189,13 @@ class Relocation:
         except OSError as error:
             raise log_dir.take_offline(error) from error
 
-    def _copy_what_belongs_to(self, segment: Segment) -> None:
-        """Its indexes, and the producers as they were where it begins."""
-        for suffix in _BELONGINGS:
+    def _copy_side_files(self, segment: Segment) -> None:
+        """Copies the indexes of a segment, and the producer snapshot at its base offset."""
+        for suffix in _SIDE_FILES:
             self._copy_file(f"{segment_name(segment.base_offset)}{suffix}")
 
     def _copy_file(self, name: str) -> None:
-        """A small file, if it is there."""
+        """Copies a small file, if it exists."""
         log_dir = self.log.log_dir
         try:
             data = log_dir.disk.read_file(f"{self.log.folder}/{name}")

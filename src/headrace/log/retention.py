@@ -1,8 +1,8 @@
-"""Dropping what is too old, too much, or below the log's start: whole segments, from the front.
+"""Drops old segments from the front of a log.
 
-A segment goes when the high watermark has passed its end and one of these holds: its youngest record is older than
-``retention.ms``; the log without it still has ``retention.bytes``; all of it lies below ``log_start_offset``. Time and
-size count only where ``cleanup.policy`` has ``delete``. If all segments are to go, an empty one is made first, so
+A segment is dropped when the high watermark has passed its end and one of these holds: its newest record is older than
+``retention.ms``; the log without it still has ``retention.bytes``; all of it is below ``log_start_offset``. Time and
+size count only if ``cleanup.policy`` has ``delete``. Before the last segment is dropped, an empty one is created, so
 that the log keeps its end offset.
 
 The ``.log`` file is renamed first. A crash in between leaves index files without a log, which loading removes.
@@ -62,7 +62,7 @@ def _drop_while(log: PartitionLog, is_due: Callable[[Segment, int], bool], *, ke
 
 
 def drop_first(log: PartitionLog, count: int) -> None:
-    """Drop segments from the front; the log then starts where what is left begins."""
+    """Drops segments from the front. The log then starts where the first remaining segment begins."""
     if count == len(log.segments):
         log.roll()
     dropped = log.segments[:count]
@@ -74,7 +74,7 @@ def drop_first(log: PartitionLog, count: int) -> None:
 
 
 def discard(log: PartitionLog, segments: Sequence[Segment]) -> None:
-    """Rename the files of segments that are no longer part of the log; they are unlinked later."""
+    """Renames the files of segments that are no longer part of the log. They are unlinked later."""
     due_ms = log.log_dir.clock.wall_ms() + log.config.file_delete_delay_ms
     disk = log.log_dir.disk
     for segment in segments:

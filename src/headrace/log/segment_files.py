@@ -1,8 +1,9 @@
-"""The names of a segment's files: its base offset in 20 digits, then one of these."""
+"""Names the files of a segment: the base offset in 20 digits, then one of the suffixes below."""
 
 LOG, INDEX, TIMEINDEX, TXNINDEX = ".log", ".index", ".timeindex", ".txnindex"
 
-#: On top of the others: to be unlinked; being written by the cleaner; written, and about to take the place of the old.
+#: Suffixes behind the ones above. DELETED: to be unlinked. CLEANED: the cleaner is writing the file. SWAP: the cleaner
+#: has written the file, which is about to replace the old one.
 DELETED, CLEANED, SWAP = ".deleted", ".cleaned", ".swap"
 
 

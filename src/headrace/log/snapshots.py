@@ -1,4 +1,4 @@
-"""``<offset>.snapshot``: the producers of a partition as they were when the log ended at that offset.
+"""Reads and writes ``<offset>.snapshot``: the state of a partition's producers when the log ended at that offset.
 
 ::
 
@@ -9,9 +9,9 @@
          producer_id int64, epoch int16, last_sequence int32, last_offset int64, offset_delta int32,
          timestamp int64, coordinator_epoch int32, current_txn_first_offset int64
 
-Of the five batches kept in memory only the last is stored, as in Kafka. One is written at each roll and at a clean
-stop; the state at any later offset is the newest snapshot and a replay of the batch headers behind it. A snapshot
-that is torn or damaged fails its crc and is passed over for the next older one.
+Of the last five batches only the last one is stored, as in Kafka. A snapshot is written at each roll and at a clean
+stop. The state at a later offset is that of the newest snapshot, after a replay of the batch headers behind it. A
+snapshot that is torn or damaged fails its crc; then the next older one is used.
 """
 
 from collections.abc import Iterator
@@ -57,7 +57,7 @@ def encode_snapshot(states: ProducerStates) -> bytes:
 
 
 def decode_snapshot(data: bytes) -> list[tuple[int, Producer]] | None:
-    """The producers, or None if these are not the bytes of a snapshot."""
+    """The producers, or None if the bytes are not a snapshot."""
     if len(data) < _HEAD.size:
         return None
     version, crc, count = _HEAD.unpack_from(data)
@@ -81,13 +81,11 @@ def _producers(data: bytes) -> Iterator[tuple[int, Producer]]:
 
 
 def snapshot_offsets(disk: Disk, folder: str) -> list[int]:
-    """Of the snapshots that are there, oldest first."""
+    """The offsets of all snapshots in a folder, the lowest first."""
     names = (entry.name for entry in disk.list(folder))
-    return sorted(int(name[: -len(SNAPSHOT)]) for name in names if is_snapshot(name))
-
-
-def is_snapshot(name: str) -> bool:
-    return name.endswith(SNAPSHOT) and name[: -len(SNAPSHOT)].isdigit()
+    return sorted(
+        int(name[: -len(SNAPSHOT)]) for name in names if name.endswith(SNAPSHOT) and name[: -len(SNAPSHOT)].isdigit()
+    )
 
 
 def write_snapshot(disk: Disk, folder: str, offset: int, states: ProducerStates) -> None:
@@ -95,7 +93,8 @@ def write_snapshot(disk: Disk, folder: str, offset: int, states: ProducerStates)
 
 
 def load_newest(disk: Disk, folder: str, until_offset: int, states: ProducerStates) -> int:
-    """Fill the states from the newest readable snapshot at or below an offset; that snapshot's offset, or -1."""
+    """Fills the states from the newest readable snapshot at or below an offset; returns that snapshot's offset, or
+    -1."""
     for offset in reversed(snapshot_offsets(disk, folder)):
         if offset > until_offset:
             continue
@@ -103,11 +102,12 @@ def load_newest(disk: Disk, folder: str, until_offset: int, states: ProducerStat
         if entries is not None:
             states.restore(entries)
             return offset
-        logger.warning("producer snapshot %s is damaged, an older one is used", snapshot_path(folder, offset))
+        logger.warning("producer snapshot %s is damaged; an older one is used instead", snapshot_path(folder, offset))
     return -1
 
 
-def delete_snapshots(disk: Disk, folder: str, *, above: int | None = None, below: int | None = None) -> None:
+def delete_snapshots(disk: Disk, folder: str, *, above: int) -> None:
+    """Deletes the snapshots above an offset."""
     for offset in snapshot_offsets(disk, folder):
-        if (above is not None and offset > above) or (below is not None and offset < below):
+        if offset > above:
             disk.unlink(snapshot_path(folder, offset))

@@ -1,13 +1,14 @@
-"""``.timeindex``: the largest timestamp that a segment had seen when it had grown to some offset.
+"""The time index of a segment (``.timeindex``): gives the largest timestamp of all records up to some offsets.
 
 ::
 
     0  timestamp        int64   the largest of the segment so far
     8  relative_offset  int32   last offset of the batch that has it, less the segment's base offset
 
-Every record before an entry's offset is no younger than its timestamp, so the first record at or after a time lies
-behind the last entry below that time. An entry is made with each entry of the offset index if the maximum has grown,
-and a last one when the segment is rolled or closed; so the last entry of a finished segment is its largest timestamp.
+No record before an entry's offset is newer than the entry's timestamp. So the first record at or after a time is behind
+the last entry below that time. With each entry of the offset index comes an entry here, if the maximum has grown. The
+last entry is added when the segment is rolled or closed. So the last entry of a finished segment has its largest
+timestamp.
 """
 
 from array import array
@@ -40,7 +41,7 @@ class TimeIndex:
         return self._written == len(self.timestamps)
 
     def load(self) -> bool:
-        """Whether the file was there and makes sense."""
+        """Reads the file; returns whether it exists and is valid."""
         data = self._disk.read_file(self.path)
         if data is None or len(data) % ENTRY_BYTES:
             return False
@@ -57,7 +58,7 @@ class TimeIndex:
         return True
 
     def append(self, timestamp_ms: int, relative_offset: int) -> None:
-        """An entry, if it is a new maximum."""
+        """Adds an entry, if the timestamp is a new maximum."""
         if timestamp_ms < 0 or (self.timestamps and timestamp_ms <= self.timestamps[-1]):
             return
         self.timestamps.append(timestamp_ms)
@@ -66,7 +67,7 @@ class TimeIndex:
             self.write_out()
 
     def lookup(self, timestamp_ms: int) -> int:
-        """The relative offset before which everything is older than a time; 0 if nothing is known to be."""
+        """A relative offset before which all records are older than a time; 0 if the index has none."""
         at = bisect_left(self.timestamps, timestamp_ms)
         return self.relative_offsets[at - 1] if at else 0
 
@@ -79,7 +80,7 @@ class TimeIndex:
         self._written = len(self.timestamps)
 
     def truncate(self, relative_offset: int) -> None:
-        """Forget entries at or above an offset."""
+        """Removes the entries at or above an offset."""
         keep = bisect_left(self.relative_offsets, relative_offset)
         del self.timestamps[keep:], self.relative_offsets[keep:]
         with self._disk.opened(self.path) as fd:
@@ -92,7 +93,8 @@ class TimeIndex:
 
 
 def read_entries(data: bytes) -> Iterator[tuple[int, int]]:
-    """Timestamps and relative offsets as a file has them, as :func:`headrace.log.offset_index.read_entries` does."""
+    """The timestamps and relative offsets in a file, unchecked, as in
+    :func:`headrace.log.offset_index.read_entries`."""
     for timestamp_ms, relative_offset in _ENTRY.iter_unpack(data[: len(data) - len(data) % ENTRY_BYTES]):
         if timestamp_ms == relative_offset == 0 and len(data) > ENTRY_BYTES:
             return

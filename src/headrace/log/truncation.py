@@ -1,7 +1,7 @@
-"""Cutting a log's end: what a follower does with records that its leader does not have.
+"""Cuts off the end of a log. A follower does so with records that its leader does not have.
 
-Files are cut and renamed from the back, so a crash in between leaves a longer valid prefix, which is cut again when
-the follower comes back.
+Files are cut and renamed from the last one to the first. So a crash in between leaves a longer valid prefix, which the
+follower cuts again after its restart.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def truncate_to(log: PartitionLog, offset: int) -> None:
     if offset >= log.next_offset:
-        # An epoch may have begun at the log's end and got no record: who was its leader follows another now.
+        # This broker may have led an epoch that began at the log's end and got no record, and follows a leader now.
         log.cut_epochs(log.next_offset)
         return
     if offset <= log.segments[0].base_offset:
@@ -34,8 +34,7 @@ def truncate_to(log: PartitionLog, offset: int) -> None:
     size_bytes = last.size_bytes
     cut_offset = last.truncate(offset)
     log.size_bytes -= size_bytes - last.size_bytes
-    # A batch may end below the offset and the next one have been cut whole: the log still ends where it was told to,
-    # unless the offset lay inside a batch.
+    # The log ends behind its last batch. That is below the given offset if the offset lay inside a batch or in a gap.
     _end_at(log, cut_offset)
 
 

@@ -1,4 +1,5 @@
-"""``.txnindex``: the aborted transactions whose abort marker lies in a segment.
+"""The transaction index of a segment (``.txnindex``): lists the aborted transactions whose abort marker is in the
+segment.
 
 ::
 
@@ -6,11 +7,11 @@
     2   producer_id         int64
     10  first_offset        int64   of the transaction
     18  last_offset         int64   of its abort marker
-    26  last_stable_offset  int64   what it was once this transaction had ended
+    26  last_stable_offset  int64   the partition's, after this transaction had ended
 
-A reader of committed data gets these with what it reads, and drops the records of those producers itself. Entries are
-written when the marker is appended; recovery writes them anew from the markers. The file exists only where there was
-an abort. An entry cut by a crash is ignored.
+A consumer with ``read_committed`` gets these entries with the records, and drops the aborted records itself. An entry
+is written when its marker is appended; recovery rebuilds the entries from the markers. The file exists only if the
+segment has an abort marker. An entry that a crash has cut is ignored.
 """
 
 from struct import Struct
@@ -30,7 +31,7 @@ class AbortedTxn(NamedTuple):
 
 
 class TxnIndex:
-    """Read at its first use; most segments never have one."""
+    """The entries are read at their first use. Most segments have none."""
 
     __slots__ = ("_disk", "_entries", "path")
 
@@ -53,7 +54,7 @@ class TxnIndex:
         entries.append(aborted)
 
     def truncate(self, offset: int) -> None:
-        """Forget transactions whose marker is at or above an offset."""
+        """Removes the transactions whose marker is at or above an offset."""
         kept = [entry for entry in self.entries if entry.last_offset < offset]
         if len(kept) != len(self.entries):
             with self._disk.opened(self.path) as fd:
@@ -61,7 +62,7 @@ class TxnIndex:
         self._entries = kept
 
     def reset(self) -> None:
-        """No entries, whatever the file held."""
+        """Removes all entries, and the file."""
         data = self._disk.read_file(self.path)
         if data is not None:
             self._disk.unlink(self.path)

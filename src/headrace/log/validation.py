@@ -1,8 +1,8 @@
-"""What must hold for a batch that a client sends, and what is done to it where the topic asks for it.
+"""Checks the batches that clients send, and rewrites them where the topic's settings ask for it.
 
-``PartitionLog.append`` looks at a header with one condition; only where that says no is :func:`refuse` asked for the
-reason. A topic that takes batches as they are never gets to :func:`rewrite`. What both know is Kafka's: which fields
-are wrong in which order, and with which error.
+``PartitionLog.append`` checks a header with one condition. Only if that fails, :func:`reject` finds the reason. A topic
+that keeps batches unchanged never calls :func:`rewrite`. Both follow Kafka in the order of the checks and in the
+errors.
 """
 
 from enum import Enum, auto
@@ -34,61 +34,70 @@ _ATTRIBUTES = Struct(">h")
 _MAX_TIMESTAMP = Struct(">q")
 _MAX_TIMESTAMP_AT = 35
 
-#: How many records of a batch are named in its refusal; a batch may have millions.
-_MOST_TO_BLAME = 1000
+#: How many records of a rejected batch the response names. A batch may have millions.
+_MAX_RECORD_ERRORS = 1000
 
 
 class Origin(Enum):
-    """Who wrote a batch, and so how much of it is taken on trust."""
+    """Who wrote a batch. That decides how much of the batch is checked."""
 
     CLIENT = auto()
     COORDINATOR = auto()
     REPLICATION = auto()
 
 
-def refuse(header: BatchHeader, config: LogConfig, now_ms: int) -> None:
-    """Raise what is wrong with a client's batch; return if it is only unusual."""
+def reject(header: BatchHeader, config: LogConfig, now_ms: int) -> None:
+    """Raises the error of a client's batch; returns if the batch is unusual, but valid.
+
+    :raises KafkaError: with the code that Kafka has for the first wrong field.
+    """
     if header.size_bytes > config.max_message_bytes:
-        raise MessageTooLarge(f"batch of {header.size_bytes} bytes, max.message.bytes is {config.max_message_bytes}")
-    _refuse_counts(header)
-    _refuse_producer(header)
+        raise MessageTooLarge(
+            f"the batch has {header.size_bytes} bytes; max.message.bytes is {config.max_message_bytes}"
+        )
+    _check_counts(header)
+    _check_producer(header)
     if header.codec_number > max(Codec):
-        raise UnsupportedCompressionType(f"compression codec {header.codec_number} is not known")
+        raise UnsupportedCompressionType(f"there is no compression codec with the number {header.codec_number}")
     if header.is_log_append_time:
         raise InvalidTimestamp("a producer may not set the timestamp type to LogAppendTime")
     if not config.is_log_append_time and header.max_timestamp > now_ms + config.message_timestamp_after_max_ms:
         ahead_ms = header.max_timestamp - now_ms
-        raise InvalidTimestamp(f"timestamp {header.max_timestamp} is {ahead_ms} ms ahead of the broker's clock")
+        raise InvalidTimestamp(
+            f"timestamp {header.max_timestamp} is {ahead_ms} ms ahead of the broker's clock; "
+            f"message.timestamp.after.max.ms is {config.message_timestamp_after_max_ms}"
+        )
     if header.size_bytes > config.segment_bytes:
-        raise RecordListTooLarge(f"batch of {header.size_bytes} bytes, segment.bytes is {config.segment_bytes}")
+        raise RecordListTooLarge(f"the batch has {header.size_bytes} bytes; segment.bytes is {config.segment_bytes}")
 
 
-def _refuse_counts(header: BatchHeader) -> None:
+def _check_counts(header: BatchHeader) -> None:
     if header.base_offset != 0:
-        raise InvalidRecord(f"a produced batch starts at offset 0, not {header.base_offset}")
+        raise InvalidRecord(f"the base offset of a produced batch must be 0, not {header.base_offset}")
     if header.record_count < 1:
-        raise InvalidRecord(f"batch says that it has {header.record_count} records")
+        raise InvalidRecord(f"the batch has {header.record_count} records")
     if header.record_count != header.last_offset_delta + 1:
         raise InvalidRecord(
-            f"batch says {header.record_count} records and a last offset delta of {header.last_offset_delta}"
+            f"the batch has {header.record_count} records, but its last offset delta is {header.last_offset_delta}"
         )
 
 
-def _refuse_producer(header: BatchHeader) -> None:
+def _check_producer(header: BatchHeader) -> None:
     if header.is_control:
         raise InvalidRecord("clients may not write control records")
     if header.has_delete_horizon:
         raise InvalidRecord("clients may not set a delete horizon")
     if header.has_producer and (header.producer_id < 0 or header.producer_epoch < 0 or header.base_sequence < 0):
         raise InvalidRecord(
-            f"producer id {header.producer_id} with epoch {header.producer_epoch}, sequence {header.base_sequence}"
+            f"producer id {header.producer_id}, epoch {header.producer_epoch} and sequence {header.base_sequence} "
+            "must not be negative"
         )
     if header.is_transactional and not header.has_producer:
-        raise InvalidRecord("transactional batch without a producer id")
+        raise InvalidRecord("a transactional batch must have a producer id")
 
 
 def rewrite(batch: Buffer, config: LogConfig, now_ms: int) -> Buffer:
-    """The batch as the topic wants it, after a look at its records where the topic needs one."""
+    """The batch as the topic's settings want it, after a check of its records if the settings need one."""
     if config.is_compacted or config.walk_records or config.message_timestamp_before_max_ms != UNLIMITED:
         _check_records(batch, config, now_ms)
     if config.compression_type != "producer":
@@ -96,9 +105,9 @@ def rewrite(batch: Buffer, config: LogConfig, now_ms: int) -> Buffer:
     if config.is_log_append_time:
         batch = _stamped(batch, now_ms)
     if len(batch) > config.max_message_bytes:
-        raise MessageTooLarge(f"batch of {len(batch)} bytes, max.message.bytes is {config.max_message_bytes}")
+        raise MessageTooLarge(f"the batch has {len(batch)} bytes; max.message.bytes is {config.max_message_bytes}")
     if len(batch) > config.segment_bytes:
-        raise RecordListTooLarge(f"batch of {len(batch)} bytes, segment.bytes is {config.segment_bytes}")
+        raise RecordListTooLarge(f"the batch has {len(batch)} bytes; segment.bytes is {config.segment_bytes}")
     return batch
 
 
@@ -107,27 +116,27 @@ def _check_records(batch: Buffer, config: LogConfig, now_ms: int) -> None:
 
     oldest_ms = now_ms - config.message_timestamp_before_max_ms
     newest_ms = now_ms + config.message_timestamp_after_max_ms
-    without_key = "a compacted topic takes no record without a key"
+    without_key = "a record of a compacted topic must have a key"
     keyless: list[tuple[int, str]] = []
     mistimed: list[tuple[int, str]] = []
     for expected_offset, record in enumerate(iter_records(batch)):
         if record.offset != expected_offset:
-            raise InvalidRecord("the offsets inside the batch do not count up from 0")
-        if config.is_compacted and record.key is None and len(keyless) < _MOST_TO_BLAME:
+            raise InvalidRecord("the offset deltas inside a batch must be 0, 1, 2, ...")
+        if config.is_compacted and record.key is None and len(keyless) < _MAX_RECORD_ERRORS:
             keyless.append((record.offset, without_key))
         if config.is_log_append_time or record.timestamp_ms == NO_TIMESTAMP:
             continue
-        if not oldest_ms <= record.timestamp_ms <= newest_ms and len(mistimed) < _MOST_TO_BLAME:
+        if not oldest_ms <= record.timestamp_ms <= newest_ms and len(mistimed) < _MAX_RECORD_ERRORS:
             mistimed.append(
                 (record.offset, f"timestamp {record.timestamp_ms} is not within [{oldest_ms}, {newest_ms}]")
             )
-    _refuse_records(InvalidRecord(without_key), keyless)
-    _refuse_records(InvalidTimestamp(f"timestamps must be within [{oldest_ms}, {newest_ms}]"), mistimed)
+    _raise_record_errors(InvalidRecord(without_key), keyless)
+    _raise_record_errors(InvalidTimestamp(f"timestamps must be within [{oldest_ms}, {newest_ms}]"), mistimed)
 
 
-def _refuse_records(error: KafkaError, to_blame: list[tuple[int, str]]) -> None:
-    if to_blame:
-        error.record_errors = tuple(to_blame)
+def _raise_record_errors(error: KafkaError, record_errors: list[tuple[int, str]]) -> None:
+    if record_errors:
+        error.record_errors = tuple(record_errors)
         raise error
 
 
@@ -147,7 +156,7 @@ def _recompressed(batch: Buffer, config: LogConfig) -> Buffer:
 
 
 def _stamped(batch: Buffer, now_ms: int) -> Buffer:
-    """With the broker's time: a bit, the largest timestamp and so the crc; the records stay as they are."""
+    """The batch with the broker's time. Only a bit, the largest timestamp and the crc change; the records do not."""
     stamped = bytearray(batch)
     (attributes,) = _ATTRIBUTES.unpack_from(stamped, CRC_STARTS_AT)
     _ATTRIBUTES.pack_into(stamped, CRC_STARTS_AT, attributes | LOG_APPEND_TIME)

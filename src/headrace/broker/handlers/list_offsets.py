@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.broker.network.request import Reply, Request
 from headrace.broker.network.slices import Answers
-from headrace.log.partition_log import Found
+from headrace.log.partition_log import TimestampAndOffset
 from headrace.protocol.errors import (
     InvalidRequest,
     LeaderNotAvailable,
@@ -41,7 +41,7 @@ _SINCE = {
 _CLIENT, _DEBUGGING = -1, -2
 #: Before, clients did not know OFFSET_NOT_AVAILABLE.
 _NOT_AVAILABLE_FROM = 5
-_NOTHING = Found(offset=-1, timestamp_ms=-1, leader_epoch=-1)
+_NOTHING = TimestampAndOffset(offset=-1, timestamp_ms=-1, leader_epoch=-1)
 
 
 async def handle(request: Request, partitions: Partitions) -> Reply:
@@ -89,12 +89,12 @@ def _answer(partitions: Partitions, topic: str, wanted: Any, asking: _Asking, *,
     return answer
 
 
-def _find(partition: Partition, timestamp: int, asking: _Asking) -> Found:
+def _find(partition: Partition, timestamp: int, asking: _Asking) -> TimestampAndOffset:
     log = partition.log
     if timestamp == _LATEST:
-        return Found(_end(partition, asking), -1, partition.leader_epoch)
+        return TimestampAndOffset(_end(partition, asking), -1, partition.leader_epoch)
     if timestamp in (_EARLIEST, _EARLIEST_LOCAL):
-        return Found(log.log_start_offset, -1, partition.leader_epoch)
+        return TimestampAndOffset(log.log_start_offset, -1, partition.leader_epoch)
     if timestamp == _MAX_TIMESTAMP:
         return log.locate_max_timestamp() or _NOTHING
     if timestamp in (_LATEST_TIERED, _EARLIEST_PENDING_UPLOAD):

@@ -242,7 +242,7 @@ def max_dirty_percent(view: View) -> Iterator[Value]:
 
 
 def since_last_cleaning_ms(view: View) -> Iterator[Value]:
-    yield (), view.broker.clock.monotonic_ms() - view.broker.maintenance.cleaner.last_look_ms
+    yield (), view.broker.clock.monotonic_ms() - view.broker.maintenance.cleaner.last_check_ms
 
 
 # -- the broker -------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
-"""The ``.cleaned`` files of one segment, written front to back: log, both indexes, and aborted transactions if any.
+"""Writes the ``.cleaned`` files of one segment: the log, both indexes, and the aborted transactions if there are any.
 
-They carry the entries that appending the same batches would have left. All are on disk (fsync) when they are finished,
-since what they replace is below the recovery point and is not looked at again after a crash.
+The indexes have the entries that appends of the same batches would have made. :meth:`CleanedSegment.finish` syncs all
+files (fsync): the segments that they replace are below the recovery point, where recovery after a crash does not look.
 """
 
 import os
@@ -41,7 +41,7 @@ class CleanedSegment:
         return self._written_bytes + self._parts_bytes
 
     def has_room(self, plan: CleaningPlan, segment: Segment, size_bytes: int) -> bool:
-        """Whether all of a segment could come behind what is here."""
+        """Whether all of a segment would fit behind the batches that are here."""
         config = plan.config
         indexes = ((self._offsets, INDEX, OFFSET_ENTRY_BYTES), (self._times, TIMEINDEX, TIME_ENTRY_BYTES))
         return (
@@ -76,7 +76,7 @@ class CleanedSegment:
         self._parts, self._parts_bytes = [], 0
 
     def finish(self) -> None:
-        """All files complete, on disk and closed."""
+        """Completes, syncs and closes all files."""
         self._write()
         self._disk.fsync(self._fd)
         self._times.append(self._max_timestamp, self._max_timestamp_at - self._base_offset)

@@ -1,22 +1,22 @@
-"""Log compaction (``cleanup.policy=compact``, and ``compact,delete``): of each key, the last record stays.
+"""Decides which log to clean next, and runs log compaction (``cleanup.policy=compact``, and ``compact,delete``).
 
-A log is clean up to its first dirty offset, which is remembered in ``cleaner-offset-checkpoint`` of its log dir, and
-dirty from there to the first offset that must not be touched: the last stable offset, the active segment, or the first
-segment that is younger than ``min.compaction.lag.ms``. It is worth cleaning when the dirty part is more than
-``min.cleanable.dirty.ratio`` of both parts, or when something dirty is older than ``max.compaction.lag.ms``. Of all
-such logs the dirtiest is next.
+A log is clean up to its first dirty offset, which ``cleaner-offset-checkpoint`` in its log dir stores. It is dirty from
+there to the first uncleanable offset: the last stable offset, the active segment, or the first segment that is younger
+than ``min.compaction.lag.ms``, whichever comes first. A log is due when its dirty part is more than
+``min.cleanable.dirty.ratio`` of both parts, or when a dirty segment is older than ``max.compaction.lag.ms``. The log
+with the highest ratio is cleaned next.
 
-Three steps, so that the thread that owns the logs never waits and is the only one to change them:
+There are three steps, so that the thread that owns the logs never waits and is the only one that changes them:
 
-1. :meth:`Cleaner.plan`, on that thread: what to clean, by which settings;
-2. :meth:`Cleaner.build`, on any thread: reads closed segments, which nobody changes, and writes ``.cleaned`` files;
-3. :meth:`Cleaner.commit`, on the owner's thread: puts them in place of the old ones, unless those changed meanwhile.
+1. :meth:`Cleaner.plan`, on that thread, decides what to clean, with which settings.
+2. :meth:`Cleaner.build`, on any thread, reads closed segments, which nobody changes, and writes ``.cleaned`` files.
+3. :meth:`Cleaner.commit`, on the owner's thread, puts them in place of the old ones, unless those changed meanwhile.
 
-After a failure of step 2, :meth:`Cleaner.abort` instead of step 3.
+If step 2 fails, :meth:`Cleaner.abort` takes the place of step 3.
 
-A crash in step 2 leaves ``.cleaned`` files, which are removed when the log opens; one in step 3 leaves each group of
-segments as it was or replaced (``PartitionLog.replace_segments``). If the checkpoint was not written, the same part is
-cleaned once more, to the same result.
+A crash in step 2 leaves ``.cleaned`` files, which loading removes. A crash in step 3 leaves each group of segments
+either unchanged or replaced (``PartitionLog.replace_segments``). If the checkpoint was not written, the same part is
+cleaned once more, with the same result.
 """
 
 import time
@@ -37,7 +37,7 @@ from headrace.runtime.clock import Clock
 logger = getLogger(__name__)
 
 CLEANED_OFFSETS = "cleaner-offset-checkpoint"
-#: What an entry of the key map takes: the dict's slot, a 16-byte key object, an int object.
+#: The memory of an entry of the key map: the slot of the dict, a key object of 16 bytes, an int object.
 _MAP_ENTRY_BYTES = 192
 
 
@@ -54,12 +54,12 @@ class CleanerConfig:
 
 
 class CleaningStopped(Exception):
-    """The broker is going down, or the log is gone: what was being built is not wanted any more."""
+    """The broker is stopping, or the log was deleted: the cleaned segments are not needed any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class DirtyRange:
-    """How a log is divided, and how much of it is dirty."""
+    """Which offsets of a log are dirty, and how many bytes of the log are clean and dirty."""
 
     first_dirty_offset: int
     first_uncleanable_offset: int
@@ -74,7 +74,7 @@ class DirtyRange:
 
 
 class Throttle:
-    """Waits so that no more than so many bytes a second are read and written, counted from its making."""
+    """Limits the bytes per second that are read and written, on average since the throttle was created, by waiting."""
 
     def __init__(self, bytes_per_second: float, clock: Clock, sleep: Callable[[float], object]) -> None:
         self._bytes_per_second = bytes_per_second
@@ -100,28 +100,28 @@ class Cleaner:
         self.config = config or CleanerConfig()
         self._clock = clock
         self._sleep = sleep
-        #: By log dir: where each of its logs is dirty from. Read when a dir is first met.
+        #: By log dir: the first dirty offset of each log. The file of a dir is read at its first use.
         self._first_dirty: dict[str, dict[Partition, int]] = {}
-        self._under_way: set[PartitionLog] = set()
-        #: Logs with something in them that cannot be read; they are left alone until the next start, as in Kafka.
+        self._being_cleaned: set[PartitionLog] = set()
+        #: Logs that hold something that cannot be read. They are not cleaned before the next start, as in Kafka.
         self._uncleanable: set[PartitionLog] = set()
-        #: When logs were last looked at, and how dirty the dirtiest was then.
-        self.last_look_ms = clock.monotonic_ms()
+        #: When the logs were last checked, and the highest dirty ratio at that time.
+        self.last_check_ms = clock.monotonic_ms()
         self.max_dirty_ratio = 0.0
 
     @property
     def uncleanable(self) -> frozenset[PartitionLog]:
-        """Logs that are left alone because something in them cannot be read."""
+        """Logs that are not cleaned, because they hold something that cannot be read."""
         return frozenset(self._uncleanable)
 
     # -- choosing ---------------------------------------------------------------------------------------------------
 
     def next_to_clean(self, logs: Iterable[PartitionLog]) -> PartitionLog | None:
-        """The dirtiest of the logs that are due."""
+        """Of the logs that are due, the one with the highest dirty ratio."""
         dirtiest: tuple[float, PartitionLog] | None = None
         max_dirty_ratio = 0.0
         for log in logs:
-            if not log.config.is_compacted or log in self._under_way or log in self._uncleanable:
+            if not log.config.is_compacted or log in self._being_cleaned or log in self._uncleanable:
                 continue
             if log.is_closed or log.log_dir.error is not None:
                 continue
@@ -129,14 +129,14 @@ class Cleaner:
             max_dirty_ratio = max(max_dirty_ratio, dirty.ratio)
             if _is_due(log, dirty) and (dirtiest is None or dirty.ratio > dirtiest[0]):
                 dirtiest = dirty.ratio, log
-        self.last_look_ms, self.max_dirty_ratio = self._clock.monotonic_ms(), max_dirty_ratio
+        self.last_check_ms, self.max_dirty_ratio = self._clock.monotonic_ms(), max_dirty_ratio
         return dirtiest[1] if dirtiest else None
 
     def dirty_range(self, log: PartitionLog) -> DirtyRange:
         segments = list(log.segments)
         first_dirty = self._first_dirty_of(log)
         if first_dirty >= segments[-1].base_offset:
-            # Nothing but the active segment is dirty: an idle log is not even loaded.
+            # Only the active segment is dirty. This keeps idle logs from being loaded.
             return DirtyRange(first_dirty, first_dirty, sum(segment.size_bytes for segment in segments[:-1]), 0, False)
         first_uncleanable = max(first_dirty, self._first_uncleanable(log, segments, first_dirty))
         clean_bytes = dirty_bytes = 0
@@ -163,11 +163,11 @@ class Cleaner:
         return bound
 
     def _first_dirty_of(self, log: PartitionLog) -> int:
-        offset = self._offsets_beside(log).get((log.topic, log.partition), log.log_start_offset)
-        # Beyond the end: the log was cut since. What is there now was never cleaned.
+        offset = self._offsets_of_dir(log).get((log.topic, log.partition), log.log_start_offset)
+        # An offset beyond the end: the log was truncated since, and its present records were never cleaned.
         return max(offset, log.log_start_offset) if offset <= log.next_offset else log.log_start_offset
 
-    def _offsets_beside(self, log: PartitionLog) -> dict[Partition, int]:
+    def _offsets_of_dir(self, log: PartitionLog) -> dict[Partition, int]:
         log_dir = log.log_dir
         if log_dir.path not in self._first_dirty:
             self._first_dirty[log_dir.path] = read_offsets(log_dir.disk, f"{log_dir.path}/{CLEANED_OFFSETS}")
@@ -176,12 +176,12 @@ class Cleaner:
     # -- the three steps --------------------------------------------------------------------------------------------
 
     def plan(self, log: PartitionLog) -> CleaningPlan | None:
-        """What to clean now, or None if nothing is dirty. The log then counts as under way."""
+        """What to clean now, or None if nothing is dirty. From now on the log is being cleaned."""
         dirty = self.dirty_range(log)
-        if not dirty.dirty_bytes or log in self._under_way:
+        if not dirty.dirty_bytes or log in self._being_cleaned:
             return None
         segments = tuple(segment for segment in log.segments if segment.base_offset < dirty.first_uncleanable_offset)
-        self._under_way.add(log)
+        self._being_cleaned.add(log)
         return CleaningPlan(
             name=f"{log.topic}-{log.partition}",
             segments=segments,
@@ -202,28 +202,28 @@ class Cleaner:
         )
 
     def build(self, plan: CleaningPlan, should_stop: Callable[[], bool] = lambda: False) -> CleanedSegments:
-        """The slow step, on any thread.
+        """Writes the cleaned segments. Slow; may run on any thread.
 
-        :raises CleaningStopped: if it should, or if a segment was removed meanwhile.
+        :raises CleaningStopped: if ``should_stop`` says so, or if a segment was removed meanwhile.
         """
         throttle = Throttle(self.config.io_max_bytes_per_second, self._clock, self._sleep)
 
         def pace(size_bytes: int) -> None:
             if should_stop():
-                raise CleaningStopped(f"cleaning of {plan.name} was stopped")
+                raise CleaningStopped(f"the cleaning of {plan.name} was stopped")
             throttle.spend(size_bytes)
 
         try:
             return cleaning.build(plan, pace)
         except FileNotFoundError as error:
-            raise CleaningStopped(f"{plan.name} lost a segment while it was cleaned") from error
+            raise CleaningStopped(f"a segment of {plan.name} was removed during its cleaning") from error
 
     def commit(self, log: PartitionLog, cleaned: CleanedSegments) -> int:
-        """Put cleaned segments in place; how many groups of segments were replaced.
+        """Puts cleaned segments in place; returns how many groups of segments were replaced.
 
-        A group of which a segment was removed or cut meanwhile stays as it is, and so does a log that was closed.
+        A group of which a segment was removed or cut meanwhile is not replaced, nor are those of a closed log.
         """
-        self._under_way.discard(log)
+        self._being_cleaned.discard(log)
         if log.is_closed:
             cleaning.remove_files(cleaned.plan.disk, cleaned.groups)
             return 0
@@ -241,30 +241,35 @@ class Cleaner:
         if cleaned.end_offset <= log.next_offset:
             self._remember(log, cleaned.end_offset)
         logger.info(
-            "cleaned %s up to offset %d: %d keys, %d of %d bytes left",
+            "cleaned %s up to offset %d: %d keys, %d of %d bytes remain",
             cleaned.plan.name, cleaned.end_offset, cleaned.key_count, cleaned.written_bytes, cleaned.read_bytes,
         )  # fmt: skip
         return replaced
 
     def abort(self, log: PartitionLog, error: Exception) -> None:
-        """A cleaning ended without result. A log that makes no sense is not tried again; a bad disk goes offline."""
-        self._under_way.discard(log)
+        """Ends a cleaning that failed. A log that cannot be read is not tried again; a failed disk goes offline."""
+        self._being_cleaned.discard(log)
         if isinstance(error, OSError):
             log.log_dir.take_offline(error)
         if isinstance(error, KafkaError):
             self._uncleanable.add(log)
-            logger.error("log %s-%d cannot be cleaned: %s", log.topic, log.partition, error)
+            logger.error(
+                "log %s-%d cannot be cleaned, and is not tried again before the next start: %s",
+                log.topic,
+                log.partition,
+                error,
+            )
 
     def forget(self, log: PartitionLog) -> None:
-        """The log was deleted; one of the same name begins dirty."""
-        self._under_way.discard(log)
+        """Removes what is known of a deleted log. A new log of the same name is dirty from its start."""
+        self._being_cleaned.discard(log)
         self._uncleanable.discard(log)
-        offsets = self._offsets_beside(log)
+        offsets = self._offsets_of_dir(log)
         if offsets.pop((log.topic, log.partition), None) is not None:
             _write(log.log_dir.disk, log.log_dir.path, offsets)
 
     def _remember(self, log: PartitionLog, first_dirty_offset: int) -> None:
-        offsets = self._offsets_beside(log)
+        offsets = self._offsets_of_dir(log)
         offsets[log.topic, log.partition] = first_dirty_offset
         _write(log.log_dir.disk, log.log_dir.path, offsets)
 
@@ -282,6 +287,6 @@ def _is_unchanged(log: PartitionLog, group: CleanedGroup) -> bool:
 
 
 def _write(disk: Disk, folder: str, offsets: dict[Partition, int]) -> None:
-    """Without fsync, as this runs on the owner's thread: an old checkpoint only costs a cleaning."""
+    """Writes the file without fsync, because the owner's thread must not wait. A lost write costs only one cleaning."""
     lines = [f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items())]
     write_lines(disk, f"{folder}/{CLEANED_OFFSETS}", lines, sync=False)

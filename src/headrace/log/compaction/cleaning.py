@@ -1,20 +1,22 @@
-"""The slow part of compaction: closed segments in, cleaned segments out. Runs on any thread, changes no log.
+"""The slow part of compaction: reads closed segments and writes cleaned segments. It runs on any thread, and changes no
+log.
 
-``key_map.py`` walks the dirty part of the log and notes for each key the last offset that has it. Then everything from
-the log's start is walked, and what is still wanted is copied into ``.cleaned`` files:
+``key_map.py`` reads the dirty part of the log and notes, for each key, the last offset that has it. Then all batches
+from the log's start are read, and these records are copied into ``.cleaned`` files:
 
-- of each key the last record; nothing without a key;
-- a tombstone until its batch's delete horizon: cleaning it for the first time writes into the batch the time at which
-  it may go, ``delete.retention.ms`` from then (KIP-534), and the first cleaning after that drops it;
-- nothing of aborted transactions; markers as ``cleaned_txns.py`` says, until their horizon too.
+- the last record of each key; no record without a key;
+- a tombstone until the delete horizon of its batch. The first cleaning writes that time into the batch,
+  ``delete.retention.ms`` from then on (KIP-534). The first cleaning after that time drops the tombstone;
+- no record of an aborted transaction. ``transactions.py`` says which markers stay; a marker has a horizon too.
 
-A batch keeps its offsets, producer, sequence and epoch, so sequences still deduplicate; its deltas get gaps. One that
-lost all its records goes, unless it holds the last sequence or epoch of an active producer, or the last offset of
-what was cleaned; then its header alone stays. Batches that need no change are copied as they are.
+A batch keeps its offsets, producer, sequence and epoch, so sequences still detect duplicates; its offset deltas get
+gaps. A batch without remaining records is dropped, with two exceptions: if it holds the last sequence or epoch of an
+active producer, or the last offset of the cleaned part, then its header stays. Batches that need no change are copied
+unchanged.
 
-Segments are joined: the next one goes behind what was kept of those before it, as long as even all of it has room
-within ``segment.bytes`` and ``segment.index.bytes``. One that would not change is not replaced. All files are on disk
-(fsync) before they are offered for the swap. A crash leaves ``.cleaned`` files, which the log removes when it opens.
+Segments are joined: the next one follows the kept batches of those before it, as long as all of it would fit into
+``segment.bytes`` and ``segment.index.bytes``. A segment that would not change is not replaced. All files are on disk
+(fsync) before the swap. A crash leaves ``.cleaned`` files, which loading removes.
 """
 
 from collections.abc import Mapping
@@ -32,7 +34,7 @@ from headrace.protocol.records import DELETE_HORIZON, NO_TIMESTAMP, BatchHeader,
 
 
 def build(plan: CleaningPlan, pace: Pace) -> CleanedSegments:
-    """Clean by a plan.
+    """Writes the cleaned segments of a plan.
 
     :raises KafkaError: if a batch cannot be read.
     :raises FileNotFoundError: if a segment was removed meanwhile.
@@ -88,7 +90,7 @@ def _clean_segments(plan: CleaningPlan, cleaning: "_Cleaning", cleaned: CleanedS
 
 
 class _Cleaning:
-    """Decides what becomes of each batch, in offset order."""
+    """Decides what to write for each batch, in the order of offsets."""
 
     def __init__(self, plan: CleaningPlan, latest: Mapping[bytes, int], end_offset: int) -> None:
         self._plan = plan
@@ -98,7 +100,8 @@ class _Cleaning:
         self._aborted_at = {txn.last_offset: txn for txn in plan.aborted}
 
     def clean(self, header: BatchHeader, batch: memoryview) -> tuple[Buffer | None, AbortedTxn | None]:
-        """What to write for a batch (itself if it stays as it is), and what its transaction index must say."""
+        """What to write for a batch (the batch itself if it does not change), and the entry for the transaction
+        index."""
         aborted: AbortedTxn | None = None
         if header.is_control:
             is_needless, aborted = self._transactions.end(header, batch)
@@ -141,7 +144,7 @@ class _Cleaning:
         return header.has_delete_horizon and header.base_timestamp <= self._plan.now_ms
 
     def _must_stay(self, header: BatchHeader) -> bool:
-        """Whether a batch without records is still needed for what its header says."""
+        """Whether the header of a batch without records is still needed."""
         if header.next_offset == self._end_offset:
             return True
         last = self._plan.last_of_producers.get(header.producer_id) if header.has_producer else None
@@ -176,7 +179,7 @@ class _Cleaning:
 
 
 def _with_records(header: BatchHeader, body: bytes, kept: list[RecordSlice]) -> bytes:
-    """Base offset and base timestamp stay, so the bytes of the records do too."""
+    """The batch with fewer records. Base offset and base timestamp do not change, nor do the bytes of the records."""
     rest = b"".join([body[part.start : part.end] for part in kept])
     max_timestamp = header.max_timestamp if header.is_log_append_time else max(part.timestamp_ms for part in kept)
     fewer = header._replace(record_count=len(kept), max_timestamp=max_timestamp)

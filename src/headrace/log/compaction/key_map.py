@@ -1,8 +1,8 @@
-"""Compaction's first pass: for each key of the dirty part of a log, the last offset that has it.
+"""The first pass of compaction: finds, for each key of the dirty part of a log, the last offset that has it.
 
-A dict of keys, or of their 16-byte digests where keys are longer, so that an entry's size is bounded. How many there
-may be is bounded too (``log.cleaner.dedupe.buffer.size``); then the pass ends early, between two batches, and what
-lies behind is for the next cleaning.
+The map is a dict by key, or by a digest of 16 bytes if the key is longer, so that the size of an entry is bounded. The
+number of entries is bounded too (``log.cleaner.dedupe.buffer.size``). When the map is full the pass ends, between two
+batches, and the next cleaning does the rest.
 """
 
 import os
@@ -28,9 +28,9 @@ _DIGEST_BYTES = 16
 
 
 def map_keys(plan: CleaningPlan, pace: Pace) -> tuple[dict[bytes, int], int]:
-    """The last offset of each key of the dirty part, and the offset behind what was looked at.
+    """The last offset of each key of the dirty part, and the offset behind the last batch that was read.
 
-    It ends early, between batches, when there are more keys than the plan allows.
+    The pass ends early, between batches, when there are more keys than the plan allows.
     """
     latest: dict[bytes, int] = {}
     end_offset = plan.first_dirty_offset
@@ -46,7 +46,7 @@ def map_keys(plan: CleaningPlan, pace: Pace) -> tuple[dict[bytes, int], int]:
             elif not transactions.is_aborted(header):
                 _note_keys(latest, header, batch, plan.first_dirty_offset)
             end_offset = header.next_offset
-        # A gap at the end of a segment is clean as well.
+        # A gap at the end of a segment counts as read.
         end_offset = max(end_offset, min(plan.offset_behind(segment), plan.first_uncleanable_offset))
     return latest, end_offset
 
@@ -58,7 +58,7 @@ def _note_keys(latest: dict[bytes, int], header: BatchHeader, batch: Buffer, fro
 
 
 def digest(key: bytes) -> bytes:
-    """Short keys are themselves; no digest has their length."""
+    """The entry of a key. Short keys stand for themselves: they are shorter than every digest."""
     return key if len(key) < _DIGEST_BYTES else blake2b(key, digest_size=_DIGEST_BYTES).digest()
 
 
@@ -69,9 +69,9 @@ def _dirty_segments(plan: CleaningPlan) -> Iterator[tuple[Segment, int]]:
 
 
 def read_batches(disk: Disk, path: str, size_bytes: int, pace: Pace) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Every batch of a segment file, checked.
+    """Every batch of a segment file, with its crc checked.
 
-    :raises CorruptMessage: at the first that is not whole and right.
+    :raises CorruptMessage: at the first batch that is cut or damaged.
     """
     with disk.opened(path, os.O_RDONLY) as fd:
         position = 0

@@ -1,4 +1,5 @@
-"""What the steps of compaction hand each other: from the thread that owns the log to the one that cleans, and back."""
+"""Holds the values that the steps of compaction pass on: from the thread that owns the log to the one that cleans it,
+and back."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -9,12 +10,12 @@ from headrace.log.disk import Disk
 from headrace.log.segment import Segment
 from headrace.log.txn_index import AbortedTxn
 
-#: Told how many bytes were just read or written; it may wait, or raise to stop the work.
+#: Takes how many bytes were just read or written. It may wait, or raise to stop the cleaning.
 Pace = Callable[[int], None]
 
 
 class LastOfProducer(NamedTuple):
-    """Where an active producer stands: the last offset of its data (None if only a marker is left), its epoch."""
+    """The last data offset of an active producer (None if only a marker is left), and its epoch."""
 
     last_data_offset: int | None
     producer_epoch: int
@@ -22,7 +23,7 @@ class LastOfProducer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CleaningPlan:
-    """What a log was when it was decided to clean it. The segments are closed, so their bytes do not change."""
+    """The state of a log when its cleaning was planned. The segments are closed, so their bytes do not change."""
 
     name: str
     segments: tuple[Segment, ...]
@@ -37,14 +38,14 @@ class CleaningPlan:
     max_keys: int
 
     def offset_behind(self, segment: Segment) -> int:
-        """Where the next segment begins; behind the last of the plan, where cleaning must end."""
+        """Where the next segment begins; for the last one of the plan, where the cleaning must end."""
         at = self.segments.index(segment) + 1
         return self.segments[at].base_offset if at < len(self.segments) else self.first_uncleanable_offset
 
 
 @dataclass(slots=True)
 class CleanedGroup:
-    """Segments, and the one that shall stand in their place under the first one's base offset."""
+    """Neighbouring segments, and the size of the one that replaces them. It has the base offset of the first."""
 
     old: list[Segment]
     old_sizes_bytes: list[int]
@@ -55,7 +56,7 @@ class CleanedGroup:
 @dataclass(slots=True)
 class CleanedSegments:
     plan: CleaningPlan
-    #: Up to here the log is clean once all groups are in place.
+    #: The log is clean up to this offset once all groups are in place.
     end_offset: int
     groups: list[CleanedGroup] = field(default_factory=list)
     key_count: int = 0

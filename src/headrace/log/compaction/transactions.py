@@ -1,8 +1,8 @@
-"""Transactions as compaction meets them, batch by batch in offset order: what was aborted, what may go.
+"""Tells compaction, batch by batch in the order of offsets, which records were aborted and which markers are needed.
 
-Records of an aborted transaction go at once. A marker may go once nothing of its transaction was met before it, which
-says that an earlier cleaning removed all of it; even then it waits for its delete horizon (the caller's part), so that
-a reader that is half way sees how the transaction ended.
+Records of an aborted transaction are dropped at once. A marker is not needed any more if no record of its transaction
+came before it: an earlier cleaning has removed all of them. Even then the marker stays until its delete horizon (the
+caller checks that), so that a reader in the middle of the transaction sees how it ended.
 """
 
 from collections.abc import Iterable
@@ -14,14 +14,14 @@ from headrace.protocol.records import BatchHeader, Buffer
 
 class CleanedTransactions:
     def __init__(self, aborted: Iterable[AbortedTxn]) -> None:
-        #: Those not yet reached, the nearest last.
+        #: The aborted transactions that begin behind the current batch, the nearest last.
         self._ahead = sorted(aborted, key=lambda txn: txn.first_offset, reverse=True)
         self._aborting: dict[int, AbortedTxn] = {}
         self._with_aborted_data: set[int] = set()
         self._with_committed_data: set[int] = set()
 
     def is_aborted(self, header: BatchHeader) -> bool:
-        """Whether the records of a data batch were taken back by their producer."""
+        """Whether the records of a data batch belong to an aborted transaction."""
         self._reach(header.last_offset)
         if not header.is_transactional:
             return False
@@ -33,10 +33,10 @@ class CleanedTransactions:
         return False
 
     def end(self, header: BatchHeader, batch: Buffer) -> tuple[bool, AbortedTxn | None]:
-        """Take in a control batch: whether nothing needs it any more, and what the index must know if it stays."""
+        """Handles a control batch; returns whether it is needless, and the index entry to write if it stays."""
         self._reach(header.last_offset)
         if header.record_count == 0:
-            return True, None  # kept only for the epoch in its header
+            return True, None  # it was kept only for the epoch in its header
         kind = read_control_kind(slice_records(header, decompress_body(header, batch))[0].key)
         producer_id = header.producer_id
         if kind == ControlKind.abort:

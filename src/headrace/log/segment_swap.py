@@ -1,13 +1,15 @@
-"""Putting compacted segments in the place of those that they were made from; a crash leaves one or the other.
+"""Replaces segments by the compacted ones that were made from them. After a crash the log has either the old or the
+new.
 
-1. the cleaner writes ``<base>.log.cleaned`` and its indexes, and syncs them;
-2. all are renamed to ``.swap``, the highest base first, then the folder is synced: from here on the new ones count;
-3. the old ones are renamed to ``.deleted``;
-4. ``.swap`` is taken off the names.
+1. The cleaner writes ``<base>.log.cleaned`` and its indexes, and syncs them.
+2. All are renamed to ``.swap``, the highest base offset first, and the folder is synced. From here on the new ones
+   count.
+3. The old ones are renamed to ``.deleted``.
+4. The suffix ``.swap`` is removed from the names.
 
-Loading (:func:`finish_interrupted`) removes ``.cleaned`` files, and with them any ``.swap`` at or above the lowest of
-them (step 2 was not done, and the old segments are all there). Other ``.swap`` files are step 3 or 4 undone: the old
-segments that they cover are removed and the names made final.
+Loading (:func:`finish_interrupted`) removes ``.cleaned`` files. It also removes every ``.swap`` file at or above the
+lowest base offset of those: step 2 was not complete, and the old segments are all there. Other ``.swap`` files mean
+that step 3 or 4 was not complete: the old segments that they cover are removed, and the new ones get their final names.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from headrace.log.log_dir import LogDir
     from headrace.log.partition_log import PartitionLog
 
-#: The log last: while its .log has the old suffix, the whole segment counts as not renamed.
+#: The .log file comes last: while it has the old suffix, the whole segment counts as not renamed.
 _SUFFIXES = (INDEX, TIMEINDEX, TXNINDEX, LOG)
 
 
@@ -46,7 +48,8 @@ def replace_segments(log: PartitionLog, cleaned: Sequence[Segment], old: Sequenc
 
 
 def _discard_files(log: PartitionLog, segment: Segment) -> None:
-    """As any dropped segment, but its producer snapshot stays: the new one begins at the same offset."""
+    """Renames the files of an old segment. Its producer snapshot stays, because the new one has the same base
+    offset."""
     due_ms = log.log_dir.clock.wall_ms() + log.config.file_delete_delay_ms
     log.size_bytes -= segment.size_bytes
     for suffix in (LOG, INDEX, TIMEINDEX, TXNINDEX):
@@ -69,7 +72,7 @@ def _rename(disk: Disk, segment: Segment, old: str, new: str) -> None:
 
 
 def finish_interrupted(log_dir: LogDir, folder: str) -> None:
-    """Bring a folder whose swap was cut short to one side or the other."""
+    """Completes or undoes a swap that a crash has interrupted."""
     disk = log_dir.disk
     names = {entry.name for entry in disk.list(folder) if entry.name.partition(".")[0].isdigit()}
     cleaned = {name for name in names if name.endswith(CLEANED)}
@@ -103,17 +106,17 @@ def _complete(log_dir: LogDir, folder: str, base_offset: int, names: set[str]) -
 
 
 def _end_offset(log_dir: LogDir, swap_path: str, base_offset: int) -> int:
-    """The offset behind the last batch of a segment that is not in place yet."""
-    probe = _Probe(log_dir, swap_path, base_offset)
+    """The offset behind the last batch of a segment that still has the suffix ``.swap``."""
+    segment = _RenamedSegment(log_dir, swap_path, base_offset)
     end_offset = base_offset
-    for _, header in probe.headers(0):
+    for _, header in segment.headers(0):
         end_offset = header.next_offset
-    probe.release()
+    segment.release()
     return end_offset
 
 
-class _Probe(Segment):
-    """A segment under another name."""
+class _RenamedSegment(Segment):
+    """A segment whose file has another name than its base offset gives."""
 
     __slots__ = ("_path",)
 
