@@ -122,7 +122,7 @@ def test_large_frames_in_any_pieces() -> None:
 def test_at_rest_a_large_buffer_is_let_go() -> None:
     reader = FrameReader(2 * LARGE)
     receive(reader, framed(b"a" * LARGE))
-    reader.rest()
+    reader.shrink()
     assert reader.capacity_bytes == INITIAL_BYTES
     assert receive(reader, framed(b"b")) == [b"b"]
 
@@ -130,7 +130,7 @@ def test_at_rest_a_large_buffer_is_let_go() -> None:
 def test_at_rest_a_buffer_with_half_a_frame_is_kept() -> None:
     reader, stream = FrameReader(2 * LARGE), framed(b"a" * LARGE)
     receive(reader, stream[:-1])
-    reader.rest()
+    reader.shrink()
     assert receive(reader, stream[-1:]) == [b"a" * LARGE]
 
 

@@ -1,1 +1,1 @@
-"""Bytes to messages and back. No I/O."""
+"""Kafka's protocol: reads bytes into messages and records, and writes them. No I/O."""

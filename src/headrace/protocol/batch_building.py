@@ -1,6 +1,7 @@
-"""Record batches made of records; their layout is in ``records.py`` and ``record_body.py``.
+"""Builds record batches from records. ``records.py`` and ``record_body.py`` have the layout.
 
-This is the general way. What is made by the thousand has ways of its own: ``keyed_batch.py``, and the clients' kernels.
+This module builds any batch. Batches that are built by the thousand have faster code: ``keyed_batch.py`` for
+coordinators, and the kernels of the clients.
 """
 
 from collections.abc import Iterable
@@ -46,9 +47,9 @@ def build_batch(
     delete_horizon_ms: int | None = None,
     last_offset_delta: int | None = None,
 ) -> bytes:
-    """A whole batch. Offset deltas come from the records' offsets, so gaps stay gaps.
+    """A whole batch. The offset deltas follow from the records' offsets, so gaps stay gaps.
 
-    ``last_offset_delta`` is for batches that lost their last records; without it, it is the last record's.
+    :param last_offset_delta: for a batch that has lost its last records; by default that of the last record.
     """
     rows = list(records)
     base_timestamp = delete_horizon_ms
@@ -77,9 +78,9 @@ def build_batch(
 
 
 def assemble_batch(header: BatchHeader, body: Buffer, *, codec: Codec, level: int | None = None) -> bytes:
-    """A batch of a header and records in the clear; codec, length and crc of the header are filled in.
+    """A batch of a header and uncompressed records. Codec, length and crc of the header are filled in.
 
-    A batch without records is written in no codec, as Kafka does it: there is nothing to compress.
+    A batch without records is not compressed, as in Kafka.
     """
     if header.record_count == 0:
         codec = Codec.none
@@ -96,7 +97,7 @@ def assemble_batch(header: BatchHeader, body: Buffer, *, codec: Codec, level: in
 def recompress(
     batch: Buffer, codec: Codec, level: int | None = None, *, limit_bytes: int = DEFAULT_LIMIT_BYTES
 ) -> bytes:
-    """The same batch in another codec; its records are not looked at."""
+    """The same batch in another codec. Its records are not checked."""
     header = check_batch(batch)
     body = decompress_body(header, batch, limit_bytes=limit_bytes)
     return assemble_batch(header, body, codec=codec, level=level)
@@ -114,7 +115,7 @@ def _write_record(
     base_timestamp: int,
 ) -> None:
     offset, timestamp_ms, key, value, headers = row
-    if not headers and key is not None and value is not None:  # most are such: a third of the time
+    if not headers and key is not None and value is not None:  # most records; this takes a third of the time
         whole = b"\x00%b%b%b%b%b%b\x00" % (
             write_varint(timestamp_ms - base_timestamp), write_varint(offset - base_offset),
             write_varint(len(key)), key, write_varint(len(value)), value,

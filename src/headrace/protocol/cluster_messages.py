@@ -1,15 +1,15 @@
-"""What brokers of a cluster on ZooKeeper tell each other, keys 4 to 7: the fields, for all versions that we speak.
+"""Holds the fields of the messages that brokers of a cluster on ZooKeeper send each other (keys 4 to 7).
 
 =================  ===  ==========================================================================================
-LeaderAndIsr         4  the controller, to the brokers that hold a partition: who leads it and who is in sync
-StopReplica          5  the controller: let go of a partition, and maybe delete its log
-UpdateMetadata       6  the controller, to all: which brokers live, and what clients are to know of partitions
-ControlledShutdown   7  a broker, to the controller: it wants to stop, so its leaderships should move away
+LeaderAndIsr         4  controller to the replicas of a partition: its leader, and its in-sync replicas
+StopReplica          5  controller to a replica: stop replicating a partition, and perhaps delete its log
+UpdateMetadata       6  controller to all brokers: the live brokers, and the metadata of partitions for clients
+ControlledShutdown   7  a broker to the controller: the broker will stop, so other brokers should take over as leaders
 =================  ===  ==========================================================================================
 
-Kafka 4 has none of these, nor has kio: the fields and their order are Kafka 3.9's. Nobody but our own brokers speaks
-them to us, so of each only those versions are here that have all that the cluster's safety rests on: the broker's epoch
-(KIP-380), the leader's epoch (KIP-570) and the topic's id (KIP-516). ``kio.py`` says which; all are flexible but v2 of
+Kafka 4 has dropped these messages, so kio has no schemas for them. The fields and their order are those of Kafka 3.9.
+Only our own brokers send them, so only the versions that have all safety checks are here: the broker's epoch (KIP-380),
+the leader's epoch (KIP-570) and the topic's id (KIP-516). ``kio.py`` lists the versions. All are flexible, except v2 of
 ControlledShutdown.
 """
 
@@ -65,7 +65,7 @@ _LEADER_AND_ISR = _Message(
         "LeaderAndIsrRequest",
         (
             *_from_controller(7),
-            #: Whether all topics are told of: 0, it does not matter.
+            #: Whether the request names all topics; 0 means unspecified.
             Layout("type", "int8", default=0),
             _by_topic(
                 "LeaderAndIsrTopicState",
@@ -201,7 +201,7 @@ _CONTROLLED_SHUTDOWN = _Message(
         "ControlledShutdownResponse",
         (
             Layout("error_code", "error_code"),
-            #: Those that the broker still leads.
+            #: The partitions that the broker still leads.
             Layout(
                 "remaining_partitions",
                 Struct("RemainingPartition", (Layout("topic_name", "string"), Layout("partition_index", "int32"))),

@@ -1,7 +1,8 @@
-"""The codecs of a batch's records, as Kafka's own clients write and read them.
+"""Compresses and decompresses the records of a batch, in the formats of Kafka's own clients.
 
-gzip    members as of RFC 1952, one after another.
-snappy  Java clients write xerial's stream, others one raw snappy block; both are read, the stream is written::
+gzip    members of RFC 1952, one after another.
+snappy  Java clients write the stream format of xerial, others one raw snappy block. Both are read; the stream is
+        written::
 
             0   82 'SNAPPY' 00   8 bytes
             8   version          int32, 1
@@ -11,10 +12,10 @@ snappy  Java clients write xerial's stream, others one raw snappy block; both ar
 lz4     frames with independent blocks of 64 KB.
 zstd    frames.
 
-A few bytes may promise gigabytes. So whoever decompresses says how much it will take, and the output never grows past
-that: it goes into a buffer that we size ourselves, and sizes that the data declares are checked before they are used.
+A few compressed bytes may expand to gigabytes. So the caller gives a limit, and the output never grows past it: the
+output goes into a buffer of our own size, and sizes that the data declare are checked before they are used.
 
-cramjam is loaded with the first batch that needs it: a broker passes batches through and mostly never does.
+cramjam is imported with the first batch that needs it. A broker stores batches as they came, and mostly never needs it.
 """
 
 import zlib
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DEFAULT_LIMIT_BYTES", "compress", "decompress"]
 
-#: As much as a request may carry (``socket.request.max.bytes``): nobody could have sent more in the clear.
+#: The largest request (``socket.request.max.bytes``): nobody could have sent more without compression.
 DEFAULT_LIMIT_BYTES = 104_857_600
 
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
@@ -38,17 +39,17 @@ _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01" * 2
 _XERIAL_BLOCK_BYTES = 32 * 1024
 _INT32 = Struct(">i")
-#: Kafka's default lz4 level stands for the fast compressor and not for level 9 of the slow one (KIP-390).
+#: Kafka's default lz4 level means the fast compressor, and not level 9 of the slow one (KIP-390).
 _LZ4_DEFAULT_LEVEL = 9
 _ZSTD_DEFAULT_LEVEL = 3
-#: First guess at how far lz4 and zstd will expand; wrong guesses are repeated with four times as much.
+#: The first guess of how far lz4 and zstd will expand. If the output is too small, the next try has four times as much.
 _FIRST_GUESS, _SMALLEST_OUTPUT_BYTES = 8, 64 * 1024
-#: What cramjam says when the output buffer is full, as opposed to bad input.
+#: cramjam's message when the output buffer is full. Other messages mean bad input.
 _OUTPUT_FULL = "failed to write whole buffer"
 
 
 def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
-    """The data in a codec; level None is Kafka's default for it (snappy has no levels)."""
+    """The data, compressed. The level None is Kafka's default for the codec (snappy has no levels)."""
     if codec is Codec.none:
         return bytes(data)
     if codec is Codec.gzip:
@@ -67,10 +68,10 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
 
 
 def decompress(codec: Codec, data: Buffer, *, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> bytes:
-    """What was compressed.
+    """The data, decompressed.
 
-    :raises CorruptMessage: if the data is not of that codec, or is cut.
-    :raises MessageTooLarge: if there is more than the limit in it; no more than that is ever in memory.
+    :raises CorruptMessage: if the data are not of that codec, or are cut.
+    :raises MessageTooLarge: if the output would be larger than the limit. No more than the limit is ever in memory.
     """
     if codec is Codec.none:
         if len(data) > limit_bytes:
@@ -87,7 +88,7 @@ def decompress(codec: Codec, data: Buffer, *, limit_bytes: int = DEFAULT_LIMIT_B
 
 
 def _too_large(limit_bytes: int) -> MessageTooLarge:
-    return MessageTooLarge(f"compressed records hold more than {limit_bytes} bytes")
+    return MessageTooLarge(f"the records of a batch have more than {limit_bytes} bytes after decompression")
 
 
 def _decompress_gzip(data: Buffer, limit_bytes: int) -> bytes:
@@ -97,14 +98,14 @@ def _decompress_gzip(data: Buffer, limit_bytes: int) -> bytes:
     try:
         while True:
             member = zlib.decompressobj(_GZIP_WINDOW)
-            # One byte above the limit tells a stream that just fits from one that does not.
+            # With one byte more than the limit, a stream that just fits differs from one that does not.
             part = member.decompress(rest, room_bytes + 1)
             room_bytes -= len(part)
             if room_bytes < 0:
                 raise _too_large(limit_bytes)
             parts.append(part)
             if not member.eof:
-                raise CorruptMessage("gzip stream is cut")
+                raise CorruptMessage("a gzip stream ends too early")
             rest = member.unused_data
             if not rest:
                 return b"".join(parts)
@@ -153,11 +154,11 @@ def _xerial_blocks(view: memoryview) -> list[memoryview]:
                 raise CorruptMessage("snappy stream is cut within its header")
             continue
         if end - position < _INT32.size:
-            raise CorruptMessage("snappy stream is cut within a block length")
+            raise CorruptMessage("a snappy stream ends inside the length of a block")
         (block_bytes,) = _INT32.unpack_from(view, position)
         position += _INT32.size
         if not 0 < block_bytes <= end - position:
-            raise CorruptMessage(f"snappy block says {block_bytes} bytes, {end - position} are there")
+            raise CorruptMessage(f"a snappy block of {block_bytes} bytes, but only {end - position} bytes follow")
         blocks.append(view[position : position + block_bytes])
         position += block_bytes
     return blocks

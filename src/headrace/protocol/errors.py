@@ -1,8 +1,8 @@
-"""Exceptions and Kafka's error codes: the one place where one becomes the other.
+"""Maps exceptions to Kafka's error codes. This is the only place that does so.
 
-The core raises; whoever answers a peer asks :func:`error_code_of`. Each class is one code of the protocol, so that a
-reader of ``raise OffsetOutOfRange(...)`` knows what the client will see. An exception that is not a
-:class:`KafkaError` is our own mistake (or the disk's), never the peer's.
+The core raises exceptions; :func:`error_code_of` gives the code for the response. Each class is one code of the
+protocol, so a reader of ``raise OffsetOutOfRange(...)`` knows what the client will get. An exception that is not a
+:class:`KafkaError` is a fault of our code or of the disk, and never of the peer.
 """
 
 from collections.abc import Iterator
@@ -18,14 +18,14 @@ logger = getLogger(__name__)
 
 
 class HeadraceError(Exception):
-    """Anything that a client could not do."""
+    """The base of all exceptions that Headrace's clients raise."""
 
 
 class KafkaError(Exception):
-    """What a peer asked for cannot be done, and this is the code that says why."""
+    """A request of a peer cannot be done. ``code`` tells the peer why."""
 
     code: ClassVar[ErrorCode]
-    #: Which records of a refused batch are to blame, and why; none where it is the batch as a whole (KIP-467).
+    #: The indexes and errors of the wrong records of a rejected batch; empty if the whole batch is wrong (KIP-467).
     record_errors: tuple[tuple[int, str], ...] = ()
 
     def __init_subclass__(cls, code: ErrorCode, **kwargs: object) -> None:
@@ -262,23 +262,23 @@ class ElectionNotNeeded(KafkaError, code=ErrorCode.election_not_needed): ...
 
 
 def error_code_of(error: Exception) -> ErrorCode:
-    """The code that a peer gets for an exception; logs what is not the peer's doing."""
+    """The code that a peer gets for an exception. Exceptions that are not the peer's fault are logged."""
     if isinstance(error, KafkaError):
         return error.code
     if isinstance(error, OSError):
-        logger.error("storage failed: %s", error)
+        logger.error("a file operation failed: %s", error)
         return ErrorCode.kafka_storage_error
-    logger.error("unexpected error while answering a request", exc_info=error)
+    logger.error("a request failed with an unexpected error", exc_info=error)
     return ErrorCode.unknown_server_error
 
 
 @contextmanager
 def code_for_errors(**fields: object) -> Iterator[dict[str, object]]:
-    """An answer that ends up with ``error_code`` and ``error_message`` set if its block raises."""
+    """Yields an answer. If the block raises, ``error_code`` and ``error_message`` of the answer are set."""
     answer: dict[str, object] = dict(fields)
     try:
         yield answer
-    except Exception as error:  # noqa: BLE001  whatever it is becomes a code, and is logged if it is ours
+    except Exception as error:  # noqa: BLE001  every exception becomes a code; error_code_of logs the unexpected ones
         code = error_code_of(error)
         answer["error_code"] = code
         answer["error_message"] = str(error) if isinstance(error, KafkaError) else None

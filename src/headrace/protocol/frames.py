@@ -1,18 +1,18 @@
-"""Length-prefixed frames out of a byte stream, without I/O and without copying.
+"""Splits a byte stream into length-prefixed frames, without I/O and without copying.
 
-A frame is ``length int32`` and that many bytes. The owner asks for room (:meth:`FrameReader.room`), receives into it,
-says how much came (:meth:`FrameReader.received`), and takes whole frames (:meth:`FrameReader.next_frame`) as views into
-the one buffer. A view is good until the next call of ``room``: a connection handles one request at a time, so it never
-receives while a view is in use.
+A frame is ``length int32`` and that many bytes. The owner asks for room (:meth:`FrameReader.room`), receives bytes into
+it, says how many came (:meth:`FrameReader.received`), and takes whole frames (:meth:`FrameReader.next_frame`) as views
+of the one buffer. A view is valid until the next call of ``room``. A connection handles one request at a time, so it
+never receives while a view is in use.
 
-The buffer grows to the largest frame under way and shrinks again when small ones follow, or when its owner has nothing
-to do (:meth:`FrameReader.rest`). A peer cannot make the buffer take memory by a length alone. A small buffer grows with
-the bytes that really come, at most doubling. A large buffer is mapped in its full size, so that it is never copied, and
-the system gives it memory page by page, as bytes come.
+The buffer grows to the size of the largest frame. It shrinks when smaller frames follow, or when its owner is idle
+(:meth:`FrameReader.shrink`). A peer cannot make the buffer take memory with a length alone. A small buffer grows with
+the bytes that really come, at most to its double. A large buffer is mapped in its full size, so that it is never
+copied; the system gives it memory page by page, as bytes come.
 
-Who wants to keep a frame has the buffer given away (:meth:`FrameReader.give_away`). The last few of those are used
-again once nobody holds a view of them: the pages of a new buffer are filled with zeros first, which takes time for
-large answers.
+To keep a frame, the owner gives the whole buffer away (:meth:`FrameReader.give_away`) and continues with another one.
+The last few buffers are used again when nobody holds a view of them: a new buffer is filled with zeros first, which
+takes time for large responses.
 """
 
 from mmap import mmap
@@ -22,7 +22,7 @@ _LENGTH = Struct(">i")
 _PREFIX_BYTES = _LENGTH.size
 
 INITIAL_BYTES = 16 * 1024
-#: Larger buffers are mapped. More is not kept at rest: it holds the largest batch that producers make by default.
+#: Larger buffers are mapped, and an idle reader does not keep them. By default, no producer sends a larger batch.
 MAPPED_BYTES = 2 * 1024 * 1024
 _KEPT_BUFFERS = 3
 
@@ -30,7 +30,7 @@ Buffer = bytearray | mmap
 
 
 class BadFrame(Exception):
-    """A length that is negative or over the limit: the stream cannot be followed any further."""
+    """The length of a frame is negative or above the limit, so the rest of the stream cannot be read."""
 
 
 class FrameReader:
@@ -39,8 +39,8 @@ class FrameReader:
     def __init__(self, max_frame_bytes: int) -> None:
         self._max_frame_bytes = max_frame_bytes
         self._use(bytearray(INITIAL_BYTES))
-        self._start = 0  # of the first byte not taken yet
-        self._end = 0  # of what was received
+        self._start = 0  # the first byte that was not taken yet
+        self._end = 0  # behind the last byte that was received
         self._last_frame_bytes = 0
         self._given: list[Buffer] = []
 
@@ -64,8 +64,8 @@ class FrameReader:
                 self._replace_buffer(bytearray(min(wanted_bytes, capacity_bytes * 2)))
         return self._view[self._end :]
 
-    def rest(self) -> None:
-        """Lets go of a large buffer. All frames were taken, and nobody looks at them any more."""
+    def shrink(self) -> None:
+        """Frees a large buffer. The caller has taken all frames, and does not use them any more."""
         if len(self._buffer) > MAPPED_BYTES and self._start == self._end:
             self._replace_buffer(bytearray(INITIAL_BYTES))
 
@@ -75,7 +75,7 @@ class FrameReader:
     def next_frame(self) -> memoryview | None:
         """The next whole frame without its length, or None until more is received.
 
-        :raises BadFrame: if the length cannot be right.
+        :raises BadFrame: if the length is negative or above the limit.
         """
         start = self._start
         available_bytes = self._end - start
@@ -83,7 +83,7 @@ class FrameReader:
             return None
         (size_bytes,) = _LENGTH.unpack_from(self._buffer, start)
         if size_bytes < 0 or size_bytes > self._max_frame_bytes:
-            raise BadFrame(f"a frame of {size_bytes} bytes; at most {self._max_frame_bytes} are taken")
+            raise BadFrame(f"a frame of {size_bytes} bytes; at most {self._max_frame_bytes} are allowed")
         stop = start + _PREFIX_BYTES + size_bytes
         if stop > self._end:
             return None
@@ -92,7 +92,7 @@ class FrameReader:
         return self._readonly[start + _PREFIX_BYTES : stop]
 
     def has_frame(self) -> bool:
-        """Whether ``next_frame`` has something to give, or to complain about."""
+        """Whether ``next_frame`` would return a frame, or raise."""
         available_bytes = self._end - self._start
         if available_bytes < _PREFIX_BYTES:
             return False
@@ -100,7 +100,8 @@ class FrameReader:
         return bool(size_bytes < available_bytes)
 
     def give_away(self) -> None:
-        """Goes on with another buffer: the frames taken so far stay good for as long as someone holds them."""
+        """Continues with another buffer. The frames that were taken so far stay valid as long as somebody holds
+        them."""
         given, capacity_bytes = self._buffer, len(self._buffer)
         free = next((one for one in self._given if len(one) == capacity_bytes and _is_free(one)), None)
         if free is not None:
@@ -113,14 +114,14 @@ class FrameReader:
         return len(self._buffer)
 
     def _wanted_bytes(self) -> int:
-        """The size of the frame under way."""
+        """The size of the frame that is being received."""
         if self._end - self._start < _PREFIX_BYTES:
             return _PREFIX_BYTES
         (size_bytes,) = _LENGTH.unpack_from(self._buffer, self._start)
         return int(size_bytes) + _PREFIX_BYTES
 
     def _replace_buffer(self, buffer: Buffer) -> None:
-        """Another buffer with what is pending at its start."""
+        """Continues with another buffer, and copies the pending bytes to its start."""
         pending = self._view[self._start : self._end]
         buffer[: len(pending)] = pending
         self._use(buffer)
@@ -137,7 +138,7 @@ def _new_buffer(size_bytes: int) -> Buffer:
 
 
 def _is_free(buffer: Buffer) -> bool:
-    """Whether nobody has a view of it: only then can its size be changed."""
+    """Whether nobody has a view of the buffer. Only then can its size be changed."""
     try:
         if isinstance(buffer, mmap):
             buffer.resize(len(buffer))

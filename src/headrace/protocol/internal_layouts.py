@@ -1,8 +1,8 @@
-"""What the records of the internal topics are made of: one table for each record, for all its versions.
+"""Holds the fields of the records of the internal topics: one table per record type, for all its versions.
 
-``__consumer_offsets`` holds what group coordinators know, ``__transaction_state`` what transaction coordinators know.
-The fields and their order are Kafka's. ``layouts.py`` says how a table becomes what kio reads and ``encoder.py``
-writes.
+``__consumer_offsets`` stores the state of group coordinators, ``__transaction_state`` that of transaction coordinators.
+The fields and their order are Kafka's. ``layouts.py`` turns a table into the classes that kio reads and
+``wire/encoder.py`` writes.
 """
 
 from collections.abc import Mapping
@@ -16,12 +16,12 @@ class InternalTopic(StrEnum):
     CONSUMER_OFFSETS = "__consumer_offsets"
     TRANSACTION_STATE = "__transaction_state"
 
-    #: An enum's own hash is a Python function; these are looked up for every record of a replay.
+    #: An enum's own hash is a Python function, and a replay looks these up for every record.
     __hash__ = object.__hash__
 
 
 class RecordType(Enum):
-    """A record's type: its topic, and the number that its key begins with."""
+    """The type of a record: its topic, and the number with which its key begins."""
 
     LEGACY_OFFSET_COMMIT = InternalTopic.CONSUMER_OFFSETS, 0
     OFFSET_COMMIT = InternalTopic.CONSUMER_OFFSETS, 1
@@ -49,7 +49,7 @@ class RecordType(Enum):
 
 
 class RecordLayout(NamedTuple):
-    """A record's key, which has one version only, and its value."""
+    """The key of a record type, which has only one version, and its value."""
 
     key: Struct
     value: Struct
@@ -57,7 +57,7 @@ class RecordLayout(NamedTuple):
     versions: range
     #: The first version with compact lengths and tagged fields.
     flexible_since: int
-    #: What Kafka 4.3 writes.
+    #: The version that Kafka 4.3 writes.
     written_version: int
 
 
@@ -72,7 +72,8 @@ _OFFSET_VALUE = Struct(
         Layout("leader_epoch", "int32", since=3, default=-1),
         Layout("metadata", "string"),
         Layout("commit_timestamp", "int64"),
-        #: Only clients that ask for a retention of their own (OffsetCommit v2 to v4) need it: write version 1 for them.
+        #: Only commits with a retention time of their own (OffsetCommit v2 to v4) need it: they are written in version
+        #: 1.
         Layout("expire_timestamp", "int64", since=1, until=1, default=-1),
         Layout("topic_id", "uuid", since=4, tag=0, default=None),
     ),
@@ -111,7 +112,7 @@ _CONSUMER_GROUP_VALUE = Struct(
     (Layout("epoch", "int32"), Layout("metadata_hash", "int64", tag=0, default=0)),
 )
 
-#: Kafka 4.1 and later write no more of these than tombstones (KIP-1101).
+#: Kafka 4.1 and later write only tombstones of this type (KIP-1101).
 _PARTITION_VALUE = Struct(
     "ConsumerGroupPartitionMetadataValue",
     (
@@ -234,7 +235,8 @@ _TRANSACTION_VALUE = Struct(
 
 
 def _newer(key: tuple[Layout, ...], value: Struct) -> RecordLayout:
-    """A record of the new group protocol (KIP-848): one version, flexible, and whatever comes later has a tag."""
+    """A record type of the new group protocol (KIP-848): it has one version, which is flexible; later fields get
+    tags."""
     return RecordLayout(Struct(value.name.removesuffix("Value") + "Key", key), value, range(1), 0, 0)
 
 
@@ -255,7 +257,7 @@ LAYOUTS: Mapping[RecordType, RecordLayout] = {
     RecordType.CONSUMER_GROUP_REGULAR_EXPRESSION: _newer(
         (*_GROUP_KEY, Layout("regular_expression", "string")), _REGEX_VALUE
     ),
-    #: Version 0 is what transaction.version=0 writes; 1 and 2 (the default, KIP-890) write version 1.
+    #: transaction.version=0 writes version 0; transaction.version=1 and 2 (the default, KIP-890) write version 1.
     RecordType.TRANSACTION: RecordLayout(
         Struct("TransactionLogKey", (Layout("transactional_id", "string"),)), _TRANSACTION_VALUE, range(2), 1, 1
     ),

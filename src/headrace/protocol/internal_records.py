@@ -1,11 +1,11 @@
-"""Records of the internal topics: bytes from fields, fields from bytes, and which partition a group belongs to.
+"""Encodes and decodes the records of the internal topics, and computes the partition of a group or transactional id.
 
-A key is ``type int16`` and the key's fields; a value is ``version int16`` and the fields of that version. A record
-with no value is a tombstone: what its key names is gone. The keys of the first two types were once versions 0 and 1 of
-one layout, which is why both are offset commits. The layouts themselves are in ``internal_layouts.py``.
+A key is ``type int16`` and the fields of the key. A value is ``version int16`` and the fields of that version. A record
+without a value is a tombstone: it deletes what its key names. The keys of the first two types were once versions 0 and
+1 of one layout, so both types are offset commits. ``internal_layouts.py`` has the layouts.
 
-What is replayed was written by us or by an Apache Kafka whose folder we took over, possibly a newer one. So a type that
-we do not know is passed over, as are tagged fields that we do not know. Anything else that cannot be read is damage.
+The records of a log were written by Headrace, or by an Apache Kafka that used the folder before, possibly a newer one.
+So unknown types and unknown tagged fields are skipped. Any other record that cannot be read is damaged.
 """
 
 from functools import cache
@@ -32,10 +32,10 @@ __all__ = [
 ]
 
 _MEMBER = RecordType.CONSUMER_GROUP_MEMBER_METADATA
-#: How Kafka ends the metadata of a member that does not speak the classic protocol: one tagged field, number 0, one
-#: byte long, null. It must be said, because to Kafka a field that is not there is an empty one and no null; our schemas
-#: have null for that, and kio knows no tagged field that is null. A value with something in the field does not end so,
-#: but with the counts of tags, 0 and 0, of its last protocol and of the field itself.
+#: The last bytes of the metadata of a member that does not use the classic protocol: one tagged field, with the tag 0
+#: and a length of one byte, which is null. It must be written: for Kafka an absent field is empty, and not null. Our
+#: schemas have null as the default, and kio cannot read a tagged field that is null. A value with something in that
+#: field has other last bytes: the counts of tags, 0 and 0, of its last protocol and of the field itself.
 _NULL_TAG = b"\x01\x00\x01\x00"
 _NO_TAGS = b"\x00"
 
@@ -44,7 +44,7 @@ _PREFIX_BYTES = _INT16.size
 
 
 class InternalRecord(NamedTuple):
-    """A record as read. Key and value are ``Any``: their attributes are those of the type's layout, any version."""
+    """A decoded record. Key and value are ``Any``: their attributes are the fields of the type's layout."""
 
     type: RecordType
     key: Any
@@ -69,10 +69,9 @@ def encode_key(record_type: RecordType, /, **fields: object) -> bytes:
 
 
 def encode_value(record_type: RecordType, version: int | None = None, /, **fields: object) -> bytes:
-    """
-    A value in a version, or in the one that Kafka 4.3 writes. Fields that the version lacks are left out.
+    """Encodes a value, by default in the version that Kafka 4.3 writes. Fields that the version lacks are left out.
 
-    Type and version are given by position, because a record has a field named ``version``.
+    Type and version are positional, because a record has a field named ``version``.
     """
     codec = _VALUE_CODECS.get((record_type, version)) or _value_codec(record_type, version)
     value = _encode(codec, fields)
@@ -82,10 +81,9 @@ def encode_value(record_type: RecordType, version: int | None = None, /, **field
 
 
 def decode(topic: InternalTopic, key: bytes, value: bytes | None) -> InternalRecord | None:
-    """
-    A record of a topic; None if it is of a type that only newer brokers know.
+    """Decodes a record of a topic; returns None for a type that only newer brokers know.
 
-    :raises CorruptMessage: if the bytes are no such record.
+    :raises CorruptMessage: if the bytes are not a record of the topic.
     """
     try:
         (number,) = _INT16.unpack_from(key)
@@ -106,7 +104,7 @@ def decode(topic: InternalTopic, key: bytes, value: bytes | None) -> InternalRec
 
 
 def _encode(codec: _Codec, fields: dict[str, object]) -> bytes:
-    assert codec.names.issuperset(fields), f"no fields of {codec.schema.__name__}: {fields.keys() - codec.names}"
+    assert codec.names.issuperset(fields), f"{codec.schema.__name__} has no fields {fields.keys() - codec.names}"
     out = bytearray(codec.prefix)
     codec.encode(out, fields, [])
     return bytes(out)
@@ -121,7 +119,7 @@ def _read(codec: _Codec, value: bytes) -> Any:
 
 
 _TYPES = {topic: {kind.number: kind for kind in RecordType if kind.topic is topic} for topic in InternalTopic}
-#: What was used so far. Codecs are compiled on first use: most brokers see few of them.
+#: The codecs that were used so far. A codec is compiled at its first use, because most brokers need few of them.
 _KEY_CODECS: dict[RecordType, _Codec] = {}
 _VALUE_CODECS: dict[tuple[RecordType, int | None], _Codec] = {}
 
@@ -150,7 +148,7 @@ def _codec(schema: type, number: int, names: frozenset[str]) -> _Codec:
 
 
 def java_hash(text: str) -> int:
-    """Java's ``String.hashCode``: over UTF-16 code units, in 32 bits with a sign."""
+    """Java's ``String.hashCode``: of the UTF-16 code units, as a signed number of 32 bits."""
     units = text.encode("utf-16-be", "surrogatepass")
     value = 0
     for at in range(0, len(units), 2):
@@ -161,5 +159,5 @@ def java_hash(text: str) -> int:
 def partition_for(key: str, count: int) -> int:
     """The partition of an internal topic that holds a group, or a transactional id."""
     hashed = abs(java_hash(key))
-    # Java cannot negate its smallest integer; Kafka takes 0 for it.
+    # Java cannot negate its smallest integer; Kafka uses 0 instead.
     return 0 if hashed == 2**31 else hashed % count

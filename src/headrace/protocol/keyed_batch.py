@@ -1,9 +1,9 @@
-"""Batches of what coordinators write: many short records with a key, no headers, and one time for all.
+"""Builds the batches that coordinators write: many short records with a key, without headers, and with one timestamp.
 
 A record is ``length, attributes 0, timestamp delta 0, offset delta, key length, key, value length, value, header count
-0``, with the lengths and deltas as varints. But for key and value that depends on three small numbers only, so it is
-kept for those that come again and again: a commit of 100 offsets takes a fifth of the general way's time
-(``record_body.py``, whose bytes these are).
+0``, with lengths and deltas as varints. All bytes except key and value depend on three small numbers: the offset delta
+and the two lengths. So those bytes are cached. A commit of 100 offsets takes a fifth of the time that
+``batch_building.py`` takes for the same bytes.
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,8 @@ def build_keyed_batch(
 
 
 def _parts_alike(records: Sequence[tuple[bytes, bytes | None]]) -> list[bytes] | None:
-    """The parts of records whose keys have one length, and whose values do: five columns, and no loop over records."""
+    """The parts of records whose keys have the same length, and whose values have the same length: five columns,
+    without a loop over the records. None for other records."""
     keys, values = zip(*records, strict=True)
     if None in values or len(set(map(len, keys))) > 1 or len(set(map(len, values))) > 1:
         return None
@@ -66,7 +67,7 @@ def _parts(records: Sequence[tuple[bytes, bytes | None]]) -> list[bytes]:
 
 
 class _Heads(dict[int, bytes]):
-    """What stands before the key of a record with a key and a value of these lengths, by its offset delta."""
+    """The bytes before the key of a record, by its offset delta, for one length of keys and one length of values."""
 
     def __init__(self, key_bytes: int, value_bytes: int) -> None:
         self.between = write_varint(value_bytes)

@@ -1,9 +1,9 @@
-"""The one door to kio, which carries the protocol.
+"""Imports kio, which has the schemas of Kafka's protocol and decodes messages. No other module imports kio's readers.
 
-kio imports Hypothesis where it is installed, to register strategies for its types: 0.3 s that a broker in a test
-environment would pay at each start. A process that has not loaded Hypothesis by now does not want it.
+kio imports Hypothesis if it is installed, to register strategies for its types. That takes 0.3 s, which a broker in a
+test environment would pay at each start. So this module hides Hypothesis from kio, unless the process has imported it.
 
-What kio has no schemas for, the requests between brokers on ZooKeeper (4 to 7), comes from ``cluster_messages.py``.
+kio has no schemas for the requests between brokers on ZooKeeper (keys 4 to 7). ``cluster_messages.py`` has them.
 """
 
 import sys
@@ -36,21 +36,21 @@ __all__ = [
     "load_response_schema",
 ]
 
-#: Reads an entity at a place of a buffer: (the entity, how many bytes it took).
+#: Reads an entity at a position of a buffer; returns the entity, and how many bytes it took.
 Reader = Callable[[memoryview | bytes, int], tuple[Any, int]]
 
-#: What they raise on a tagged field that the schema does not have.
+#: A reader raises this for a tagged field that the schema does not have.
 UnknownTag = KeyError
 
 
 def decode_failures() -> tuple[type[Exception], ...]:
-    """What kio's readers raise on bytes that do not fit the schema."""
+    """The exceptions that kio's readers raise for bytes that do not fit the schema."""
     from kio.serial.errors import SerialError
 
     return (SerialError, ValueError, OverflowError, MemoryError)
 
 
-#: The versions of the requests that Kafka 4 has no more, so that kio has none; see ``cluster_messages.py``.
+#: The versions of requests that Kafka 4 has dropped, so that kio has no schema for them; see ``cluster_messages.py``.
 _OWN_VERSIONS = {4: range(5, 8), 5: range(3, 5), 6: range(7, 9), 7: range(2, 4)}
 
 
@@ -62,7 +62,7 @@ def versions_of(api_key: int) -> range:
 
 
 def load_request_schema(api_key: int, version: int) -> Any:
-    """The class of that version's requests; it must be one of :func:`versions_of`."""
+    """The class of a version's requests. The version must be one of :func:`versions_of`."""
     return _own(api_key, version).request if api_key in _OWN_VERSIONS else _kio_request_schema(api_key, version)
 
 
@@ -71,6 +71,6 @@ def load_response_schema(api_key: int, version: int) -> Any:
 
 
 def _own(api_key: int, version: int) -> Any:
-    from headrace.protocol.cluster_messages import schemas  # only brokers of a cluster need it
+    from headrace.protocol.cluster_messages import schemas  # only the brokers of a cluster need it
 
     return schemas(api_key, version)

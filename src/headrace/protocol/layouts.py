@@ -1,9 +1,10 @@
-"""Messages that kio has no schemas for, as tables: one for each message, for all its versions.
+"""Turns tables of fields into schema classes, for messages that kio has no schema for.
 
-A table says from which version until which a field is there; of it :func:`schema_of` makes a dataclass for each
-version, in kio's form, so that kio reads them and ``encoder.py`` writes them as if they were its own.
+There is one table per message, for all its versions. A table says in which versions each field exists.
+:func:`schema_of` makes a dataclass for each version, in the form of kio's own classes. So kio can read such messages,
+and ``wire/encoder.py`` can write them.
 
-A field that a version does not have is still an attribute of that version's class, with its default: whoever reads
+A field that a version does not have is still an attribute of that version's class, with its default. So code that reads
 messages is written once for all versions. Times are integers in milliseconds, and a uuid of zeros is None.
 """
 
@@ -16,22 +17,22 @@ from uuid import UUID
 from headrace.protocol.kio import EntityType, ErrorCode
 
 _LAST = 2**15 - 1
-#: As the first version that is flexible: none is.
+#: For ``flexible_since``: no version is flexible.
 NEVER = _LAST + 1
 
 
 class Struct(NamedTuple):
-    """Fields under a name: what an array may hold, or a message as a whole."""
+    """A name and its fields: a whole message, or the elements of an array."""
 
     name: str
     fields: "tuple[Layout, ...]"
 
 
 class Layout(NamedTuple):
-    """One field. A default is needed where a version lacks the field or where it has a tag."""
+    """One field. It needs a default if a version lacks the field, or if the field has a tag."""
 
     name: str
-    #: A type of kio's, or the fields of a struct.
+    #: The name of a type of kio, or a struct.
     kind: str | Struct
     is_array: bool = False
     is_nullable: bool = False
@@ -63,7 +64,7 @@ def schema_of(
     type_: EntityType = EntityType.data,
     header: type | None = None,
 ) -> type:
-    """The dataclass of one version, in the form of kio's generated ones."""
+    """The dataclass of one version, in the form of the classes that kio generates."""
     constants: dict[str, object] = {
         "__type__": type_,
         "__version__": version,

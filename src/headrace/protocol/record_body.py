@@ -1,6 +1,6 @@
-"""What is inside a record batch: its records, and how they are read; ``batch_building.py`` writes them.
+"""Reads the records inside a batch; ``batch_building.py`` writes them.
 
-After the header of ``records.py`` come ``record_count`` records, together in one codec::
+The header of ``records.py`` is followed by ``record_count`` records, which are compressed together::
 
     length           varint    bytes after this field
     attributes       int8      unused, 0
@@ -11,15 +11,14 @@ After the header of ``records.py`` come ``record_count`` records, together in on
     header count     varint
     headers                    each key length, utf-8 key, value length (-1 for none), value
 
-Varints are little-endian groups of 7 bits with a continuation bit, zigzag, so that small negatives are short.
-Deltas of a compacted batch have gaps. A batch with the delete-horizon bit has the horizon where base_timestamp was,
-and its deltas count from there (KIP-534), so both kinds are read alike. A log-append-time batch gives all its records
-max_timestamp. Control records (the ends of transactions) have the key (int16 version, int16 kind) and the value
-(int16 version, int32 coordinator epoch).
+Varints are those of ``wire/varints.py``, signed. The offset deltas of a compacted batch have gaps. In a batch with the
+delete-horizon bit, the horizon replaces base_timestamp and the timestamp deltas count from it (KIP-534), so both kinds
+are read in the same way. All records of a log-append-time batch have max_timestamp. Control records (the ends of
+transactions) have the key (int16 version, int16 kind) and the value (int16 version, int32 coordinator epoch).
 
-Header keys that are not utf-8 are kept by ``surrogateescape``, since Kafka stores them and so must we.
+Header keys that are not UTF-8 are kept by ``surrogateescape``, because Kafka stores them too.
 
-A crc says that bytes arrived as they left, not that they make sense: every length here is the word of a stranger.
+A crc says that bytes arrived as they were sent, not that they are valid. So every length is checked here.
 """
 
 from collections.abc import Iterable, Iterator
@@ -69,7 +68,7 @@ class Record(NamedTuple):
 
 
 class RecordSlice(NamedTuple):
-    """A record as far as compaction must know it; start and end are where its bytes lie in the body."""
+    """The parts of a record that compaction needs. Its bytes lie from ``start`` to ``end`` in the body."""
 
     offset: int
     timestamp_ms: int
@@ -93,15 +92,19 @@ class ControlKind(IntEnum):
 
 
 def codec_of(header: BatchHeader) -> Codec:
-    """:raises UnsupportedCompressionType: for the numbers that no codec has."""
+    """
+    :raises UnsupportedCompressionType: if no codec has that number.
+    """
     try:
         return Codec(header.codec_number)
     except ValueError:
-        raise UnsupportedCompressionType(f"no codec has the number {header.codec_number}") from None
+        raise UnsupportedCompressionType(
+            f"there is no compression codec with the number {header.codec_number}"
+        ) from None
 
 
 def decompress_body(header: BatchHeader, batch: Buffer, *, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> bytes:
-    """The bytes of a batch's records, in the clear. The batch's header is as ``check_batch`` found it."""
+    """The bytes of a batch's records, decompressed. ``header`` comes from ``check_batch``."""
     body = memoryview(batch)[HEADER_BYTES : header.size_bytes]
     if header.record_count == 0 and not body:
         return b""
@@ -111,16 +114,16 @@ def decompress_body(header: BatchHeader, batch: Buffer, *, limit_bytes: int = DE
 def decode_records(batch: Buffer, *, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> list[Record]:
     """All records of one whole batch.
 
-    :raises CorruptMessage: if the batch is cut, fails its crc, or cannot be decompressed.
-    :raises InvalidRecord: if what is inside contradicts itself.
-    :raises MessageTooLarge: if the records take more than the limit once decompressed.
+    :raises CorruptMessage: if the batch is cut, does not match its crc, or cannot be decompressed.
+    :raises InvalidRecord: if the fields of the records contradict each other.
+    :raises MessageTooLarge: if the decompressed records have more bytes than the limit.
     """
     return list(iter_records(batch, limit_bytes=limit_bytes))
 
 
 def iter_records(batch: Buffer, *, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> Iterator[Record]:
-    """The records of one whole batch, one at a time: a batch of a stranger may have millions of them in a few
-    kilobytes, which are not to be in memory together. Raises as :func:`decode_records`, when it gets there."""
+    """The records of one whole batch, one at a time. A batch of a few kilobytes may have millions of records, which
+    must not be in memory together. Raises the errors of :func:`decode_records` when it reaches the place."""
     header = check_batch(batch)
     body = decompress_body(header, batch, limit_bytes=limit_bytes)
     yield from _decoded(body, iter_slices(header, body))
@@ -129,7 +132,7 @@ def iter_records(batch: Buffer, *, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> It
 def decode_slices(body: bytes, slices: Iterable[RecordSlice]) -> list[Record]:
     """The records of some slices of a body.
 
-    :raises InvalidRecord: if their headers contradict themselves; the rest was checked when they were sliced.
+    :raises InvalidRecord: if their headers are invalid; the rest was checked when the body was sliced.
     """
     return list(_decoded(body, slices))
 
@@ -145,7 +148,7 @@ def _decoded(body: bytes, slices: Iterable[RecordSlice]) -> Iterator[Record]:
 
 
 def slice_records(header: BatchHeader, body: bytes) -> list[RecordSlice]:
-    """Where each record lies, its key, and whether it has a value. Headers are stepped over, unread.
+    """Where each record lies, its key, and whether it has a value. Record headers are skipped.
 
     :raises InvalidRecord: if lengths do not fit the bytes.
     """
@@ -156,10 +159,10 @@ def iter_slices(header: BatchHeader, body: bytes) -> Iterator[RecordSlice]:
     """As :func:`slice_records`, one at a time."""
     count, end = header.record_count, len(body)
     if not 0 <= count <= end // _SMALLEST_RECORD_BYTES:
-        _invalid(f"{count} records cannot be in {end} bytes")
+        _invalid(f"{count} records do not fit into {end} bytes")
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
     fixed_time = header.max_timestamp if header.is_log_append_time else None
-    # Straight to the tuple: a call of the class goes through one more Python function for every record.
+    # tuple.__new__ directly: to call the class would cost one more Python call per record.
     varint, new = read_varint, tuple.__new__
     position = 0
     try:
@@ -168,12 +171,12 @@ def iter_slices(header: BatchHeader, body: bytes) -> Iterator[RecordSlice]:
             length, position = varint(body, position)
             record_end = position + length
             if length < 0 or record_end > end:
-                _invalid(f"record of {length} bytes, {end - position} are there")
+                _invalid(f"a record of {length} bytes, but only {end - position} bytes follow")
             delta, position = varint(body, position + 1)
             timestamp_ms = base_timestamp + delta if fixed_time is None else fixed_time
             if not _INT64_MIN <= timestamp_ms <= _INT64_MAX:
-                _invalid("record timestamp is out of range")
-            # Nearly always one byte: worth not calling.
+                _invalid("the timestamp of a record is out of range")
+            # Nearly always one byte, so it is read without a call.
             byte = body[position]
             if byte < 0x80:
                 delta, position = (byte >> 1) ^ -(byte & 1), position + 1
@@ -186,25 +189,25 @@ def iter_slices(header: BatchHeader, body: bytes) -> Iterator[RecordSlice]:
                 position += key_bytes
             value_bytes, value_at = varint(body, position)
             if (value_at if value_bytes < 0 else value_at + value_bytes) >= record_end:
-                _invalid("record is shorter than its fields")
+                _invalid("a record is shorter than its fields")
             offset = base_offset + delta
             yield new(RecordSlice, (offset, timestamp_ms, key, value_at, value_bytes, start, record_end))
             position = record_end
     except IndexError:
-        _invalid("records end within a record")
+        _invalid("the bytes end inside a record")
     if position != end:
         _invalid(f"{end - position} bytes follow the last record")
 
 
 def check_every_record(batch: Buffer, *, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> list[Record]:
-    """All records of a batch that a producer just made: besides being well formed, they are numbered without gaps.
+    """All records of a batch that a producer sent. Their offsets must have no gaps.
 
-    :raises KafkaError: as :func:`decode_records`.
+    :raises KafkaError: as :func:`decode_records`, and for a gap.
     """
     records = decode_records(batch, limit_bytes=limit_bytes)
     header = check_batch(batch)
     if header.last_offset_delta != len(records) - 1:
-        _invalid(f"batch of {len(records)} records ends at offset delta {header.last_offset_delta}")
+        _invalid(f"a batch of {len(records)} records has the last offset delta {header.last_offset_delta}")
     for expected_offset, record in enumerate(records, header.base_offset):
         if record.offset != expected_offset:
             _invalid(
@@ -218,11 +221,11 @@ def read_record_headers(body: bytes, position: int, end: int) -> Headers:
     try:
         count, position = read_varint(body, position)
         if not 0 <= count <= end - position:
-            _invalid(f"{count} headers cannot be in {end - position} bytes")
+            _invalid(f"{count} record headers do not fit into {end - position} bytes")
         for _ in range(count):
             key_bytes, position = read_varint(body, position)
             if not 0 <= key_bytes <= end - position:
-                _invalid(f"header key of {key_bytes} bytes, {end - position} are there")
+                _invalid(f"the key of a record header has {key_bytes} bytes, but only {end - position} bytes follow")
             key = body[position : position + key_bytes].decode("utf-8", "surrogateescape")
             value_bytes, position = read_varint(body, position + key_bytes)
             value = None
@@ -230,19 +233,19 @@ def read_record_headers(body: bytes, position: int, end: int) -> Headers:
                 value = body[position : position + value_bytes]
                 position += value_bytes
             if position > end:
-                _invalid("record header is cut")
+                _invalid("the record ends inside a record header")
             headers.append((key, value))
     except IndexError:
-        _invalid("records end within a header")
+        _invalid("the bytes end inside a record header")
     if position != end:
         _invalid(f"{end - position} bytes follow the headers of a record")
     return tuple(headers)
 
 
 def read_control_kind(key: bytes | None) -> int:
-    """The number of a control record's kind; those that are not a :class:`ControlKind` are for others to know."""
+    """The kind of a control record, as a number. Numbers that are not a :class:`ControlKind` belong to newer Kafkas."""
     if key is None or len(key) < CONTROL_KEY.size:
-        raise CorruptMessage("control record has no kind")
+        raise CorruptMessage("the key of a control record is too short to hold its kind")
     kind: int = CONTROL_KEY.unpack_from(key)[1]
     return kind
 

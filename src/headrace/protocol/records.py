@@ -1,4 +1,4 @@
-"""The record batch, version 2: its header, its checksum, and nothing of what is inside.
+"""Reads the header of a record batch (version 2) and checks its crc. The records inside are not read.
 
 ::
 
@@ -17,8 +17,8 @@
     57  record_count          int32
     61  records               possibly compressed
 
-The crc does not cover the first 21 bytes, so a broker gives a batch its offset and epoch by rewriting 16 bytes and
-passes the rest through untouched. What lies inside is decoded only where it must be (``record_body.py``).
+The crc does not cover the first 21 bytes. So a broker sets the offset and the epoch of a batch by rewriting 16 bytes,
+and stores the rest unchanged. The records are decoded only where that is necessary (``record_body.py``).
 """
 
 from collections.abc import Iterator
@@ -33,16 +33,16 @@ Buffer = bytes | bytearray | memoryview
 
 HEADER = Struct(">qiibIhiqqqhii")
 HEADER_BYTES = HEADER.size
-#: Offset and length: what must be there to know how long a batch is.
+#: The base offset and the length: with these bytes the size of a batch is known.
 LENGTH_PREFIX_BYTES = 12
 _LENGTH = Struct(">i")
 _LENGTH_AT = 8
-#: What a broker rewrites: base offset, length (as it was), leader epoch.
+#: The bytes that a broker rewrites: base offset, length (unchanged), leader epoch.
 HEAD = Struct(">qii")
 CRC = Struct(">I")
 CRC_FIELD_AT = 17
 CRC_STARTS_AT = 21
-#: The attributes are two bytes; codec and bits are in this, the second.
+#: The attributes have two bytes. All bits that are used are in the second one.
 ATTRIBUTES_LOW_BYTE_AT = 22
 MAGIC_AT = 16
 MAGIC = 2
@@ -118,7 +118,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def has_delete_horizon(self) -> bool:
-        """Whether ``base_timestamp`` is when tombstones of this batch may go, and not a time of its records."""
+        """Whether ``base_timestamp`` is the time from which tombstones may be dropped, and not a time of a record."""
         return bool(self.attributes & DELETE_HORIZON)
 
     @property
@@ -127,31 +127,33 @@ class BatchHeader(NamedTuple):
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header at a position that is known to have one: nothing is checked."""
+    """The header at a position. The caller knows that a batch begins there; nothing is checked."""
     return BatchHeader._make(HEADER.unpack_from(buffer, position))
 
 
 def size_of_batch(buffer: Buffer, position: int = 0) -> int:
-    """As its header says; of that the length prefix must be there."""
+    """The size of a batch, as its header says. The buffer must hold at least the length prefix."""
     batch_length: int = _LENGTH.unpack_from(buffer, position + _LENGTH_AT)[0]
     return LENGTH_PREFIX_BYTES + batch_length
 
 
 def check_batch(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header of a batch that lies whole within the buffer, has our magic and the right crc.
+    """The header of a batch, after a check that the buffer holds all of the batch, and of its magic and crc.
 
-    :raises CorruptMessage: otherwise.
+    :raises CorruptMessage: if a check fails.
     """
     available_bytes = len(buffer) - position
     if available_bytes < HEADER_BYTES:
         raise CorruptMessage(f"{available_bytes} bytes are too few for a record batch")
     header = read_header(buffer, position)
     if header.magic != MAGIC:
-        raise CorruptMessage(f"record batch has magic {header.magic}, not {MAGIC}")
+        raise CorruptMessage(f"a record batch has magic {header.magic}, not {MAGIC}")
     if not HEADER_BYTES <= header.size_bytes <= available_bytes:
-        raise CorruptMessage(f"record batch says {header.size_bytes} bytes, {available_bytes} are there")
+        raise CorruptMessage(
+            f"a record batch has {header.size_bytes} bytes by its header, but only {available_bytes} bytes follow"
+        )
     if compute_crc(buffer, position, header.size_bytes) != header.crc:
-        raise CorruptMessage(f"record batch at offset {header.base_offset} does not match its crc")
+        raise CorruptMessage(f"the record batch at offset {header.base_offset} does not match its crc")
     return header
 
 
@@ -160,7 +162,8 @@ def compute_crc(buffer: Buffer, position: int, size_bytes: int) -> int:
 
 
 def iter_headers(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
-    """Positions and headers of the whole batches of a buffer that the log itself wrote; a cut last one is left out."""
+    """The positions and headers of the whole batches in a buffer that comes from a log. An incomplete last batch is
+    left out."""
     position, end = 0, len(buffer)
     while end - position >= HEADER_BYTES:
         header = read_header(buffer, position)

@@ -131,7 +131,7 @@ class Connection:
         try:
             frame = self._frames.next_frame()
             if frame is None:
-                self._frames.rest()
+                self._frames.shrink()
                 self.send_held()
                 self._resume()
                 return

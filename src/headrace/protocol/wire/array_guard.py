@@ -1,18 +1,19 @@
 """Checks the counts of a message's arrays and tagged fields, before kio reads the message.
 
-kio reserves memory for as many elements as an array claims to have, before kio reads the first element. A count of
-2**31 - 1 asks for 16 GiB, and where the system refuses the memory the process is aborted: six bytes from a stranger
-would end the broker. So each array is checked first. No element takes less than a byte, so a count larger than the rest
-of the frame is refused, and memory stays in proportion to the bytes that were really sent. A null array where the
-schema wants an array is refused too: kio accepts it.
+kio reserves memory for as many elements as an array claims to have, before it reads the first element. A count of
+2**31 - 1 asks for 16 GiB, and if the system has not so much memory, the process is aborted: six bytes from any client
+would end the broker. So each array is checked first. Each element takes at least one byte, so a count that is larger
+than the rest of the frame is rejected, and memory stays in proportion to the bytes that were really sent. A null array
+is rejected too, if the schema does not allow null: kio would accept it.
 
-A guard also counts. Its budget says how many elements of arrays a message may have in all: a message with more raises
-:class:`ManyElements`, before anything loops over the elements, and is read piece by piece (``large_messages.py``). The
-number of tagged fields has a limit as well, because a peer may send millions of them in one frame.
+A guard also counts. Its budget says how many elements all arrays of a message may have together. A message with more
+raises :class:`ManyElements`, before anything loops over the elements, and is read piece by piece
+(``large_messages.py``). The number of tagged fields is limited as well, because a peer may send millions of them in one
+frame.
 
-As in ``encoder.py`` a function is generated for each schema. The function skips from array to array and reads nothing
-else; fields after the last array are not looked at, unless they are long enough to hold many tagged fields. That costs
-about a microsecond per request, as little as kio's own work.
+As in ``encoder.py``, a function is generated for each schema. The function skips from array to array and reads nothing
+else. Fields after the last array are not read, unless they are long enough to hold many tagged fields. That costs about
+a microsecond per request, as much as kio's own work.
 """
 
 from collections.abc import Callable
@@ -26,14 +27,14 @@ from typing import Any
 from headrace.protocol.wire.schema_fields import FieldKind
 from headrace.protocol.wire.varints import LARGEST_TAG, BadVarint, read_long_uvarint
 
-#: How many elements of arrays and how many tagged fields there may still be.
+#: How many elements of arrays, and how many tagged fields, the rest of the message may have.
 Budget = list[int]
 #: Takes a frame, where a message begins in it, where the frame ends, and a budget. Returns where the guard stopped.
 Guard = Callable[[memoryview, int, int, Budget], int]
 
 #: Kafka 4.4 has the same limit per request.
 MAX_TAGS = 10_000
-#: A tagged field has at least a tag and a length: a section that is shorter holds fewer than MAX_TAGS.
+#: A tagged field has at least two bytes, its tag and its length. So a shorter section has fewer than MAX_TAGS fields.
 _TAGS_BYTES = 2 * MAX_TAGS
 
 _INT16 = Struct(">h").unpack_from
@@ -42,15 +43,15 @@ _LENGTH_BYTES = {"string": 2, "bytes": 4, "records": 4}
 
 
 class CountTooLarge(ValueError):
-    """An array says that it has more elements than there are bytes."""
+    """A count or a length does not fit into the rest of the message, or is above a limit."""
 
 
-#: What a guard raises on bytes that are no message: a false count, or an end of the frame before the last array.
+#: The exceptions of a guard for bytes that are not a message: a wrong count, or a frame that ends too early.
 GuardFailed = (CountTooLarge, BadVarint, IndexError, StructError)
 
 
 class ManyElements(Exception):
-    """The message may be right, but has more elements than its budget: it must be read piece by piece."""
+    """The message may be valid, but has more elements than its budget. It must be read piece by piece."""
 
 
 def budget(max_elements: int = maxsize) -> Budget:
@@ -63,7 +64,7 @@ def no_guard(_frame: memoryview, at: int, _end: int, _budget: Budget) -> int:
 
 @cache
 def guard_of(schema: type) -> Guard:
-    """The guard of a message."""
+    """The guard of a whole message."""
     return _Source(schema).compiled(is_message=True)
 
 
@@ -81,7 +82,7 @@ def field_guard(schema: type, field: str) -> Guard:
 
 @cache
 def count_reader(schema: type) -> Callable[[memoryview, int], tuple[int, int]]:
-    """Reads the count of an array of an entity: the count, -1 for null, and where the first element begins."""
+    """Reads the count of an array; returns the count (-1 for null), and where the first element begins."""
     return _Source(schema).compiled_count()
 
 
@@ -95,11 +96,11 @@ def _holds_arrays(kind: FieldKind) -> bool:
 
 
 def too_large(count: int, left_bytes: int) -> CountTooLarge:
-    return CountTooLarge(f"an array of {count} elements in {left_bytes} bytes")
+    return CountTooLarge(f"an array of {count} elements does not fit into {left_bytes} bytes")
 
 
 def many_elements() -> ManyElements:
-    return ManyElements("more elements than are read at once")
+    return ManyElements("the message has more elements than are read at once")
 
 
 def skip_tags(frame: memoryview, at: int, end: int, count: int, known: dict[int, Guard], budget: Budget) -> int:
@@ -108,7 +109,7 @@ def skip_tags(frame: memoryview, at: int, end: int, count: int, known: dict[int,
         count, at = read_long_uvarint(frame, at)
     budget[1] -= count
     if budget[1] < 0:
-        raise CountTooLarge(f"more than {MAX_TAGS} tagged fields")
+        raise CountTooLarge(f"the message has more than {MAX_TAGS} tagged fields")
     for _ in range(count):
         tag, at = frame[at], at + 1
         if tag > 0x7F:
@@ -117,7 +118,7 @@ def skip_tags(frame: memoryview, at: int, end: int, count: int, known: dict[int,
         if size_bytes > 0x7F:
             size_bytes, at = read_long_uvarint(frame, at)
         if at + size_bytes > end:
-            raise CountTooLarge(f"a tagged field of {size_bytes} bytes in {end - at}")
+            raise CountTooLarge(f"a tagged field of {size_bytes} bytes, but only {end - at} bytes follow")
         if tag in known:
             known[tag](frame, at, at + size_bytes, budget)
         at += size_bytes
@@ -125,7 +126,7 @@ def skip_tags(frame: memoryview, at: int, end: int, count: int, known: dict[int,
 
 
 class _Source:
-    """Writes the source of one guard. Runs of fixed-width fields are one addition."""
+    """Writes the source of one guard. A run of fixed-width fields becomes one addition."""
 
     def __init__(self, schema: type) -> None:
         self._schema = schema
@@ -170,7 +171,7 @@ class _Source:
         return read_count
 
     def _steps(self) -> list[str]:
-        """Past one entity without arrays."""
+        """The lines that skip one entity without arrays."""
         for field in fields(self._schema):
             if "tag" not in field.metadata:
                 self._skip(FieldKind(field))
@@ -243,7 +244,7 @@ class _Source:
         self._lines += self._spend_count()
         self._lines.append("for _ in range(count):")
         if kind.entity is not None and not _has_arrays(kind.entity):
-            step = _Source(kind.entity)._steps()  # in place: there may be hundreds, and a call costs more than they do
+            step = _Source(kind.entity)._steps()  # inlined: a call per element would cost more than the steps
         elif kind.entity is not None:
             step = [f"at = {self._entity_name(kind.entity)}(frame, at, end, budget)"]
         else:
@@ -258,7 +259,7 @@ class _Source:
         return [*self._read_length("size_bytes", legacy_bytes), "if size_bytes > 0: at += size_bytes"]
 
     def _read_length(self, name: str, legacy_bytes: int) -> list[str]:
-        """A length or count, in ``name``; one below what is written where it is compact, so that null is -1."""
+        """Reads a length or count into ``name``. A compact length is written plus one, so null is -1 here as well."""
         if self._flexible:
             return [
                 f"{name} = frame[at]; at += 1",

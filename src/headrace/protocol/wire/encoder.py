@@ -1,19 +1,20 @@
 """Encodes messages from plain dicts, by functions compiled from kio's schemas.
 
-kio decodes natively, but encodes through a closure a field: about 10 µs a nested entity, and only from its own
-dataclasses, with every field given. A broker answers from dicts that are written once for all versions of an API. So
-for each schema class we generate the source of one Python function which packs each run of fixed-width fields by a
-single ``struct`` call, takes what the version has, and leaves the rest of the dict alone: 1 to 2 µs an entity.
+kio decodes natively, but encodes with one closure per field: about 10 µs per nested entity, and only from its own
+dataclasses, with every field given. A handler answers with a dict that is written once for all versions of an API. So
+for each schema class this module generates the source of one Python function. The function packs each run of
+fixed-width fields by a single ``struct`` call, takes the fields that the version has, and ignores the rest of the dict:
+1 to 2 µs per entity.
 
-What a value may be:
+A value in the dict is one of these:
 
-- times and durations are integers in milliseconds; error codes are integers; a uuid is a ``UUID`` or None for zero;
+- times and durations are integers in milliseconds; error codes are integers; a uuid is a ``UUID``, or None for zero;
 - an element of an array is a dict, or ``bytes`` that were encoded before (see :func:`nested_encoder`);
-- records are ``bytes``, None, or anything with ``fileno`` and a length: that is not copied, only its place in the
-  output is noted, so that the connection can send the file itself.
+- records are ``bytes``, None, or anything with ``fileno`` and a length. The last kind is not copied: only its place in
+  the output is noted, so that the connection can send the file itself.
 
-A field that is left out takes its schema's default; error codes and throttle times default to 0, nullable fields to
-null. Anything else that is missing is our mistake and raises KeyError.
+A field that the dict lacks has the default of its schema. Error codes and throttle times default to 0, nullable fields
+to null. Any other missing field is a fault of our code, and raises KeyError.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -40,7 +41,7 @@ class Sendable(Protocol):
     def __len__(self) -> int: ...
 
 
-#: Where in the output a Sendable belongs, and which.
+#: A Sendable, and its position in the output.
 Placed = tuple[int, Sendable]
 Encode = Callable[[bytearray, Message, list[Placed]], None]
 
@@ -123,7 +124,7 @@ def encoder_of(schema: type) -> Encode:
 
 @cache
 def nested_encoder(schema: type, *path: str) -> Encode:
-    """The encoder of an entity inside a message, named by the array fields that lead to it."""
+    """The encoder of an entity inside a message. ``path`` names the array fields that lead to the entity."""
     for name in path:
         kinds = {field.name: FieldKind(field) for field in fields(schema)}
         entity = kinds[name].entity
@@ -133,7 +134,7 @@ def nested_encoder(schema: type, *path: str) -> Encode:
 
 
 def _default(field: Field[Any], kind: FieldKind) -> Any:
-    """What a field is when the dict does not say, or MISSING where the dict must."""
+    """The value of a field that the dict lacks, or MISSING if the dict must have the field."""
     if field.default is not MISSING:
         default = field.default
     elif kind.is_nullable:
@@ -147,15 +148,15 @@ def _default(field: Field[Any], kind: FieldKind) -> Any:
     if isinstance(default, datetime):
         return (default - _EPOCH) // timedelta(milliseconds=1)
     if kind.kafka_type == "datetime_i64":
-        return -1  # is how null is written
+        return -1  # null is written as -1
     if isinstance(default, int) and not isinstance(default, bool):
-        return int(default)  # kio's integers are subclasses with a repr of their own
+        return int(default)  # kio's integers are subclasses of int with another repr
     assert default is None or isinstance(default, bool | float | str | bytes | tuple), default
     return default
 
 
 class _Source:
-    """Writes the source of one encode function; ``namespace`` is what that source refers to."""
+    """Writes the source of one encode function. ``namespace`` holds the names that the source uses."""
 
     def __init__(self, schema: type) -> None:
         self._schema = schema
@@ -203,7 +204,7 @@ class _Source:
         self._format, self._arguments = "", []
 
     def _value(self, field: Field[Any], kind: FieldKind) -> str:
-        """The expression that takes a field's value out of the dict ``e``."""
+        """The expression that reads a field's value from the dict ``e``."""
         default = _default(field, kind)
         if default is MISSING:
             return f"e[{field.name!r}]"
@@ -227,7 +228,7 @@ class _Source:
             self._lines.extend(self._element(kind, value, target))
 
     def _length(self, kind: FieldKind, target: str) -> list[str]:
-        """An array's length; the common case, a short one that is there, without a call."""
+        """Writes an array's length. The common case, a short array that is not null, takes no call."""
         if kind.is_nullable:
             return [f"{'put_compact_length' if self._flexible else 'put_length'}({target}, items)"]
         if not self._flexible:
@@ -259,7 +260,7 @@ class _Source:
         raise NotImplementedError(f"{self._schema.__name__} has a field of type {kind.kafka_type!r}")
 
     def _tags(self, tagged: list[Field[Any]]) -> None:
-        """Tagged fields are written only where the dict has them with another value than the default."""
+        """Writes the tagged fields that the dict has with another value than the default."""
         assert self._flexible
         self._lines.append("tags = None")
         for field in sorted(tagged, key=lambda field: field.metadata["tag"]):

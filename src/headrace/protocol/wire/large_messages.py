@@ -1,15 +1,15 @@
 """Reads messages that have too many elements to be read at once.
 
-kio reads a whole message in one call, and nothing else runs meanwhile. A request may name a million partitions, and is
-legal: read like any other request, it would stop every other client for seconds, and its elements would fill hundreds
-of megabytes. Such a message is opened instead. :func:`open_message` walks over all bytes of the message, element by
-element, and gives way to the caller after every few hundred elements. The walk reads each element with kio and drops
-the result, so that a message that is wrong anywhere is refused before a handler sees it. The opened message is kio's
-own dataclass, with an :class:`ElementArray` in place of each tuple: the array reads its elements again, one at a time,
-when somebody iterates over it.
+kio reads a whole message in one call, and nothing else runs meanwhile. A valid request may name a million partitions.
+If it were read like any other request, it would block all other clients for seconds, and its elements would take
+hundreds of megabytes. Such a message is *opened* instead. :func:`open_message` walks over all bytes of the message,
+element by element, and yields to the caller after every few hundred elements. The walk reads each element with kio and
+drops the result, so that a message that is invalid anywhere is rejected before a handler gets it. The opened message is
+kio's own dataclass, with an :class:`ElementArray` in place of each tuple. The array reads its elements again, one at a
+time, when a handler iterates over it.
 
-A message has a bounded number of elements. Arrays inside tagged fields, and inside an entity that is not an element of
-an array, are read at once, and are refused where they are too long for that: no request of Kafka's has long ones there.
+The number of elements of a message is limited. Arrays inside tagged fields, and inside an entity that is not an element
+of an array, are read at once, and rejected if they are too long for that: no request of Kafka has long arrays there.
 
 Tagged fields that the schema does not have are left out, as ``unknown_tags.py`` does for messages of ordinary size.
 """
@@ -25,6 +25,7 @@ from uuid import UUID
 
 from headrace.protocol.kio import Reader, UnknownTag, entity_reader
 from headrace.protocol.wire.array_guard import (
+    MAX_TAGS,
     Budget,
     CountTooLarge,
     Guard,
@@ -38,29 +39,30 @@ from headrace.protocol.wire.schema_fields import FIXED_FORMATS, UUID_BYTES, Fiel
 from headrace.protocol.wire.unknown_tags import without_unknown_tags
 from headrace.protocol.wire.varints import LARGEST_TAG, put_uvarint, read_uvarint
 
-#: A message with more elements is opened, not read. So is an element of an array.
+#: A message with more elements is opened, and so is an element of an array.
 AT_ONCE = 1_000
 MAX_ELEMENTS = 2_000_000
-#: The walk gives way after so many elements.
+#: The walk yields to its caller after so many elements.
 _STEP = 200
 
 _INT16 = Struct(">h")
 _ZERO_UUID = bytes(UUID_BYTES)
 
-#: What a walk returns in the end, after it has given way many times.
+#: A walk that yields many times, and at its end returns a value and the position behind it.
 Walk = Generator[None, None, tuple[Any, int]]
 
 
 def open_message(schema: type, frame: memoryview, at: int, max_elements: int = MAX_ELEMENTS) -> Walk:
-    """The message at a place of a frame, and where the message ends. The arrays hold on to the frame.
+    """Opens the message at a position of a frame; returns the message, and where it ends. Its arrays refer to the
+    frame.
 
-    :raises CountTooLarge: if the message has too many elements or tagged fields, or a count is false.
+    :raises CountTooLarge: if the message has too many elements or tagged fields, or a count is wrong.
     """
     return (yield from _Opening(frame, max_elements).entity(schema, at))
 
 
 class ElementArray:
-    """The elements of an array that are read only when they are asked for, each time anew."""
+    """The elements of an array. Each iteration reads them from the frame again."""
 
     __slots__ = ("_at", "_count", "_frame", "_opened", "_read")
 
@@ -71,7 +73,7 @@ class ElementArray:
         self._at = at
         self._count = count
         self._read = read
-        #: Elements that have too many elements themselves, and where each of them ends.
+        #: The elements that have too many elements themselves, by index, and where each of them ends.
         self._opened = opened
 
     def __len__(self) -> int:
@@ -95,7 +97,7 @@ class ElementArray:
 
 
 class _Elements(NamedTuple):
-    """How to skip and how to read an element of an array. What has no guard is never too large to be read."""
+    """Skips and reads an element of an array. Elements without a guard are never too large to be read at once."""
 
     guard: Guard | None
     read: Reader
@@ -103,7 +105,7 @@ class _Elements(NamedTuple):
 
 
 class _Opening:
-    """One walk over a message."""
+    """One walk over the bytes of a message."""
 
     def __init__(self, frame: memoryview, max_elements: int) -> None:
         self._frame = frame
@@ -111,7 +113,7 @@ class _Opening:
         self._left: Budget = budget(max_elements)
 
     def entity(self, schema: type, at: int) -> Walk:
-        """Copies all fields but the arrays, has kio read the copy, and puts the arrays into the result."""
+        """Copies all fields except the arrays, lets kio read the copy, and puts the arrays into the result."""
         frame, is_flexible = self._frame, bool(schema.__flexible__)  # type: ignore[attr-defined]
         copy, arrays = bytearray(), dict[str, ElementArray]()
         for field in fields(schema):
@@ -124,7 +126,7 @@ class _Opening:
                 if count >= 0:
                     arrays[field.name], at = yield from self._array(_elements(schema, field.name), count, at)
                 elif count < -1 or not kind.is_nullable:
-                    raise CountTooLarge(f"{field.name} has {count} elements")
+                    raise CountTooLarge(f"the array {field.name} has {count} elements")
             else:
                 stop = self._end_of_whole(field_guard(schema, field.name), at)
                 copy += frame[at:stop]
@@ -134,7 +136,7 @@ class _Opening:
         read: Reader = entity_reader(schema)
         entity, _ = read(memoryview(bytes(copy)), 0)
         for name, array in arrays.items():
-            object.__setattr__(entity, name, array)  # it is frozen
+            object.__setattr__(entity, name, array)  # the dataclass is frozen
         return entity, at
 
     def _array(self, elements: _Elements, count: int, at: int) -> Walk:
@@ -142,9 +144,9 @@ class _Opening:
         frame, start = self._frame, at
         self._left[0] -= count
         if self._left[0] < 0:
-            raise CountTooLarge(f"more than {self._max_elements} elements")
+            raise CountTooLarge(f"the message has more than {self._max_elements} elements")
         if count > len(frame) - at:
-            raise CountTooLarge(f"an array of {count} elements in {len(frame) - at} bytes")
+            raise CountTooLarge(f"an array of {count} elements does not fit into {len(frame) - at} bytes")
         opened: dict[int, tuple[Any, int]] = {}
         for index in range(count):
             if index % _STEP == _STEP - 1:
@@ -155,7 +157,7 @@ class _Opening:
                     stop = self._end_of(elements.guard, at)
                 except ManyElements:
                     assert elements.schema is not None
-                    self._left[1] = tags_left  # they are counted again
+                    self._left[1] = tags_left  # its tagged fields are counted again
                     opened[index] = yield from self.entity(elements.schema, at)
                     at = opened[index][1]
                     continue
@@ -166,15 +168,15 @@ class _Opening:
         return ElementArray(frame, start, count, elements.read, opened), at
 
     def _end_of(self, guard: Guard, at: int) -> int:
-        """Where a field or an element ends, that is read at once.
+        """Where a field or an element ends that is read at once.
 
-        :raises ManyElements: if it cannot be.
+        :raises ManyElements: if it has too many elements for that.
         """
         small = [min(AT_ONCE, self._left[0]), self._left[1]]
         spendable = small[0]
         stop = guard(self._frame, at, len(self._frame), small)
         if stop > len(self._frame):
-            raise CountTooLarge(f"a field of {stop - at} bytes in {len(self._frame) - at}")
+            raise CountTooLarge(f"a field of {stop - at} bytes, but only {len(self._frame) - at} bytes follow")
         self._left[0] -= spendable - small[0]
         self._left[1] = small[1]
         return stop
@@ -184,14 +186,14 @@ class _Opening:
         try:
             return self._end_of(guard, at)
         except ManyElements:
-            raise CountTooLarge(f"more than {AT_ONCE} elements where few are expected") from None
+            raise CountTooLarge(f"a field has more than {AT_ONCE} elements, and cannot be read in pieces") from None
 
     def _copy_tags(self, schema: type, copy: bytearray, at: int) -> int:
         known = _known_tags(schema)
         count, at = read_uvarint(self._frame, at)
         self._left[1] -= count
         if self._left[1] < 0:
-            raise CountTooLarge("too many tagged fields")
+            raise CountTooLarge(f"the message has more than {MAX_TAGS} tagged fields")
         kept = bytearray()
         kept_count = 0
         for _ in range(count):
@@ -199,7 +201,9 @@ class _Opening:
             size_bytes, at = read_uvarint(self._frame, at)
             stop = at + size_bytes
             if stop > len(self._frame):
-                raise CountTooLarge(f"a tagged field of {size_bytes} bytes in {len(self._frame) - at}")
+                raise CountTooLarge(
+                    f"a tagged field of {size_bytes} bytes, but only {len(self._frame) - at} bytes follow"
+                )
             if tag in known:
                 self._end_of_whole(known[tag], at)
                 put_uvarint(kept, tag)
@@ -234,7 +238,7 @@ def _elements(schema: type, field: str) -> _Elements:
 
 
 def _tolerant_reader(schema: type) -> Reader:
-    """Reads an entity, without the tagged fields that its schema does not have."""
+    """A reader of an entity that skips tagged fields which the schema does not have."""
     read: Reader = entity_reader(schema)
     guard = entity_guard(schema)
 
@@ -283,5 +287,5 @@ def _read_string(frame: memoryview | bytes, at: int) -> tuple[str, int]:
 def _text(frame: memoryview | bytes, start: int, size_bytes: int) -> str:
     stop = start + size_bytes
     if size_bytes < 0 or stop > len(frame):
-        raise CountTooLarge(f"a string of {size_bytes} bytes in {len(frame) - start}")
+        raise CountTooLarge(f"a string of {size_bytes} bytes, but only {len(frame) - start} bytes follow")
     return str(frame[start:stop], "utf-8")

@@ -1,8 +1,8 @@
 """Removes tagged fields that a schema does not have from a message.
 
-A newer peer may add tagged fields to a version that we know, and we are to skip them (KIP-482). kio raises KeyError
-instead. So a message that it refuses for that is rewritten without them, and read again. That is rare, so this walks
-the schema as it is, without generated code.
+A newer peer may add tagged fields to a version that we know, and we must skip them (KIP-482). kio raises KeyError
+instead. Then the message is rewritten without those fields, and read again. That is rare, so this module follows the
+schema directly, without generated code.
 """
 
 from dataclasses import fields
@@ -14,7 +14,7 @@ from headrace.protocol.wire.varints import LARGEST_LENGTH, LARGEST_TAG, put_uvar
 def without_unknown_tags(schema: type, message: memoryview) -> bytes:
     """The message with only those tagged fields that the schema has.
 
-    :raises ValueError: if the message ends too early, or is of no flexible version.
+    :raises ValueError: if the message ends too early, or its version is not flexible.
     """
     walk = _Walk(message)
     try:
@@ -25,6 +25,8 @@ def without_unknown_tags(schema: type, message: memoryview) -> bytes:
 
 
 class _Walk:
+    """Copies a message, field by field, without the unknown tagged fields."""
+
     def __init__(self, message: memoryview) -> None:
         self.message = message
         self.at = 0
