@@ -1,4 +1,4 @@
-"""Headrace's broker against Apache Kafka 4.3.0, both in one run on this machine. Prints the table of the issue.
+"""Headrace's broker against Apache Kafka 4.3.0, both in one run on this machine. Prints a table of ratios.
 
     .venv/bin/python bench/broker.py [--quick] [--write]
 

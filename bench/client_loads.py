@@ -36,7 +36,7 @@ VALUE = b"x" * RECORD_BYTES
 _HEADRACE = str(Path(sys.executable).parent / "headrace")
 _DONE_S = 120
 
-#: (broker, topic, partitions, records) to records a second.
+#: (broker, topic, partitions, records) to records per second.
 Load = Callable[[Server, str, int, int], float]
 
 

@@ -1,4 +1,4 @@
-"""Headrace's clients and perf tools against those of others, on one Headrace broker. Prints the table of the issue.
+"""Headrace's clients and perf tools against those of others, on one Headrace broker. Prints a table of ratios.
 
     .venv/bin/python bench/clients.py [--quick] [--write] [--only PART]
 

@@ -2,7 +2,7 @@
 
     .venv/bin/python bench/cluster.py [--quick] [--write] [--only ROW] [--side SIDE] [--json]
 
-Prints the table of the issue; ``--write`` puts it into docs/performance.md, ``--json`` prints the numbers as JSON last.
+Prints a table of ratios; ``--write`` puts it into docs/performance.md, ``--json`` prints the numbers as JSON last.
 ``--quick`` does little of everything, which shows that it works and nothing else. Close other programs: six brokers
 share this machine's cores already. Apache is warmed up before each load; the two take turns, and of each the best
 round counts, or the median or mean where a best one would flatter. ``cluster_sides.py`` says how the brokers run,

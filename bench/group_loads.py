@@ -22,7 +22,7 @@ from headrace.testing.raw_client import ClosedByPeer, RawClient, decode_response
 MEMBERS = 100
 GROUP_PARTITIONS = 400
 COMMIT_PARTITIONS = 100
-RECORDS_A_TRANSACTION = 10
+RECORDS_PER_TRANSACTION = 10
 #: How soon a member that is in hears that the group forms anew. Short, so that the broker is measured, not the wait.
 HEARTBEAT_SECONDS = 0.01
 _LIMIT_SECONDS = 120.0
@@ -269,7 +269,7 @@ def transactions(server: Server, name: str, topic: str, count: int) -> Rate:
 def _transact(producer: Producer, topic: str) -> None:
     failures: list[object] = []
     producer.begin_transaction()
-    for number in range(RECORDS_A_TRANSACTION):
+    for number in range(RECORDS_PER_TRANSACTION):
         producer.produce(
             topic,
             b"x" * 100,

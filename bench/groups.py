@@ -1,4 +1,4 @@
-"""Headrace's groups and transactions against Apache Kafka 4.3.0, both in one run. Prints the table of the issue.
+"""Headrace's groups and transactions against Apache Kafka 4.3.0, both in one run. Prints a table of ratios.
 
     .venv/bin/python bench/groups.py [--quick] [--write] [--only PART] [--side SIDE]
 

@@ -26,7 +26,7 @@ from headrace.pipeline.serving.query import Answer, QueryService
 
 #: What is in the log before there is any view, and what comes in while the rest is shown.
 HISTORY = 150_000
-CLICKS_A_SECOND = 2_000
+CLICKS_PER_SECOND = 2_000
 PATIENCE_SECONDS = 300.0
 
 PROJECT = """\
@@ -65,13 +65,13 @@ GROUP BY visitor
 
 def show_views(broker: RunningBroker, folder: Path) -> None:
     expect(shutil.which("java") is not None, "Spark needs Java, 17 or newer: please install a JDK")
-    title(f"A click stream: {HISTORY:,} clicks are there, {CLICKS_A_SECOND:,} more come in every second")
+    title(f"A click stream: {HISTORY:,} clicks are there, {CLICKS_PER_SECOND:,} more come in every second")
     clicks = ClickStream(broker)
     began = time.perf_counter()
     clicks.produce(HISTORY)
     done(f"{HISTORY:,} clicks acknowledged in {time.perf_counter() - began:.1f} s")
     project = write_project(folder, broker.address)
-    clicks.start(CLICKS_A_SECOND)
+    clicks.start(CLICKS_PER_SECOND)
     try:
         with running_views(project) as views:
             shop = Shop(project, clicks, views)
@@ -87,7 +87,7 @@ def show_views(broker: RunningBroker, folder: Path) -> None:
 
 
 def write_project(folder: Path, address: str) -> Path:
-    title("A project: one folder, one SQL file a view")
+    title("A project: one folder, one SQL file per view")
     views = folder / "views"
     views.mkdir(parents=True)
     (folder / "headrace.toml").write_text(PROJECT.format(address=address))

@@ -43,7 +43,7 @@ GOOD_PATHS = [f"{ROOT}{path}" for path in ("", "/a", "/b", "/a/x", "/a/y", "/e",
 BAD_PATHS = [f"{ROOT}{path}" for path in ("/", "//a", "/./a", "/a/", "/..", "/\0", "/\1", "/a\u2028b", "/é")] + [
     "alike"
 ]
-REQUESTS_A_ROUND, CLIENTS = 60, 3
+REQUESTS_PER_ROUND, CLIENTS = 60, 3
 CLOSE, ADD_WATCH, REMOVE_WATCHES = -11, 106, 18
 SAME_TO_US = {"BadArgumentsError": "NoNodeError"}
 
@@ -176,7 +176,7 @@ def differences(addresses: Sequence[str], seed: int) -> int:
         for path in (TOP, ROOT):
             clients[0].ask(Create(path, b"", OPEN_ACL_UNSAFE, 0))
     count = 0
-    for step in range(REQUESTS_A_ROUND):
+    for step in range(REQUESTS_PER_ROUND):
         index = chance.randrange(CLIENTS)
         if chance.random() < 0.03:
             shown = "leave"
@@ -214,7 +214,7 @@ def main() -> int:
         found += differences((ours, real), seed)
         if found > 5:
             break
-    sys.stdout.write(f"{seed + 1} rounds of {REQUESTS_A_ROUND} requests, {found} differences\n")
+    sys.stdout.write(f"{seed + 1} rounds of {REQUESTS_PER_ROUND} requests, {found} differences\n")
     return found > 0
 
 

@@ -27,8 +27,8 @@ from headrace.pipeline.query.aggregates import Algebra, arrow_schema
 from headrace.pipeline.query.plan import FUNCTIONS, HIDDEN, analyze
 
 pytestmark = pytest.mark.timeout(600)
-CASES_A_QUERY = 16
-SEEDS = range(math.ceil(len(cases.CASES) / CASES_A_QUERY) * int(os.environ.get("HEADRACE_SEEDS", "1")))
+CASES_PER_QUERY = 16
+SEEDS = range(math.ceil(len(cases.CASES) / CASES_PER_QUERY) * int(os.environ.get("HEADRACE_SEEDS", "1")))
 PIECE = "_piece"
 
 
@@ -96,8 +96,8 @@ def test_every_function_that_is_accepted_has_cases():
 @pytest.mark.parametrize("seed", SEEDS)
 def test_any_split_merged_in_any_order_is_sparks_answer(spark, seed):
     chance = Random(seed)
-    start = seed * CASES_A_QUERY % len(cases.CASES)  # the seeds together try every case
-    query, expected = cases.queries(chance, (cases.CASES * 2)[start : start + CASES_A_QUERY])
+    start = seed * CASES_PER_QUERY % len(cases.CASES)  # the seeds together try every case
+    query, expected = cases.queries(chance, (cases.CASES * 2)[start : start + CASES_PER_QUERY])
     about = f"seed {seed}: {query}"
     frame = _frame(spark, rows := cases.events(chance, chance.choice((0, 1, 7, 60, 60, 300))))
     spark.createDataFrame([], cases.SCHEMA).createOrReplaceTempView("events")

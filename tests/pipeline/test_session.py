@@ -10,7 +10,7 @@ import pytest
 
 from headrace.pipeline.project.settings import Project
 from headrace.pipeline.spark.java_process import in_words
-from headrace.pipeline.spark.session import _HAS_PACKAGE, _errors_to, is_local, package_archive, session_conf
+from headrace.pipeline.spark.session import HAS_PACKAGE, errors_to, is_local, package_archive, session_conf
 
 
 def project(folder: Path, **conf: str) -> Project:
@@ -71,7 +71,7 @@ def test_where_tasks_run(master, is_it):
 
 def test_a_worker_without_the_package_can_use_ours(tmp_path):
     archive = package_archive(tmp_path)
-    code = f"{_HAS_PACKAGE}\nprint(has_package(0)); print(__import__('headrace').__file__)"
+    code = f"{HAS_PACKAGE}\nprint(has_package(0)); print(__import__('headrace').__file__)"
     environment = {**os.environ, "PYTHONPATH": archive}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     version, file = done.stdout.splitlines()
@@ -80,7 +80,7 @@ def test_a_worker_without_the_package_can_use_ours(tmp_path):
 
 
 def test_a_worker_without_the_package_says_so():
-    code = f"import sys; sys.modules['headrace'] = None\n{_HAS_PACKAGE}\nprint(has_package(0))"
+    code = f"import sys; sys.modules['headrace'] = None\n{HAS_PACKAGE}\nprint(has_package(0))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "headrace" in done.stdout
     assert "0.1.0" not in done.stdout
@@ -88,7 +88,7 @@ def test_a_worker_without_the_package_says_so():
 
 def test_what_spark_says_goes_to_a_file(tmp_path, capfd):
     log = tmp_path / ".headrace" / "spark.log"
-    with _errors_to(log):
+    with errors_to(log):
         child = subprocess.Popen(["sh", "-c", "read go; echo noise >&2"], stdin=subprocess.PIPE)
     print("ours", file=sys.stderr, flush=True)  # noqa: T201
     child.communicate(b"go\n")
@@ -100,7 +100,7 @@ def test_a_large_log_makes_room(tmp_path, monkeypatch):
     monkeypatch.setattr("headrace.pipeline.spark.session._LARGE_LOG_BYTES", 3)
     log = tmp_path / "spark.log"
     log.write_text("long")
-    with _errors_to(log):
+    with errors_to(log):
         os.write(2, b"new")
     assert (log.read_text(), (tmp_path / "spark.old.log").read_text()) == ("new", "long")
 

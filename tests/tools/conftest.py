@@ -94,7 +94,7 @@ def tool(broker: Broker, capsys: pytest.CaptureFixture[str]) -> Tool:
 
 @pytest.fixture
 def produce(broker: Broker) -> Callable[..., None]:
-    """Writes values, one a record: ``produce("orders", 0, [b"a"], first_ms=1000, step_ms=1)``."""
+    """Writes values, one per record: ``produce("orders", 0, [b"a"], first_ms=1000, step_ms=1)``."""
 
     def write(
         topic: str, partition: int, values: Sequence[bytes], *, first_ms: int = 1000, step_ms: int = 1000

@@ -24,7 +24,7 @@ from headrace.pipeline.serving.database import Database
 from headrace.runtime.clock import SystemClock
 from headrace.tools.views.command import COMMANDS, main
 from headrace.tools.views.progress import Standing
-from headrace.tools.views.watch import Rates, _bars
+from headrace.tools.views.watch import Rates, bars
 
 DEFINITION = {"architecture": "kappa", "topics": ["clicks"], "pattern": "", "kappa": {"switch": "auto"}}
 REPORT = Report("pages", 1)
@@ -304,7 +304,7 @@ def test_on_a_terminal_there_are_bars(project):
     project.add(Event.STARTED)
     (version,) = project.catalog.versions()
     shown = io.StringIO()
-    Console(file=shown, width=120).print(_bars([Standing(version, True, None, 250, 1000, REPORT, 125.0)]))
+    Console(file=shown, width=120).print(bars([Standing(version, True, None, 250, 1000, REPORT, 125.0)]))
     assert re.fullmatch(
         r"pages v1 +replaying \(serves\) +\S+ +250 behind +125/s +2 s left\s*", shown.getvalue().replace("╸", "━")
     )

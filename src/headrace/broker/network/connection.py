@@ -40,7 +40,7 @@ HOLD_BYTES = 32 * 1024
 _READ_BYTES = 16 * 1024
 
 
-class _FilePart:
+class FilePart:
     """What is left to send of a file."""
 
     __slots__ = ("left_bytes", "position", "source")
@@ -87,7 +87,7 @@ class Connection:
         self._request: Request | None = None
         #: Answers that wait for the next one, to be sent with it.
         self._held: bytearray | None = None
-        self._out: deque[memoryview | _FilePart] = deque()
+        self._out: deque[memoryview | FilePart] = deque()
         self._is_answered = False
         self._is_writing = False
         self._is_paused = False
@@ -222,8 +222,8 @@ class Connection:
             self._is_answered = False
             self._finish()
 
-    def _send_part(self, part: memoryview | _FilePart, *, is_last: bool) -> None:
-        if isinstance(part, _FilePart):
+    def _send_part(self, part: memoryview | FilePart, *, is_last: bool) -> None:
+        if isinstance(part, FilePart):
             sent_bytes = os.sendfile(self._socket.fileno(), part.source.fileno(), part.position, part.left_bytes)
             if sent_bytes == 0:
                 raise OSError(f"{part.source} is shorter than it was")
@@ -297,14 +297,14 @@ def _joined(out: bytearray, placed: list[Placed]) -> bytearray:
     return joined
 
 
-def _parts(out: bytearray, placed: list[Placed]) -> list[memoryview | _FilePart]:
+def _parts(out: bytearray, placed: list[Placed]) -> list[memoryview | FilePart]:
     """The encoded bytes and, where they belong, the files between them."""
-    view, parts, start = memoryview(out), list[memoryview | _FilePart](), 0
+    view, parts, start = memoryview(out), list[memoryview | FilePart](), 0
     for position, sendable in placed:
         if position > start:
             parts.append(view[start:position])
         if len(sendable):
-            parts.append(_FilePart(sendable))
+            parts.append(FilePart(sendable))
         start = position
     if start < len(out):
         parts.append(view[start:])

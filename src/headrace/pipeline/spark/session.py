@@ -58,7 +58,7 @@ _JAVA_OPTIONS, _HEAP = "spark.driver.extraJavaOptions", "spark.driver.memory"
 _ALWAYS = {"spark.sql.session.timeZone": "UTC"}
 
 #: Runs where this package may not be, so it is no function of this module: those are sent by name.
-_HAS_PACKAGE = """
+HAS_PACKAGE = """
 def has_package(_):
     try:
         import headrace
@@ -97,7 +97,7 @@ def open_session(
         PySparkLogger.getLogger(name).setLevel(CRITICAL)
     _choose_python(master)
     try:
-        with _errors_to(log):
+        with errors_to(log):
             session = builder.getOrCreate()
     except (PySparkException, OSError) as error:
         raise SparkMissing(
@@ -115,7 +115,7 @@ def _choose_python(master: str) -> None:
 
 
 @contextmanager
-def _errors_to(log: Path) -> Iterator[None]:
+def errors_to(log: Path) -> Iterator[None]:
     """Programs that are started meanwhile have this file as their standard error, for as long as they run."""
     log.parent.mkdir(parents=True, exist_ok=True)
     if log.exists() and log.stat().st_size > _LARGE_LOG_BYTES:
@@ -191,7 +191,7 @@ def _quieten(session: SparkSession) -> None:
 def _ship_package(session: SparkSession) -> None:
     context = session.sparkContext
     names: dict[str, object] = {"__name__": "__main__"}
-    exec(_HAS_PACKAGE, names)
+    exec(HAS_PACKAGE, names)
     check = cast(Callable[[int], str], names["has_package"])
     places = max(2, context.defaultParallelism)
     answers = set(context.parallelize(range(places), places).map(check).collect())

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from headrace.broker.broker import Broker
 from headrace.broker.configs.broker_config import BrokerConfig
-from headrace.broker.network.connection import Connection, _FilePart, read_whole
+from headrace.broker.network.connection import Connection, FilePart, read_whole
 from headrace.broker.network.listener import Listener
 from headrace.broker.network.request import Request
 from headrace.coordination.interface import Coordination
@@ -50,7 +50,7 @@ class SimulatedConnection(Connection):
         super().answer(request, reply)
 
     def _send_part(self, part: Any, *, is_last: bool) -> None:
-        if not isinstance(part, _FilePart):
+        if not isinstance(part, FilePart):
             super()._send_part(part, is_last=is_last)
             return
         self._socket.send(read_whole(part.source))

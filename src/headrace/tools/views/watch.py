@@ -85,7 +85,7 @@ def _screen(out: Output) -> Iterator[Callable[[list[Standing]], None]]:
         yield _Lines(out)
         return
     with Live(console=Console(file=sys.stdout), auto_refresh=False) as live:
-        yield lambda standings: live.update(_bars(standings), refresh=True)
+        yield lambda standings: live.update(bars(standings), refresh=True)
 
 
 class _Lines:
@@ -116,7 +116,7 @@ def _line(standing: Standing) -> str:
     return f"{text}; it {standing.trouble}" if standing.trouble else text
 
 
-def _bars(standings: list[Standing]) -> Table:
+def bars(standings: list[Standing]) -> Table:
     drawn = Table.grid(padding=(0, 2))
     for standing in standings:
         total, behind = standing.total or 0, standing.behind

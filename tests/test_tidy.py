@@ -1,0 +1,440 @@
+"""The house rules that a machine can check: size, docstrings, unused code, imports, sleeps, names and prose.
+
+``tidy_rules.py`` has the rules. Each rule runs over the repository, and over a bad example, to show that it can fail.
+``EXCEPTIONS`` lists what stays although a rule finds it, with the reason. An exception that no rule needs fails.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from functools import cache
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+import tidy_rules
+from tidy_rules import Source
+
+ROOT = Path(__file__).parents[1]
+#: The pages and scripts whose prose is checked, besides src/.
+_PROSE = ("src", "tests", "docs", "bench", "script", "interop", "README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")
+_PROSE_ENDINGS = (".py", ".md", ".sh", "")
+#: Tests that wait for other processes by their nature, and tests whose clock is simulated.
+_MAY_SLEEP = ("tests/scenarios/", "tests/interop/", "tests/simulator/")
+
+_KERNEL = "one loop that Numba compiles"
+_REPLICAS = "tests/broker/cluster/broker_replica_harness.py"
+#: By rule: what it finds, and why that stays.
+EXCEPTIONS: dict[str, dict[str, str]] = {
+    "long_functions": {
+        "src/headrace/client/arrow/decode_kernels.py: decode_columns": _KERNEL,
+        "src/headrace/client/arrow/encode_kernels.py: encode_batches": _KERNEL,
+        "src/headrace/client/consumer/record_decoding.py: _by_python": "the hot loop of consumers without Numba",
+    },
+    "unused_dependencies": {"pandas": "pyspark's mapInArrow imports pandas, and does not require it"},
+    "unused_tools": {
+        "greenlet": "SQLAlchemy's asyncio needs it",
+        "import-linter": "a command of script/test",
+        "lz4": "a codec of the clients in tests/interop",
+        "mypy": "a command of script/test",
+        "polars": "docs/clients.md uses it, and a test runs that page",
+        "pytest-asyncio": "a plugin of pytest",
+        "pytest-randomly": "a plugin of pytest",
+        "pytest-timeout": "a plugin of pytest",
+        "pytest-xdist": "a plugin of pytest",
+        "python-snappy": "a codec of the clients in tests/interop",
+        "ruff": "a command of script/test",
+        "zstandard": "a codec of the clients in tests/interop",
+    },
+    "unused_in_testing": {
+        "src/headrace/testing/pytest_plugin.py: pytest_addoption": "pytest calls it",
+        "src/headrace/testing/pytest_plugin.py: pytest_configure": "pytest calls it",
+        "src/headrace/testing/pytest_plugin.py: pytest_runtest_setup": "pytest calls it",
+    },
+    "private_imports": {
+        "tests/broker/test_cluster_metadata.py: _partitions": "in handlers/ a file without underscore is a handler",
+    },
+    "sleeps": {
+        f"{_REPLICAS}: until": "polls brokers whose logs use threads",
+        f"{_REPLICAS}: BrokerReplicaHarness.until_children": "polls a tree that threads change",
+        "tests/docs/readme_blocks.py: _until": "polls the processes that the README starts",
+        "tests/docs/test_cluster_guide.py: until": "polls the brokers that the guide starts",
+        "tests/pipeline/kappa_harness.py: until": "polls Spark, which runs in another process",
+        "tests/pipeline/lambda_harness.py: until": "polls Spark, which runs in another process",
+    },
+}
+
+
+@cache
+def src() -> list[Source]:
+    return tidy_rules.load(ROOT, "src")
+
+
+@cache
+def of_tests() -> list[Source]:
+    return [source for source in tidy_rules.load(ROOT, "tests") if "tidy" not in source.path]
+
+
+@cache
+def prose() -> list[Source]:
+    found = tidy_rules.load(ROOT, *_PROSE, endings=_PROSE_ENDINGS)
+    return [source for source in found if "tidy" not in source.path and "/.cache/" not in source.path]
+
+
+@cache
+def programs() -> list[Source]:
+    """Python that is not shipped and uses what is: for dependencies of development."""
+    return tidy_rules.load(ROOT, "tests", "bench", "interop", "script")
+
+
+def check(rule: str, found: list[str]) -> None:
+    allowed = EXCEPTIONS.get(rule, {})
+    known = KNOWN.get(rule, set())
+    found = [offender for offender in found if offender.partition(": ")[0] not in known and offender not in known]
+    offenders = [offender for offender in found if offender not in allowed]
+    if offenders:
+        pytest.fail(f"{rule}:\n  " + "\n  ".join(offenders), pytrace=False)
+    if stale := allowed.keys() - set(found):
+        pytest.fail(
+            f"EXCEPTIONS of {rule} that the rule no longer finds:\n  " + "\n  ".join(sorted(stale)), pytrace=False
+        )
+
+
+def bad(code: str, path: str = "src/headrace/log/bad.py") -> list[Source]:
+    return [Source(path, code)]
+
+
+# -- size and docstrings
+
+
+def test_files_are_short():
+    check("long_files", tidy_rules.long_files(src()))
+
+
+def test_functions_are_short():
+    check("long_functions", tidy_rules.long_functions(src()))
+
+
+def test_every_module_says_what_it_is_for():
+    check("missing_docstrings", tidy_rules.missing_docstrings(src()))
+    check("unfinished_docstrings", tidy_rules.unfinished_docstrings(src()))
+
+
+def test_the_rules_of_size_and_docstrings_find_what_is_bad():
+    body = "    pass\n" * 60
+    assert tidy_rules.long_files(bad("x = 1\n" * 401)) == ["src/headrace/log/bad.py"]
+    assert tidy_rules.long_files(bad("x = 1\n" * 400)) == []
+    assert tidy_rules.long_functions(bad(f"class A:\n def f():\n{body}")) == ["src/headrace/log/bad.py: f"]
+    assert tidy_rules.missing_docstrings(bad("x = 1")) == ["src/headrace/log/bad.py"]
+    assert tidy_rules.missing_docstrings(bad("")) == []
+    for docstring in ("reads files.", "Reads files\n\nMore."):
+        assert tidy_rules.unfinished_docstrings(bad(f'"""{docstring}"""')) == ["src/headrace/log/bad.py"]
+    for docstring in ("Reads files.", "``start``: starts a broker.\n\nmore"):
+        assert tidy_rules.unfinished_docstrings(bad(f'"""{docstring}"""')) == []
+
+
+# -- unused code
+
+
+@cache
+def public_classes() -> frozenset[str]:
+    """The classes that ``headrace`` exports, and their bases: users call their methods."""
+    (package,) = (source for source in src() if source.path == "src/headrace/__init__.py")
+    exported = re.findall(r'^    "(\w+)": "headrace\.', package.text, re.MULTILINE)
+    bases = {
+        node.name: {tidy_rules.last_name(base) for base in node.bases}
+        for source in src()
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.ClassDef)
+    }
+    found, waiting = set(), list(exported)
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += bases.get(name, ())
+    return frozenset(found)
+
+
+def is_public(path: str, name: str) -> bool:
+    """Whether users call it, or it is found by its name: methods of exported classes, handlers, subclasses by code."""
+    return (
+        path.startswith("src/headrace/testing/")
+        or (name == "handle" and "/handlers/" in path)
+        or name.partition(".")[0] in public_classes()
+    )
+
+
+def test_nothing_is_unused():
+    check("unused_definitions", tidy_rules.unused_definitions(src(), is_public=is_public))
+
+
+def test_nothing_in_the_testing_package_is_unused():
+    """Its users are tests, benchmarks and the guide."""
+    testing = [source for source in src() if source.path.startswith("src/headrace/testing/")]
+    guide = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
+    found = tidy_rules.unused_definitions(testing, [*src(), *programs()])
+    check("unused_in_testing", [each for each in found if each.rpartition(".")[2].split()[-1] not in guide])
+
+
+def test_the_rule_of_unused_code_finds_what_is_bad():
+    code = """
+def used(): ...
+def recursive(): recursive()
+class A:
+    def also_used(self): used()
+    def unused(self): ...
+    def registered(self): ...
+class Framework(asyncio.Protocol):
+    def data_received(self): ...
+A().also_used()
+TABLE = {"a": "headrace.log.registered"}
+Framework
+"""
+    expected = ["src/headrace/log/bad.py: recursive", "src/headrace/log/bad.py: A.unused"]
+    assert tidy_rules.unused_definitions(bad(code)) == expected
+    assert tidy_rules.unused_definitions(bad(code), bad("recursive()\na.unused()")) == []
+    assert tidy_rules.unused_definitions(bad(code), is_public=lambda _, name: name == "recursive") == expected[1:]
+
+
+@cache
+def modules_of(distribution: str) -> frozenset[str]:
+    return frozenset(
+        module for module, owners in packages_distributions().items() if distribution in map(_plain, owners)
+    )
+
+
+def _plain(name: str) -> str:
+    return re.split(r"[\[<>=;! ]", name)[0].replace("_", "-").lower()
+
+
+def test_every_dependency_is_imported():
+    """A distribution that is not installed here (Spark, on a Python that only tests the core) is passed over."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    shipped = [*project["dependencies"], *(name for extra in extras if extra != "dev" for name in extras[extra])]
+    required = {_plain(name) for name in shipped if modules_of(_plain(name))}
+    check("unused_dependencies", tidy_rules.unused_dependencies(sorted(required), src(), modules_of))
+    required = {_plain(name) for name in extras["dev"] if modules_of(_plain(name))} - required
+    check("unused_tools", tidy_rules.unused_dependencies(sorted(required), programs(), modules_of))
+
+
+def test_the_rule_of_dependencies_finds_what_is_bad():
+    modules = {"typer": {"typer"}, "pyyaml": {"yaml"}, "numba": {"numba"}}.__getitem__
+    sources = bad("import os, yaml.nodes\nfrom importlib import import_module\nimport_module('numba.core')")
+    assert tidy_rules.unused_dependencies(["typer", "pyyaml", "numba"], sources, modules) == ["typer"]
+
+
+# -- imports
+
+
+def test_private_names_stay_in_their_package():
+    check("private_imports", tidy_rules.private_imports([*src(), *of_tests()]))
+
+
+def test_the_rule_of_private_names_finds_what_is_bad():
+    assert tidy_rules.private_imports(bad("from headrace.groups.shard import _x")) == ["src/headrace/log/bad.py: _x"]
+    assert tidy_rules.private_imports(bad("from headrace.groups._a import b")) == ["src/headrace/log/bad.py: _a"]
+    assert tidy_rules.private_imports(bad("from headrace.log.segment import _x")) == []
+    assert tidy_rules.private_imports(bad("from headrace import __version__")) == []
+
+
+# -- tests
+
+
+def test_tests_do_not_sleep():
+    check("sleeps", tidy_rules.sleeps(source for source in of_tests() if not source.path.startswith(_MAY_SLEEP)))
+
+
+def test_harnesses_are_called_so():
+    check("misnamed_harnesses", tidy_rules.misnamed_harnesses(of_tests()))
+
+
+def test_the_rules_of_tests_find_what_is_bad():
+    code = """
+def test_a():
+    async def wait(): await asyncio.sleep(0.1)
+class B:
+    def c(): sleep(x)
+    def d(): asyncio.sleep(0)
+"""
+    assert tidy_rules.sleeps(bad(code, "tests/a.py")) == ["tests/a.py: test_a", "tests/a.py: B.c"]
+    named = bad("class GroupBed: ...\nclass World: ...\nclass Subscribed: ...", "tests/log/logbed.py")
+    assert tidy_rules.misnamed_harnesses(named) == [
+        "tests/log/logbed.py",
+        *(f"tests/log/logbed.py: {n}" for n in ("GroupBed", "World")),
+    ]
+
+
+# -- prose
+
+
+def test_rates_say_per():
+    check("wrong_rates", tidy_rules.wrong_rates(prose()))
+
+
+def test_nothing_refers_to_a_document_outside_of_the_repository():
+    check("outside_references", tidy_rules.outside_references(prose()))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "bytes a second and a broker",
+        "one file an API",
+        "limits a broker to so many MB a second",
+        "there is one a process",
+        "a transaction a task",
+        "RECORDS_A_BATCH = 3",
+    ],
+)
+def test_the_rule_of_rates_finds_what_is_bad(line):
+    assert tidy_rules.wrong_rates(bad(f"x\n{line}\n", "docs/a.md")) == [f"docs/a.md: {line}"]
+
+
+@pytest.mark.parametrize(
+    "line", ["bytes per second per broker", "After how many records a partition is flushed", "gives a broker a topic"]
+)
+def test_the_rule_of_rates_lets_pass_what_is_good(line):
+    assert tidy_rules.wrong_rates(bad(line)) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "as in the seeds' reactor",
+        "mission B",
+        "see contracts.md",
+        "Prints the table of the issue.",
+        "the issue says so",
+    ],
+)
+def test_the_rule_of_references_finds_what_is_bad(line):
+    assert tidy_rules.outside_references(bad(line, "docs/a.md")) == [f"docs/a.md: {line}"]
+
+
+# -- for now
+
+#: What the rules find today and is being fixed. Remove entries, never add any.
+KNOWN: dict[str, set[str]] = {
+    "long_files": {
+        "src/headrace/broker/metrics/families.py",
+        "src/headrace/controller/controller.py",
+        "src/headrace/log/segment.py",
+    },
+    "unfinished_docstrings": {
+        "src/headrace/coordination/client/kazoo_transport.py",
+        "src/headrace/crc.py",
+        "src/headrace/pipeline/query/distinct_sketch.py",
+    },
+    "unused_definitions": {
+        "src/headrace/broker/configs/broker_config.py: BrokerConfig.for_listener",
+        "src/headrace/client/cluster.py: Cluster.ask_node",
+        "src/headrace/client/cluster.py: Cluster.ask_leader",
+        "src/headrace/client/consumer/subscription.py: Subscription.is_of_group",
+        "src/headrace/client/producer/buffer_pool.py: BufferPool.next_deadline_ms",
+        "src/headrace/controller/placement.py: propose_reassignment",
+        "src/headrace/groups/consumer_member.py: ConsumerMember.is_subscribed",
+        "src/headrace/groups/offsets.py: Offsets.apply_pending",
+        "src/headrace/log/leader_epochs.py: LeaderEpochs.epoch_at",
+        "src/headrace/log/meta_properties.py: unlock",
+        "src/headrace/log/partition_log.py: PartitionLog.directory",
+        "src/headrace/pipeline/kappa/checkpoint.py: Checkpoint.last_planned",
+        "src/headrace/pipeline/project/loading.py: load_project",
+        "src/headrace/pipeline/query/validation.py: validate_view",
+        "src/headrace/pipeline/serving/database.py: Database.replace_all",
+        "src/headrace/pipeline/serving/database.py: Database.delete_keys",
+        "src/headrace/properties.py: format_properties",
+        "src/headrace/protocol/batch_building.py: control_record",
+        "src/headrace/protocol/errors.py: InvalidRequiredAcks",
+        "src/headrace/protocol/errors.py: DuplicateSequence",
+        "src/headrace/protocol/errors.py: MemberIdRequired",
+        "src/headrace/runtime/purgatory.py: Purgatory.cancel_for_key",
+        "src/headrace/runtime/wheel.py: TimerTask.is_pending",
+    },
+    "sleeps": {
+        "tests/controller/test_controller_zookeeper.py: until",
+        "tests/controller/test_controller_zookeeper.py: until_tree",
+        "tests/coordination/client/test_zookeeper_client.py: test_calls_wait_for_a_connection",
+        "tests/coordination/client/test_zookeeper_client.py: test_a_change_whose_answer_was_lost_is_not_known_and_a_read_is_asked_again",  # noqa: E501
+        "tests/coordination/client/test_zookeeper_client.py: test_all_calls_are_under_way_at_once",
+        "tests/coordination/client/test_zookeeper_ensemble.py: test_each_server_dies_once_while_somebody_counts",
+        "tests/coordination/test_retried_changes.py: test_on_a_real_wire",
+        "tests/coordination/tree_harness.py: until",
+    },
+    "misnamed_harnesses": {
+        "tests/groups/consumerbed.py",
+        "tests/groups/groupbed.py",
+        "tests/groups/offsetsbed.py",
+        "tests/log/logbed.py",
+        "tests/replication/replica_world.py",
+        "tests/transactions/coordinatorbed.py",
+        "tests/controller/test_controller_zookeeper.py: NetworkBed",
+        "tests/controller/test_effect_runner.py: World",
+        "tests/controller/test_event_queue.py: Bed",
+        "tests/groups/consumerbed.py: ConsumerBed",
+        "tests/groups/groupbed.py: GroupBed",
+        "tests/groups/offsetsbed.py: OffsetsBed",
+        "tests/log/logbed.py: Bed",
+        "tests/replication/replica_world.py: World",
+        "tests/transactions/coordinatorbed.py: CoordinatorBed",
+    },
+    "wrong_rates": {
+        "ARCHITECTURE.md",
+        "docs/client-options.md",
+        "docs/commands/producer-perf-test.md",
+        "docs/configs.md",
+        "src/headrace/broker/cluster/outbox.py",
+        "src/headrace/broker/configs/table_network.py",
+        "src/headrace/broker/maintenance.py",
+        "src/headrace/broker/metrics/values.py",
+        "src/headrace/broker/network/listener.py",
+        "src/headrace/broker/replicas/replicas.py",
+        "src/headrace/broker/replicas/throttles.py",
+        "src/headrace/broker/topic_host.py",
+        "src/headrace/client/admin/base.py",
+        "src/headrace/client/background.py",
+        "src/headrace/client/config.py",
+        "src/headrace/client/mirror/chunks.py",
+        "src/headrace/client/pool.py",
+        "src/headrace/client/producer/accumulator.py",
+        "src/headrace/client/producer/async_producer.py",
+        "src/headrace/client/producer/sync_producer.py",
+        "src/headrace/coordination/tree/host.py",
+        "src/headrace/groups/offsets.py",
+        "src/headrace/log/checkpoints.py",
+        "src/headrace/log/cleaner.py",
+        "src/headrace/pipeline/archive/archive.py",
+        "src/headrace/pipeline/decoding/dead_letters.py",
+        "src/headrace/pipeline/kappa/sink.py",
+        "src/headrace/pipeline/kappa/view.py",
+        "src/headrace/pipeline/lambda_/store.py",
+        "src/headrace/pipeline/query/row_partials.py",
+        "src/headrace/pipeline/serving/loading.py",
+        "src/headrace/pipeline/serving/postgresql_loading.py",
+        "src/headrace/pipeline/serving/query_sqlite.py",
+        "src/headrace/pipeline/spark/packed_rows.py",
+        "src/headrace/pipeline/spark/sink/commit_ledger.py",
+        "src/headrace/pipeline/spark/sink/exactly_once.py",
+        "src/headrace/tools/__init__.py",
+        "src/headrace/tools/producer_perf_test.py",
+        "src/headrace/tools/reassign_partitions/command.py",
+        "src/headrace/tools/reassign_partitions/throttles.py",
+        "src/headrace/tools/topics/descriptions.py",
+        "src/headrace/tools/transactions/command.py",
+        "tests/controller/controller_harness.py",
+        "tests/pipeline/test_batch_layer.py",
+        "tests/pipeline/test_lambda_store.py",
+        "tests/replication/test_replication_disasters.py",
+        "tests/scenarios/clicks_truth.py",
+    },
+    "outside_references": {
+        "ARCHITECTURE.md",
+        "src/headrace/broker/network/request_queue.py",
+        "src/headrace/client/producer/accumulator.py",
+        "tests/replication/test_replication_disasters.py",
+    },
+}

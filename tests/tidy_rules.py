@@ -1,0 +1,304 @@
+"""The rules of ``test_tidy.py``: each rule is a function from parsed files to a list of offenders.
+
+An offender is one line of text: the file and the name. The lists of exceptions in ``test_tidy.py`` are keyed by it.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+MAX_FILE_LINES = 400
+MAX_FUNCTION_LINES = 60
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file: its path within the repository, and its text."""
+
+    path: str
+    text: str
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text, self.path)
+
+    @property
+    def package(self) -> str:
+        """The dotted name of the package that the file is in."""
+        return ".".join(Path(self.path).parts[1:-1])
+
+
+def load(root: Path, *folders: str, endings: Iterable[str] = (".py",)) -> list[Source]:
+    """Reads the files of folders (or single files), as they are on disk."""
+    starts = [root / folder for folder in folders]
+    paths = [path for start in starts for path in ([start] if start.is_file() else sorted(start.rglob("*")))]
+    return [
+        Source(path.relative_to(root).as_posix(), path.read_text(encoding="utf-8"))
+        for path in paths
+        if path.is_file() and (path.suffix in endings or path in starts) and "__pycache__" not in path.parts
+    ]
+
+
+# -- size and docstrings
+
+
+def long_files(sources: Iterable[Source]) -> list[str]:
+    return [source.path for source in sources if source.text.count("\n") > MAX_FILE_LINES]
+
+
+def long_functions(sources: Iterable[Source]) -> list[str]:
+    return [
+        f"{source.path}: {node.name}"
+        for source in sources
+        for node in ast.walk(source.tree)
+        if isinstance(node, Function) and (node.end_lineno or 0) - node.lineno + 1 > MAX_FUNCTION_LINES
+    ]
+
+
+def missing_docstrings(sources: Iterable[Source]) -> list[str]:
+    """Modules without a docstring. A file without any statement needs none."""
+    return [source.path for source in sources if source.tree.body and ast.get_docstring(source.tree) is None]
+
+
+def unfinished_docstrings(sources: Iterable[Source]) -> list[str]:
+    """Modules whose docstring does not begin with a capital letter or code, or whose first paragraph has no end."""
+    found = []
+    for source in sources:
+        first = (ast.get_docstring(source.tree) or "A.").partition("\n\n")[0]
+        if not (first[0].isupper() or first[0] in "`*") or first[-1] not in ".:)`":
+            found.append(source.path)
+    return found
+
+
+# -- unused code
+
+
+class _Uses(ast.NodeVisitor):
+    """Counts the names that code uses: variables, attributes, imports, and strings that are a (dotted) name."""
+
+    _NAME = re.compile(r"[A-Za-z_][\w.]*(:\w+)?")
+
+    def __init__(self) -> None:
+        self.names: dict[str, int] = {}
+
+    def _count(self, name: str) -> None:
+        self.names[name] = self.names.get(name, 0) + 1
+
+    def visit_Name(self, node: ast.Name) -> None:
+        self._count(node.id)
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        self._count(node.attr)
+        self.generic_visit(node)
+
+    def visit_Constant(self, node: ast.Constant) -> None:
+        if isinstance(node.value, str) and self._NAME.fullmatch(node.value):
+            self._count(re.split(r"[.:]", node.value)[-1])
+
+    def visit_keyword(self, node: ast.keyword) -> None:
+        if node.arg is not None:
+            self._count(node.arg)
+        self.generic_visit(node)
+
+
+def _uses_in(node: ast.AST) -> dict[str, int]:
+    uses = _Uses()
+    uses.visit(node)
+    return uses.names
+
+
+def _definitions(source: Source) -> Iterator[tuple[ast.AST, str, ast.ClassDef | None]]:
+    """The public functions, classes and methods of a file: the node, its name, and the class of a method."""
+    for node in source.tree.body:
+        if isinstance(node, Function | ast.ClassDef) and not node.name.startswith("_"):
+            yield node, node.name, None
+        if isinstance(node, ast.ClassDef):
+            for inner in node.body:
+                if isinstance(inner, Function) and not inner.name.startswith("_"):
+                    yield inner, f"{node.name}.{inner.name}", node
+
+
+#: Bases that call no methods of their own accord.
+_PLAIN_BASES = {"ABC", "BaseException", "Enum", "Exception", "Flag", "Generic", "IntEnum", "NamedTuple", "Protocol"}
+
+
+def _is_called_by_a_framework(method_of: ast.ClassDef, ours: set[str]) -> bool:
+    """Whether a class has a base that is not ours: the base calls its methods, as asyncio does with a protocol's."""
+    for base in method_of.bases:
+        name = last_name(base)
+        is_typing_protocol = name == "Protocol" and not isinstance(base, ast.Attribute)  # not asyncio.Protocol
+        if name not in ours and name not in _PLAIN_BASES - {"Protocol"} and not is_typing_protocol:
+            return True
+    return False
+
+
+def last_name(expression: ast.expr) -> str:
+    """``c`` of ``a.b.c[d]``."""
+    while isinstance(expression, ast.Subscript):
+        expression = expression.value
+    if isinstance(expression, ast.Attribute):
+        return expression.attr
+    return expression.id if isinstance(expression, ast.Name) else ""
+
+
+def unused_definitions(
+    sources: list[Source], users: Iterable[Source] = (), *, is_public: Callable[[str, str], bool] = lambda *_: False
+) -> list[str]:
+    """Public functions, classes and methods whose name nothing uses, except the definition itself.
+
+    The rule compares names, not types: two methods of one name count as used if one of them is.
+
+    :param users: further files whose uses count.
+    :param is_public: whether a definition (path, name) is called by users or found by its name.
+    """
+    total: dict[str, int] = {}
+    for source in (*sources, *users):
+        for name, count in _uses_in(source.tree).items():
+            total[name] = total.get(name, 0) + count
+    ours = {node.name for source in sources for node in ast.walk(source.tree) if isinstance(node, ast.ClassDef)}
+    found = []
+    for source in sources:
+        for node, name, method_of in _definitions(source):
+            last = name.rpartition(".")[2]
+            own = _uses_in(node).get(last, 0)
+            if total.get(last, 0) > own or is_public(source.path, name):
+                continue
+            if method_of is not None and _is_called_by_a_framework(method_of, ours):
+                continue
+            found.append(f"{source.path}: {name}")
+    return found
+
+
+def unused_dependencies(
+    required: Iterable[str], sources: Iterable[Source], modules_of: Callable[[str], set[str]]
+) -> list[str]:
+    """Distributions of ``pyproject.toml`` of which no module is imported."""
+    imported = {name for source in sources for name in _imported_modules(source)}
+    return [name for name in required if not modules_of(name) & imported]
+
+
+#: Functions that import the module that they are given.
+_IMPORTING = ("import_module", "importorskip", "find_spec")
+
+
+def _imported_modules(source: Source) -> Iterator[str]:
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.partition(".")[0]
+        elif isinstance(node, ast.Call) and last_name(node.func) in _IMPORTING and node.args:
+            name = node.args[0]
+            if isinstance(name, ast.Constant) and isinstance(name.value, str):
+                yield name.value.partition(".")[0]
+
+
+# -- imports
+
+
+def private_imports(sources: Iterable[Source]) -> list[str]:
+    """Imports of a private name, or from a private module, of another package."""
+    found = []
+    for source in sources:
+        for node in ast.walk(source.tree):
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "headrace":
+                package = source.package
+                parts = node.module.split(".")
+                names = [alias.name for alias in node.names if _is_private(alias.name)]
+                if any(map(_is_private, parts)):
+                    names.append(next(filter(_is_private, parts)))
+                if names and ".".join(parts[:-1]) != package and node.module != package:
+                    found += [f"{source.path}: {name}" for name in names]
+    return found
+
+
+def _is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+# -- tests
+
+
+def sleeps(sources: Iterable[Source]) -> list[str]:
+    """Functions that sleep. ``asyncio.sleep(0)`` does not: it lets the event loop run."""
+    found = []
+    for source in sources:
+        for name, node in _all_functions(source.tree):
+            if any(isinstance(inner, ast.Call) and _is_sleep(inner) for inner in ast.walk(node)):
+                found.append(f"{source.path}: {name}")
+    return found
+
+
+def _all_functions(tree: ast.Module) -> Iterator[tuple[str, Function]]:
+    """The outermost functions and the methods of a file, private ones too."""
+    for node in tree.body:
+        if isinstance(node, Function):
+            yield node.name, node
+        elif isinstance(node, ast.ClassDef):
+            for inner in node.body:
+                if isinstance(inner, Function):
+                    yield f"{node.name}.{inner.name}", inner
+
+
+def _is_sleep(call: ast.Call) -> bool:
+    is_zero = bool(call.args) and isinstance(call.args[0], ast.Constant) and call.args[0].value == 0
+    return last_name(call.func) == "sleep" and not is_zero
+
+
+_OTHER_FILE = re.compile(r"(bed|world|scene|bench)s?$")
+_OTHER_CLASS = re.compile(r"(Bed|World|Scene|Bench)s?$")
+
+
+def misnamed_harnesses(sources: Iterable[Source]) -> list[str]:
+    """Test files and classes that are called bed, world, scene or bench: the one word is harness."""
+    found = [source.path for source in sources if _OTHER_FILE.search(Path(source.path).stem)]
+    for source in sources:
+        classes = [node.name for node in ast.walk(source.tree) if isinstance(node, ast.ClassDef)]
+        found += [f"{source.path}: {name}" for name in classes if _OTHER_CLASS.search(name)]
+    return found
+
+
+# -- prose
+
+_TIMES = "second|minute|hour|day"
+_COUNTED = (
+    "class|connection|copy|entry|file|line|list|loop|module|process|queue|request|session|table|thread|transaction"
+)
+_OWNERS = (
+    "API|batch|broker|client|command|core|database|folder|key|partition|process|record|row|task|topic|version|view"
+)
+_RATES = re.compile(
+    rf"\b(bytes|records|rows|batches|messages|requests|connections|[KMG]i?B) an? ({_TIMES})\b"
+    rf"|\b(bytes|requests) an? ({_OWNERS})\b"
+    rf"|\b(one|an?) ({_COUNTED}) an? ({_OWNERS})\b"
+    rf"|\bone an? ({_OWNERS})\b"
+    r"|(?<![A-Za-z])[A-Z]+S_AN?_[A-Z]+\b"
+)
+
+
+def wrong_rates(sources: Iterable[Source]) -> list[str]:
+    """Lines with a rate or a ratio that does not say "per": bytes per second, one file per API."""
+    return _lines(sources, lambda line: bool(_RATES.search(line)))
+
+
+#: Documents that are not in this repository, and people's words for them.
+_OUTSIDE = re.compile(
+    r"\bthe seeds'|\bthe Kafka of the seeds\b|\bmission [A-Z]\b|\bcontracts\.md\b"
+    r"|\btable of the issue\b|\bthe issue('s)? (says|asks|wants|lists)\b",
+    re.IGNORECASE,
+)
+
+
+def outside_references(sources: Iterable[Source]) -> list[str]:
+    return _lines(sources, lambda line: bool(_OUTSIDE.search(line)))
+
+
+def _lines(sources: Iterable[Source], is_bad: Callable[[str], bool]) -> list[str]:
+    return [f"{source.path}: {line.strip()}" for source in sources for line in source.text.splitlines() if is_bad(line)]
