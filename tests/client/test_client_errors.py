@@ -204,7 +204,7 @@ async def test_what_went_wrong_before_a_seek_is_not_raised_after_it(servers: str
         consumer.assign([T0])
         with pytest.raises(NoCommittedOffset):
             await consumer.poll(5_000)
-        assert consumer._fetcher is not None
+        assert consumer._fetcher.is_started
         while not consumer._fetcher.has_error:
             await consumer.beginning_offsets(T0)  # meanwhile it looks once more, with the same result
         consumer.seek(T0, 100)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.client.consumer.fetch_positions import Effect, FetchPositions, Leader
-from headrace.client.consumer.fetch_session import FetchSession, Wanted
+from headrace.client.consumer.fetch_positions import FetchOutcome, FetchPositions, PartitionLeader
+from headrace.client.consumer.fetch_session import FetchSession, PartitionFetch
 from headrace.client.consumer.fetched_batches import FetchedBatch, read_batches
 from headrace.client.offset_reset import EARLIEST, LATEST, NONE, OffsetReset, ResetKind, parse_offset_reset
 from headrace.client.types import OffsetAndMetadata, TopicPartition
@@ -43,12 +43,12 @@ def decode(partition: TopicPartition, fetched: FetchedBatch) -> list[Record]:
     return decode_records(fetched.data)
 
 
-def wanted(offset: int) -> Wanted:
-    return Wanted(ID, offset)
+def wanted(offset: int) -> PartitionFetch:
+    return PartitionFetch(ID, offset)
 
 
-def led_by_one(partition: TopicPartition) -> Leader:
-    return Leader(1, 5, ID)
+def led_by_one(partition: TopicPartition) -> PartitionLeader:
+    return PartitionLeader(1, 5, ID)
 
 
 def at(offset: int = 0, *partitions: TopicPartition, **options: object) -> FetchPositions:
@@ -123,8 +123,8 @@ def test_a_topic_made_anew_is_forgotten_and_asked_for():
     session = FetchSession()
     session.next_request({A0: wanted(0)})
     session.answered(7)
-    request = session.next_request({A0: Wanted(OTHER_ID, 0)})
-    assert (request.partitions, request.forgotten) == ({A0: Wanted(OTHER_ID, 0)}, {A0: ID})
+    request = session.next_request({A0: PartitionFetch(OTHER_ID, 0)})
+    assert (request.partitions, request.forgotten) == ({A0: PartitionFetch(OTHER_ID, 0)}, {A0: ID})
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_two_aborted_transactions_of_one_producer():
 def test_positions_step_over_hidden_batches():
     positions = at(0, read_committed=True)
     log = in_transaction(0, 1, 3) + marker(3, 1, ControlKind.abort)
-    assert positions.answered(A0, wanted(0), answer(log, aborted=[AbortedTransaction(1, 0)])) is Effect.NOTHING
+    assert positions.answered(A0, wanted(0), answer(log, aborted=[AbortedTransaction(1, 0)])) is FetchOutcome.NOTHING
     assert positions.position(A0) == 4
     assert asks(positions) == {A0: 4}
 
@@ -301,7 +301,7 @@ def test_lag_follows_the_isolation():
 
 def test_each_leader_is_asked_for_its_own():
     positions = at(0, A0, A1, B0)
-    leaders = {A0: Leader(1, 4, ID), A1: Leader(2, 4, ID)}
+    leaders = {A0: PartitionLeader(1, 4, ID), A1: PartitionLeader(2, 4, ID)}
     requests, leaderless = positions.requests(leaders.get)
     assert {node_id: set(request.partitions) for node_id, request in requests.items()} == {1: {A0}, 2: {A1}}
     assert requests[1].partitions[A0].current_leader_epoch == 4
@@ -321,7 +321,7 @@ def test_a_full_buffer_holds_up_its_node_and_no_other():
     # The broker may hold a request that leaves it out, long after the buffer is empty again.
     positions = at(0, A0, A1, B0)
     positions.answered(A0, wanted(0), answer(batch(0)))
-    leaders = {A0: Leader(1), A1: Leader(1), B0: Leader(2)}
+    leaders = {A0: PartitionLeader(1), A1: PartitionLeader(1), B0: PartitionLeader(2)}
     assert positions.requests(leaders.get)[0].keys() == {2}
     positions.pause([A0])
     assert set(positions.requests(leaders.get, busy={2})[0][1].asked) == {A1}
@@ -340,9 +340,9 @@ def test_a_held_partition_rests_until_it_is_released():
 
 def test_fetching_ahead_goes_on_behind_the_buffer_until_it_is_full():
     positions = at(0, buffer_bytes=len(batch(0)))
-    assert positions.answered(A0, wanted(0), answer(batch(0))) is Effect.BUFFERED
+    assert positions.answered(A0, wanted(0), answer(batch(0))) is FetchOutcome.BUFFERED
     assert asks(positions) == {A0: 1}
-    assert positions.answered(A0, wanted(1), answer(batch(1))) is Effect.BUFFERED
+    assert positions.answered(A0, wanted(1), answer(batch(1))) is FetchOutcome.BUFFERED
     assert asks(positions) == {}
     assert offsets(positions.take(10, decode)) == {A0: [0, 1]}
 
@@ -364,29 +364,29 @@ def test_an_error_ahead_is_told_when_the_buffer_is_empty():
     positions = at(0, buffer_bytes=1000)
     positions.answered(A0, wanted(0), answer(batch(0)))
     gone = PartitionAnswer(ErrorCode.offset_out_of_range)
-    assert positions.answered(A0, wanted(1), gone) is Effect.NOTHING
+    assert positions.answered(A0, wanted(1), gone) is FetchOutcome.NOTHING
     assert asks(positions) == {}
     positions.take(1, decode)
     assert asks(positions) == {A0: 1}
-    assert positions.answered(A0, wanted(1), gone) is Effect.RESET
+    assert positions.answered(A0, wanted(1), gone) is FetchOutcome.RESET
     assert positions.awaiting_reset() == {A0: EARLIEST}
 
 
 def test_an_answer_from_before_a_seek_is_dropped():
     positions = at(0)
     positions.seek(A0, 50)
-    assert positions.answered(A0, wanted(0), answer(batch(0))) is Effect.STALE
-    assert positions.answered(B0, wanted(0), answer(batch(0))) is Effect.STALE
+    assert positions.answered(A0, wanted(0), answer(batch(0))) is FetchOutcome.STALE
+    assert positions.answered(B0, wanted(0), answer(batch(0))) is FetchOutcome.STALE
     assert positions.take(1, decode) == {}
 
 
 @pytest.mark.parametrize(
     ("error", "effect"),
     [
-        (ErrorCode.not_leader_or_follower, Effect.REFRESH),
-        (ErrorCode.unknown_topic_id, Effect.REFRESH),
-        (ErrorCode.unknown_server_error, Effect.NOTHING),
-        (ErrorCode.topic_authorization_failed, Effect.FAILED),
+        (ErrorCode.not_leader_or_follower, FetchOutcome.REFRESH),
+        (ErrorCode.unknown_topic_id, FetchOutcome.REFRESH),
+        (ErrorCode.unknown_server_error, FetchOutcome.NOTHING),
+        (ErrorCode.topic_authorization_failed, FetchOutcome.FAILED),
     ],
 )
 def test_errors_leave_the_position(error, effect):
@@ -399,19 +399,19 @@ def test_out_of_range_without_a_reset_is_the_callers_error():
     positions = FetchPositions(NONE)
     positions.assign([A0])
     positions.seek(A0, 9)
-    assert positions.answered(A0, wanted(9), PartitionAnswer(ErrorCode.offset_out_of_range)) is Effect.FAILED
+    assert positions.answered(A0, wanted(9), PartitionAnswer(ErrorCode.offset_out_of_range)) is FetchOutcome.FAILED
 
 
 def test_a_preferred_replica_is_asked_until_it_fails():
     positions = at(0)
     positions.answered(A0, wanted(0), PartitionAnswer(preferred_read_replica=9))
     assert positions.requests(led_by_one)[0].keys() == {9}
-    assert positions.answered(A0, wanted(0), PartitionAnswer(ErrorCode.offset_out_of_range)) is Effect.NOTHING
+    assert positions.answered(A0, wanted(0), PartitionAnswer(ErrorCode.offset_out_of_range)) is FetchOutcome.NOTHING
     assert positions.requests(led_by_one)[0].keys() == {1}
 
 
 def test_a_cut_first_batch_fails():
-    assert at(0).answered(A0, wanted(0), answer(batch(0)[:-1])) is Effect.FAILED
+    assert at(0).answered(A0, wanted(0), answer(batch(0)[:-1])) is FetchOutcome.FAILED
 
 
 # ------------------------------------------------------------------------------------------------------- handing out

@@ -5,7 +5,7 @@ from uuid import UUID
 import pytest
 
 from headrace.client.consumer.fetch_requests import FetchLimits, highest_version, request_fields
-from headrace.client.consumer.fetch_session import FetchSession, Wanted
+from headrace.client.consumer.fetch_session import FetchSession, PartitionFetch
 from headrace.client.types import TopicPartition
 from headrace.protocol.api import Api, versions_of
 from headrace.protocol.kio import load_request_schema
@@ -18,9 +18,9 @@ A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b",
 @pytest.mark.parametrize("version", versions_of(Api.FETCH))
 def test_every_version_of_a_request_can_be_written(version: int):
     session = FetchSession()
-    session.next_request({A0: Wanted(ID, 5), B0: Wanted(UUID(int=8), 0)})
+    session.next_request({A0: PartitionFetch(ID, 5), B0: PartitionFetch(UUID(int=8), 0)})
     session.answered(77)
-    request = session.next_request({A0: Wanted(ID, 6), A1: Wanted(ID, 0)})
+    request = session.next_request({A0: PartitionFetch(ID, 6), A1: PartitionFetch(ID, 0)})
     fields = request_fields(request, FetchLimits(500, 1, 1000, read_committed=True, rack_id="r"))
     out = bytearray()
     encoder_of(load_request_schema(Api.FETCH, version))(out, fields, [])
@@ -30,5 +30,5 @@ def test_every_version_of_a_request_can_be_written(version: int):
 
 
 def test_a_topic_without_an_id_goes_by_its_name():
-    assert highest_version(FetchSession().next_request({A0: Wanted(ID, 5)})) is None
-    assert highest_version(FetchSession().next_request({A0: Wanted(None, 5)})) == 12
+    assert highest_version(FetchSession().next_request({A0: PartitionFetch(ID, 5)})) is None
+    assert highest_version(FetchSession().next_request({A0: PartitionFetch(None, 5)})) == 12

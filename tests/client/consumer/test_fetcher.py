@@ -36,7 +36,7 @@ async def restart(broker: Broker) -> None:
 async def fetched(consumer: AsyncConsumer, partition: TopicPartition, *, lag: int) -> None:
     """Waits, without a poll, for what is fetched in the background."""
     while consumer.current_lag(partition) != lag:
-        await consumer._signal.wait(1000)
+        await consumer._poll_loop._notifier.wait(1000)
 
 
 async def test_what_is_read_was_fetched_before_it_was_asked_for(harness: ReaderHarness):
@@ -92,7 +92,7 @@ async def test_sessions_are_closed_with_the_consumer(broker: Broker):
     await read(consumer, 5)
     connection = await consumer._cluster.connection(0)
     assert connection.speaks(Api.FETCH, 12)
-    (session,) = consumer._positions._sessions.values()
+    (session,) = consumer._fetcher._positions._sessions.values()
     assert session.session_id > 0
     await consumer.close()
     assert session.session_id == 0
@@ -114,7 +114,7 @@ async def test_a_batch_that_cannot_be_read_is_told_and_can_be_passed_over(harnes
     consumer.assign([partition])
     await consumer.position(partition)
     await fetched(consumer, partition, lag=2)
-    state = consumer._positions._partitions[partition]
+    state = consumer._fetcher._positions._partitions[partition]
     first = state.batches[0]
     broken = bytearray(first.data)
     broken[-1] ^= 1

@@ -8,7 +8,7 @@ from reader_harness import ReaderHarness, at, meanwhile, poll_until, read, settl
 
 from headrace import AsyncConsumer, AsyncProducer, OffsetAndMetadata, TopicPartition
 from headrace.client.errors import BrokerError, ErrorCode, HeadraceError, MemberFenced
-from headrace.client.membership.classic import State
+from headrace.client.membership.classic import MembershipState
 
 EAGER = ["range", "roundrobin", "sticky"]
 
@@ -287,7 +287,7 @@ async def test_a_generation_that_has_passed_is_no_new_member(harness: ReaderHarn
     consumer.subscribe([name], **log.callbacks())
     await settle(2, consumer)
     before = consumer.group_metadata()
-    consumer._membership.refused(ErrorCode.illegal_generation)
+    consumer._poll_loop.membership.commit_refused(ErrorCode.illegal_generation)
     assert consumer.group_metadata().generation_id == -1
     await poll_until(lambda: log.events[-1][0] == "assigned" and len(log.events) == 3, consumer)
     assert log.events[1:] == [("lost", [0, 1]), ("assigned", [0, 1])]
@@ -321,7 +321,7 @@ async def test_commits_do_not_wait_for_others_to_join(harness: ReaderHarness):
     first, second, third = (harness.consumer(name, **options) for _ in range(3))
     await settle(2, first, second)
     # The first one notices that a third has come, and waits for the second, which does not poll.
-    await poll_until(lambda: first._membership.state is State.JOINING, first, third)
+    await poll_until(lambda: first._poll_loop.membership.state is MembershipState.JOINING, first, third)
     (mine,) = first.assignment()
     async with asyncio.timeout(4):
         await first.commit({mine: 1})

@@ -1,12 +1,12 @@
 """When a member must be heard, and when it was away for too long."""
 
-from headrace.client.membership.heartbeat import Heartbeat
+from headrace.client.membership.heartbeat import HeartbeatSchedule
 from headrace.testing import ManualClock
 
 
-def made() -> tuple[Heartbeat, ManualClock]:
+def made() -> tuple[HeartbeatSchedule, ManualClock]:
     clock = ManualClock()
-    return Heartbeat(clock, interval_ms=3_000, max_poll_interval_ms=10_000), clock
+    return HeartbeatSchedule(clock, interval_ms=3_000, max_poll_interval_ms=10_000), clock
 
 
 def test_a_heartbeat_is_due_every_interval():
@@ -27,13 +27,13 @@ def test_who_does_not_come_back_is_away():
     heartbeat.poll_began()
     clock.advance(60_000)
     heartbeat.sent()
-    assert not heartbeat.is_away()  # a poll may take long
+    assert not heartbeat.is_poll_overdue()  # a poll may take long
     heartbeat.poll_ended()
     clock.advance(9_000)
-    assert not heartbeat.is_away()
+    assert not heartbeat.is_poll_overdue()
     heartbeat.sent()
     assert heartbeat.next_ms() == 1_000
     clock.advance(1_000)
-    assert heartbeat.is_away()
+    assert heartbeat.is_poll_overdue()
     heartbeat.poll_began()
-    assert not heartbeat.is_away()
+    assert not heartbeat.is_poll_overdue()

@@ -6,13 +6,14 @@
         async for record in consumer:
             ...
 
-Records are fetched ahead in the background (``fetcher.py``), and membership in the group goes on there as well. But
-what concerns the user happens within :meth:`AsyncConsumer.poll`, and an iteration polls too: partitions come and go,
-callbacks run, offsets are committed automatically. So what ``enable.auto.commit`` commits is what earlier polls handed
-out. ``max.poll.records`` bounds a poll, and what an iteration takes at a time; more would not be faster, as records
-that live long cost the garbage collector more.
+The consumer fetches records ahead in the background (``fetcher.py``), and its membership in the group runs there as
+well. But everything that the user sees happens within :meth:`AsyncConsumer.poll`, and an iteration polls too:
+partitions are assigned and revoked, callbacks run, and offsets are committed automatically. So ``enable.auto.commit``
+commits the records that earlier polls have returned. ``max.poll.records`` limits the records of a poll, and the records
+that an iteration takes at a time. A higher limit would not be faster, because records that live long cost the garbage
+collector more.
 
-One consumer is for one task: a second one that polls at the same time gets an error.
+One consumer is for one task: a second task that polls at the same time gets an error.
 """
 
 from __future__ import annotations
@@ -20,35 +21,41 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from logging import getLogger
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from headrace.client.config import ConsumerConfig
-from headrace.client.consumer.base import LOOK_UP_MS, ConsumerBase
+from headrace.client.consumer.assigned_partitions import CHECK_INTERVAL_MS
+from headrace.client.consumer.committer import CommitCallback, Offsets
 from headrace.client.consumer.fetch_positions import BatchToRead
+from headrace.client.consumer.offset_lookup import FoundOffset
+from headrace.client.consumer.parts import ConsumerParts, with_client_id
 from headrace.client.consumer.subscription import Callback, Callbacks
-from headrace.client.errors import ClientClosed, HeadraceError
-from headrace.client.membership.classic import ClassicMembership
-from headrace.client.membership.consumer import ConsumerMembership
-from headrace.client.membership.interfaces import Membership
+from headrace.client.errors import HeadraceError
+from headrace.client.membership.choice import new_membership
+from headrace.client.offset_reset import EARLIEST, EARLIEST_TIMESTAMP, LATEST, LATEST_TIMESTAMP
 from headrace.client.retry import Deadline
-from headrace.client.types import ConsumedRecord, OffsetAndMetadata, TopicPartition
+from headrace.client.types import (
+    ConsumedRecord,
+    ConsumerGroupMetadata,
+    OffsetAndMetadata,
+    PartitionInfo,
+    TopicInfo,
+    TopicPartition,
+)
 from headrace.runtime.clock import Clock
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]
 
-logger = getLogger(__name__)
-
-#: How long the commit of a rebalance or of closing may take.
-_LAST_COMMIT_MS = 5_000
-
-Offsets = Mapping[TopicPartition, OffsetAndMetadata | int]
-#: Gets the offsets, and what went wrong if anything did.
-CommitCallback = Callable[[Mapping[TopicPartition, OffsetAndMetadata], HeadraceError | None], object]
+T = TypeVar("T")
 
 
-class AsyncConsumer(ConsumerBase):
+class AsyncConsumer:
+    """Reads records of topics. Options are those of ``ConsumerConfig``.
+
+    ``start`` connects to the cluster. ``close`` leaves the group and disconnects. ``async with`` does both.
+    """
+
     def __init__(
         self,
         *topics: str,
@@ -57,15 +64,20 @@ class AsyncConsumer(ConsumerBase):
         **options: object,
     ) -> None:
         """
-        :param topics: to subscribe to, as :meth:`subscribe` does.
+        :param topics: topics to subscribe to, as :meth:`subscribe` does.
         :param config: options by Kafka's names, ``{"group.id": "billing"}``.
-        :param options: the same by Python's names, ``group_id="billing"``; see ``config.ConsumerConfig``.
+        :param options: options by Python's names, ``group_id="billing"``; see ``config.ConsumerConfig``.
         """
-        super().__init__(ConsumerConfig.load(config, **options), clock)
-        self._membership: Membership | None = None
-        self._is_polling = False
-        self._next_commit_ms: float | None = None
-        self._commits: set[asyncio.Task[None]] = set()
+        self.config = with_client_id(ConsumerConfig.load(config, **options))
+        parts = ConsumerParts.build(self.config, clock, self.start)
+        self._cluster = parts.cluster
+        self._fetcher = parts.fetcher
+        self._partitions = parts.partitions
+        self._poll_buffer = parts.poll_buffer
+        self._poll_loop = parts.poll_loop
+        self._subscription = parts.subscription
+        self._committer = parts.committer
+        self._lookup = parts.lookup
         if topics:
             self.subscribe(topics)
 
@@ -76,7 +88,33 @@ class AsyncConsumer(ConsumerBase):
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    # -- what it reads
+    async def start(self) -> None:
+        """Connects to the cluster. If it was not called, the first other call does it.
+
+        :raises BrokerUnreachable: if no broker answers in time.
+        """
+        self._poll_loop.raise_if_closed()
+        if not self._fetcher.is_started:
+            await self._cluster.refresh(create=self.config.allow_auto_create_topics)
+            self._fetcher.start()
+
+    async def close(self) -> None:
+        """Commits if ``enable.auto.commit`` is on, leaves the group, and disconnects."""
+        if self._poll_loop.is_closed:
+            return
+        try:
+            if self._fetcher.is_started:
+                if self._poll_loop.membership is not None:
+                    await self._leave_group()
+                else:
+                    await self._committer.commit_before_rebalance()
+                await self._committer.wait()
+        finally:
+            self._poll_loop.close()
+            await self._fetcher.stop()
+            await self._cluster.close()
+
+    # -- what the consumer reads
 
     def subscribe(
         self,
@@ -87,99 +125,100 @@ class AsyncConsumer(ConsumerBase):
         on_revoked: Callback | None = None,
         on_lost: Callback | None = None,
     ) -> None:
-        """Reads a share of these topics, or of those whose names match the pattern, together with the group.
+        """Subscribes to these topics, or to those whose names match the pattern. The group shares the partitions.
 
-        The callbacks take a list of partitions, may be coroutine functions, and run within :meth:`poll`. Without
-        ``on_lost`` what is lost is given to ``on_revoked``.
+        The callbacks get a list of partitions, may be coroutine functions, and run within :meth:`poll`. Without
+        ``on_lost``, lost partitions are passed to ``on_revoked``.
         """
-        self._raise_if_closed()
+        self._poll_loop.raise_if_closed()
         if self.config.group_id is None:
-            raise ValueError("subscribe() needs a group_id; without a group, use assign()")
+            raise ValueError("subscribe() needs the option group_id; without a group, use assign()")
         topics = [topics] if isinstance(topics, str) else list(topics)
         if bool(topics) == (pattern is not None):
-            raise ValueError("subscribe() takes topics or a pattern, one of them")
-        if self._membership is None and self._positions.assignment():
-            raise HeadraceError("this consumer was given partitions by assign(); unsubscribe() first")
+            raise ValueError("subscribe() takes either topics or a pattern")
+        if self._poll_loop.membership is None and self._partitions.all():
+            raise HeadraceError("this consumer got its partitions by assign(); call unsubscribe() first")
         callbacks = Callbacks(on_assigned, on_revoked, on_lost)
         if pattern is None:
             self._subscription.to_topics(topics, callbacks)
         else:
             self._subscription.to_pattern(pattern, callbacks)
-        if self._membership is None:
-            make = ConsumerMembership if self.config.group_protocol == "consumer" else ClassicMembership
-            self._membership = make(self._cluster, self.config, self._subscription)
-            assert self._offsets is not None
-            self._offsets.membership = self._membership
+        if self._poll_loop.membership is None:
+            self._poll_loop.membership = new_membership(self._cluster, self.config, self._subscription)
+            self._committer.offsets.membership = self._poll_loop.membership
         else:
-            self._membership.subscription_changed()
+            self._poll_loop.membership.subscription_changed()
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Reads these partitions, whoever else does. Those that it had before keep their positions."""
-        self._raise_if_closed()
-        if self._membership is not None:
-            raise HeadraceError("this consumer has subscribed to topics; unsubscribe() first")
+        """Reads exactly these partitions, without a group. Partitions that it had before keep their positions."""
+        self._poll_loop.raise_if_closed()
+        if self._poll_loop.membership is not None:
+            raise HeadraceError("this consumer has subscribed to topics; call unsubscribe() first")
         self._subscription.set_partitions({TopicPartition(*partition) for partition in partitions})
 
     async def unsubscribe(self) -> None:
-        """Gives up what it reads, and leaves the group."""
-        self._raise_if_closed()
-        await self._leave()
+        """Gives up all partitions, and leaves the group."""
+        self._poll_loop.raise_if_closed()
+        await self._leave_group()
         self._subscription.clear()
         self._subscription.set_partitions(set())
 
-    async def _leave(self) -> None:
-        membership, self._membership = self._membership, None
+    async def _leave_group(self) -> None:
+        membership, self._poll_loop.membership = self._poll_loop.membership, None
         if membership is not None:
-            await self._commit_before_rebalance()
+            await self._committer.commit_before_rebalance()
             try:
                 await membership.leave()
             finally:
-                assert self._offsets is not None
-                self._offsets.membership = None
+                self._committer.offsets.membership = None
 
-    def _raise_if_closed(self) -> None:
-        if self._is_closed:
-            raise ClientClosed("the consumer is closed")
+    def assignment(self) -> set[TopicPartition]:
+        """Returns the partitions that the consumer reads now."""
+        return self._partitions.all()
 
-    async def close(self) -> None:
-        """Commits if that is automatic, leaves the group, and ends."""
-        if self._is_closed:
-            return
-        try:
-            if self._fetcher is not None:
-                await (self._leave() if self._membership is not None else self._commit_before_rebalance())
-                await asyncio.gather(*self._commits, return_exceptions=True)
-        finally:
-            self._is_closed = True
-            if self._fetcher is not None:
-                await self._fetcher.close()
-            await self._cluster.close()
-            self._notifier.notify()
+    def subscription(self) -> set[str]:
+        """Returns the topics that the consumer has subscribed to."""
+        return set(self._subscription.topics())
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Returns no records of these partitions until :meth:`resume`. The partitions stay assigned."""
+        self._partitions.pause(partitions)
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Returns records of paused partitions again."""
+        self._partitions.resume(partitions)
+
+    def paused(self) -> set[TopicPartition]:
+        """Returns the partitions that are paused."""
+        return self._partitions.paused()
 
     # -- records
 
-    async def poll(self, timeout_ms: float = LOOK_UP_MS, max_records: int | None = None) -> list[ConsumedRecord]:
-        """Records, as soon as there are any; none if the time is up first.
+    async def poll(self, timeout_ms: float = CHECK_INTERVAL_MS, max_records: int | None = None) -> list[ConsumedRecord]:
+        """Returns records as soon as there are some; an empty list if the timeout passes first.
 
-        :param max_records: ``max.poll.records`` if not given.
+        :param max_records: the most records to return. Without it, ``max.poll.records``.
         """
         limit = self.config.max_poll_records if max_records is None else max_records
-        return await self._poll(timeout_ms, lambda: self._handout.take(limit))
+        return await self._poll(timeout_ms, lambda: self._poll_buffer.take(limit))
 
-    async def poll_batches(self, timeout_ms: float = LOOK_UP_MS, *, max_bytes: int = 50 << 20) -> list[BatchToRead]:
-        """As :meth:`poll`, but whole batches as they were fetched, for those who decode them by themselves.
+    async def poll_batches(
+        self, timeout_ms: float = CHECK_INTERVAL_MS, *, max_bytes: int = 50 << 20
+    ) -> list[BatchToRead]:
+        """Returns whole batches as they were fetched, for callers that decode records by themselves.
 
-        Each has its partition, the batch, and the offset from which on its records are wanted.
+        Each item has a partition, a batch, and the offset of the first record that the caller has not read yet.
         """
-        return await self._poll(timeout_ms, lambda: self._handout.take_batches(max_bytes))
+        return await self._poll(timeout_ms, lambda: self._poll_buffer.take_batches(max_bytes))
 
     async def poll_arrow(
-        self, timeout_ms: float = LOOK_UP_MS, *, max_bytes: int = 50 << 20, include_headers: bool = False
+        self, timeout_ms: float = CHECK_INTERVAL_MS, *, max_bytes: int = 50 << 20, include_headers: bool = False
     ) -> pyarrow.RecordBatch:
-        """As :meth:`poll`, but the records are rows of an Arrow RecordBatch, which pandas and polars take as it is.
+        """Returns records as rows of an Arrow RecordBatch, which pandas and polars can use as it is.
 
-        Columns are topic, partition, offset, timestamp, timestamp_type, key and value (see ``arrow_reading.py``), and
-        headers if asked for. Whole fetched batches, up to so many bytes of them; deserializers are not used.
+        The columns are topic, partition, offset, timestamp, timestamp_type, key and value (see ``arrow/reading.py``),
+        and headers with ``include_headers``. The records are those of whole fetched batches, up to ``max_bytes``.
+        Deserializers are not used. Needs ``headrace[arrow]``.
         """
         from headrace.client.arrow.tables import poll_arrow
 
@@ -187,141 +226,179 @@ class AsyncConsumer(ConsumerBase):
             self, timeout_ms, max_bytes=max_bytes, include_headers=include_headers, check_crcs=self.config.check_crcs
         )
 
-    async def _poll(self, timeout_ms: float, take: Callable[[], list[Any]]) -> list[Any]:
-        fetcher = await self._running()
-        if self._is_polling:
-            raise HeadraceError("poll() is running already in another task; a consumer is for one at a time")
-        self._is_polling = True
-        deadline = Deadline(self._clock, timeout_ms)
-        try:
-            while True:
-                if self._subscription.must_refresh():
-                    fetcher.refresh()
-                if self._membership is not None:
-                    await self._membership.poll(deadline)
-                    self._raise_if_closed()
-                self._commit_if_due()
-                taken = take()
-                if taken:
-                    fetcher.wake()
-                    return taken
-                fetcher.raise_error()
-                if deadline.has_passed():
-                    return taken
-                fetcher.wake()
-                await self._notifier.wait(min(LOOK_UP_MS, deadline.left_ms()))
-                self._raise_if_closed()
-        finally:
-            self._is_polling = False
-            if self._membership is not None:
-                self._membership.poll_ended()
+    async def _poll(self, timeout_ms: float, take: Callable[[], list[T]]) -> list[T]:
+        await self.start()
+        return await self._poll_loop.poll(timeout_ms, take)
 
     async def __aiter__(self) -> AsyncIterator[ConsumedRecord]:
-        # A generator: a method __anext__ would cost a coroutine a record.
+        # A generator, because a method __anext__ would cost a coroutine per record.
         while True:
-            for record in self.begin_round(await self.next_round()):
+            for record in self.iterate(await self.poll_for_iteration()):
                 yield record
 
-    def begin_round(self, records: list[ConsumedRecord]) -> Iterator[ConsumedRecord]:
-        """An iterator of these; what it has not given yet is not committed."""
-        return self._handout.begin_round(records)
+    def iterate(self, records: list[ConsumedRecord]) -> Iterator[ConsumedRecord]:
+        """Returns an iterator over the records. A record that it has not returned yet does not count as consumed."""
+        return self._poll_buffer.iterate(records)
 
-    async def next_round(self) -> list[ConsumedRecord]:
-        """Records for an iteration, waited for as long as it takes."""
+    async def poll_for_iteration(self) -> list[ConsumedRecord]:
+        """Waits for records without a timeout."""
         limit = self.config.max_poll_records
         while True:
-            records = await self._poll(LOOK_UP_MS, lambda: self._handout.take_round(limit))
+            records = await self._poll(CHECK_INTERVAL_MS, lambda: self._poll_buffer.take_for_iteration(limit))
             if records:
                 return records
 
-    def take_now(self, max_records: int | None = None, *, is_round: bool = False) -> list[ConsumedRecord]:
-        """What is there, or nothing if a poll has anything else to do. For the thread of the user of a blocking
-        consumer, who saves the way to the loop's thread; he must not use the consumer on another thread meanwhile,
-        and wakes the fetcher afterwards (:meth:`wake`)."""
-        if self._is_closed or self._fetcher is None or self._fetcher.has_error or self._is_polling:
+    # -- for the blocking consumer
+
+    def take_now(self, max_records: int | None = None, *, is_iteration: bool = False) -> list[ConsumedRecord]:
+        """Returns the records that are fetched already; none if a poll has anything else to do.
+
+        The blocking consumer calls this method on the user's thread, to save the way to the event loop's thread. The
+        user must not use the consumer on another thread at the same time. The caller wakes the fetcher afterwards
+        (:attr:`has_room_again`, :meth:`wake`).
+        """
+        if not self._poll_loop.begin_shortcut():
             return []
-        if self._next_commit_ms is not None and self._clock.monotonic_ms() >= self._next_commit_ms:
-            return []
-        if self._membership is not None:
-            if self._membership.is_due or self._subscription.must_refresh():
-                return []
-            self._membership.polled()
         limit = self.config.max_poll_records if max_records is None else max_records
-        return self._handout.take_round(limit) if is_round else self._handout.take(limit)
+        return self._poll_buffer.take_for_iteration(limit) if is_iteration else self._poll_buffer.take(limit)
 
     @property
-    def is_to_wake(self) -> bool:
-        """Whether what was taken makes room for more."""
-        return self._fetcher is not None and self._fetcher.is_to_wake
+    def has_room_again(self) -> bool:
+        """Whether the records that were taken make room for more, so that :meth:`wake` is useful."""
+        return self._fetcher.has_room_again
 
     def wake(self) -> None:
-        if self._fetcher is not None:
-            self._fetcher.wake()
+        """Makes the fetcher look for more to fetch."""
+        self._fetcher.wake()
+
+    # -- positions
+
+    def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
+        """Moves a partition to an offset. The next record has this offset, or the next higher one that exists."""
+        self._partitions.seek(partition, offset)
+
+    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Moves these partitions, or all that are assigned, to their first record."""
+        self._partitions.seek_by(EARLIEST, partitions)
+
+    def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Moves these partitions, or all that are assigned, behind their last record."""
+        self._partitions.seek_by(LATEST, partitions)
+
+    async def position(self, partition: TopicPartition, *, timeout_ms: float | None = None) -> int:
+        """Returns the offset of the next record of a partition. Looks the offset up if it is not known yet.
+
+        :raises KafkaTimeout: if the offset could not be looked up in time.
+        """
+        self._partitions.check([partition])
+        await self.start()
+        timeout_ms = self.config.api_timeout_ms if timeout_ms is None else timeout_ms
+        return await self._partitions.position(partition, Deadline(self._cluster.clock, timeout_ms))
+
+    def current_lag(self, partition: TopicPartition) -> int | None:
+        """Returns how far the partition's end is ahead of the position, as of the last fetch; None before the first."""
+        return self._partitions.lag(partition)
+
+    async def lag(self, *partitions: TopicPartition, timeout_ms: float | None = None) -> dict[TopicPartition, int]:
+        """Asks the brokers how far the end of each partition is ahead of the position.
+
+        Without partitions, for all that are assigned.
+        """
+        wanted = self._partitions.check(partitions) or sorted(self._partitions.all())
+        ends = await self.end_offsets(*wanted, timeout_ms=timeout_ms)
+        return {one: max(0, end - await self.position(one, timeout_ms=timeout_ms)) for one, end in ends.items()}
 
     # -- commits
 
     async def commit(self, offsets: Offsets | None = None, *, timeout_ms: float | None = None) -> None:
-        """Commits these offsets, of the next record to read each, or those of all that was handed out. Waits for it.
+        """Commits offsets, and waits until they are committed.
 
-        :raises MemberFenced: if the group has gone on without this consumer.
+        :param offsets: the offset of the next record to read, by partition. Without it, the offsets behind all records
+            that were returned.
+        :raises MemberFenced: if the group has given the partitions to other members.
         """
-        await self._running()
-        await self._group_offsets().commit(self._to_commit(offsets), timeout_ms=timeout_ms)
+        await self._committer.commit(offsets, timeout_ms)
 
     def commit_nowait(
         self, offsets: Offsets | None = None, callback: CommitCallback | None = None
     ) -> asyncio.Task[None]:
-        """Commits in the background; the callback is told of the end. Commits stay in order."""
-        self._raise_if_closed()
-        task = asyncio.get_running_loop().create_task(
-            self._commit_and_tell(self._group_offsets().commit, self._to_commit(offsets), callback)
+        """Commits in the background. The callback gets the offsets, and the error if there was one.
+
+        Commits are sent in the order of the calls.
+        """
+        self._poll_loop.raise_if_closed()
+        return self._committer.commit_nowait(offsets, callback)
+
+    async def committed(
+        self, *partitions: TopicPartition, timeout_ms: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """Returns the offsets that the group has committed; None for partitions without one.
+
+        Without partitions, for all that are assigned.
+        """
+        await self.start()
+        wanted = [TopicPartition(*one) for one in partitions] or sorted(self._partitions.all())
+        return await self._committer.offsets.fetch(wanted, timeout_ms=timeout_ms)
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """Returns the consumer's place in its group, for a transaction that commits its offsets."""
+        identity = self._committer.offsets.identity()
+        assert self.config.group_id is not None
+        return ConsumerGroupMetadata(
+            self.config.group_id, identity.generation, identity.member_id, identity.group_instance_id
         )
-        self._commits.add(task)
-        task.add_done_callback(self._commits.discard)
-        return task
 
-    async def _commit_and_tell(
-        self,
-        commit: Callable[..., Any],
-        offsets: dict[TopicPartition, OffsetAndMetadata],
-        callback: CommitCallback | None,
-    ) -> None:
-        try:
-            await self._running()
-            await commit(offsets)
-        except HeadraceError as error:
-            if callback is None:
-                logger.warning("a commit in the background failed: %s", error)
-            else:
-                callback(offsets, error)
-        else:
-            if callback is not None:
-                callback(offsets, None)
+    # -- questions to the brokers
 
-    def _to_commit(self, offsets: Offsets | None) -> dict[TopicPartition, OffsetAndMetadata]:
-        if offsets is None:
-            return self._handout.consumed()
-        return {
-            TopicPartition(*partition): OffsetAndMetadata(offset) if isinstance(offset, int) else offset
-            for partition, offset in offsets.items()
-        }
+    async def beginning_offsets(
+        self, *partitions: TopicPartition, timeout_ms: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """Returns the offset of the first record of each partition."""
+        return await self._offsets_at(EARLIEST_TIMESTAMP, partitions, timeout_ms)
 
-    def _commit_if_due(self) -> None:
-        if not self.config.enable_auto_commit:
-            return
-        now_ms = self._clock.monotonic_ms()
-        if self._next_commit_ms is None:
-            self._next_commit_ms = now_ms + self.config.auto_commit_interval_ms
-        elif now_ms >= self._next_commit_ms:
-            self._next_commit_ms = now_ms + self.config.auto_commit_interval_ms
-            if self._handout.consumed():
-                self.commit_nowait()
+    async def end_offsets(
+        self, *partitions: TopicPartition, timeout_ms: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """Returns the offset of the next record of each partition.
 
-    async def _commit_before_rebalance(self) -> None:
-        """Nothing that was handed out is read again by others; if it fails, some is."""
-        if not self.config.enable_auto_commit or self._offsets is None:
-            return
-        try:
-            await self._offsets.commit(self._handout.consumed(), timeout_ms=_LAST_COMMIT_MS)
-        except HeadraceError as error:
-            logger.warning("what was read last is not committed: %s", error)
+        With ``read_committed``, the offset of the first record of an open transaction, if there is one.
+        """
+        return await self._offsets_at(LATEST_TIMESTAMP, partitions, timeout_ms)
+
+    async def _offsets_at(
+        self, timestamp: int, partitions: Iterable[TopicPartition], timeout_ms: float | None
+    ) -> dict[TopicPartition, int]:
+        found = await self._look_up(dict.fromkeys(partitions, timestamp), timeout_ms)
+        return {partition: one.offset for partition, one in found.items()}
+
+    async def offsets_for_times(
+        self, timestamps_ms: Mapping[TopicPartition, int], *, timeout_ms: float | None = None
+    ) -> dict[TopicPartition, FoundOffset | None]:
+        """Returns the first record of each partition at or after a timestamp; None if there is no such record."""
+        for partition, at_ms in timestamps_ms.items():
+            if at_ms < 0:
+                raise ValueError(f"{TopicPartition(*partition)}: the timestamp must not be negative, but is {at_ms}")
+        found = await self._look_up(timestamps_ms, timeout_ms)
+        return {partition: one if one.offset >= 0 else None for partition, one in found.items()}
+
+    async def _look_up(
+        self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None
+    ) -> dict[TopicPartition, FoundOffset]:
+        await self.start()
+        wanted = {TopicPartition(*partition): at_ms for partition, at_ms in timestamps.items()}
+        return await self._lookup.find(wanted, timeout_ms=timeout_ms)
+
+    async def partitions_for(self, topic: str, *, timeout_ms: float | None = None) -> list[PartitionInfo]:
+        """Returns the partitions of a topic.
+
+        :raises UnknownTopic: if the topic does not exist.
+        """
+        await self.start()
+        create = self.config.allow_auto_create_topics
+        return await self._cluster.partitions_of(topic, create=create, timeout_ms=timeout_ms)
+
+    async def list_topics(self, *, timeout_ms: float | None = None) -> dict[str, TopicInfo]:
+        """Returns all topics by name."""
+        await self.start()
+        await self._cluster.refresh(all_topics=True, create=False, timeout_ms=timeout_ms)
+        return dict(self._cluster.metadata.topics)

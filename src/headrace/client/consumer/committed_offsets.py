@@ -1,30 +1,31 @@
-"""What a group has committed: OffsetFetch (v1 on) and OffsetCommit (v2 on) at its coordinator.
+"""Reads and writes the committed offsets of a group: OffsetFetch (v1 and higher) and OffsetCommit (v2 and higher).
 
-Commits go one behind the other, so that of two the later one lasts, even if the first had to be sent again. A commit
-tells who commits (member, generation or epoch); the coordinator refuses it from one that the group has gone on without.
-Offsets are fetched as stable ones: while a transaction that commits some is open, the coordinator says so, and is asked
-again (KIP-447).
+Commits are sent one after another, so that the later of two commits wins, even if the first one had to be sent again. A
+commit contains the member and its generation or epoch. The coordinator refuses a commit of a member that is not in the
+group any more. Only stable offsets are fetched: while an open transaction commits offsets of the group, the coordinator
+answers with an error, and the request is sent again (KIP-447).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from headrace.client.cluster import Cluster
 from headrace.client.errors import BrokerUnreachable, ErrorCode, HeadraceError, KafkaTimeout, error_for
+from headrace.client.membership.interfaces import MemberIdentity, Membership
 from headrace.client.retry import Backoff, Deadline
 from headrace.client.types import OffsetAndMetadata, TopicPartition
 from headrace.protocol.api import Api
 
-#: From 10 on topics go by ids; names do for all that we commit.
-_MOST_VERSION = 9
+#: From version 10 on, requests have topic ids instead of names.
+_MAX_VERSION = 9
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-#: The coordinator will know better in a moment.
+#: Errors that may pass within a short time.
 _PASSING = frozenset(
     {
         ErrorCode.coordinator_load_in_progress,
@@ -36,36 +37,22 @@ _PASSING = frozenset(
     }
 )
 _MOVED = frozenset({ErrorCode.coordinator_not_available, ErrorCode.not_coordinator})
-#: The member is out, or behind: no use in sending it again as it is.
-_OUT = frozenset({ErrorCode.unknown_member_id, ErrorCode.illegal_generation, ErrorCode.fenced_instance_id})
-_FENCED = "; the group has given its partitions to others, as it does if poll() is not called for max.poll.interval.ms"
+#: The coordinator does not know the member or its generation, so the same commit would fail again.
+_FENCED_MEMBER = frozenset({ErrorCode.unknown_member_id, ErrorCode.illegal_generation, ErrorCode.fenced_instance_id})
+_FENCED = (
+    "; the group has given the partitions to other members, for example because poll() was not called for "
+    "max.poll.interval.ms"
+)
 _HINTS = {
     ErrorCode.unknown_member_id: _FENCED,
     ErrorCode.illegal_generation: _FENCED,
-    ErrorCode.rebalance_in_progress: "; the group is rebalancing: poll() finishes that",
+    ErrorCode.rebalance_in_progress: "; the group is rebalancing: call poll() to finish the rebalance",
 }
 
 
-class Identity(NamedTuple):
-    """Who commits. Without membership: nobody, outside of any generation."""
-
-    member_id: str = ""
-    generation: int = -1
-    group_instance_id: str | None = None
-    #: Of KIP-848: the generation is a member's epoch, and rises by itself.
-    is_epoch: bool = False
-
-
-class Identified(Protocol):
-    """A membership, as commits see it."""
-
-    def identity(self) -> Identity: ...
-
-    def refused(self, code: ErrorCode) -> None:
-        """The coordinator said that the member is not what it believes to be."""
-
-
 class GroupOffsets:
+    """The committed offsets of one group."""
+
     def __init__(
         self,
         cluster: Cluster,
@@ -78,18 +65,18 @@ class GroupOffsets:
         self._sleep = sleep
         self._backoff = Backoff(cluster.config.retry_backoff_ms, cluster.config.retry_backoff_max_ms)
         self._committing = asyncio.Lock()
-        #: While the consumer is a member of the group.
-        self.membership: Identified | None = None
+        #: The consumer's membership, while it is a member of the group.
+        self.membership: Membership | None = None
 
-    def identity(self) -> Identity:
-        return Identity() if self.membership is None else self.membership.identity()
+    def identity(self) -> MemberIdentity:
+        return MemberIdentity() if self.membership is None else self.membership.identity()
 
     # -- fetching
 
     async def fetch(
         self, partitions: Iterable[TopicPartition], *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """None for those of which nothing is committed."""
+        """Returns the committed offset of each partition; None if there is none."""
         wanted = list(partitions)
 
         async def attempt(deadline: Deadline) -> tuple[ErrorCode, dict[TopicPartition, OffsetAndMetadata | None]]:
@@ -116,9 +103,10 @@ class GroupOffsets:
     async def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, timeout_ms: float | None = None
     ) -> None:
-        """
-        :raises MemberFenced: if the group has gone on without this member.
-        :raises KafkaTimeout: if it could not be done in time.
+        """Commits offsets, and waits for the answer.
+
+        :raises MemberFenced: if the group has given the partitions to other members.
+        :raises KafkaTimeout: if the coordinator does not accept the commit in time.
         """
         if not offsets:
             return
@@ -155,7 +143,7 @@ class GroupOffsets:
     async def _ask(self, api: Api, fields: dict[str, Any], deadline: Deadline) -> Any:
         connection = await self._cluster.coordinator("group", self._group_id, timeout_ms=max(1, deadline.left_ms()))
         timeout_ms = max(1, min(self._cluster.config.request_timeout_ms, deadline.left_ms()))
-        version = connection.version_of(api, _MOST_VERSION)
+        version = connection.version_of(api, _MAX_VERSION)
         return await connection.ask(api, version=version, timeout_ms=timeout_ms, **fields)
 
     async def _until(
@@ -179,15 +167,17 @@ class GroupOffsets:
             delay_ms = self._backoff.delay_ms(attempts)
             if delay_ms >= deadline.left_ms():
                 kind = BrokerUnreachable if isinstance(failure, BrokerUnreachable) else KafkaTimeout
-                raise kind(f"{what} failed {attempts} times within {deadline.timeout_ms:.0f} ms: {failure}")
+                raise kind(
+                    f"{what} failed {attempts} times within {deadline.timeout_ms:.0f} ms, the last time: {failure}"
+                )
             await self._sleep(delay_ms / 1000)
 
     def _refusal(self, code: ErrorCode, what: str) -> HeadraceError:
-        """The error to try again after; raised, if there is no use in that."""
+        """Returns the error if the request can be sent again; raises it otherwise."""
         if code in _MOVED:
             self._cluster.forget_coordinator("group", self._group_id)
-        if self.membership is not None and code in _OUT:
-            self.membership.refused(code)
+        if self.membership is not None and code in _FENCED_MEMBER:
+            self.membership.commit_refused(code)
         is_behind = code is ErrorCode.stale_member_epoch and self.identity().generation >= 0
         error = error_for(code, what + _HINTS.get(code, ""))
         if code in _PASSING or is_behind:
@@ -211,7 +201,7 @@ def _committed(answer: Any) -> tuple[ErrorCode, dict[TopicPartition, OffsetAndMe
 
 
 def _worst(answer: Any) -> ErrorCode:
-    """The code that decides what becomes of the whole commit: one that is final, if there is any."""
+    """Returns the code that decides about the whole commit: one that does not pass, if there is any."""
     codes = {one.error_code for topic in answer.topics for one in topic.partitions} - {ErrorCode.none}
     final = codes - _PASSING
     return next(iter(final or codes), ErrorCode.none)

@@ -1,15 +1,19 @@
-"""Where a consumer stands in each of its partitions, what to fetch next and from whom, and what was fetched ahead.
+"""Holds the position of a consumer in each partition, the batches that were fetched ahead, and what to fetch next.
 
-A partition has no position at first. Then, each step told from outside, as nothing here does I/O:
+No I/O: the fetcher asks for requests and passes in the answers. A partition goes through three steps:
 
-1. ``awaiting_committed``: what the group has committed is to be looked up, and told with ``committed_found``;
-2. ``awaiting_reset``: nothing was, or it is out of the log's range; ListOffsets is to be asked (``offset_reset.py``);
-3. it has a position: ``requests`` asks for what follows, ``answered`` buffers batches, ``take`` hands records out.
+1. ``awaiting_committed``: it has no position. The fetcher looks up the group's committed offset and passes it to
+   ``committed_found``.
+2. ``awaiting_reset``: nothing is committed, or the position is out of the log's range. The fetcher looks up an offset
+   by ListOffsets (``offset_reset.py``) and passes it to ``reset_found``.
+3. It has a position: ``requests`` asks for the records that follow, ``answered`` buffers batches, ``take`` returns
+   records.
 
-The position is that of the next record to hand out. What is asked for next lies behind what is buffered; while a
-partition has more than ``buffer_bytes`` buffered nothing is asked for it (0: only once all is handed out, as in Java).
-A seek drops the buffer; an answer to what was asked before the seek is seen by its offset, and dropped too. Pausing
-keeps the buffer and hands nothing out. A partition that gave records goes behind the others, so none starves.
+The position is the offset of the next record to return. The next Fetch asks for the offset behind the buffered batches.
+While a partition has more than ``buffer_bytes`` buffered, it is not fetched (0 means: until the buffer is empty, as in
+Java). A seek drops the buffer. The answer to a request from before the seek has another offset, and is dropped too. A
+paused partition keeps its buffer and returns nothing. A partition that returned records goes behind the others, so that
+no partition starves.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -18,7 +22,7 @@ from threading import RLock
 from typing import NamedTuple, TypeVar
 from uuid import UUID
 
-from headrace.client.consumer.fetch_session import FetchSession, SessionRequest, Wanted
+from headrace.client.consumer.fetch_session import FetchSession, PartitionFetch, SessionRequest
 from headrace.client.consumer.fetched_batches import FetchedBatch, read_batches
 from headrace.client.consumer.fetched_partition import FetchedPartition, HasOffset
 from headrace.client.offset_reset import LATEST, OffsetReset, ResetKind
@@ -29,40 +33,42 @@ from headrace.protocol.wire.consumer_fetch import PartitionAnswer
 R = TypeVar("R", bound=HasOffset)
 
 
-class Leader(NamedTuple):
+class PartitionLeader(NamedTuple):
+    """The leader of a partition, as the metadata has it."""
+
     node_id: int
     leader_epoch: int = -1
     topic_id: UUID | None = None
 
 
-class Effect(Enum):
-    """What an answer came to."""
+class FetchOutcome(Enum):
+    """What the answer to a Fetch means for a partition."""
 
     BUFFERED = auto()
-    NOTHING = auto()  # no new records, or to be asked again
-    STALE = auto()  # nobody waits for it any more
-    REFRESH = auto()  # metadata are out of date
+    NOTHING = auto()  # no new records, or the partition must be fetched again
+    STALE = auto()  # the position has changed since the request
+    REFRESH = auto()  # the metadata is out of date
     RESET = auto()  # the partition now awaits a reset
-    FAILED = auto()  # the error is the caller's; with none, the first batch came cut
+    FAILED = auto()  # the caller reports the error; without an error code, the first batch is incomplete
 
 
-_EFFECT_OF: dict[ErrorCode, Effect] = {
-    ErrorCode.not_leader_or_follower: Effect.REFRESH,
-    ErrorCode.replica_not_available: Effect.REFRESH,
-    ErrorCode.kafka_storage_error: Effect.REFRESH,
-    ErrorCode.fenced_leader_epoch: Effect.REFRESH,
-    ErrorCode.unknown_leader_epoch: Effect.REFRESH,
-    ErrorCode.offset_not_available: Effect.REFRESH,
-    ErrorCode.unknown_topic_or_partition: Effect.REFRESH,
-    ErrorCode.unknown_topic_id: Effect.REFRESH,
-    ErrorCode.inconsistent_topic_id: Effect.REFRESH,
-    ErrorCode.unknown_server_error: Effect.NOTHING,
-    ErrorCode.offset_out_of_range: Effect.RESET,
+_OUTCOME_OF: dict[ErrorCode, FetchOutcome] = {
+    ErrorCode.not_leader_or_follower: FetchOutcome.REFRESH,
+    ErrorCode.replica_not_available: FetchOutcome.REFRESH,
+    ErrorCode.kafka_storage_error: FetchOutcome.REFRESH,
+    ErrorCode.fenced_leader_epoch: FetchOutcome.REFRESH,
+    ErrorCode.unknown_leader_epoch: FetchOutcome.REFRESH,
+    ErrorCode.offset_not_available: FetchOutcome.REFRESH,
+    ErrorCode.unknown_topic_or_partition: FetchOutcome.REFRESH,
+    ErrorCode.unknown_topic_id: FetchOutcome.REFRESH,
+    ErrorCode.inconsistent_topic_id: FetchOutcome.REFRESH,
+    ErrorCode.unknown_server_error: FetchOutcome.NOTHING,
+    ErrorCode.offset_out_of_range: FetchOutcome.RESET,
 }
 
 
 class BatchToRead(NamedTuple):
-    """A whole batch for those who decode by themselves; records before the offset are not asked for."""
+    """A whole batch, for callers that decode records by themselves. They skip the records before ``from_offset``."""
 
     partition: TopicPartition
     batch: FetchedBatch
@@ -70,6 +76,8 @@ class BatchToRead(NamedTuple):
 
 
 class FetchPositions:
+    """The positions and buffers of all partitions that are assigned to a consumer."""
+
     def __init__(
         self,
         reset: OffsetReset = LATEST,
@@ -80,24 +88,25 @@ class FetchPositions:
     ) -> None:
         """
         :param reset: ``auto.offset.reset``.
+        :param buffer_bytes: how much of a partition may be buffered before it is fetched no more.
         :param max_bytes: ``max.partition.fetch.bytes``.
         """
         self._reset = reset
         self._read_committed = read_committed
         self._buffer_bytes = buffer_bytes
         self._max_bytes = max_bytes
-        #: In the order in which they hand out.
+        #: In the order in which they return records.
         self._partitions: dict[TopicPartition, FetchedPartition] = {}
-        #: Those that were not asked for because their buffers were full.
+        #: The partitions that were not fetched because their buffers were full.
         self._full: set[TopicPartition] = set()
-        #: Held by whoever uses this on one thread while another thread may :meth:`take`.
+        #: Callers on one thread hold the lock if another thread may call :meth:`take`.
         self.lock = RLock()
         self._sessions: dict[int, FetchSession] = {}
 
     # ------------------------------------------------------------------------------------------------- assignment
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """These and no others; those that were there before keep position, buffer and pause."""
+        """Assigns exactly these partitions. Those that were assigned before keep position, buffer and pause."""
         self._partitions = {one: self._partitions.get(one) or FetchedPartition() for one in partitions}
 
     def assignment(self) -> set[TopicPartition]:
@@ -117,19 +126,19 @@ class FetchPositions:
 
     def seek(self, partition: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
         if offset < 0:
-            raise ValueError(f"cannot seek to {offset}: offsets begin at 0")
+            raise ValueError(f"cannot seek {partition} to {offset}: an offset must not be negative")
         self._partitions[partition].move(offset, leader_epoch=leader_epoch)
 
     def seek_by(self, partition: TopicPartition, reset: OffsetReset) -> None:
-        """To the start, the end or a time, as soon as that was looked up."""
+        """Moves a partition to the start, the end or a time, as soon as the offset is looked up."""
         self._partitions[partition].move(None, reset)
 
     def position(self, partition: TopicPartition) -> int | None:
-        """The next offset to hand out; none while it is being looked up."""
+        """Returns the offset of the next record; None while it is being looked up."""
         return self._partitions[partition].position
 
     def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What a commit of everything handed out says."""
+        """Returns the offsets to commit if all records that were taken are consumed."""
         return {
             one: OffsetAndMetadata(state.position, leader_epoch=state.leader_epoch)
             for one, state in self._partitions.items()
@@ -137,7 +146,7 @@ class FetchPositions:
         }
 
     def lag(self, partition: TopicPartition) -> int | None:
-        """Records between the position and what a reader of this isolation may see; none before the first answer."""
+        """Returns the distance from the position to the end of the visible records; None before the first answer."""
         state = self._partitions[partition]
         end = state.last_stable_offset if self._read_committed else state.high_watermark
         return None if end < 0 or state.position is None else max(0, end - state.position)
@@ -150,7 +159,10 @@ class FetchPositions:
         }
 
     def committed_found(self, partition: TopicPartition, committed: OffsetAndMetadata | None) -> bool:
-        """False if nothing is committed and ``auto.offset.reset`` is none. Ignored if a seek came first."""
+        """Sets the position to the committed offset. Does nothing if a seek came first.
+
+        Returns False if nothing is committed and ``auto.offset.reset`` is none.
+        """
         if partition not in self.awaiting_committed():
             return True
         if committed is not None:
@@ -167,7 +179,8 @@ class FetchPositions:
         }
 
     def reset_found(self, partition: TopicPartition, asked: OffsetReset, offset: int, leader_epoch: int = -1) -> None:
-        """An offset below zero says that no record is so young: then the end is where to read on."""
+        """Sets the position to an offset that was looked up. A negative offset means that no record is recent enough:
+        then the position is the end."""
         state = self._partitions.get(partition)
         if state is not None and state.reset == asked:
             if offset >= 0:
@@ -178,13 +191,14 @@ class FetchPositions:
     # --------------------------------------------------------------------------------------------------- fetching
 
     def requests(
-        self, leader_of: Callable[[TopicPartition], Leader | None], busy: Collection[int] = ()
+        self, leader_of: Callable[[TopicPartition], PartitionLeader | None], busy: Collection[int] = ()
     ) -> tuple[dict[int, SessionRequest], set[TopicPartition]]:
-        """What to ask each node that is not busy with an earlier request; and the partitions without a leader.
+        """Returns a request for each broker that is not busy with an earlier request, and the partitions without a
+        leader.
 
-        A node of a partition with a full buffer is asked for nothing: see below.
+        A broker that has a partition with a full buffer gets no request; the comment below says why.
         """
-        by_node: dict[int, dict[TopicPartition, Wanted]] = {}
+        by_node: dict[int, dict[TopicPartition, PartitionFetch]] = {}
         leaderless: set[TopicPartition] = set()
         busy = set(busy)
         self._full = set()
@@ -197,22 +211,22 @@ class FetchPositions:
                 continue
             node_id = state.preferred_node_id if state.preferred_node_id >= 0 else leader.node_id
             if state.buffered_bytes > self._buffer_bytes:
-                # A request without it could be held by the broker for long after its buffer is empty.
+                # The broker could hold a request without this partition for a long time, while its buffer runs empty.
                 busy.add(node_id)
                 self._full.add(partition)
                 continue
-            wanted = Wanted(leader.topic_id, offset, leader.leader_epoch, max_bytes=self._max_bytes)
-            by_node.setdefault(node_id, {})[partition] = wanted
+            fetch = PartitionFetch(leader.topic_id, offset, leader.leader_epoch, max_bytes=self._max_bytes)
+            by_node.setdefault(node_id, {})[partition] = fetch
         sessions = self._sessions
         asked = {
-            node_id: sessions.setdefault(node_id, FetchSession()).next_request(wanted)
-            for node_id, wanted in by_node.items()
+            node_id: sessions.setdefault(node_id, FetchSession()).next_request(fetches)
+            for node_id, fetches in by_node.items()
             if node_id not in busy
         }
         return asked, leaderless
 
     def has_room_again(self) -> bool:
-        """Whether a partition that had too much buffered when requests were last made has not any more."""
+        """Whether a partition whose buffer was full when requests were last made has room now."""
         return any(
             state.buffered_bytes <= self._buffer_bytes
             for one in self._full
@@ -220,7 +234,7 @@ class FetchPositions:
         )
 
     def hold(self, partition: TopicPartition) -> None:
-        """Asks for no more of it until it is released, moved, or its buffer is handed out."""
+        """Stops fetching a partition until it is released or moved, or until its buffer is empty."""
         self._partitions[partition].is_held = True
 
     def is_held(self, partition: TopicPartition) -> bool:
@@ -231,11 +245,11 @@ class FetchPositions:
         self._partitions[partition].is_held = False
 
     def session_answered(self, node_id: int, session_id: int, error: ErrorCode = ErrorCode.none) -> bool:
-        """Whether the answer's partitions count; to be told before them."""
+        """Handles the head of an answer. Returns whether the partitions of the answer count."""
         return self._sessions[node_id].answered(session_id, error)
 
     def lost(self, node_id: int) -> None:
-        """A request got no answer. The preferred replica may be what is gone: back to the leader."""
+        """Handles a request without an answer. Partitions with a preferred replica go back to their leaders."""
         self._sessions[node_id].lost()
         for state in self._partitions.values():
             if state.preferred_node_id == node_id:
@@ -245,46 +259,46 @@ class FetchPositions:
         closing = {node_id: session.closing_request() for node_id, session in self._sessions.items()}
         return {node_id: request for node_id, request in closing.items() if request is not None}
 
-    def answered(self, partition: TopicPartition, asked: Wanted, answer: PartitionAnswer) -> Effect:
+    def answered(self, partition: TopicPartition, asked: PartitionFetch, answer: PartitionAnswer) -> FetchOutcome:
         state = self._partitions.get(partition)
         if state is None or state.fetch_offset != asked.fetch_offset:
-            return Effect.STALE
+            return FetchOutcome.STALE
         if answer.error is not ErrorCode.none:
             return self._refused(state, answer.error)
-        self._take_note(state, answer)
+        self._update_watermarks(state, answer)
         aborted = answer.aborted if self._read_committed else None
         batches = list(read_batches(answer.records, aborted, asked.fetch_offset))
         if not batches and len(answer.records):
-            # Not one whole batch: only a broker older than KIP-74 cuts the first.
-            return Effect.FAILED
+            # There is no complete batch. Only a broker older than KIP-74 cuts the first batch.
+            return FetchOutcome.FAILED
         state.buffer(batches)
-        return Effect.BUFFERED if state.batches and batches else Effect.NOTHING
+        return FetchOutcome.BUFFERED if state.batches and batches else FetchOutcome.NOTHING
 
     @staticmethod
-    def _take_note(state: FetchedPartition, answer: PartitionAnswer) -> None:
+    def _update_watermarks(state: FetchedPartition, answer: PartitionAnswer) -> None:
         state.high_watermark = answer.high_watermark
         state.last_stable_offset = answer.last_stable_offset
         state.log_start_offset = answer.log_start_offset
         if answer.preferred_read_replica >= 0:
             state.preferred_node_id = answer.preferred_read_replica
 
-    def _refused(self, state: FetchedPartition, error: ErrorCode) -> Effect:
+    def _refused(self, state: FetchedPartition, error: ErrorCode) -> FetchOutcome:
         was_follower, state.preferred_node_id = state.preferred_node_id >= 0, -1
-        effect = _EFFECT_OF.get(error, Effect.FAILED)
+        outcome = _OUTCOME_OF.get(error, FetchOutcome.FAILED)
         if state.batches:
             state.is_held = True
-            return effect if effect is Effect.REFRESH else Effect.NOTHING
-        if effect is not Effect.RESET:
-            return effect
+            return outcome if outcome is FetchOutcome.REFRESH else FetchOutcome.NOTHING
+        if outcome is not FetchOutcome.RESET:
+            return outcome
         if was_follower:
-            # A follower may be behind or ahead in what it has deleted: the leader knows.
-            return Effect.NOTHING
+            # A follower may have another log start or end than the leader, so the leader is asked.
+            return FetchOutcome.NOTHING
         if self._reset.kind is ResetKind.NONE:
-            return Effect.FAILED
+            return FetchOutcome.FAILED
         state.move(None, self._reset)
-        return Effect.RESET
+        return FetchOutcome.RESET
 
-    # ------------------------------------------------------------------------------------------------ handing out
+    # -------------------------------------------------------------------------------------------------- taking
 
     def buffered_bytes(self) -> int:
         return sum(state.buffered_bytes for state in self._partitions.values())
@@ -292,10 +306,10 @@ class FetchPositions:
     def take(
         self, max_records: int, decode: Callable[[TopicPartition, FetchedBatch], Sequence[R]]
     ) -> dict[TopicPartition, list[R]]:
-        """Up to so many records (``max.poll.records``), and the positions behind them.
+        """Returns up to ``max_records`` records, and moves the positions behind them.
 
-        What ``decode`` raises is raised if there was nothing before it to hand out, else by the next call; the
-        position stays before that batch, so that the caller may seek past it.
+        If ``decode`` raises an error, this call raises it only if it has no records to return; otherwise the next call
+        does. The position stays before that batch, so that the caller can seek past it.
         """
         taken: dict[TopicPartition, list[R]] = {}
         left = max_records
@@ -312,11 +326,11 @@ class FetchPositions:
                     left -= len(records)
             if left == 0:
                 break
-        self._give_others_their_turn(taken)
+        self._move_behind_others(taken)
         return taken
 
     def take_batches(self, max_bytes: int) -> list[BatchToRead]:
-        """Whole visible batches, one at least if there is any, for who decodes them without an object a record."""
+        """Returns whole visible batches, at least one if there is any, for callers that decode by themselves."""
         taken: list[BatchToRead] = []
         left_bytes = max_bytes
         for partition, state in self._in_turn():
@@ -326,7 +340,7 @@ class FetchPositions:
                 left_bytes -= state.batches[0].header.size_bytes
                 state.finish_batch()
                 state.skip_hidden()
-        self._give_others_their_turn({one.partition for one in taken})
+        self._move_behind_others({one.partition for one in taken})
         return taken
 
     @staticmethod
@@ -356,6 +370,6 @@ class FetchPositions:
     def _in_turn(self) -> list[tuple[TopicPartition, FetchedPartition]]:
         return [(one, state) for one, state in self._partitions.items() if state.batches and not state.is_paused]
 
-    def _give_others_their_turn(self, served: Collection[TopicPartition] | Mapping[TopicPartition, object]) -> None:
+    def _move_behind_others(self, served: Collection[TopicPartition] | Mapping[TopicPartition, object]) -> None:
         for partition in served:
             self._partitions[partition] = self._partitions.pop(partition)

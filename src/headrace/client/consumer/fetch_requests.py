@@ -1,4 +1,4 @@
-"""Builds the Fetch requests of a consumer from those of its fetch session."""
+"""Builds the fields of a consumer's Fetch requests."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -9,7 +9,7 @@ from headrace.protocol.wire.consumer_fetch import TOPIC_IDS_FROM
 
 
 class FetchLimits(NamedTuple):
-    """What is the same in every request of a consumer."""
+    """The fields that are the same in all requests of a consumer."""
 
     max_wait_ms: int
     min_bytes: int
@@ -19,17 +19,17 @@ class FetchLimits(NamedTuple):
 
 
 def request_fields(request: SessionRequest, limits: FetchLimits) -> dict[str, Any]:
-    """For any version; topics have both names and ids, of which each version takes its own."""
+    """Returns the fields of a request, for all versions. A topic has a name and an id; a version uses one of them."""
     topics: dict[tuple[str, UUID | None], list[dict[str, int]]] = {}
-    for (topic, partition), wanted in request.partitions.items():
-        topics.setdefault((topic, wanted.topic_id), []).append(
+    for (topic, partition), fetch in request.partitions.items():
+        topics.setdefault((topic, fetch.topic_id), []).append(
             {
                 "partition": partition,
-                "current_leader_epoch": wanted.current_leader_epoch,
-                "fetch_offset": wanted.fetch_offset,
-                "last_fetched_epoch": wanted.last_fetched_epoch,
+                "current_leader_epoch": fetch.current_leader_epoch,
+                "fetch_offset": fetch.fetch_offset,
+                "last_fetched_epoch": fetch.last_fetched_epoch,
                 "log_start_offset": -1,
-                "partition_max_bytes": wanted.max_bytes,
+                "partition_max_bytes": fetch.max_bytes,
             }
         )
     forgotten: dict[tuple[str, UUID | None], list[int]] = {}
@@ -54,6 +54,6 @@ def _by_topic(topics: Mapping[tuple[str, UUID | None], object]) -> list[dict[str
 
 
 def highest_version(request: SessionRequest) -> int | None:
-    """The version that must not be passed; none if all topics have ids."""
-    ids = (*(wanted.topic_id for wanted in request.asked.values()), *request.forgotten.values())
+    """Returns the highest version that the request may use; None if all topics have ids, so that any will do."""
+    ids = (*(fetch.topic_id for fetch in request.asked.values()), *request.forgotten.values())
     return TOPIC_IDS_FROM - 1 if None in ids else None

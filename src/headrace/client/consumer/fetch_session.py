@@ -1,15 +1,16 @@
-"""A fetch session (KIP-227): the broker remembers what a reader asks for, and the reader sends only what changed.
+"""A fetch session (KIP-227): the broker remembers the partitions of a reader, and the reader sends only changes.
 
 ::
 
     session id, epoch    means
-    0, 0                 a full request, and please open a session
+    0, 0                 a full request that opens a session
     n, 0                 a full request that closes session n and opens another
-    n, 1 2 3 ...         an incremental one: partitions that are new or have changed, and those to forget
+    n, 1 2 3 ...         an incremental request: partitions that are new or have changed, and those to forget
     n, -1                a full request that closes session n and opens none
 
-After 2147483647 comes 1. A broker without room for a session answers 0, and every request is full. After a lost answer
-nobody knows what the broker remembers, so the next request is full and closes the session. One request at a time.
+The epoch after 2147483647 is 1. A broker without room for a session answers with session id 0; then all requests are
+full. After a lost answer the reader does not know what the broker remembers. So the next request is full, and closes
+the session. A session has one request at a time.
 """
 
 from collections.abc import Mapping
@@ -25,25 +26,27 @@ CLOSING_EPOCH = -1
 _LAST_EPOCH = 2**31 - 1
 
 
-class Wanted(NamedTuple):
-    """What to ask for of one partition."""
+class PartitionFetch(NamedTuple):
+    """The part of a Fetch request for one partition."""
 
     topic_id: UUID | None
     fetch_offset: int
-    #: The leader's epoch as the reader knows it, and that of the last record that it read; -1 if unknown.
+    #: The epoch of the current leader, and of the last record that was read; -1 if unknown.
     current_leader_epoch: int = -1
     last_fetched_epoch: int = -1
     max_bytes: int = 1 << 20
 
 
 class SessionRequest(NamedTuple):
+    """A request of a fetch session."""
+
     session_id: int
     session_epoch: int
-    partitions: dict[TopicPartition, Wanted]
-    #: With the topic ids under which the broker knows them.
+    partitions: dict[TopicPartition, PartitionFetch]
+    #: The partitions that the broker must forget, with the topic ids under which it knows them.
     forgotten: dict[TopicPartition, UUID | None]
-    #: All that the answer may be about.
-    asked: dict[TopicPartition, Wanted]
+    #: All partitions that the answer may contain.
+    asked: dict[TopicPartition, PartitionFetch]
 
     @property
     def is_full(self) -> bool:
@@ -56,23 +59,23 @@ class FetchSession:
     def __init__(self) -> None:
         self.session_id = NO_SESSION
         self.epoch = FULL_EPOCH
-        self._remembered: dict[TopicPartition, Wanted] = {}
+        self._remembered: dict[TopicPartition, PartitionFetch] = {}
 
-    def next_request(self, wanted: Mapping[TopicPartition, Wanted]) -> SessionRequest:
-        before, self._remembered = self._remembered, dict(wanted)
+    def next_request(self, fetches: Mapping[TopicPartition, PartitionFetch]) -> SessionRequest:
+        before, self._remembered = self._remembered, dict(fetches)
         if self.epoch == FULL_EPOCH:
-            return SessionRequest(self.session_id, FULL_EPOCH, dict(wanted), {}, dict(wanted))
+            return SessionRequest(self.session_id, FULL_EPOCH, dict(fetches), {}, dict(fetches))
         forgotten = {
             partition: known.topic_id
             for partition, known in before.items()
-            # A topic that was deleted and made again is another one under the same name.
-            if partition not in wanted or wanted[partition].topic_id != known.topic_id
+            # A topic that was deleted and created again is another topic with the same name.
+            if partition not in fetches or fetches[partition].topic_id != known.topic_id
         }
-        changed = {partition: new for partition, new in wanted.items() if before.get(partition) != new}
-        return SessionRequest(self.session_id, self.epoch, changed, forgotten, dict(wanted))
+        changed = {partition: new for partition, new in fetches.items() if before.get(partition) != new}
+        return SessionRequest(self.session_id, self.epoch, changed, forgotten, dict(fetches))
 
     def closing_request(self) -> SessionRequest | None:
-        """The last one, which makes the broker forget; none if there is nothing to forget."""
+        """Returns the last request, which closes the session; None if there is no session."""
         if self.session_id == NO_SESSION:
             return None
         request = SessionRequest(self.session_id, CLOSING_EPOCH, {}, {}, {})
@@ -80,14 +83,14 @@ class FetchSession:
         return request
 
     def answered(self, session_id: int, error: ErrorCode = ErrorCode.none) -> bool:
-        """Takes note of an answer's head; whether its partitions count."""
+        """Handles the head of an answer. Returns whether the partitions of the answer count."""
         if error is not ErrorCode.none:
             self._restart(NO_SESSION if error is ErrorCode.fetch_session_id_not_found else self.session_id)
             return False
         if session_id == NO_SESSION:
             self._restart(NO_SESSION)
         elif self.epoch != FULL_EPOCH and session_id != self.session_id:
-            # The answer belongs to no session of ours; ask in full.
+            # The answer belongs to another session, so the next request is full.
             self._restart(self.session_id)
             return False
         else:
@@ -96,7 +99,7 @@ class FetchSession:
         return True
 
     def lost(self) -> None:
-        """No answer came."""
+        """Handles a request without an answer."""
         self._restart(self.session_id)
 
     def _restart(self, session_id: int) -> None:

@@ -1,8 +1,9 @@
-"""What of a fetched run of batches a reader may see, told batch by batch from the headers.
+"""Decides which batches of a Fetch response a reader may see, from the batch headers.
 
-Control batches are for nobody. With ``read_committed`` neither are those of aborted transactions: the broker lists for
-each its producer and first offset; from there on, that producer's transactional batches are hidden up to its next abort
-marker. Hidden batches still move the position on. Nothing is decompressed but the one record of a control batch.
+Control batches are never visible. With ``read_committed``, batches of aborted transactions are not visible either. The
+broker lists the producer and the first offset of each aborted transaction. From that offset on, the transactional
+batches of that producer are hidden, up to its next abort marker. Hidden batches still move the position. Only the one
+record of a control batch is decompressed.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,8 +15,10 @@ from headrace.protocol.wire.consumer_fetch import AbortedTransaction
 
 
 class FetchedBatch(NamedTuple):
+    """One batch of a Fetch response."""
+
     header: BatchHeader
-    #: The whole batch with its header, a view of the answer.
+    #: The whole batch with its header: a view of the response.
     data: memoryview
     is_visible: bool
 
@@ -23,9 +26,9 @@ class FetchedBatch(NamedTuple):
 def read_batches(
     data: memoryview, aborted: Iterable[AbortedTransaction] | None, from_offset: int
 ) -> Iterator[FetchedBatch]:
-    """The whole batches that end at or behind an offset.
+    """Returns the complete batches that end at or behind an offset.
 
-    :param aborted: as the broker listed them; none for ``read_uncommitted``.
+    :param aborted: the aborted transactions that the broker listed; None for ``read_uncommitted``.
     """
     to_come = sorted(aborted or (), key=lambda one: one.first_offset, reverse=True)
     aborting: set[int] = set()

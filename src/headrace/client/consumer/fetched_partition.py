@@ -1,4 +1,4 @@
-"""One partition of a consumer: where it stands, and what was fetched ahead. See ``fetch_positions.py``."""
+"""Holds one partition of a consumer: its position, and the batches that were fetched ahead (``fetch_positions.py``)."""
 
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -14,6 +14,8 @@ class HasOffset(Protocol):
 
 
 class FetchedPartition:
+    """The position and the buffer of one partition."""
+
     __slots__ = (
         "batches", "buffered_bytes", "decoded", "decoded_at", "high_watermark", "is_held", "is_paused",
         "last_stable_offset", "leader_epoch", "log_start_offset", "position", "preferred_node_id", "reset",
@@ -21,7 +23,7 @@ class FetchedPartition:
 
     def __init__(self) -> None:
         self.position: int | None = None
-        #: Of the last record handed out.
+        #: The leader epoch of the last record that was taken.
         self.leader_epoch = -1
         self.reset: OffsetReset | None = None
         self.is_paused = False
@@ -32,10 +34,11 @@ class FetchedPartition:
     def drop_buffer(self) -> None:
         self.batches: deque[FetchedBatch] = deque()
         self.buffered_bytes = 0
-        #: The visible records of the first batch, once somebody wanted them, and how many of them are gone.
+        #: The decoded records of the first batch, and how many of them are taken. None until they are needed.
         self.decoded: Sequence[HasOffset] | None = None
         self.decoded_at = 0
-        #: Fetching met an error. With a buffer it is asked again when that is empty, and only then told.
+        #: Whether fetching met an error. The partition is fetched again when its buffer is empty, and the error is
+        #: reported only if it occurs again then.
         self.is_held = False
 
     def move(self, offset: int | None, reset: OffsetReset | None = None, leader_epoch: int = -1) -> None:

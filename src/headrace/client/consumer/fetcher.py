@@ -1,14 +1,16 @@
-"""Fetching ahead: what ``fetch_positions.py`` wants is asked for in the background, whether somebody polls or not.
+"""Fetches records ahead of the user, in the background, whether ``poll()`` is called or not.
 
-One request a broker is under way at a time, on a connection of its own, because a broker holds a Fetch that finds
-nothing for ``fetch.max.wait.ms``. Whatever changes (an answer, records taken, a seek, an assignment) calls
-:meth:`Fetcher.wake`, and the next turn of the loop asks for what is wanted now. Positions that are not known are
-looked up first: what the group committed, else ``auto.offset.reset``.
+``fetch_positions.py`` says what to fetch. There is at most one Fetch request per broker at a time, on a connection of
+its own, because a broker holds a Fetch that finds no records for ``fetch.max.wait.ms``. Each change (an answer, records
+that were taken, a seek, an assignment) calls :meth:`Fetcher.wake`, and the next turn of the event loop sends the
+requests that are possible now. Positions that are not known are looked up first: the group's committed offset, or
+``auto.offset.reset``.
 
-What may pass (a lost connection, a leader that moved) is tried again after a pause, and only logged. What is the user's
-to know is kept and raised by the next poll; that partition rests until then.
+After a failure that may pass (a lost connection, a leader that moved) the fetcher tries again after a pause, and logs
+it. An error for the user is kept, and the next poll raises it. The partition is not fetched until then.
 
-All here is one event loop's, but the positions: what is buffered may be taken by another thread, so they have a lock.
+All code here runs on one event loop. Only the buffered records may be taken by another thread, so the positions have a
+lock.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from logging import getLogger
 from typing import Any
 
 from headrace.client.cluster import Cluster
-from headrace.client.consumer.fetch_positions import Effect, FetchPositions, Leader
+from headrace.client.consumer.fetch_positions import FetchOutcome, FetchPositions, PartitionLeader
 from headrace.client.consumer.fetch_requests import FetchLimits, highest_version, request_fields
 from headrace.client.consumer.fetch_session import SessionRequest
 from headrace.client.consumer.offset_lookup import FoundOffset, OffsetLookup
@@ -42,7 +44,7 @@ from headrace.protocol.wire.consumer_fetch import FetchAnswer, PartitionAnswer, 
 
 logger = getLogger(__name__)
 
-#: The connections for nothing but Fetch.
+#: Keeps the connections for Fetch apart from others.
 _PURPOSE = "fetch"
 _CLOSING_MS = 1_000
 
@@ -50,6 +52,8 @@ Committed = Callable[[set[TopicPartition]], Awaitable[Mapping[TopicPartition, Of
 
 
 class Fetcher:
+    """The fetching of one consumer."""
+
     def __init__(
         self,
         cluster: Cluster,
@@ -62,9 +66,9 @@ class Fetcher:
         notify: Callable[[], None],
     ) -> None:
         """
-        :param committed: asks for the group's offsets; none without a group.
-        :param refresh: brings the cluster's metadata up to date.
-        :param notify: called when there may be something to take, or to raise.
+        :param committed: asks for the group's committed offsets; None without a group.
+        :param refresh: refreshes the cluster's metadata.
+        :param notify: called when there may be records to take, or an error to raise.
         """
         self._cluster = cluster
         self._positions = positions
@@ -73,55 +77,65 @@ class Fetcher:
         self._committed = committed
         self._refresh = refresh
         self._notify = notify
-        self._loop = asyncio.get_running_loop()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._backoff = Backoff(cluster.config.retry_backoff_ms, cluster.config.retry_backoff_max_ms)
         self._tasks: set[asyncio.Task[None]] = set()
-        #: Nodes with a request under way, or left alone for a while after a failure.
+        #: Brokers with a request in flight, or in the pause after a failure.
         self._busy: set[int] = set()
         self._failures: dict[object, int] = {}
-        #: What runs, or pauses, besides fetching.
-        self._chores: set[str] = set()
+        #: The names of the other tasks that run, or are in the pause after a failure.
+        self._running: set[str] = set()
         self._lookups: dict[str, asyncio.Task[None]] = {}
-        #: All partitions together have too much buffered.
+        #: Whether all partitions together have too much buffered.
         self._is_full = False
         self._errors: dict[TopicPartition, HeadraceError] = {}
-        self._mistake: BaseException | None = None
-        self._turn: asyncio.Handle | None = None
-        self._is_closed = False
+        self._internal_error: BaseException | None = None
+        self._scheduled_step: asyncio.Handle | None = None
+        self._is_stopped = False
 
-    # -- the user's side
+    # -- for the consumer
+
+    @property
+    def is_started(self) -> bool:
+        return self._loop is not None
+
+    def start(self) -> None:
+        """Starts fetching, on the running event loop."""
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+            self.wake()
 
     def wake(self) -> None:
-        """Something changed: looks soon for what there is to do."""
-        if self._turn is None and not self._is_closed:
-            self._turn = self._loop.call_soon(self._step)
+        """Checks soon what can be fetched, because something has changed."""
+        if self._scheduled_step is None and not self._is_stopped and self._loop is not None:
+            self._scheduled_step = self._loop.call_soon(self._step)
 
     def refresh(self) -> None:
-        """Brings metadata up to date, soon."""
-        self._start_chore("metadata", self._refresh_metadata())
+        """Refreshes the metadata in the background."""
+        self._start_once("metadata", self._refresh_metadata())
 
-    def moved(self) -> None:
-        """Assignment or positions changed: what is being looked up may be for nobody any more."""
+    def positions_changed(self) -> None:
+        """Cancels lookups of positions, because the assignment or a position has changed."""
         for name in list(self._lookups):
             self._lookups.pop(name).cancel()
-            self._chores.discard(name)
-        # Who was moved is not held any more: what went wrong before is not what is wanted now.
+            self._running.discard(name)
+        # A partition that was moved is not held any more, so its error does not matter any more.
         self._errors = {one: error for one, error in self._errors.items() if self._positions.is_held(one)}
         self.wake()
 
     @property
-    def is_to_wake(self) -> bool:
-        """Whether records were taken for want of whose room something was not asked for. On any thread."""
+    def has_room_again(self) -> bool:
+        """Whether a partition was not fetched because its buffer was full, and has room now. On any thread."""
         return self._is_full or self._positions.has_room_again()
 
     @property
     def has_error(self) -> bool:
-        return bool(self._errors) or self._mistake is not None
+        return bool(self._errors) or self._internal_error is not None
 
     def raise_error(self) -> None:
-        """Raises what went wrong with a partition, once; it is then asked for again."""
-        if self._mistake is not None:
-            raise self._mistake
+        """Raises the error of a partition, once. The partition is fetched again then."""
+        if self._internal_error is not None:
+            raise self._internal_error
         for partition in self._errors:
             error = self._errors.pop(partition)
             if partition in self._positions.assignment():
@@ -129,36 +143,36 @@ class Fetcher:
                 self.wake()
                 raise error
 
-    async def close(self) -> None:
-        """Ends all requests; the brokers are told to forget the sessions, if they can be."""
-        self._is_closed = True
-        if self._turn is not None:
-            self._turn.cancel()
+    async def stop(self) -> None:
+        """Cancels all requests, and closes the fetch sessions if the brokers answer."""
+        self._is_stopped = True
+        if self._scheduled_step is not None:
+            self._scheduled_step.cancel()
         await cancel_and_wait(list(self._tasks))
         closing = self._positions.closing_requests()
         await asyncio.gather(*(self._close_session(*item) for item in closing.items()))
 
     async def _close_session(self, node_id: int, request: SessionRequest) -> None:
-        # On another connection than the one where a held request may still be in the way.
+        # On another connection, because the broker may still hold a request on the connection for Fetch.
         try:
             connection = await self._cluster.connection(node_id, timeout_ms=_CLOSING_MS)
             limits = self._limits._replace(max_wait_ms=0)
             await connection.ask_raw(Api.FETCH, timeout_ms=_CLOSING_MS, **request_fields(request, limits))
         except HeadraceError as error:
-            logger.debug("a fetch session was not closed: %s", error)
+            logger.debug("a fetch session with broker %d was not closed: %s", node_id, error)
 
-    # -- what to do next
+    # -- steps
 
     def _step(self) -> None:
-        self._turn = None
-        if self._is_closed or not self._positions.assignment():
+        self._scheduled_step = None
+        if self._is_stopped or not self._positions.assignment():
             return
         if self._cluster.is_stale():
             self.refresh()
         with self._positions.lock:
-            self._ask_what_is_wanted()
+            self._send_requests()
 
-    def _ask_what_is_wanted(self) -> None:
+    def _send_requests(self) -> None:
         if self._positions.awaiting_committed():
             self._start_lookup("committed", self._look_up_committed())
         if self._positions.awaiting_reset():
@@ -174,14 +188,15 @@ class Fetcher:
             self._busy.add(node_id)
             self._start(self._fetch(node_id, request))
 
-    def _leader_of(self, partition: TopicPartition) -> Leader | None:
+    def _leader_of(self, partition: TopicPartition) -> PartitionLeader | None:
         metadata = self._cluster.metadata
         info = metadata.partition(*partition)
         if info is None or info.leader_id not in metadata.nodes:
             return None
-        return Leader(info.leader_id, info.leader_epoch, metadata.topic_id(partition.topic))
+        return PartitionLeader(info.leader_id, info.leader_epoch, metadata.topic_id(partition.topic))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        assert self._loop is not None, "the fetcher is not started"
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
@@ -189,31 +204,32 @@ class Fetcher:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and (mistake := task.exception()) is not None:
-            # Ours. Nothing goes on by itself from here, so whoever polls must know.
-            self._mistake = mistake
+        if not task.cancelled() and (error := task.exception()) is not None:
+            # A bug in this client. The task does not run again, so the next poll must raise the error.
+            self._internal_error = error
             self._notify()
 
-    def _start_chore(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
-        if name in self._chores:
+    def _start_once(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
+        if name in self._running:
             work.close()
             return None
-        self._chores.add(name)
+        self._running.add(name)
         return self._start(work)
 
     def _start_lookup(self, name: str, work: Coroutine[Any, Any, None]) -> None:
-        task = self._start_chore(name, work)
+        task = self._start_once(name, work)
         if task is not None:
             self._lookups[name] = task
 
-    def _again_later(self, what: object, release: Callable[[], object]) -> None:
-        """After a failure: the next try is after a pause that grows."""
+    def _retry_later(self, what: object, release: Callable[[], object]) -> None:
+        """Tries again after a pause that grows with each failure."""
         self._failures[what] = self._failures.get(what, 0) + 1
 
         def over() -> None:
             release()
             self.wake()
 
+        assert self._loop is not None, "the fetcher is not started"
         self._loop.call_later(self._backoff.delay_ms(self._failures[what]) / 1000, over)
 
     # -- fetching
@@ -225,13 +241,13 @@ class Fetcher:
             fields = request_fields(request, self._limits)
             frame = await connection.ask_raw(Api.FETCH, version=version, **fields)
             asked = ((partition, wanted.topic_id) for partition, wanted in request.asked.items())
-            is_fine = self._take_in(node_id, request, read_answer(frame, version, asked))
+            is_fine = self._read_answer(node_id, request, read_answer(frame, version, asked))
         except (BrokerUnreachable, KafkaTimeout, BadResponse) as error:
-            logger.info("fetching from broker %d failed: %s", node_id, error)
+            logger.info("Fetch from broker %d failed: %s", node_id, error)
             self._lost(node_id)
             self._cluster.invalidate()
             is_fine = False
-        except HeadraceError as error:  # no version in common
+        except HeadraceError as error:  # The broker supports no version of Fetch that this client supports.
             self._lost(node_id)
             self._fail(request.asked, error)
             is_fine = False
@@ -240,15 +256,15 @@ class Fetcher:
             self._busy.discard(node_id)
             self.wake()
         else:
-            self._again_later(node_id, lambda: self._busy.discard(node_id))
+            self._retry_later(node_id, lambda: self._busy.discard(node_id))
         self._notify()
 
     def _lost(self, node_id: int) -> None:
         with self._positions.lock:
             self._positions.lost(node_id)
 
-    def _take_in(self, node_id: int, request: SessionRequest, answer: FetchAnswer) -> bool:
-        """Whether the node may be asked again at once."""
+    def _read_answer(self, node_id: int, request: SessionRequest, answer: FetchAnswer) -> bool:
+        """Handles the answer of a broker. Returns whether the broker may be asked again at once."""
         is_session_error = answer.error in (ErrorCode.fetch_session_id_not_found, ErrorCode.invalid_fetch_session_epoch)
         if not self._positions.session_answered(node_id, answer.session_id, answer.error):
             if not is_session_error:
@@ -261,21 +277,23 @@ class Fetcher:
                 continue
             try:
                 with self._positions.lock:
-                    effect = self._positions.answered(partition, wanted, found)
-            except KafkaError as error:  # control batches are looked into
-                self._fail([partition], error_for(error.code, f"what was fetched of {partition}: {error}"))
+                    outcome = self._positions.answered(partition, wanted, found)
+            except KafkaError as error:  # A control batch cannot be read.
+                self._fail(
+                    [partition], error_for(error.code, f"the fetched records of {partition} cannot be read: {error}")
+                )
                 continue
-            is_fine = self._note(partition, found, effect) and is_fine
+            is_fine = self._handle_outcome(partition, found, outcome) and is_fine
         return is_fine
 
-    def _note(self, partition: TopicPartition, answer: PartitionAnswer, effect: Effect) -> bool:
-        if effect is Effect.REFRESH:
-            logger.debug("%s: %s, asking for metadata", partition, answer.error.name)
+    def _handle_outcome(self, partition: TopicPartition, answer: PartitionAnswer, outcome: FetchOutcome) -> bool:
+        if outcome is FetchOutcome.REFRESH:
+            logger.debug("%s: %s, the metadata is refreshed", partition, answer.error.name)
             self._cluster.invalidate()
             return False
-        if effect is Effect.FAILED:
+        if outcome is FetchOutcome.FAILED:
             self._fail([partition], _failure(partition, self._positions.position(partition), answer))
-        elif effect is Effect.NOTHING and answer.error is not ErrorCode.none:
+        elif outcome is FetchOutcome.NOTHING and answer.error is not ErrorCode.none:
             return False
         return True
 
@@ -286,20 +304,20 @@ class Fetcher:
                 self._errors[partition] = error
         self._notify()
 
-    # -- chores
+    # -- metadata and positions
 
     async def _refresh_metadata(self) -> None:
         try:
             await self._refresh()
         except HeadraceError as error:
-            logger.warning("metadata could not be refreshed: %s", error)
-            self._again_later("metadata", lambda: self._chores.discard("metadata"))
+            logger.warning("the metadata could not be refreshed: %s", error)
+            self._retry_later("metadata", lambda: self._running.discard("metadata"))
             return
         if self._cluster.is_stale() or any(self._leader_of(one) is None for one in self._positions.assignment()):
-            self._again_later("metadata", lambda: self._chores.discard("metadata"))
+            self._retry_later("metadata", lambda: self._running.discard("metadata"))
         else:
             self._failures.pop("metadata", None)
-            self._chores.discard("metadata")
+            self._running.discard("metadata")
         self.wake()
         self._notify()
 
@@ -314,8 +332,8 @@ class Fetcher:
         with self._positions.lock:
             for partition in partitions:
                 if not self._positions.committed_found(partition, found.get(partition)):
-                    message = f"the group has committed no offset of {partition}, and auto.offset.reset is none"
-                    self._fail([partition], NoCommittedOffset(f"{message}; seek to where you want to begin"))
+                    message = f"the group has no committed offset for {partition}, and auto.offset.reset is none"
+                    self._fail([partition], NoCommittedOffset(f"{message}; call seek() to set a position"))
         self._lookup_done("committed")
 
     async def _look_up_resets(self) -> None:
@@ -339,24 +357,26 @@ class Fetcher:
 
     def _lookup_failed(self, name: str, partitions: Iterable[TopicPartition], error: HeadraceError) -> None:
         self._lookups.pop(name, None)
-        self._again_later(name, lambda: self._chores.discard(name))
+        self._retry_later(name, lambda: self._running.discard(name))
         if isinstance(error, BrokerError) and not error.is_retriable:
             self._fail(partitions, error)
         else:
-            logger.warning("positions could not be looked up: %s", error)
+            logger.warning("the positions could not be looked up: %s", error)
 
     def _lookup_done(self, name: str) -> None:
         self._lookups.pop(name, None)
         self._failures.pop(name, None)
-        self._chores.discard(name)
+        self._running.discard(name)
         self.wake()
         self._notify()
 
 
 def _failure(partition: TopicPartition, position: int | None, answer: PartitionAnswer) -> HeadraceError:
     if answer.error is ErrorCode.none:
-        return BadResponse(f"a batch of {partition} at offset {position} came cut")
+        return BadResponse(f"the broker sent an incomplete batch of {partition} at offset {position}")
     if answer.error is ErrorCode.offset_out_of_range:
-        message = f"{partition} has no offset {position}, and auto.offset.reset is none; seek to one that it has"
+        message = (
+            f"{partition} has no offset {position}, and auto.offset.reset is none; call seek() with one that it has"
+        )
         return error_for(answer.error, message)
     return error_for(answer.error, f"fetching {partition} from offset {position}")

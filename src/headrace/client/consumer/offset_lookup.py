@@ -1,6 +1,7 @@
-"""ListOffsets (v1 on): where partitions begin and end, and where they stood at a time, asked of their leaders at once.
+"""Looks up offsets by ListOffsets (v1 and higher): the first and the last of a partition, or the one at a time.
 
-A partition whose leader is not known, or not any more, is asked for again after a pause while there is time.
+All leaders are asked at once. If the leader of a partition is not known, or has changed, the lookup tries again after a
+pause, until the timeout.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from headrace.protocol.api import Api
 
 
 class FoundOffset(NamedTuple):
-    """An offset below 0 says that no record is so young."""
+    """An offset that was looked up. A negative offset means that no record is recent enough."""
 
     offset: int
     timestamp_ms: int = -1
@@ -33,6 +34,8 @@ class FoundOffset(NamedTuple):
 
 
 class OffsetLookup:
+    """Looks up offsets for one consumer."""
+
     def __init__(
         self,
         cluster: Cluster,
@@ -42,7 +45,7 @@ class OffsetLookup:
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
         """
-        :param create: asking for a topic that is not there may create it, if the broker does that.
+        :param create: a lookup may create a missing topic, if the broker allows that.
         """
         self._cluster = cluster
         self._create = create
@@ -53,9 +56,9 @@ class OffsetLookup:
     async def find(
         self, timestamps: Mapping[TopicPartition, int], *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, FoundOffset]:
-        """The offset of each partition's first record at or after a time; -1 is the end, -2 the start.
+        """Returns the offset of each partition's first record at or after a timestamp; -1 is the end, -2 the start.
 
-        :raises UnknownTopic: if one is not there and does not come in time.
+        :raises UnknownTopic: if a topic or partition does not exist, and is not created in time.
         """
         cluster = self._cluster
         deadline = Deadline(cluster.clock, cluster.config.api_timeout_ms if timeout_ms is None else timeout_ms)
@@ -70,13 +73,13 @@ class OffsetLookup:
             cluster.invalidate()
             delay_ms = self._backoff.delay_ms(attempts)
             if delay_ms >= deadline.left_ms():
-                raise _gave_up(failures, deadline)
+                raise _timeout_error(failures, deadline)
             await self._sleep(delay_ms / 1000)
 
     async def _attempt(
         self, timestamps: Mapping[TopicPartition, int], found: dict[TopicPartition, FoundOffset], deadline: Deadline
     ) -> dict[TopicPartition, HeadraceError]:
-        """Asks once for all; what failed in passing is told."""
+        """Asks once for all partitions. Returns the failures that may pass."""
         cluster = self._cluster
         topics = {partition.topic for partition in timestamps}
         if cluster.is_stale() or any(cluster.leader(*one) is None for one in timestamps):
@@ -127,7 +130,7 @@ class OffsetLookup:
                     epoch = int(getattr(one, "leader_epoch", -1))
                     found[partition] = FoundOffset(int(one.offset), int(one.timestamp), epoch)
                     continue
-                failures[partition] = error_for(one.error_code, f"looking up offsets of {partition}")
+                failures[partition] = error_for(one.error_code, f"looking up an offset of {partition}")
                 if not is_retriable(one.error_code):
                     raise failures[partition]
         return failures
@@ -146,9 +149,9 @@ class OffsetLookup:
         return [{"name": topic, "partitions": partitions} for topic, partitions in topics.items()]
 
 
-def _gave_up(failures: Mapping[TopicPartition, HeadraceError], deadline: Deadline) -> HeadraceError:
+def _timeout_error(failures: Mapping[TopicPartition, HeadraceError], deadline: Deadline) -> HeadraceError:
     unknown = next((error for error in failures.values() if isinstance(error, UnknownTopic)), None)
     if unknown is not None:
         return unknown
     reasons = "; ".join(dict.fromkeys(map(str, failures.values())))
-    return KafkaTimeout(f"offsets were not found within {deadline.timeout_ms:.0f} ms: {reasons}")
+    return KafkaTimeout(f"the offsets were not found within {deadline.timeout_ms:.0f} ms: {reasons}")

@@ -1,11 +1,12 @@
-"""Records on their way from the positions to the user, and what counts as consumed meanwhile.
+"""Holds records between the fetched batches and the user, and knows which records count as consumed.
 
-``poll()`` gives lists; an iteration goes through such lists, a *round* each. Going through a list is what Python does
-fastest, so the iteration uses the list's own iterator, and whoever must know how far the user got asks that: what is
-left in it is not consumed yet. A seek, a pause or a lost partition empties it, which ends the round; what was left of
-other partitions is the next one.
+``poll()`` returns lists. An iteration over the consumer walks through such lists too. The fastest way to walk through a
+list is the list's own iterator, so the user gets that iterator. The records that are still in the iterator are not
+consumed yet. A seek, a pause or a lost partition empties the iterator, which ends the list. The records of other
+partitions that were left in it become the next list.
 
-A deserializer that fails ends a list before its record. The next call raises, and again until the user seeks past it.
+If a deserializer fails, the list ends before the failed record. The next call raises the error, and each call after it
+does, until the user seeks past the record.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from headrace.protocol.errors import KafkaError
 Deserializer = Callable[[bytes | None], Any]
 
 
-class Handout:
+class PollBuffer:
+    """The records that were taken out of the fetched batches, and that the user does not have yet."""
+
     def __init__(
         self,
         positions: FetchPositions,
@@ -35,30 +38,31 @@ class Handout:
         check_crcs: bool = True,
     ) -> None:
         self._positions = positions
-        self._key = key_deserializer
-        self._value = value_deserializer
+        self._deserialize_key = key_deserializer
+        self._deserialize_value = value_deserializer
         self._check_crcs = check_crcs
-        #: The list that an iteration goes through, and how far it got.
-        self._round: list[ConsumedRecord] = []
-        self._going: Iterator[ConsumedRecord] = iter(())
-        #: Behind these: taken from the positions, not deserialized.
+        #: The list that an iteration walks through, and its iterator.
+        self._list: list[ConsumedRecord] = []
+        self._iterator: Iterator[ConsumedRecord] = iter(())
+        #: The records behind that list: taken from the positions, but not deserialized.
         self._raw: list[ConsumedRecord] = []
 
-    # -- to the user
+    # -- records for the user
 
     def take(self, max_records: int) -> list[ConsumedRecord]:
-        """
+        """Returns the next records.
+
         :raises BrokerError: if a batch cannot be read.
         :raises NotDeserialized: if a deserializer failed on the first record.
         """
-        if left := self._left():
-            self.begin_round(left[max_records:])
-            return left[:max_records]
+        if unread := self._unread():
+            self.iterate(unread[max_records:])
+            return unread[:max_records]
         return self._take(max_records)
 
-    def take_round(self, max_records: int) -> list[ConsumedRecord]:
-        """As :meth:`take`, but all that is left of a round that was left early, or ended by a seek."""
-        return self._left() or self._take(max_records)
+    def take_for_iteration(self, max_records: int) -> list[ConsumedRecord]:
+        """Does the same as :meth:`take`, but returns all records of an iteration that ended early."""
+        return self._unread() or self._take(max_records)
 
     def _take(self, max_records: int) -> list[ConsumedRecord]:
         if self._raw:
@@ -67,24 +71,24 @@ class Handout:
             with self._positions.lock:
                 taken = self._positions.take(max_records, self._decode)
             records = next(iter(taken.values())) if len(taken) == 1 else list(chain.from_iterable(taken.values()))
-        if self._key is not None or self._value is not None:
+        if self._deserialize_key is not None or self._deserialize_value is not None:
             return self._deserialized(records)
         return records
 
     def take_batches(self, max_bytes: int) -> list[BatchToRead]:
-        """Whole batches, as they were fetched, up to so many bytes, but one at least if there is any."""
+        """Returns whole fetched batches, up to ``max_bytes``, but at least one if there is any."""
         self.give_back(None)
         with self._positions.lock:
             return self._positions.take_batches(max_bytes)
 
-    def begin_round(self, records: list[ConsumedRecord]) -> Iterator[ConsumedRecord]:
-        """An iterator of these; what it has not given yet is not consumed."""
-        self._round, self._going = records, iter(records)
-        return self._going
+    def iterate(self, records: list[ConsumedRecord]) -> Iterator[ConsumedRecord]:
+        """Returns an iterator over the records. A record that it has not returned yet is not consumed."""
+        self._list, self._iterator = records, iter(records)
+        return self._iterator
 
-    def _left(self) -> list[ConsumedRecord]:
-        count = length_hint(self._going)
-        return self._round[-count:] if count else []
+    def _unread(self) -> list[ConsumedRecord]:
+        count = length_hint(self._iterator)
+        return self._list[-count:] if count else []
 
     def _decode(self, partition: TopicPartition, batch: FetchedBatch) -> Sequence[ConsumedRecord]:
         try:
@@ -99,8 +103,8 @@ class Handout:
         done: list[ConsumedRecord] = []
         for record in records:
             try:
-                key = record.key if self._key is None else self._key(record.key)
-                value = record.value if self._value is None else self._value(record.value)
+                key = record.key if self._deserialize_key is None else self._deserialize_key(record.key)
+                value = record.value if self._deserialize_value is None else self._deserialize_value(record.value)
             except Exception as error:
                 self._raw = [*records[len(done) :], *self._raw]
                 if done:
@@ -111,23 +115,23 @@ class Handout:
             done.append(record._replace(key=key, value=value))
         return done
 
-    # -- what is consumed
+    # -- consumed records
 
-    def _next_of(self) -> dict[TopicPartition, ConsumedRecord]:
-        """Of each partition the first record that was taken from the positions, but that the user does not have."""
+    def _first_unread(self) -> dict[TopicPartition, ConsumedRecord]:
+        """Returns per partition the first record that was taken from the positions, and that the user has not got."""
         first: dict[TopicPartition, ConsumedRecord] = {}
-        for record in chain(self._left(), self._raw):
+        for record in chain(self._unread(), self._raw):
             first.setdefault(TopicPartition(record.topic, record.partition), record)
         return first
 
     def position(self, partition: TopicPartition) -> int | None:
-        following = self._next_of().get(partition)
+        following = self._first_unread().get(partition)
         return self._positions.position(partition) if following is None else following.offset
 
     def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What a commit of everything that the user has says."""
+        """Returns the offsets to commit if all records that the user has got are consumed."""
         consumed = self._positions.consumed()
-        for partition, record in self._next_of().items():
+        for partition, record in self._first_unread().items():
             if partition in consumed:
                 consumed[partition] = OffsetAndMetadata(record.offset, leader_epoch=record.leader_epoch)
         return consumed
@@ -138,20 +142,20 @@ class Handout:
         return None if lag is None or position is None or now is None else lag + position - now
 
     def give_back(self, partitions: Collection[TopicPartition] | None) -> None:
-        """Moves the positions back to what the user has; for all partitions, if none are named."""
-        for partition, record in self._next_of().items():
+        """Moves the positions back to the records that the user has got; of all partitions if None is given."""
+        for partition, record in self._first_unread().items():
             if (partitions is None or partition in partitions) and partition in self._positions.assignment():
                 self._positions.seek(partition, record.offset, record.leader_epoch)
         self.drop(partitions)
 
     def drop(self, partitions: Collection[TopicPartition] | None) -> None:
-        """Forgets what the user does not have yet of these; the positions are set by someone else."""
-        left = self._left()
-        for _ in self._going:  # whoever goes through it is at its end
+        """Drops the records of these partitions that the user has not got. The caller sets the positions."""
+        unread = self._unread()
+        for _ in self._iterator:  # An iteration that uses the iterator is at its end now.
             pass
         if partitions is None:
-            left, self._raw = [], []
+            unread, self._raw = [], []
         else:
-            left = [one for one in left if (one.topic, one.partition) not in partitions]
+            unread = [one for one in unread if (one.topic, one.partition) not in partitions]
             self._raw = [one for one in self._raw if (one.topic, one.partition) not in partitions]
-        self.begin_round(left)
+        self.iterate(unread)

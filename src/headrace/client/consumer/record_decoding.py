@@ -1,14 +1,15 @@
-"""A fetched batch to a list of records, the quickest way that there is on this machine.
+"""Decodes a fetched batch to a list of records, in the fastest way that this machine has.
 
-Two ways, with the same result:
+There are two ways, with the same result:
 
-- Python, always there, about 1.4 µs a record of 100 bytes: varints of one and two bytes are read in line, since a call
-  costs as much as a record should.
-- Numba (``kernels.slice_body``), 0.4 µs: the kernel says where the fields lie, and all records are then made by C code
-  that goes down columns (``zip``, ``map``). Columns in which nothing varies are not looked at. What comes is a sequence
-  that makes records when it is sliced: ten thousand that wait would cost more in the collector than in the making.
+- Python, which is always there. It takes about 1.4 µs per record of 100 bytes. It reads varints of one and two bytes
+  in line, because a function call costs as much as a whole record should.
+- Numba (``kernels.decode.slice_body``), which takes 0.4 µs. The kernel finds the positions of the fields. Then C code
+  that walks over columns (``zip``, ``map``) makes all records. Columns without variation are not read. The result is a
+  sequence that makes records when it is sliced: ten thousand waiting records would cost the garbage collector more than
+  making them later does.
 
-Numba comes in when it pays: see ``kernel_loading.py``.
+``kernels/loading.py`` decides when Numba is loaded.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -43,11 +44,11 @@ def decode_batch(
     check_crc: bool = True,
     limit_bytes: int = DEFAULT_LIMIT_BYTES,
 ) -> Sequence[ConsumedRecord]:
-    """All records of one whole batch, whose header was read already.
+    """Decodes all records of one whole batch, whose header was read already.
 
-    :raises CorruptMessage: if the batch fails its crc, or cannot be decompressed.
-    :raises InvalidRecord: if what is inside contradicts itself.
-    :raises MessageTooLarge: if the records take more than the limit once decompressed.
+    :raises CorruptMessage: if the checksum of the batch is wrong, or the records cannot be decompressed.
+    :raises InvalidRecord: if the records are malformed.
+    :raises MessageTooLarge: if the decompressed records are larger than the limit.
     """
     if check_crc:
         header = check_batch(batch)
@@ -84,16 +85,16 @@ def _by_kernel(
     if found < 0:
         _invalid(kernels.FAULTS[found])
     records = SlicedRecords(topic, partition, header, body, table, found)
-    # Headers are the one thing that the kernel has not looked into: if they are bad, now is the time to say so.
+    # The kernel has not checked the headers. Making the records now raises an error if a header is malformed.
     return records[:] if found & SlicedRecords.HAS_HEADERS else records
 
 
 class SlicedRecords(Sequence[ConsumedRecord]):
-    """The records of a batch whose places are known; they are made when they are asked for."""
+    """The records of a batch whose fields are located. A slice of the sequence makes the records."""
 
     __slots__ = ("_body", "_found", "_header", "_partition", "_table", "_topic")
 
-    #: As in ``kernels.py``, which is not to be imported for it.
+    #: The flags of ``kernels/decode.py``, which is not imported because it needs Numba.
     HAS_KEYS, HAS_NULL_VALUES, HAS_HEADERS, HAS_GAPS = 1, 2, 4, 8
 
     def __init__(
@@ -144,12 +145,12 @@ class SlicedRecords(Sequence[ConsumedRecord]):
             repeat(self._topic, len(places)), repeat(self._partition), offsets, timestamps, repeat(_TYPES[is_fixed]),
             keys, values, headers, repeat(header.leader_epoch),
         )  # fmt: skip
-        # Straight to the tuple: a call of the class goes through one more Python function for every record.
+        # tuple.__new__ directly: a call of the class would cost one more Python function per record.
         return list(map(tuple.__new__, repeat(ConsumedRecord), rows))
 
 
 def _slices(body: bytes, starts: list[int], ends: list[int]) -> list[bytes | None]:
-    """A start behind the end stands for null."""
+    """Cuts fields out of the body. A start behind the end means null."""
     return [body[start:end] if start <= end else None for start, end in zip(starts, ends, strict=True)]
 
 
@@ -246,5 +247,5 @@ _loading = KernelLoading("headrace.client.kernels.decode")
 
 
 def preload_kernels() -> bool:
-    """Load them now, for who knows that much is to be read. False: Numba is not installed."""
+    """Loads the kernels now, for programs that will read many records. Returns False if Numba is not installed."""
     return _loading.now() is not None

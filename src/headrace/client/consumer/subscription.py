@@ -1,8 +1,10 @@
-"""What a consumer reads, and the consumer as its group sees it: topics, callbacks, and the partitions that follow.
+"""Holds what a consumer reads: topics by name, topics by a pattern, or partitions that the user has assigned.
 
-Of three ways one at a time: topics by name, topics by a pattern, or partitions that the user assigned himself. A
-pattern must match a whole name. With ``group.protocol=consumer`` a pattern given as text is the broker's to resolve
-(RE2 syntax); one that is compiled, and any with the classic protocol, is matched here against all topics.
+A consumer has one of these three at a time. A pattern must match the whole name of a topic. With
+``group.protocol=consumer``, the broker resolves a pattern that is a string (RE2 syntax). A compiled pattern, and any
+pattern with the classic protocol, is matched here against all topics.
+
+A membership uses this object to assign and revoke partitions (``membership/interfaces.py``).
 """
 
 from __future__ import annotations
@@ -15,105 +17,108 @@ from typing import NamedTuple
 from headrace.client.cluster import Cluster
 from headrace.client.config import ConsumerConfig
 from headrace.client.consumer.fetch_positions import FetchPositions
-from headrace.client.consumer.poll_buffer import Handout
+from headrace.client.consumer.poll_buffer import PollBuffer
 from headrace.client.types import TopicPartition
 from headrace.protocol.errors import ErrorCode
 
-#: Takes partitions, sorted; may be a coroutine function.
+#: A function or coroutine function that gets a sorted list of partitions.
 Callback = Callable[[list[TopicPartition]], Awaitable[None] | None]
 
 
 class Callbacks(NamedTuple):
+    """The user's callbacks for rebalances."""
+
     on_assigned: Callback | None = None
     on_revoked: Callback | None = None
     on_lost: Callback | None = None
 
 
 class Subscription:
-    """The host of a membership: see ``group_host.py``."""
+    """The subscription of one consumer. It implements ``GroupSubscription`` for the consumer's membership."""
 
     def __init__(
         self,
         cluster: Cluster,
         config: ConsumerConfig,
         positions: FetchPositions,
-        handout: Handout,
+        poll_buffer: PollBuffer,
         *,
         commit: Callable[[], Awaitable[None]],
-        moved: Callable[[], None],
         notify: Callable[[], None],
     ) -> None:
         """
-        :param commit: commits what was handed out, if that is automatic.
-        :param moved: to be told when the partitions have changed.
+        :param commit: commits the consumed offsets, if ``enable.auto.commit`` is on.
+        :param notify: wakes a waiting ``poll()``.
         """
         self._cluster = cluster
         self._config = config
         self._positions = positions
-        self._handout = handout
+        self._poll_buffer = poll_buffer
         self._commit = commit
-        self._moved = moved
         self.notify = notify
+        #: Called when the assigned partitions have changed.
+        self.on_partitions_changed: Callable[[], None] = lambda: None
         self.callbacks = Callbacks()
-        self.names: frozenset[str] = frozenset()
-        self.matcher: re.Pattern[str] | None = None
+        self._names: frozenset[str] = frozenset()
+        self._matcher: re.Pattern[str] | None = None
         self._pattern: str | None = None
         self._matched: frozenset[str] = frozenset()
         self._matched_at_ms: int | None = None
 
-    # -- the user's side
-
-    @property
-    def is_of_group(self) -> bool:
-        return bool(self.names) or self.matcher is not None or self._pattern is not None
+    # -- for the consumer
 
     def to_topics(self, topics: Iterable[str], callbacks: Callbacks) -> None:
+        """Subscribes to topics by name."""
         self.clear()
-        self.names, self.callbacks = frozenset(topics), callbacks
-        self._cluster.metadata.followed |= self.names
+        self._names, self.callbacks = frozenset(topics), callbacks
+        self._cluster.metadata.followed |= self._names
         self._cluster.invalidate()
 
     def to_pattern(self, pattern: str | re.Pattern[str], callbacks: Callbacks) -> None:
-        """
-        :raises ValueError: if it is no pattern.
+        """Subscribes to all topics whose names match a pattern.
+
+        :raises ValueError: if the pattern is not a regular expression.
         """
         self.clear()
         if isinstance(pattern, str) and self._config.group_protocol == "consumer":
             self._pattern = pattern
         else:
             try:
-                self.matcher = re.compile(pattern)
+                self._matcher = re.compile(pattern)
             except re.error as error:
-                raise ValueError(f"{pattern!r} is no pattern: {error}") from None
+                raise ValueError(f"{pattern!r} is not a regular expression: {error}") from None
         self.callbacks = callbacks
 
     def clear(self) -> None:
-        self.names = self._matched = frozenset()
-        self.matcher = self._pattern = self._matched_at_ms = None
+        self._names = self._matched = frozenset()
+        self._matcher = self._pattern = self._matched_at_ms = None
         self.callbacks = Callbacks()
 
     def set_partitions(self, partitions: set[TopicPartition]) -> None:
-        """Reads these and no others; those that stay keep their positions."""
+        """Reads exactly these partitions. Partitions that stay assigned keep their positions."""
         gone = self._positions.assignment() - partitions
         if gone:
-            self._handout.drop(gone)
+            self._poll_buffer.drop(gone)
         self._positions.assign(sorted(partitions))
         topics = {partition.topic for partition in partitions} - self._cluster.metadata.followed
         if topics:
             self._cluster.metadata.followed |= topics
             self._cluster.invalidate()
-        self._moved()
+        self.on_partitions_changed()
 
     async def refresh(self) -> None:
-        """Brings metadata up to date, and what the pattern matches."""
-        if self.matcher is None:
+        """Refreshes the metadata, and the topics that match the pattern."""
+        matcher = self._matcher
+        if matcher is None:
             await self._cluster.refresh(create=self._config.allow_auto_create_topics)
             return
         await self._cluster.refresh(all_topics=True, create=False)
+        if self._matcher is not matcher:
+            return  # The subscription has changed meanwhile.
         self._matched = frozenset(
             topic.name
             for topic in self._cluster.metadata.topics.values()
-            if self.matcher.fullmatch(topic.name)
+            if matcher.fullmatch(topic.name)
             and topic.error is ErrorCode.none
             and not (topic.is_internal and self._config.exclude_internal_topics)
         )
@@ -121,18 +126,19 @@ class Subscription:
         self._cluster.metadata.followed |= self._matched
 
     def must_refresh(self) -> bool:
+        """Whether :meth:`refresh` is due."""
         if self._cluster.is_stale():
             return True
-        if self.matcher is None:
+        if self._matcher is None:
             return False
-        # Others refresh metadata too, but only for the topics that are known.
+        # Other refreshes of the metadata ask only for topics that are known, so they find no new matches.
         now_ms = self._cluster.clock.monotonic_ms()
         return self._matched_at_ms is None or now_ms - self._matched_at_ms >= self._config.metadata_max_age_ms
 
-    # -- the membership's side
+    # -- for the membership: see GroupSubscription
 
     def topics(self) -> frozenset[str]:
-        return self._matched if self.matcher is not None else self.names
+        return self._matched if self._matcher is not None else self._names
 
     def pattern(self) -> str | None:
         return self._pattern
@@ -172,6 +178,6 @@ class Subscription:
 
 async def _call(callback: Callback | None, partitions: set[TopicPartition]) -> None:
     if callback is not None:
-        waiting = callback(sorted(partitions))
-        if isawaitable(waiting):
-            await waiting
+        result = callback(sorted(partitions))
+        if isawaitable(result):
+            await result

@@ -1,18 +1,19 @@
-"""Who of a classic group reads what: the leader's choice, as pure functions of subscriptions and partition counts.
+"""The assignors of a classic group: pure functions that give each member its partitions. The group's leader runs one.
 
 =================== ======================================================================================== ===========
-``range``           each topic by itself: its subscribers in order get consecutive runs, the first ones one  eager
-                    more where it does not divide
-``roundrobin``      all partitions of all topics in order, dealt to the members in order; who does not read  eager
-                    the topic is passed over
-``sticky``          balanced, and of all balanced assignments one that moves little (``sticky.py``)          eager
-``cooperative-      the same, but what another member still owns is withheld: its owner gives it up after    cooperative
-sticky``            this round, and joins again for a second one that hands it out (KIP-429)
+``range``           per topic: the subscribers, in order, get consecutive partitions; the first subscribers  eager
+                    get one more if the number does not divide evenly
+``roundrobin``      all partitions of all topics, in order, are given to the members in turn; a member that  eager
+                    does not read the topic is skipped
+``sticky``          balanced, and with few moves (``sticky_assignor.py``)                                    eager
+``cooperative-      the same, but a partition that another member still owns is not assigned yet: its owner  cooperative
+sticky``            revokes it after this round, and joins again so that a second round assigns it (KIP-429)
 =================== ======================================================================================== ===========
 
-Members are ordered as Java orders them, so that leaders in two languages choose alike: static members first by their
-instance ids, then the others by member ids, both as UTF-16. Topics without partitions (unknown ones) give nothing.
-Not supported: racks (KIP-881); Java's ``range`` differs from ours only where members and replicas both name racks.
+Members are ordered as Java orders them, so that leaders in both languages compute the same assignment: static members
+first, by their instance ids, then the others by their member ids, both compared as UTF-16. Topics without partitions
+(unknown topics) are ignored. Not supported: racks (KIP-881). Java's ``range`` differs from this one only if members and
+replicas both have racks.
 """
 
 from collections.abc import Callable, Mapping
@@ -38,7 +39,7 @@ class Member(NamedTuple):
 
     topics: frozenset[str]
     owned: frozenset[TopicPartition] = frozenset()
-    #: In which it came to own them.
+    #: The generation in which the member got the partitions.
     generation: int = NO_GENERATION
     group_instance_id: str | None = None
 
@@ -48,20 +49,22 @@ Assignments = dict[str, list[TopicPartition]]
 
 
 class Rebalance(Enum):
-    """What a member does with its partitions before it joins: gives all up, or keeps them."""
+    """Whether a member revokes its partitions before it joins (eager), or keeps them (cooperative)."""
 
     EAGER = "eager"
     COOPERATIVE = "cooperative"
 
 
 class Assignor(NamedTuple):
+    """An assignment strategy with its name."""
+
     name: str
     rebalance: Rebalance
     assign: Callable[[Members, Mapping[str, int]], Assignments]
 
 
 def in_order(members: Members) -> list[str]:
-    """Member ids as Java sorts them."""
+    """Returns the member ids as Java sorts them."""
 
     def rank(member_id: str) -> tuple[bool, bytes]:
         instance_id = members[member_id].group_instance_id
@@ -97,12 +100,14 @@ def assign_roundrobin(members: Members, partition_counts: Mapping[str, int]) -> 
 def assign_sticky_eager(members: Members, partition_counts: Mapping[str, int]) -> Assignments:
     order = in_order(members)
     topics = {member_id: members[member_id].topics for member_id in order}
-    return assign_sticky(topics, _rightful(members), partition_counts)
+    return assign_sticky(topics, _owners(members), partition_counts)
 
 
 def assign_cooperative(members: Members, partition_counts: Mapping[str, int]) -> Assignments:
-    """What a member would get that another one claims is left out, even if that claim is out of date: it may still
-    be reading it."""
+    """Assigns like "sticky", but leaves out partitions that another member claims.
+
+    The claim counts even if it is outdated, because that member may still read the partition.
+    """
     claims: dict[TopicPartition, set[str]] = {}
     for member_id, member in members.items():
         for partition in member.owned:
@@ -125,14 +130,14 @@ ASSIGNORS: dict[str, Assignor] = {
 
 
 def user_data_for(name: str, owned: frozenset[TopicPartition], generation: int) -> bytes | None:
-    """What a member that had these partitions in that generation adds to its subscription for an assignor."""
+    """Returns the user data that an assignor needs in the subscription of a member that had these partitions."""
     if name == "sticky":
         return encode_sticky_user_data(StickyUserData(tuple(sorted(owned)), generation)) if owned else None
     return encode_cooperative_user_data(generation) if name == "cooperative-sticky" else None
 
 
 def member_from(name: str, subscription: Subscription, group_instance_id: str | None = None) -> Member:
-    """A member as an assignor sees it, from what it sent."""
+    """Makes a member from the subscription that it has sent."""
     owned, generation = subscription.owned, subscription.generation
     if name == "sticky":
         owned, generation = decode_sticky_user_data(subscription.user_data)
@@ -145,8 +150,9 @@ def _topics(members: Members) -> list[str]:
     return sorted({topic for member in members.values() for topic in member.topics})
 
 
-def _rightful(members: Members) -> dict[TopicPartition, str]:
-    """Who owns what. Of two claims the younger generation's holds; two of the same cancel out."""
+def _owners(members: Members) -> dict[TopicPartition, str]:
+    """Returns the owner of each partition. Of two claims, the one of the later generation counts; two claims of the
+    same generation cancel each other."""
     owners: dict[TopicPartition, str | None] = {}
     since: dict[TopicPartition, int] = {}
     for member_id, member in members.items():

@@ -1,9 +1,11 @@
-"""When a member must send a heartbeat, and when it was away from poll() for too long. No I/O, time passed in."""
+"""Decides when a member sends a heartbeat, and when ``poll()`` is overdue. No I/O; time is passed in."""
 
 from headrace.runtime.clock import Clock
 
 
-class Heartbeat:
+class HeartbeatSchedule:
+    """The times of the last heartbeat and of the last poll."""
+
     def __init__(self, clock: Clock, *, interval_ms: int, max_poll_interval_ms: int) -> None:
         self._clock = clock
         self.interval_ms = interval_ms
@@ -25,13 +27,13 @@ class Heartbeat:
     def is_due(self) -> bool:
         return self._clock.monotonic_ms() - self._sent_ms >= self.interval_ms
 
-    def is_away(self) -> bool:
-        """Whether the user has not come back to poll() for ``max.poll.interval.ms``."""
+    def is_poll_overdue(self) -> bool:
+        """Whether the user has not called ``poll()`` for ``max.poll.interval.ms``."""
         return not self._is_polling and self._clock.monotonic_ms() - self._polled_ms >= self._max_poll_interval_ms
 
     def next_ms(self) -> int:
-        """Until there is something to do: a heartbeat is due, or the user has been away for too long."""
+        """Returns the time until a heartbeat is due, or until ``poll()`` is overdue."""
         now_ms = self._clock.monotonic_ms()
         due_ms = self._sent_ms + self.interval_ms
-        away_ms = due_ms if self._is_polling else self._polled_ms + self._max_poll_interval_ms
-        return max(0, min(due_ms, away_ms) - now_ms)
+        overdue_ms = due_ms if self._is_polling else self._polled_ms + self._max_poll_interval_ms
+        return max(0, min(due_ms, overdue_ms) - now_ms)

@@ -1,9 +1,10 @@
-"""One round of a classic group: JoinGroup, the leader's assignment if that is us, SyncGroup.
+"""Joins a classic group once: JoinGroup, the assignment if this member is the leader, and SyncGroup.
 
-The broker answers a join when all members have joined, or their time to is up; then the leader gets the subscriptions
-of all, and sends everybody's assignment with its SyncGroup. A member that is new is first given its id, and joins again
-with it (KIP-394). All of it goes over a connection of its own: a broker answers a connection in order, and nobody who
-goes on reading during a rebalance shall wait with his commits until everybody has joined.
+The coordinator answers JoinGroup when all members have joined, or when their time is over. The leader gets the
+subscriptions of all members, and sends the assignment of all members with its SyncGroup. A new member first gets its
+member id, and joins again with it (KIP-394). The requests go over a connection of their own. A broker answers the
+requests of a connection in order, and a member that reads on during a rebalance must be able to commit before all
+members have joined.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from headrace.client.cluster import Cluster
 from headrace.client.config import ConsumerConfig
 from headrace.client.errors import ErrorCode, HeadraceError
 from headrace.client.membership.assignors import ASSIGNORS, Assignor, Rebalance, member_from, user_data_for
-from headrace.client.membership.interfaces import GroupHost
+from headrace.client.membership.interfaces import GroupSubscription
 from headrace.client.types import TopicPartition
 from headrace.protocol.api import Api
 from headrace.protocol.wire.consumer_protocol import (
@@ -32,48 +33,54 @@ from headrace.protocol.wire.consumer_protocol import (
 logger = getLogger(__name__)
 
 _PROTOCOL_TYPE = "consumer"
-#: A broker answers a join late, when the others have joined too; then the answer needs time to come.
-_GRACE_MS = 5_000
+#: The coordinator may answer only when the rebalance timeout is over. This is the additional time for the answer.
+_ANSWER_TIME_MS = 5_000
 
-#: What a member had, and in which generation.
-Remembered = tuple[frozenset[TopicPartition], int]
+#: The partitions that a member had, and their generation.
+LastAssignment = tuple[frozenset[TopicPartition], int]
 
 
 class Joined(NamedTuple):
+    """The result of joining: the assignment of this member."""
+
     generation: int
     partitions: frozenset[TopicPartition]
-    #: What the leader assigned by; none if we are not the leader.
+    #: The partition counts that the assignment is based on; None if this member is not the leader.
     counts: Mapping[str, int] | None
 
 
-class Joining(Protocol):
-    """Who joins. It keeps the id that it is given even if the round comes to nothing."""
+class JoiningMember(Protocol):
+    """The member that joins. It keeps the member id that it gets, even if joining fails."""
 
     member_id: str
     generation: int
 
 
 class JoinRound:
-    def __init__(self, cluster: Cluster, config: ConsumerConfig, host: GroupHost) -> None:
+    """Joins the group of one consumer."""
+
+    def __init__(self, cluster: Cluster, config: ConsumerConfig, subscription: GroupSubscription) -> None:
         """
-        :raises ValueError: if the config names assignors that there are not.
+        :raises ValueError: if ``partition.assignment.strategy`` has an unknown assignor.
         """
         assert config.group_id is not None
         self._cluster = cluster
         self._config = config
         self._group_id = config.group_id
-        self._host = host
+        self._group_subscription = subscription
         self._assignors = _assignors(config.partition_assignment_strategy)
         self.is_cooperative = all(one.rebalance is Rebalance.COOPERATIVE for one in self._assignors)
 
     async def join(
-        self, member: Joining, topics: frozenset[str], remembered: Remembered, reason: str
+        self, member: JoiningMember, topics: frozenset[str], last_assignment: LastAssignment, reason: str
     ) -> tuple[ErrorCode, Joined | None]:
-        """
-        :param remembered: what "sticky" tells the leader, since an eager member owns nothing when it joins.
+        """Joins, and returns an error code or the assignment.
+
+        :param last_assignment: for the assignor "sticky", because an eager member owns nothing when it joins.
+        :param reason: for the broker's log.
         """
         protocols: list[dict[str, object]] = [
-            {"name": one.name, "metadata": self._subscription(one, member.generation, topics, remembered)}
+            {"name": one.name, "metadata": self._encoded_subscription(one, member.generation, topics, last_assignment)}
             for one in self._assignors
         ]
         answer = await self._ask_join(member.member_id, protocols, reason)
@@ -85,14 +92,14 @@ class JoinRound:
         member.member_id = answer.member_id
         return await self._sync(answer)
 
-    def _subscription(
-        self, assignor: Assignor, generation: int, topics: frozenset[str], remembered: Remembered
+    def _encoded_subscription(
+        self, assignor: Assignor, generation: int, topics: frozenset[str], last_assignment: LastAssignment
     ) -> bytes:
         return encode_subscription(
             Subscription(
                 topics=tuple(topics),
-                user_data=user_data_for(assignor.name, *remembered),
-                owned=tuple(self._host.assignment()),
+                user_data=user_data_for(assignor.name, *last_assignment),
+                owned=tuple(self._group_subscription.assignment()),
                 generation=generation,
                 rack_id=self._config.client_rack or None,
             )
@@ -102,7 +109,7 @@ class JoinRound:
         config = self._config
         return await self._ask(
             Api.JOIN_GROUP,
-            config.max_poll_interval_ms + _GRACE_MS,
+            config.max_poll_interval_ms + _ANSWER_TIME_MS,
             session_timeout=config.session_timeout_ms,
             rebalance_timeout=config.max_poll_interval_ms,
             member_id=member_id,
@@ -120,7 +127,7 @@ class JoinRound:
         generation = int(joined.generation_id)
         answer = await self._ask(
             Api.SYNC_GROUP,
-            self._config.max_poll_interval_ms + _GRACE_MS,
+            self._config.max_poll_interval_ms + _ANSWER_TIME_MS,
             generation_id=generation,
             member_id=joined.member_id,
             group_instance_id=self._config.group_instance_id,
@@ -133,11 +140,13 @@ class JoinRound:
         try:
             partitions = frozenset(decode_assignment(bytes(answer.assignment)).partitions)
         except Unreadable as error:
-            raise HeadraceError(f"the leader of the group {self._group_id!r} sent no assignment: {error}") from error
+            raise HeadraceError(
+                f"the assignment from the leader of the group {self._group_id!r} cannot be read: {error}"
+            ) from error
         return ErrorCode.none, Joined(generation, partitions, counts)
 
     async def _assign_all(self, joined: Any) -> tuple[dict[str, int], list[dict[str, object]]]:
-        """What the leader does: gives each member its partitions."""
+        """Computes the assignment of all members, as the leader of the group."""
         name: str = joined.protocol_name
         try:
             members = {
@@ -147,13 +156,15 @@ class JoinRound:
                 for one in joined.members
             }
         except Unreadable as error:
-            raise HeadraceError(f"a member of the group {self._group_id!r} sent no subscription: {error}") from error
+            raise HeadraceError(
+                f"the subscription of a member of the group {self._group_id!r} cannot be read: {error}"
+            ) from error
         topics = {topic for member in members.values() for topic in member.topics}
-        counts = await self._host.partition_counts(topics)
+        counts = await self._group_subscription.partition_counts(topics)
         if getattr(joined, "skip_assignment", False):
             return counts, []
         found = ASSIGNORS[name].assign(members, counts)
-        logger.debug("the group %r: %s", self._group_id, found)
+        logger.debug("assignment of the group %r: %s", self._group_id, found)
         return counts, [
             {"member_id": member_id, "assignment": encode_assignment(Assignment(tuple(partitions)))}
             for member_id, partitions in found.items()

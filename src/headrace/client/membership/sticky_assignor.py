@@ -1,13 +1,13 @@
-"""A balanced assignment that keeps what it can of the one before.
+"""Computes a balanced assignment that keeps as much as possible of the last one.
 
-Balanced means: no member could hand partitions on, directly or through others, to a member that has two less. That is
-the least sum of squared loads which the subscriptions allow. Java stops at direct hand-overs, so ours is at times
-better balanced than Java's, never worse.
+Balanced means: no member could pass partitions on, directly or through others, to a member that has two partitions
+less. This is the smallest sum of squared loads that the subscriptions allow. Java considers only direct moves, so this
+assignment is sometimes better balanced than Java's, and never worse.
 
-Where all members read the same topics (nearly always) it is a matter of quotas: each keeps of its own up to its share,
-the rest is dealt out. Otherwise what nobody has goes to the least loaded reader, topics with few readers first; then
-chains of hand-overs, found breadth first, lower the highest loads. Each chain lowers the sum of squares, so it ends.
-Chains of what nobody had come first, for they cost nothing.
+If all members read the same topics, which is nearly always true, quotas are enough: each member keeps partitions up to
+its share, and the rest is dealt out. Otherwise the unassigned partitions go to the reader with the smallest load,
+topics with few readers first. Then chains of moves, found breadth first, lower the highest loads. Each chain lowers the
+sum of squares, so the search ends. Chains of partitions that nobody owned come first, because they cost nothing.
 """
 
 from collections import defaultdict, deque
@@ -22,8 +22,8 @@ def assign_sticky(
     partition_counts: Mapping[str, int],
 ) -> dict[str, list[TopicPartition]]:
     """
-    :param topics_of: what each member reads; the order of members decides where nothing else does.
-    :param owners: who had which partition until now.
+    :param topics_of: the topics of each member. The order of the members decides between equal choices.
+    :param owners: the members that had the partitions until now.
     """
     held: dict[str, list[TopicPartition]] = {member: [] for member in topics_of}
     unassigned: list[TopicPartition] = []
@@ -61,6 +61,8 @@ def _share_evenly(held: dict[str, list[TopicPartition]], unassigned: list[TopicP
 
 
 class _Balancing:
+    """The search for a balanced assignment if the members read different topics."""
+
     def __init__(
         self,
         topics_of: Mapping[str, frozenset[str]],
@@ -78,8 +80,8 @@ class _Balancing:
         for partition in sorted(unassigned, key=lambda one: (len(self._readers[one.topic]), one)):
             least = min(self._readers[partition.topic], key=self._load)
             self._held[least].append(partition)
-        # What has no owner is moved about first. If that alone can make a balance, then no owner loses anything:
-        # the second round of a cooperative rebalance has nothing left to withhold.
+        # Partitions without an owner are moved first. If this is enough for a balance, no owner loses a partition, and
+        # the second round of a cooperative rebalance can assign everything.
         for only_new in (True, False):
             while any(self._relieve(member, only_new) for member in sorted(self._held, key=self._load, reverse=True)):
                 pass
@@ -88,9 +90,9 @@ class _Balancing:
         return len(self._held[member])
 
     def _relieve(self, loaded: str, only_new: bool) -> bool:
-        """Whether a chain of hand-overs from a member to one with two less was found, and made.
+        """Finds and makes a chain of moves from a member to one that has two partitions less. Returns whether it did.
 
-        :param only_new: nobody hands over what it had before.
+        :param only_new: no member gives a partition away that it owned before.
         """
         given_by: dict[str, tuple[str, str]] = {}
         waiting, seen_topics = deque([loaded]), set[str]()
@@ -119,7 +121,7 @@ class _Balancing:
             taker = giver
 
     def _cheapest(self, giver: str, taker: str, topic: str) -> TopicPartition:
-        """What the taker had before, else what the giver had not."""
+        """Chooses a partition that the taker owned before, or one that the giver did not own."""
 
         def cost(partition: TopicPartition) -> tuple[bool, bool, int]:
             owner = self._owners.get(partition)
