@@ -47,12 +47,12 @@ def on_loop(broker, function, *arguments):
         except Exception as error:  # noqa: BLE001  raised where the test waits
             done.set_exception(error)
 
-    broker.core.loop.call_soon_threadsafe(run)
+    broker.core.runtime.loop.call_soon_threadsafe(run)
     return done.result(10)
 
 
 def await_on_loop(broker, coroutine):
-    return asyncio.run_coroutine_threadsafe(coroutine, broker.core.loop).result(10)
+    return asyncio.run_coroutine_threadsafe(coroutine, broker.core.runtime.loop).result(10)
 
 
 class Client(RawClient):

@@ -1,10 +1,15 @@
-"""A broker's standing in a cluster without a broker: what the parts of ``broker/cluster`` see of one, on a tree in this
-process that several of them share."""
+"""The parts of ``broker/cluster`` without a broker, on a tree in this process that several harnesses may share."""
 
 import asyncio
 
+from headrace.broker.cluster.config_changes import ConfigChanges
+from headrace.broker.cluster.controller_fence import ControllerFence
+from headrace.broker.cluster.metadata_updates import MetadataUpdates
+from headrace.broker.cluster.registration import ClusterRegistration
+from headrace.broker.cluster.topics import ClusterTopics
 from headrace.broker.configs.broker_config import BrokerConfig
 from headrace.broker.configs.group_overrides import GroupConfigs
+from headrace.broker.data_folders import DataFolders
 from headrace.broker.metadata_cache import MetadataCache
 from headrace.controller.decisions.broker_requests import MetadataPartition, UpdateMetadata
 from headrace.controller.decisions.context import LiveBroker
@@ -12,7 +17,6 @@ from headrace.controller.decisions.leader_elections import Leadership
 from headrace.coordination.client.local_client import LocalCoordination
 from headrace.coordination.znodes import BrokerRegistration, Endpoint
 from headrace.log.disk import Disk
-from headrace.log.meta_properties import known_owner
 from headrace.runtime.timer import Timer
 
 
@@ -27,24 +31,6 @@ class Recorder:
         return lambda *arguments: self.calls.append((name, *arguments))
 
 
-class Member(Recorder):
-    """The parts beside the one that is tested."""
-
-    def __init__(self):
-        super().__init__(
-            is_open=True,
-            replicas=Recorder(logs=Recorder()),
-            controller=Recorder(is_active=True),
-            topics=None,
-            configs=Recorder(),
-        )
-
-    def metadata_updated(self, topics):
-        self.calls.append(("metadata_updated", sorted(topics)))
-        if self.topics is not None:
-            self.topics.changed(topics)
-
-
 class ClusterMemberHarness:
     def __init__(self, tree, clock, folder, **settings):
         properties = {name.replace("_", "."): str(value) for name, value in settings.items()}
@@ -56,16 +42,46 @@ class ClusterMemberHarness:
         self.timer = Timer(clock)
         self.loop = asyncio.get_running_loop()
         self.coordination = LocalCoordination(tree, call_soon=self.loop.call_soon)
-        self.disk = Disk()
-        self.directories = [folder]
-        self.known_broker_id, self.known_cluster_id = known_owner(self.disk, [str(folder)])
-        self.broker_id = self.config.int("broker.id")
-        self.cluster_id = ""
         self.endpoints = {listener.name: (listener.host, listener.port) for listener in self.config.listeners.bound}
         self.metadata = MetadataCache("c")
-        self.groups = Recorder()
         self.group_configs = GroupConfigs()
-        self.cluster = Member()
+        #: The parts beside those that are tested.
+        self.parts = Recorder()
+        self.registration = ClusterRegistration(
+            self.config, DataFolders([str(folder)], Disk()), self.endpoints, self.coordination, clock
+        )
+        self.configs = ConfigChanges(
+            self.config,
+            self.group_configs,
+            self.coordination,
+            clock,
+            on_topic_changed=self.parts.topic_configured,
+            on_unclean_election_changed=self.parts.unclean_election_changed,
+        )
+        self.updates = MetadataUpdates(
+            self.metadata,
+            ControllerFence(lambda: self.registration.broker_epoch),
+            self.config.listeners.inter_broker,
+            on_brokers_changed=self.parts.brokers_changed,
+            on_topic_deleted=self.parts.topic_deleted,
+            on_updated=self._metadata_updated,
+        )
+        self.topics = None
+
+    @property
+    def broker_id(self):
+        return self.config.int("broker.id")
+
+    def make_topics(self, random):
+        self.topics = ClusterTopics(
+            self.broker_id, self.config, self.coordination, self.metadata, self.configs, None, self.timer, random
+        )
+        return self.topics
+
+    def _metadata_updated(self, topics):
+        self.parts.metadata_updated(sorted(topics))
+        if self.topics is not None:
+            self.topics.metadata_changed(topics)
 
 
 def live(broker_id, *, rack=None, listeners=("PLAINTEXT",), epoch=1):

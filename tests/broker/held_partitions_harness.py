@@ -5,12 +5,12 @@
 this broker the leader again in a later epoch, with a log that has lost its uncommitted records.
 """
 
-from types import SimpleNamespace
-
 from broker_harness import await_on_loop, on_loop
 
+from headrace.broker.cluster.coordinator_placement import ClusterPlacement
+from headrace.broker.cluster.markers import ClusterMarkers
+from headrace.broker.cluster.participants import ClusterParticipants
 from headrace.broker.coordinators.internal_topics import GROUPS, TRANSACTIONS
-from headrace.broker.metadata_cache import Node
 from headrace.protocol.errors import NotEnoughReplicas, NotLeaderOrFollower
 from headrace.replication.partition import Partition
 
@@ -58,14 +58,18 @@ class HeldPartitionsHarness:
         return on_loop(self.broker, function, *arguments)
 
     def _settle(self):
-        for service in (self.core.groups, self.core.transactions):
+        for service in (self.core.coordinators.groups, self.core.coordinators.transactions):
             await_on_loop(self.broker, service.settle())
 
     def _join(self, links):
         core = self.core
-        core.cluster = SimpleNamespace(links=links)
-        host, port = next(iter(core.endpoints.values()))
-        core.nodes_seen_by = lambda _: [Node(core.broker_id, host, port)]
+        tree, metadata, transactions = core.role.coordination, core.metadata, core.coordinators.transactions
+        for service in (core.coordinators.groups, transactions):
+            service.placement = ClusterPlacement(service.topic, tree, metadata, core.partitions, core.commit_waits)
+        markers = ClusterMarkers(core.broker_id, metadata, tree, links, core.commit_waits, transactions.markers)
+        transactions.participants = ClusterParticipants(
+            core.broker_id, metadata, core.partitions, links, transactions, markers
+        )
         for topic in TOPICS:
             for index in range(core.internal_topics.partition_count(topic)):
                 partition = HeldPartition(core.logs.get(topic, index), 0)
@@ -76,8 +80,8 @@ class HeldPartitionsHarness:
     def _tell(self):
         for partition in self.partitions:
             log = partition.log
-            self.core.leadership_changed(log.topic, log.partition, partition.is_leader)
-            self.core.delayed_produce.check_and_complete((log.topic, log.partition))
+            self.core.coordinators.leadership_changed(log.topic, log.partition, partition.is_leader)
+            self.core.purgatories.produce.check_and_complete((log.topic, log.partition))
 
     def _set(self, **values):
         for partition in self.partitions:
@@ -97,7 +101,7 @@ class HeldPartitionsHarness:
         for partition in self.partitions:
             log = partition.log
             log.high_watermark = log.next_offset
-            self.core.delayed_produce.check_and_complete((log.topic, log.partition))
+            self.core.purgatories.produce.check_and_complete((log.topic, log.partition))
 
     def lose(self):
         self._call(self._lose)

@@ -7,7 +7,7 @@ import pytest
 from peer_harness import CUT, HANG, LISTENER, Peer, leaders, metadata, stop
 
 from headrace.broker.cluster import wire
-from headrace.broker.cluster.channel import BrokerChannel
+from headrace.broker.cluster.controller_channel import ControllerChannel
 from headrace.controller.decisions.broker_requests import LeaderAndIsrResponse, StopReplicaResponse
 from headrace.protocol.api import Api
 from headrace.protocol.errors import ErrorCode
@@ -17,7 +17,7 @@ IDS = {"t": UUID(int=1)}
 
 @pytest.fixture
 async def channel():
-    channel = BrokerChannel(listener=LISTENER, client_id="controller-1", timeout_ms=5_000)
+    channel = ControllerChannel(listener=LISTENER, client_id="controller-1", timeout_ms=5_000)
     channel.answers, channel.heard = [], asyncio.Event()
 
     def heard(request, answer):

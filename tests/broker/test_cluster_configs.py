@@ -3,8 +3,6 @@
 import pytest
 from cluster_member_harness import ClusterMemberHarness, until
 
-from headrace.broker.cluster.config_changes import ConfigChanges
-from headrace.broker.cluster.membership import Membership
 from headrace.broker.configs.group_overrides import entity_of
 from headrace.coordination.tree.host import TreeHost
 from headrace.coordination.znodes import ConfigChange, EntityConfig
@@ -25,8 +23,7 @@ async def brokers(clock, tmp_path):
     made = []
     for broker_id in (1, 2):
         broker = ClusterMemberHarness(tree, clock, tmp_path / str(broker_id), broker_id=broker_id)
-        await Membership(broker, broker.coordination).settle()
-        broker.configs = ConfigChanges(broker)
+        await broker.registration.identify()
         made.append(broker)
     yield made
     for broker in made:
@@ -45,8 +42,7 @@ async def test_a_topics_settings_get_round(brokers):
     await here.configs.write("topics", "t", {"retention.ms": "5"})
     assert here.configs.of_topic("t") == {"retention.ms": "5"}
     await until(lambda: there.configs.of_topic("t"))
-    assert ("topic_configured", "t", {"retention.ms": "5"}) in there.cluster.replicas.calls
-    assert ("unclean_election_changed", "t") in there.cluster.controller.calls
+    assert ("topic_configured", "t", {"retention.ms": "5"}) in there.parts.calls
     await here.configs.write("topics", "t", {})
     await until(lambda: there.configs.of_topic("t") == {})
 
@@ -122,7 +118,7 @@ async def test_a_topic_that_is_gone_has_no_settings(brokers):
     here, _ = brokers
     await started(here)
     await here.configs.write("topics", "t", {"retention.ms": "5"})
-    here.configs.forget("t")
+    here.configs.topic_deleted("t")
     assert here.configs.of_topic("t") == {}
-    assert await here.configs.learn("t") == {"retention.ms": "5"}
+    assert await here.configs.read_new_topic("t") == {"retention.ms": "5"}
     assert await here.configs.read("topics", "never") == {}

@@ -32,18 +32,21 @@ from headrace.runtime.clock import SystemClock
 IDS = {"t": UUID(int=1)}
 
 
-class Replicas:
+class FakeControlRequests:
     def __init__(self, outcome):
         self.told = []
         self._outcome = outcome
 
-    async def lead(self, request):
-        self.told.append(request)
+    def update_metadata(self, *request):
+        self.told += request
         if isinstance(self._outcome, Exception):
             raise self._outcome
         return self._outcome
 
-    stop_replicas = lead
+    async def leader_and_isr(self, *request):
+        return self.update_metadata(*request)
+
+    stop_replica = controlled_shutdown = leader_and_isr
 
 
 class FakeController:
@@ -60,13 +63,13 @@ class FakeController:
             raise self._outcome
         return self._outcome
 
-    controlled_shutdown = elect_leaders = reassign = ask
+    elect_leaders = reassign = ask
     reassignments = ask_now
 
 
 def broker_with(**parts):
     config = SimpleNamespace(listeners=SimpleNamespace(inter_broker=LISTENER))
-    return SimpleNamespace(broker=None, broker_id=2, config=config, metadata=None, cluster=SimpleNamespace(**parts))
+    return SimpleNamespace(broker=None, broker_id=2, config=config, metadata=None, **parts)
 
 
 async def ask(api, broker, body, version=None):
@@ -95,9 +98,9 @@ def test_only_a_cluster_serves_what_brokers_ask_each_other():
 async def test_leader_and_isr():
     request = leaders(2, 50, IDS, indexes=(0, 1))
     codes = {("t", 0): ErrorCode.none, ("t", 1): ErrorCode.kafka_storage_error}
-    replicas = Replicas(LeaderAndIsrResponse(ErrorCode.none, codes))
-    answer = await ask(Api.LEADER_AND_ISR, broker_with(replicas=replicas), leaders_body(request, LISTENER))
-    assert replicas.told == [request]
+    control = FakeControlRequests(LeaderAndIsrResponse(ErrorCode.none, codes))
+    answer = await ask(Api.LEADER_AND_ISR, broker_with(control_requests=control), leaders_body(request, LISTENER))
+    assert control.told == [request]
     assert answer.error_code == 0
     (topic,) = answer.topics
     assert topic.topic_id == IDS["t"]
@@ -107,9 +110,9 @@ async def test_leader_and_isr():
 async def test_stop_replica():
     request = stop(2, 50, "t", 0, 1)
     codes = {("t", 0): ErrorCode.none, ("t", 1): ErrorCode.fenced_leader_epoch}
-    replicas = Replicas(StopReplicaResponse(ErrorCode.none, codes))
-    answer = await ask(Api.STOP_REPLICA, broker_with(replicas=replicas), stop_body(request))
-    assert replicas.told == [request]
+    control = FakeControlRequests(StopReplicaResponse(ErrorCode.none, codes))
+    answer = await ask(Api.STOP_REPLICA, broker_with(control_requests=control), stop_body(request))
+    assert control.told == [request]
     assert [(one.topic_name, one.partition_index, one.error_code) for one in answer.partition_errors] == [
         ("t", 0, 0),
         ("t", 1, 74),
@@ -117,43 +120,36 @@ async def test_stop_replica():
 
 
 @pytest.mark.parametrize("refusal", [StaleControllerEpoch("old"), StaleBrokerEpoch("old")])
-async def test_requests_of_the_past_are_refused(refusal, monkeypatch):
-    broker = broker_with(replicas=Replicas(refusal))
+async def test_requests_of_the_past_are_refused(refusal):
+    broker = broker_with(control_requests=FakeControlRequests(refusal))
     answer = await ask(Api.LEADER_AND_ISR, broker, leaders_body(leaders(2, 50, IDS), LISTENER))
     assert (answer.error_code, answer.topics) == (refusal.code, ())
     answer = await ask(Api.STOP_REPLICA, broker, stop_body(stop(2, 50, "t", 0)))
     assert (answer.error_code, answer.partition_errors) == (refusal.code, ())
 
 
-async def test_update_metadata(monkeypatch):
-    from headrace.broker.handlers import update_metadata
-
-    applied = []
-    monkeypatch.setattr(update_metadata, "apply_update", lambda broker, request: applied.append(request))
+async def test_update_metadata():
+    control = FakeControlRequests(None)
     request = metadata(2, 50, IDS)
     body = SharedMetadata(request).body(request, 8)
-    answer = await ask(Api.UPDATE_METADATA, broker_with(), body)
-    assert (answer.error_code, applied) == (0, [request])
-
-    def refuse(broker, request):
-        raise StaleControllerEpoch("old")
-
-    monkeypatch.setattr(update_metadata, "apply_update", refuse)
-    assert (await ask(Api.UPDATE_METADATA, broker_with(), body)).error_code == ErrorCode.stale_controller_epoch
+    answer = await ask(Api.UPDATE_METADATA, broker_with(control_requests=control), body)
+    assert (answer.error_code, control.told) == (0, [request])
+    refusing = broker_with(control_requests=FakeControlRequests(StaleControllerEpoch("old")))
+    assert (await ask(Api.UPDATE_METADATA, refusing, body)).error_code == ErrorCode.stale_controller_epoch
 
 
 # -- to the controller
 
 
 async def test_controlled_shutdown():
-    controller = FakeController([("b", 1), ("a", 0)])
+    control = FakeControlRequests([("b", 1), ("a", 0)])
     body = {"broker_id": 3, "broker_epoch": 70}
-    answer = await ask(Api.CONTROLLED_SHUTDOWN, broker_with(controller=controller), body)
-    assert controller.asked == [(3, 70)]
+    answer = await ask(Api.CONTROLLED_SHUTDOWN, broker_with(control_requests=control), body)
+    assert control.told == [3, 70]
     left = [(one.topic_name, one.partition_index) for one in answer.remaining_partitions]
     assert (answer.error_code, left) == (0, [("a", 0), ("b", 1)])
     for refusal in (NotController("no"), StaleBrokerEpoch("old"), BrokerNotAvailable("gone")):
-        broker = broker_with(controller=FakeController(refusal))
+        broker = broker_with(control_requests=FakeControlRequests(refusal))
         assert (await ask(Api.CONTROLLED_SHUTDOWN, broker, body)).error_code == refusal.code
 
 

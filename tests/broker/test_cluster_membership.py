@@ -7,7 +7,7 @@ import socket
 import pytest
 from cluster_member_harness import ClusterMemberHarness, until
 
-from headrace.broker.cluster.membership import SESSION_FILE, Membership
+from headrace.broker.cluster.registration import SESSION_FILE
 from headrace.broker.start_error import StartError
 from headrace.coordination.interface import NodeExistsError
 from headrace.coordination.tree.host import TreeHost
@@ -25,10 +25,10 @@ def tree(clock):
 
 
 @pytest.fixture
-def standing(tree, clock, tmp_path):
+def member(tree, clock, tmp_path):
     def made(folder="a", **settings):
         broker = ClusterMemberHarness(tree, clock, tmp_path / folder, **settings)
-        return broker, Membership(broker, broker.coordination)
+        return broker, broker.registration
 
     return made
 
@@ -37,115 +37,114 @@ async def content(broker, path):
     return json.loads((await broker.coordination.get(path))[0])
 
 
-async def test_the_first_broker_gives_the_cluster_its_id_and_the_next_one_takes_it(standing):
-    first, membership = standing("a", broker_id=1)
-    await membership.settle()
-    second, other = standing("b", broker_id=2)
-    await other.settle()
-    assert first.cluster_id == second.cluster_id == (await content(first, "/cluster/id"))["id"]
+async def test_the_first_broker_gives_the_cluster_its_id_and_the_next_one_takes_it(member):
+    first, registration = member("a", broker_id=1)
+    cluster_id = await registration.identify()
+    _, other = member("b", broker_id=2)
+    assert await other.identify() == cluster_id == (await content(first, "/cluster/id"))["id"]
     assert await first.coordination.exists("/brokers/topics") is not None
 
 
-async def test_data_of_another_cluster_is_refused(standing, tmp_path):
+async def test_data_of_another_cluster_is_refused(member, tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "meta.properties").write_text("version=0\nbroker.id=1\ncluster.id=another\n")
-    broker, membership = standing("a", broker_id=1)
+    broker, registration = member("a", broker_id=1)
     with pytest.raises(StartError, match="belongs to cluster another"):
-        await membership.settle()
+        await registration.identify()
     assert await broker.coordination.exists("/brokers/ids/1") is None
 
 
-async def test_a_broker_without_an_id_gets_one_that_nobody_has(standing):
+async def test_a_broker_without_an_id_gets_one_that_nobody_has(member):
     ids = []
     for folder in "ab":
-        broker, membership = standing(folder)
-        await membership.settle()
+        broker, registration = member(folder)
+        await registration.identify()
         ids.append(broker.broker_id)
     assert ids == [1001, 1002]
 
 
-async def test_the_data_folder_remembers_the_id(standing, tmp_path):
+async def test_the_data_folder_remembers_the_id(member, tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "meta.properties").write_text("version=0\nbroker.id=7\n")
-    broker, membership = standing("a")
-    await membership.settle()
+    broker, registration = member("a")
+    await registration.identify()
     assert broker.broker_id == 7
 
 
-async def test_ids_are_not_made_up_where_that_is_forbidden(standing):
-    _, membership = standing("a", broker_id_generation_enable="false")
+async def test_ids_are_not_made_up_where_that_is_forbidden(member):
+    _, registration = member("a", broker_id_generation_enable="false")
     with pytest.raises(StartError, match=r"broker\.id is not set"):
-        await membership.settle()
+        await registration.identify()
 
 
-async def test_the_registration_has_the_advertised_addresses(standing):
-    broker, membership = standing(
+async def test_the_registration_has_the_advertised_addresses(member):
+    broker, registration = member(
         "a", broker_id=1, broker_rack="r", listeners="PLAINTEXT://h:1", advertised_listeners="PLAINTEXT://out:9"
     )
-    await membership.settle()
-    await membership.register()
+    await registration.identify()
+    await registration.register()
     registered = await content(broker, "/brokers/ids/1")
     assert (registered["endpoints"], registered["rack"]) == (["PLAINTEXT://out:9"], "r")
     _, stat = await broker.coordination.get("/brokers/ids/1")
-    assert membership.broker_epoch == stat.czxid
+    assert registration.broker_epoch == stat.czxid
     assert stat.ephemeral_owner == broker.coordination.session_id
 
 
-async def test_a_new_session_is_a_new_epoch(standing):
-    broker, membership = standing("a", broker_id=1)
-    await membership.settle()
-    await membership.register()
-    before = membership.broker_epoch
+async def test_a_new_session_is_a_new_epoch(member):
+    broker, registration = member("a", broker_id=1)
+    await registration.identify()
+    await registration.register()
+    before = registration.broker_epoch
     broker.coordination.expire()
     assert await broker.coordination.exists("/brokers/ids/1") is None
-    await membership.register()
-    assert membership.broker_epoch > before
+    await registration.register()
+    assert registration.broker_epoch > before
 
 
-async def test_what_an_earlier_life_left_is_removed_at_once(standing):
-    killed, membership = standing("a", broker_id=1)
-    await membership.settle()
-    await membership.register()
+async def test_what_an_earlier_life_left_is_removed_at_once(member):
+    killed, registration = member("a", broker_id=1)
+    await registration.identify()
+    await registration.register()
     await killed.coordination.create("/controller", b"{}", ephemeral=True)
-    again, membership = standing("a", broker_id=1)
-    await membership.settle()
-    await membership.end_earlier_life()
+    again, registration = member("a", broker_id=1)
+    await registration.identify()
+    await registration.remove_earlier_registration()
     assert await again.coordination.exists("/controller") is None
-    await membership.register()
+    await registration.register()
 
 
-async def test_another_session_under_our_id_is_waited_for(standing, tmp_path):
-    killed, membership = standing("a", broker_id=1)
-    await membership.settle()
-    await membership.register()
+async def test_another_session_under_our_id_is_waited_for(member, tmp_path):
+    killed, registration = member("a", broker_id=1)
+    await registration.identify()
+    await registration.register()
     (tmp_path / "a" / SESSION_FILE).unlink()
-    _, membership = standing("a", broker_id=1)
-    waiting = asyncio.create_task(membership.end_earlier_life())
+    _, registration = member("a", broker_id=1)
+    waiting = asyncio.create_task(registration.remove_earlier_registration())
     await until(lambda: killed.coordination._host.tree.watches is not None)
     await asyncio.sleep(0)
     assert not waiting.done()
     await killed.coordination.close()
     await waiting
-    await membership.register()
+    await registration.register()
 
 
-async def test_one_that_stays_is_another_broker(standing, tmp_path):
-    _, membership = standing("a", broker_id=1)
-    await membership.settle()
-    await membership.register()
-    _, other = standing("b", broker_id=1, zookeeper_session_timeout_ms=1)
+async def test_one_that_stays_is_another_broker(member, tmp_path):
+    _, registration = member("a", broker_id=1)
+    await registration.identify()
+    await registration.register()
+    _, other = member("b", broker_id=1, zookeeper_session_timeout_ms=1)
     with pytest.raises(StartError, match="another broker with the id 1 is registered"):
-        await other.end_earlier_life()
+        await other.remove_earlier_registration()
     with pytest.raises(NodeExistsError):
         await other.register()
 
 
-async def test_one_that_answers_is_refused_without_waiting(standing):
+async def test_one_that_answers_is_refused_without_waiting(member):
     with socket.create_server(("127.0.0.1", 0)) as alive:
         port = alive.getsockname()[1]
-        _, membership = standing("a", broker_id=1, listeners=f"PLAINTEXT://127.0.0.1:{port}")
-        await membership.settle()
-        await membership.register()
-        _, other = standing("b", broker_id=1)
+        _, registration = member("a", broker_id=1, listeners=f"PLAINTEXT://127.0.0.1:{port}")
+        await registration.identify()
+        await registration.register()
+        _, other = member("b", broker_id=1)
         with pytest.raises(StartError, match=f"another broker with the id 1 runs at 127.0.0.1:{port}"):
-            await other.settle()
+            await other.identify()

@@ -5,7 +5,6 @@ from uuid import UUID
 import pytest
 from cluster_member_harness import ClusterMemberHarness, led, live, update
 
-from headrace.broker.cluster.metadata_updates import apply_update
 from headrace.broker.handlers._partitions import shown_partition
 from headrace.coordination.tree.host import TreeHost
 from headrace.protocol.errors import ErrorCode
@@ -26,9 +25,9 @@ def shown(broker, topic, index, listener="PLAINTEXT"):
 
 
 async def test_a_topic_is_put_together_from_what_changes(broker):
-    apply_update(broker, update(led("t", 0, 1), led("t", 1, 2), topic_ids={"t": ID}))
+    broker.updates.apply(update(led("t", 0, 1), led("t", 1, 2), topic_ids={"t": ID}))
     version = broker.metadata.version
-    apply_update(broker, update(led("t", 1, 3, epoch=4), topic_ids={"t": ID}))
+    broker.updates.apply(update(led("t", 1, 3, epoch=4), topic_ids={"t": ID}))
     topic = broker.metadata.identified(ID)
     assert [(one.leader_id, one.leader_epoch) for one in topic.partitions] == [(1, 0), (3, 4)]
     assert broker.metadata.version > version
@@ -36,46 +35,45 @@ async def test_a_topic_is_put_together_from_what_changes(broker):
 
 
 async def test_a_partition_nobody_has_spoken_of_has_no_leader(broker):
-    apply_update(broker, update(led("t", 1, 2), topic_ids={"t": ID}))
+    broker.updates.apply(update(led("t", 1, 2), topic_ids={"t": ID}))
     assert shown(broker, "t", 0)[:2] == (ErrorCode.leader_not_available, -1)
     assert shown(broker, "t", 1)[:2] == (ErrorCode.none, 2)
 
 
 async def test_a_dead_leader_is_none(broker):
-    apply_update(broker, update(led("t", 0, 2), topic_ids={"t": ID}))
+    broker.updates.apply(update(led("t", 0, 2), topic_ids={"t": ID}))
     encoded = broker.metadata.named("t").encoded
     encoded["a"] = b"kept"
-    apply_update(broker, update(brokers=(1, 3)))
+    broker.updates.apply(update(brokers=(1, 3)))
     assert shown(broker, "t", 0) == (ErrorCode.leader_not_available, -1, [2])
     assert encoded == {}
-    assert ("brokers_changed",) in broker.cluster.replicas.calls
+    assert ("brokers_changed",) in broker.parts.calls
 
 
 async def test_a_leader_without_our_listener(broker):
     both = [live(1, listeners=("PLAINTEXT", "OUT")), live(2)]
-    apply_update(broker, update(led("t", 0, 2), brokers=both, topic_ids={"t": ID}))
+    broker.updates.apply(update(led("t", 0, 2), brokers=both, topic_ids={"t": ID}))
     assert shown(broker, "t", 0, "OUT")[:2] == (ErrorCode.listener_not_found, -1)
     assert [node.port for node in broker.metadata.nodes_of("OUT").values()] == [9001]
     assert sorted(broker.metadata.nodes) == [1, 2]
 
 
 async def test_a_topic_that_is_being_deleted_goes(broker):
-    apply_update(broker, update(led("t", 0, 1), led("t", 1, 1), topic_ids={"t": ID}))
-    apply_update(broker, update(led("t", 0, -2), topic_ids={"t": ID}))
+    broker.updates.apply(update(led("t", 0, 1), led("t", 1, 1), topic_ids={"t": ID}))
+    broker.updates.apply(update(led("t", 0, -2), topic_ids={"t": ID}))
     assert broker.metadata.get("t") is None
-    assert broker.groups.calls == [("topic_deleted", "t")]
-    assert broker.cluster.calls[-1] == ("metadata_updated", ["t"])
+    assert broker.parts.calls[-2:] == [("topic_deleted", "t"), ("metadata_updated", ["t"])]
 
 
 async def test_a_topic_made_again_has_nothing_of_the_old_one(broker):
-    apply_update(broker, update(led("t", 0, 1), led("t", 1, 1), topic_ids={"t": ID}))
-    apply_update(broker, update(led("t", 0, 2), topic_ids={"t": OTHER_ID}))
+    broker.updates.apply(update(led("t", 0, 1), led("t", 1, 1), topic_ids={"t": ID}))
+    broker.updates.apply(update(led("t", 0, 2), topic_ids={"t": OTHER_ID}))
     assert [one.leader_id for one in broker.metadata.named("t").partitions] == [2]
     assert broker.metadata.get_by_id(ID) is None
 
 
 async def test_names_that_metrics_cannot_tell_apart(broker):
-    apply_update(broker, update(led("a.b", 0, 1), topic_ids={"a.b": ID}))
+    broker.updates.apply(update(led("a.b", 0, 1), topic_ids={"a.b": ID}))
     assert broker.metadata.twin_of("a_b") == "a.b"
-    apply_update(broker, update(led("a.b", 0, -2)))
+    broker.updates.apply(update(led("a.b", 0, -2)))
     assert broker.metadata.twin_of("a_b") is None

@@ -8,11 +8,7 @@ from uuid import UUID
 import pytest
 from cluster_member_harness import ClusterMemberHarness, led, live, until, update
 
-from headrace.broker.cluster.config_changes import ConfigChanges
-from headrace.broker.cluster.membership import Membership
-from headrace.broker.cluster.metadata_updates import apply_update
-from headrace.broker.cluster.topics import ClusterTopics
-from headrace.controller.topics import NewTopic
+from headrace.controller.topic_rules import NewTopic
 from headrace.coordination.tree.host import TreeHost
 from headrace.protocol.errors import (
     InvalidPartitions,
@@ -32,15 +28,14 @@ ID = UUID(int=7)
 async def broker(tmp_path):
     clock = ManualClock()
     broker = ClusterMemberHarness(TreeHost(clock), clock, tmp_path / "a", broker_id=1)
-    await Membership(broker, broker.coordination).settle()
-    apply_update(broker, update(brokers=[live(1, rack="x"), live(2, rack="y"), live(3, rack="x")]))
+    await broker.registration.identify()
+    broker.updates.apply(update(brokers=[live(1, rack="x"), live(2, rack="y"), live(3, rack="x")]))
     return broker
 
 
 @pytest.fixture
 def topics(broker):
-    broker.cluster.topics = ClusterTopics(broker, ConfigChanges(broker), Random(3))
-    return broker.cluster.topics
+    return broker.make_topics(Random(3))
 
 
 async def content(broker, path):
@@ -131,8 +126,8 @@ async def test_a_deletion_is_a_wish(topics, broker):
 async def test_a_topic_can_be_made_again_when_it_is_gone(topics, broker):
     await topics.create(NewTopic("t", 1, 1))
     first = await content(broker, "/brokers/topics/t")
-    apply_update(broker, update(led("t", 0, 1), topic_ids={"t": ID}))
-    apply_update(broker, update(led("t", 0, -2), topic_ids={"t": ID}))
+    broker.updates.apply(update(led("t", 0, 1), topic_ids={"t": ID}))
+    broker.updates.apply(update(led("t", 0, -2), topic_ids={"t": ID}))
     await broker.coordination.delete("/brokers/topics/t")
     await topics.create(NewTopic("t", 1, 1))
     assert (await content(broker, "/brokers/topics/t"))["topic_id"] != first["topic_id"]
@@ -140,19 +135,19 @@ async def test_a_topic_can_be_made_again_when_it_is_gone(topics, broker):
 
 async def test_waiting_until_all_have_leaders(topics, broker):
     await topics.create(NewTopic("t", 2, 1))
-    waiting = asyncio.create_task(topics.wait_for({"t": 2}, 1_000))
+    waiting = asyncio.create_task(topics.wait_until_applied({"t": 2}, 1_000))
     await asyncio.sleep(0)
-    apply_update(broker, update(led("t", 0, 1), topic_ids={"t": ID}))
+    broker.updates.apply(update(led("t", 0, 1), topic_ids={"t": ID}))
     await asyncio.sleep(0)
     assert not waiting.done()
-    apply_update(broker, update(led("t", 1, 2), topic_ids={"t": ID}))
+    broker.updates.apply(update(led("t", 1, 2), topic_ids={"t": ID}))
     assert await waiting == set()
 
 
 async def test_what_is_not_so_in_time(topics, broker):
-    waiting = asyncio.create_task(topics.wait_for({"t": 1}, 1_000, gone=["u"]))
+    waiting = asyncio.create_task(topics.wait_until_applied({"t": 1}, 1_000, gone=["u"]))
     await until(lambda: topics._delayed.delayed == 1)
     broker.clock.advance(1_000)
     broker.timer.advance()
     assert await waiting == {"t"}
-    assert await topics.wait_for({"t": 1}, 0) == {"t"}
+    assert await topics.wait_until_applied({"t": 1}, 0) == {"t"}

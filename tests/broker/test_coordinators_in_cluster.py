@@ -221,7 +221,7 @@ def test_a_shard_stays_when_its_leader_leads_on_and_goes_when_somebody_led_in_be
     assert group.commit(topic, 6) == 0
 
     def shard():
-        return on_loop(broker, lambda: harness.core.groups.coordinator.shard_for(group.name))
+        return on_loop(broker, lambda: harness.core.coordinators.groups.coordinator.shard_for(group.name))
 
     before = shard()
     harness.renew()
@@ -255,11 +255,11 @@ def test_the_number_of_partitions_is_the_trees(broker, harness, client, topic):
     known = metadata.named(GROUPS)
     # The broker was told of a part of the topic only: the group's partition stays what it is.
     on_loop(broker, lambda: metadata.put(TopicInfo(GROUPS, known.topic_id, known.partitions[:1])))
-    assert on_loop(broker, harness.core.groups.partition_count) == 2
-    on_loop(broker, lambda: harness.core.groups.topic_deleted(GROUPS))
+    assert on_loop(broker, harness.core.coordinators.groups.partition_count) == 2
+    on_loop(broker, lambda: harness.core.coordinators.groups.topic_deleted(GROUPS))
     answer = client.ask(Api.OFFSET_COMMIT, 9, **commit_request(group, topic, 7))
     assert code_of(answer) == ErrorCode.coordinator_load_in_progress
-    await_on_loop(broker, harness.core.groups.ensure())
+    await_on_loop(broker, harness.core.coordinators.groups.ensure())
     assert group.commit(topic, 7) == 0
 
 
@@ -268,7 +268,7 @@ def test_a_broker_that_leads_none_of_them_sends_clients_on(broker, harness, clie
     never find out."""
     group = Group(client)
     harness.lose()
-    on_loop(broker, lambda: harness.core.groups.topic_deleted(GROUPS))
+    on_loop(broker, lambda: harness.core.coordinators.groups.topic_deleted(GROUPS))
     answer = client.ask(Api.OFFSET_COMMIT, 9, **commit_request(group, topic, 7))
     assert code_of(answer) == ErrorCode.not_coordinator
 
@@ -277,7 +277,7 @@ def test_a_shard_of_an_epoch_that_is_over_does_not_write(broker, harness, client
     group = Group(client)
 
     def write():
-        shard = harness.core.groups.coordinator.shard_for(group.name)
+        shard = harness.core.coordinators.groups.coordinator.shard_for(group.name)
         for partition in harness.partitions:
             partition.leader_epoch += 1
         shard.write([(b"\x00\x01k", None)])
@@ -366,7 +366,9 @@ def test_a_decision_that_was_committed_is_carried_out_by_the_next_coordinator(br
     def decide_and_lose():
         partition = harness.core.partitions.get(topic, 0)
         harness.core.partitions.lose(topic, 0)  # no marker can be written
-        harness.core.transactions.coordinator.end(producer.name, Identity(producer.id, producer.epoch), is_commit=True)
+        harness.core.coordinators.transactions.coordinator.end(
+            producer.name, Identity(producer.id, producer.epoch), is_commit=True
+        )
         harness._lose()
         harness.core.partitions.add(partition)
         harness.core.partitions._lost.clear()
@@ -417,7 +419,7 @@ def test_markers_from_elsewhere_are_answered_when_they_are_committed(broker, har
 
 
 def test_what_replicated_says(broker, harness):
-    service = harness.core.transactions
+    service = harness.core.coordinators.transactions
 
     async def ask():
         await service.replicated("x")

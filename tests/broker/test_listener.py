@@ -105,13 +105,13 @@ def test_a_connection_that_is_gone_leaves_nothing_behind(opened):
     with Broker() as broker:
         watch = opened(broker)
         assert is_answered(watch)
-        before = len(broker.core.timer)
+        before = len(broker.core.runtime.timer)
         for _ in range(50):
             with RawClient(broker.bootstrap_servers) as client:
                 assert is_answered(client)
         while len(broker.core.connections) > 1:  # until the broker has seen that the last is gone
             assert is_answered(watch)
-        assert len(broker.core.timer) == before
+        assert len(broker.core.runtime.timer) == before
 
 
 def test_a_request_may_be_as_large_as_the_limit_and_no_larger(opened, caplog):

@@ -7,8 +7,6 @@ from broker_harness import BROKER, Client
 from cluster_member_harness import ClusterMemberHarness
 
 from headrace import Broker
-from headrace.broker.cluster.config_changes import ConfigChanges
-from headrace.broker.cluster.membership import Membership
 from headrace.broker.cluster.unenforced_rules import warn_of_unenforced_rules
 from headrace.broker.configs.alter import alter_broker, replace_broker
 from headrace.broker.configs.broker_config import BrokerConfig
@@ -356,8 +354,8 @@ async def test_one_warning_however_many_users_there_are(tree, caplog):
 
 async def test_a_quota_that_is_set_while_the_broker_runs(tree, caplog, tmp_path):
     broker = ClusterMemberHarness(tree, ManualClock(), tmp_path, broker_id=1)
-    await Membership(broker, broker.coordination).settle()
-    configs = ConfigChanges(broker)
+    await broker.registration.identify()
+    configs = broker.configs
     await configs.load()
     await configs.write("users", "bob", {"SCRAM-SHA-256": "salt=..."})
     assert caplog.messages == []

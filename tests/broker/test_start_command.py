@@ -281,7 +281,9 @@ def test_the_process_helper_says_why_a_start_failed(tmp_path):
 
 def test_a_broker_alone_does_not_import_kazoo():
     """A start counts in milliseconds, and only a broker of a cluster needs it."""
-    program = "import sys, headrace.tools.start.command, headrace.broker.alone; print('kazoo' in sys.modules)"
+    program = (
+        "import sys, headrace.tools.start.command, headrace.broker.lone.lone_broker; print('kazoo' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "False\n"
 

@@ -89,7 +89,7 @@ def test_what_was_decided_is_done_after_a_restart(tmp_path):
         producer = TxnProducer(client)
         producer.start()
         producer.write(topic, b"1", version=12)
-        markers = broker.core.transactions.markers
+        markers = broker.core.coordinators.transactions.markers
         on_loop(broker, setattr, markers, "send", lambda *_: None)
         before = producer.epoch
         answer = client.ask(
@@ -109,11 +109,11 @@ def test_what_was_decided_is_done_after_a_restart(tmp_path):
 def test_while_a_partition_loads_its_ids_are_told_to_wait(broker, client):
     producer = TxnProducer(client)
     producer.start()
-    coordinator = broker.core.transactions.coordinator
+    coordinator = broker.core.coordinators.transactions.coordinator
     journals = [
-        broker.core.internal_topics.journal(TRANSACTIONS, index)
+        broker.core.internal_topics.journal(partition)
         for index in range(3)
-        if broker.core.partitions.get(TRANSACTIONS, index).log.next_offset
+        if (partition := broker.core.partitions.get(TRANSACTIONS, index)).log.next_offset
     ]
 
     def begin_to_load():
@@ -134,7 +134,7 @@ def test_while_a_partition_loads_its_ids_are_told_to_wait(broker, client):
 def test_a_topic_that_goes_takes_its_ids_along(broker, client):
     producer = TxnProducer(client)
     producer.start()
-    await_on_loop(broker, broker.core.topics.delete(TRANSACTIONS))
+    await_on_loop(broker, broker.core.role.topics.delete(TRANSACTIONS))
     asked = {"transactional_id": producer.name, "producer_id": producer.id, "producer_epoch": producer.epoch}
     assert client.ask(Api.END_TXN, 3, committed=True, **asked).error_code == ErrorCode.not_coordinator
     assert TxnProducer(client, producer.name).start().producer_epoch == 0
@@ -145,7 +145,7 @@ def test_a_coordinator_that_cannot_write_is_not_the_coordinator(broker, client):
     topic = client.create_topic()
     producer = TxnProducer(client)
     producer.start()
-    journal = broker.core.transactions.coordinator.shard_for(producer.name)._journal
+    journal = broker.core.coordinators.transactions.coordinator.shard_for(producer.name)._journal
 
     def fail(records):
         raise StorageError("full")

@@ -91,7 +91,7 @@ def subject(broker):
 
 def served(broker, frame):
     """Sends a frame: what came back, or None if the connection was closed; and the longest iteration meanwhile."""
-    watch = LoopWatch(broker.core.loop)
+    watch = LoopWatch(broker.core.runtime.loop)
     with watch.watching(), RawClient(broker.bootstrap_servers, timeout_s=60) as client:
         try:
             client.send_frame(frame)

@@ -32,16 +32,18 @@ class GroupScenarioHarness:
 
     def on_loop(self, function):
         done = Future()
-        self.broker.core.loop.call_soon_threadsafe(lambda: done.set_result(function()))
+        self.broker.core.runtime.loop.call_soon_threadsafe(lambda: done.set_result(function()))
         return done.result(10)
 
     def advance(self, by_ms):
         self.clock.advance(by_ms)
-        self.on_loop(self.broker.core.timer.advance)
+        self.on_loop(self.broker.core.runtime.timer.advance)
 
     @property
     def state(self):
-        return self.on_loop(lambda: self.broker.core.groups.coordinator.shard_for(GROUP).groups[GROUP].state_name)
+        return self.on_loop(
+            lambda: self.broker.core.coordinators.groups.coordinator.shard_for(GROUP).groups[GROUP].state_name
+        )
 
     def until(self, state):
         """Requests are answered in turn, but those of different connections in any order."""
@@ -175,7 +177,10 @@ def pair(harness):
     harness.until("PreparingRebalance")
     two.asks_to_join()
     while (
-        harness.on_loop(lambda: len(harness.broker.core.groups.coordinator.shard_for(GROUP).groups[GROUP].members)) < 2
+        harness.on_loop(
+            lambda: len(harness.broker.core.coordinators.groups.coordinator.shard_for(GROUP).groups[GROUP].members)
+        )
+        < 2
     ):
         pass
     harness.advance(DELAY_MS)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from headrace.broker.cluster.member import ClusterMember
+from headrace.broker.cluster.controller_fence import ControllerFence
 from headrace.broker.replicas.follower_sessions import Followed
 from headrace.broker.replicas.replicas import ReplicaManager
 from headrace.replication.follower import PartitionFollower, State, Truncation
@@ -90,9 +90,9 @@ def consumers_see_what_is_not_committed(patch: pytest.MonkeyPatch) -> None:
 @mutation
 def stale_controllers_are_obeyed(patch: pytest.MonkeyPatch) -> None:
     """Brokers do as they are told, whoever says it and however late."""
-    patch.setattr(ClusterMember, "check_controller", lambda self, epoch: None)
-    patch.setattr(ClusterMember, "check_broker_epoch", lambda self, epoch: None)
-    change = ReplicaManager._change
+    patch.setattr(ControllerFence, "check_controller", lambda self, epoch: None)
+    patch.setattr(ControllerFence, "check_broker_epoch", lambda self, epoch: None)
+    change = ReplicaManager._change_role
 
     def obey(self, partition, told):
         if told.leadership.leader_epoch < partition.leader_epoch:
@@ -100,7 +100,7 @@ def stale_controllers_are_obeyed(patch: pytest.MonkeyPatch) -> None:
             partition.leader_epoch = told.leadership.leader_epoch - 1
         change(self, partition, told)
 
-    patch.setattr(ReplicaManager, "_change", obey)
+    patch.setattr(ReplicaManager, "_change_role", obey)
     begin = Faults.__init__
 
     def init(self, *arguments):

@@ -8,7 +8,7 @@ import pytest
 
 from headrace import AsyncAdmin, AsyncProducer
 from headrace.broker.cluster.config_changes import ConfigChanges
-from headrace.broker.cluster.membership import Membership
+from headrace.broker.cluster.registration import ClusterRegistration
 from headrace.broker.start_error import StartError
 from headrace.client.admin.types import NewTopic
 from headrace.coordination.interface import CoordinationError
@@ -40,7 +40,7 @@ class TreeHarness:
         return PartitionState.from_json(self.tree.tree.get(partition_state_path("events", 0))[0])
 
     def active(self):
-        return [broker.broker_id for broker in self.cluster.brokers.values() if broker.cluster.controller.is_active]
+        return [broker.broker_id for broker in self.cluster.brokers.values() if broker.role.controller.is_active]
 
     def partitions(self, index=0):
         return [broker.partitions.get("events", index) for broker in self.cluster.brokers.values()]
@@ -121,7 +121,7 @@ def test_a_broker_that_the_tree_refuses_while_it_starts_ends_with_a_reason(harne
         await harness.begin()
         died = next(one for one in harness.cluster.ids if one not in harness.active())
         harness.cluster.crash(died)
-        monkeypatch.setattr(Membership, "end_earlier_life", refuse)
+        monkeypatch.setattr(ClusterRegistration, "remove_earlier_registration", refuse)
         with pytest.raises(StartError, match="SYSTEMERROR"):
             await harness.cluster.start_broker(died)
 
@@ -152,10 +152,10 @@ def test_defaults_reach_what_is_left_of_a_topic(harness):
     async def play():
         await harness.begin(partitions=2)
         (active,) = harness.active()
-        await harness.cluster.brokers[active].cluster.controller.reassign({("events", 0): [1, 2]})
+        await harness.cluster.brokers[active].role.controller.reassign({("events", 0): [1, 2]})
         broker = harness.cluster.brokers[0]
         await harness.until(lambda: broker.partitions.get("events", 0) is None)
-        await broker.cluster.configs.write("brokers", DEFAULT_ENTITY, {"log.retention.ms": "12345"})
+        await broker.role.configs.write("brokers", DEFAULT_ENTITY, {"log.retention.ms": "12345"})
         await harness.until(lambda: all(one.log.config.retention_ms == 12345 for one in harness.partitions(1)))
 
     harness.run(play())

@@ -1,200 +1,186 @@
-"""A broker: its parts, and the order in which they start and stop. Nothing else.
+"""Builds the parts of a broker, and starts and stops them in order. Nothing else.
 
-Start: addresses are bound first, so that a taken port is known before anything is touched; then, in a cluster, it is
-settled who we are there; then the data folders are locked and their logs opened or recovered; then the znode tree and
-topics; only then are connections accepted, and then the cluster hears of us. Stop is the reverse: leaderships are
-handed over, whoever waits is let go, logs are flushed and closed with the clean-shutdown mark, the tree last.
+Start: the addresses are bound first, so that a taken port is known before anything is changed. Then the role settles
+the broker's ids. Then the data folders are locked, and their logs are opened or recovered. Then the role reads topics
+and settings from the znode tree. Only then are connections accepted, and at last the broker registers in its cluster.
 
-What differs between a broker alone and one in a cluster is behind ``_standing`` (``alone.py``, ``cluster/member.py``).
+Stop is the reverse: leaderships are handed over, waiting requests end, the logs are flushed and closed with the
+clean-shutdown mark, and the znode tree is closed last.
+
+``cluster_role.py`` hides what differs between a lone broker and a member of a cluster.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
 from logging import getLogger
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
+from headrace.broker.cluster_role import ClusterRole, RoleContext, choose_role
 from headrace.broker.configs.broker_config import BrokerConfig
-from headrace.broker.configs.group_overrides import GroupConfigs, entity_of
+from headrace.broker.configs.group_overrides import GroupConfigs
 from headrace.broker.configs.registry import TOPIC_DEFAULT_NAMES
 from headrace.broker.configs.topic import topic_log_config
+from headrace.broker.coordinators.committed import CommitWaits
+from headrace.broker.coordinators.coordinators import Coordinators
 from headrace.broker.coordinators.group_service import GroupService
 from headrace.broker.coordinators.internal_topics import GROUPS, TRANSACTIONS, InternalTopics
 from headrace.broker.coordinators.transaction_service import TransactionService
+from headrace.broker.data_folders import DataFolders
 from headrace.broker.fetch_sessions import FetchSessions
 from headrace.broker.maintenance import Maintenance
-from headrace.broker.metadata_cache import MetadataCache, Node
+from headrace.broker.metadata_cache import MetadataCache
 from headrace.broker.metrics.counters import Metrics
-from headrace.broker.network.connection import Connection
 from headrace.broker.network.dispatch import Dispatcher
 from headrace.broker.network.handler_binding import served_apis
 from headrace.broker.network.listener import Connections, Listener
 from headrace.broker.network.request_queue import RequestQueue
 from headrace.broker.network.slices import Slices
+from headrace.broker.purgatories import Purgatories
+from headrace.broker.runtime import BrokerRuntime
 from headrace.broker.services import Services
 from headrace.broker.start_error import StartError
 from headrace.coordination.interface import Coordination
 from headrace.coordination.znodes import encode_uuid, random_uuid
-from headrace.log.config import LogConfig
 from headrace.log.disk import Disk
 from headrace.log.log_manager import LogDirError, LogManager
-from headrace.log.meta_properties import known_owner
 from headrace.replication.partitions import Partitions
 from headrace.runtime.clock import Clock, SystemClock
-from headrace.runtime.loop_timer import LoopTimer
-from headrace.runtime.purgatory import Purgatory
 
 if TYPE_CHECKING:
-    from headrace.broker.alone import Alone
-    from headrace.broker.cluster.member import ClusterMember
-    from headrace.broker.cluster.topics import ClusterTopics
-    from headrace.broker.coordinators.producer_ids import ProducerIds
     from headrace.broker.metrics.exporter import MetricsExporter
-    from headrace.controller.topics import Topics
+    from headrace.log.config import LogConfig
     from headrace.log.partition_log import PartitionLog
+    from headrace.transactions.markers import Marker
 
 logger = getLogger(__name__)
-
-T = TypeVar("T")
 
 __all__ = ["Broker", "StartError"]
 
 
 class Broker:
-    #: A simulated cluster has its own.
+    #: The simulated cluster replaces it.
     listener_class: type[Listener] = Listener
 
-    # The standing makes these.
-    coordination: Coordination
-    producer_ids: ProducerIds
-    topics: Topics | ClusterTopics
+    # ``start`` sets these, in this order.
+    runtime: BrokerRuntime
+    role: ClusterRole
+    logs: LogManager
+    coordinators: Coordinators
+    maintenance: Maintenance
+    services: Services
 
     def __init__(self, config: BrokerConfig, *, clock: Clock | None = None, disk: Disk | None = None) -> None:
         self.config = config
-        self.disk = disk or Disk()
         self.clock: Clock = clock or SystemClock()
-        self.metrics = Metrics(topic_exists=lambda name: self.metadata.get(name) is not None)
-        self.partitions = Partitions(lambda topic, index: self.metadata.has_partition(topic, index))
-        self.group_configs = GroupConfigs()
+        self.folders = DataFolders(config.log_dirs, disk or Disk())
         self.endpoints: dict[str, tuple[str, int]] = {}
+        self.metadata = MetadataCache(self.folders.stored_cluster_id or encode_uuid(random_uuid()))
+        self.metrics = Metrics(topic_exists=lambda name: self.metadata.get(name) is not None)
+        self.partitions = Partitions(self.metadata.has_partition)
+        self.group_configs = GroupConfigs()
+        self.fetch_sessions = FetchSessions(
+            self.clock,
+            slots=lambda: config.int("max.incremental.fetch.session.cache.slots"),
+            eviction_ms=lambda: config.int("min.incremental.fetch.session.eviction.ms"),
+        )
         self.metrics_exporter: MetricsExporter | None = None
-        #: Without a ZooKeeper the broker is alone.
-        self.cluster: ClusterMember | None = None
-        self.directories = [Path(folder).absolute() for folder in config.log_dirs]
-        self.known_broker_id, self.known_cluster_id = known_owner(self.disk, map(str, self.directories))
-        self._standing = self._make_standing()
-        if config.broker_id is None and self.cluster is None:
-            config.settle_broker_id(self.known_broker_id or 0)
-        #: In a cluster both may be settled only while starting.
-        self.broker_id = config.int("broker.id")
-        self.cluster_id = self.known_cluster_id or encode_uuid(random_uuid())
         self._is_running = False
 
-    def _make_standing(self) -> Alone | ClusterMember:
-        if not self.config.optional_str("zookeeper.connect"):
-            from headrace.broker.alone import Alone
-
-            return Alone(self)
-        from headrace.broker.cluster.member import ClusterMember
-
-        self.cluster = ClusterMember(self)
-        return self.cluster
+    @property
+    def broker_id(self) -> int:
+        """In a cluster it may be settled only while starting."""
+        return self.config.int("broker.id")
 
     # -- start ------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """
-        :raises StartError: if an address is taken, or a data folder is locked, foreign or broken.
+        :raises StartError: if an address is taken, or a data folder is locked, broken or another broker's.
         """
-        self.loop = asyncio.get_running_loop()
-        self._loop_timer = LoopTimer(self.loop, self.clock)
-        self.timer = self._loop_timer.timer
-        self._pool = ThreadPoolExecutor(self.config.int("num.io.threads"), thread_name_prefix="headrace-io")
+        loop = asyncio.get_running_loop()
+        self.runtime = BrokerRuntime(loop, self.clock, io_threads=self.config.int("num.io.threads"))
+        self.purgatories = Purgatories(self.runtime.timer)
+        self.commit_waits = CommitWaits(loop, self.purgatories.produce)
+        self.internal_topics = InternalTopics(
+            self.config, self.clock, self.metadata, lambda: self.role.topics, self.purgatories.fetch
+        )
         self._make_network()
+        self.role = choose_role(self._role_context())
+        undo = AsyncExitStack()
+        undo.callback(self.runtime.stop)
+        undo.push_async_callback(self.role.close)
         try:
             self._bind()
-            await self._standing.join()
-            self._open_logs()
-            await self._standing.open()
+            await self.role.identify()
+            self._open_logs(undo)
+            await self.role.load(self.logs)
             self.config.on_any_change(self._defaults_changed)
-            self._start_services()
-            await self._standing.enter()
+            self._make_services()
+            self._start_services(undo)
+            await self.role.register()
             self.queue.release()
         except BaseException:
-            await self._give_up()
+            self._stop_serving()
+            await undo.aclose()
             raise
         self._is_running = True
 
-    def _start_services(self) -> None:
-        self.delayed_fetch: Purgatory[tuple[str, int]] = Purgatory("Fetch", self.timer)
-        self.delayed_produce: Purgatory[tuple[str, int]] = Purgatory("Produce", self.timer)
-        self.delayed_delete_records: Purgatory[tuple[str, int]] = Purgatory("DeleteRecords", self.timer)
-        self.fetch_sessions = FetchSessions(
-            self.clock,
-            slots=lambda: self.config.int("max.incremental.fetch.session.cache.slots"),
-            eviction_ms=lambda: self.config.int("min.incremental.fetch.session.eviction.ms"),
-        )
-        self.maintenance = Maintenance(self)
-        self.maintenance.start()
-        self.groups = GroupService(self)
-        self.groups.start()
-        self.transactions = TransactionService(self)
-        self.transactions.start()
-        self.services = self._collect_services()
-        self._dispatcher.start(self.services)
-        for listener in self._listeners:
-            listener.accept_connections()
-        if self.metrics_exporter is not None:
-            self.metrics_exporter.start()
-
-    def _collect_services(self) -> Services:
-        return Services(
-            broker=self,
-            broker_id=self.broker_id,
-            served_apis=served_apis(in_cluster=self.cluster is not None),
+    def _role_context(self) -> RoleContext:
+        return RoleContext(
             config=self.config,
-            config_store=self,
-            clock=self.clock,
-            metrics=self.metrics,
+            runtime=self.runtime,
+            folders=self.folders,
+            endpoints=self.endpoints,
             metadata=self.metadata,
-            nodes_seen_by=self.nodes_seen_by,
-            topics=self.topics,
             partitions=self.partitions,
-            logs=self.logs,
-            relocations=self.maintenance.relocations,
-            groups=self.groups,
+            purgatories=self.purgatories,
             group_configs=self.group_configs,
-            transactions=self.transactions,
-            producer_ids=self.producer_ids,
-            fetch_sessions=self.fetch_sessions,
-            delayed_fetch=self.delayed_fetch,
-            delayed_delete_records=self.delayed_delete_records,
-            run_blocking=self.run_blocking,
-            cluster=self.cluster,
+            internal_topics=self.internal_topics,
+            commit_waits=self.commit_waits,
+            connect_to_tree=self.connect_to_tree,
+            on_leadership_changed=lambda *change: self.coordinators.leadership_changed(*change),
+            on_log_deleted=self._log_deleted,
+            on_topic_deleted=lambda name: self.coordinators.topic_deleted(name),
         )
+
+    async def connect_to_tree(self) -> Coordination:
+        """Opens a session with the cluster's ZooKeeper. The simulated cluster replaces this method.
+
+        :raises CoordinationError: if ZooKeeper does not answer.
+        """
+        from headrace.coordination.client.zookeeper_client import ZookeeperCoordination
+
+        session_timeout_ms = self.config.int("zookeeper.session.timeout.ms")
+        return await ZookeeperCoordination.connect(
+            self.config.str("zookeeper.connect"),
+            session_timeout_ms=session_timeout_ms,
+            connection_timeout_ms=self.config.optional_int("zookeeper.connection.timeout.ms") or session_timeout_ms,
+        )
+
+    # -- network
 
     def _make_network(self) -> None:
-        slices = Slices(self.loop, self.clock)
-        self._dispatcher = Dispatcher(self.loop, slices)
+        runtime = self.runtime
+        self._dispatcher = Dispatcher(runtime.loop, Slices(runtime.loop, self.clock))
         self.queue = RequestQueue(
-            lambda: self.config.int("queued.max.requests"), self._dispatcher.handle, self.loop.call_soon
+            lambda: self.config.int("queued.max.requests"), self._dispatcher.handle, runtime.loop.call_soon
         )
         self.queue.hold()
-        self.connections = Connections(self.config, self.timer)
+        self.connections = Connections(self.config, runtime.timer)
         self._listeners = [
             self.listener_class(
                 bound.name,
                 bound.host,
                 bound.port,
-                loop=self.loop,
+                loop=runtime.loop,
                 config=self.config,
                 connections=self.connections,
                 queue=self.queue,
                 metrics=self.metrics.requests,
-                timer=self.timer,
+                timer=runtime.timer,
             )
             for bound in self.config.listeners.bound
         ]
@@ -218,115 +204,126 @@ class Broker:
         except OSError as error:
             raise StartError(f"cannot serve metrics on {wanted}: {error.strerror}") from None
 
-    def _open_logs(self) -> None:
-        self.metadata = MetadataCache(self.cluster_id)
-        self.internal_topics = InternalTopics(self)
+    # -- logs
+
+    def _open_logs(self, undo: AsyncExitStack) -> None:
         self.logs = LogManager(
-            self.directories,
+            self.folders.paths,
             default_config=topic_log_config({}, self.config),
-            config_for=self.log_config_of,
+            config_for=self._log_config_of,
             clock=self.clock,
             broker_id=self.broker_id,
-            cluster_id=self.cluster_id,
-            disk=self.disk,
+            cluster_id=self.metadata.cluster_id,
+            disk=self.folders.disk,
             on_offline=self._log_dir_failed,
         )
+        undo.callback(self.logs.abandon)
         try:
             self.logs.load(threads=self.config.int("num.recovery.threads.per.data.dir"))
         except LogDirError as error:
             raise StartError(str(error)) from None
 
-    def forget_log(self, log: PartitionLog) -> None:
-        """It goes for good."""
-        self.maintenance.cleaner.forget(log)
-        self.metrics.by_topic.forget(log.topic)
-        if log.topic == GROUPS:
-            self.groups.unload(log.partition)
-        elif log.topic == TRANSACTIONS:
-            self.transactions.unload(log.partition)
-        self.delayed_fetch.check_and_complete((log.topic, log.partition))  # who waits for it learns that it is gone
+    def _log_config_of(self, topic: str) -> LogConfig:
+        return topic_log_config(self.role.topic_configs(topic), self.config)
 
-    def log_config_of(self, topic: str) -> LogConfig:
-        # Alone, logs are loaded before topics are read; then those set it right.
-        overrides = self.topics.configs_of(topic) if hasattr(self, "topics") else {}
-        return topic_log_config(overrides, self.config)
+    def _log_deleted(self, log: PartitionLog) -> None:
+        self.maintenance.log_deleted(log)
+        self.metrics.by_topic.forget(log.topic)
+        self.coordinators.log_deleted(log.topic, log.partition)
+        self.purgatories.fetch.check_and_complete((log.topic, log.partition))  # waiting consumers get an error
 
     def _defaults_changed(self, names: frozenset[str]) -> None:
         if names & {*TOPIC_DEFAULT_NAMES, "producer.id.expiration.ms"}:
-            self.maintenance.run_soon(self._standing.refresh_topics())
+            self.maintenance.run_soon(self.role.refresh_topics())
 
     def _log_dir_failed(self, _folder: Path, _error: OSError) -> None:
-        """On whatever thread it was met."""
-        self.loop.call_soon_threadsafe(self._show_failed_logs)
+        """Called on the thread that met the error."""
+        self.runtime.loop.call_soon_threadsafe(self._stop_failed_partitions)
 
-    def _show_failed_logs(self) -> None:
-        if self._is_running:  # else its topics are looked at when all dirs are
-            self.maintenance.run_soon(self._standing.log_dir_failed())
+    def _stop_failed_partitions(self) -> None:
+        if self._is_running:  # otherwise the start handles the failed log dirs when it has opened all of them
+            self.maintenance.run_soon(self.role.log_dir_failed())
 
-    async def connect_to_tree(self) -> Coordination:
-        """A session with the cluster's ZooKeeper.
+    # -- services
 
-        :raises CoordinationError: if there is none to be had.
-        """
-        from headrace.coordination.client.zookeeper_client import ZookeeperCoordination
+    def _make_services(self) -> None:
+        common = self.runtime, self.config, self.partitions, self.internal_topics, self.commit_waits
+        groups = GroupService(
+            *common, self.role.placement(GROUPS), metadata=self.metadata, group_configs=self.group_configs
+        )
+        transactions = TransactionService(
+            *common,
+            self.role.placement(TRANSACTIONS),
+            metadata=self.metadata,
+            producer_ids=self.role.producer_ids,
+            make_participants=self.role.participants,
+            on_marker=self._marker_written,
+        )
+        self.coordinators = Coordinators(groups, transactions)
+        self.maintenance = Maintenance(
+            self.config, self.runtime, self.logs, self.partitions, expire_offsets=groups.expire_offsets
+        )
+        self.services = self._collect_services()
 
-        session_timeout_ms = self.config.int("zookeeper.session.timeout.ms")
-        return await ZookeeperCoordination.connect(
-            self.config.str("zookeeper.connect"),
-            session_timeout_ms=session_timeout_ms,
-            connection_timeout_ms=self.config.optional_int("zookeeper.connection.timeout.ms") or session_timeout_ms,
+    def _collect_services(self) -> Services:
+        return Services(
+            broker_id=self.broker_id,
+            served_apis=served_apis(in_cluster=self.role.serves_control_apis),
+            config=self.config,
+            config_store=self.role,
+            clock=self.clock,
+            metrics=self.metrics,
+            metadata=self.metadata,
+            nodes_seen_by=self.role.nodes_seen_by,
+            topics=self.role.topics,
+            controller=self.role.controller,
+            control_requests=self.role.control_requests,
+            partitions=self.partitions,
+            followers=self.role.followers,
+            commit_waits=self.commit_waits,
+            logs=self.logs,
+            relocations=self.maintenance.relocations,
+            groups=self.coordinators.groups,
+            group_configs=self.group_configs,
+            transactions=self.coordinators.transactions,
+            producer_ids=self.role.producer_ids,
+            fetch_sessions=self.fetch_sessions,
+            delayed_fetch=self.purgatories.fetch,
+            delayed_delete_records=self.purgatories.delete_records,
+            run_blocking=self.runtime.run_blocking,
         )
 
-    def leadership_changed(self, topic: str, index: int, is_leader: bool) -> None:
-        """Of a partition that we have; it has its new role already. Called on the loop."""
-        service = self.groups if topic == GROUPS else self.transactions if topic == TRANSACTIONS else None
-        if service is not None and is_leader:
-            service.became_leader(index)
-        elif service is not None:
-            service.resigned(index)
+    def _marker_written(self, topic: str, index: int, marker: Marker) -> None:
+        if topic == GROUPS:
+            self.coordinators.groups.coordinator.transaction_ended(index, marker.producer_id, marker.is_commit)
+        self.purgatories.fetch.check_and_complete((topic, index))  # consumers with read_committed may wait for it
 
-    # -- what handlers use ------------------------------------------------------------------------------------------
-
-    async def run_blocking(self, function: Callable[..., T], *arguments: object) -> T:
-        """Runs what is slow (fsync, compaction) on a thread."""
-        return await self.loop.run_in_executor(self._pool, function, *arguments)
-
-    def nodes_seen_by(self, connection: Connection) -> list[Node]:
-        """The brokers, with the addresses that a client of that listener is to use."""
-        if self.cluster is not None:
-            return list(self.metadata.nodes_of(connection.listener_name).values())
-        advertised = {each.name: each for each in self.config.listeners.advertised}.get(connection.listener_name)
-        host, port = self.endpoints[connection.listener_name]
-        if advertised is not None:
-            host, port = advertised.host or host, advertised.port or port
-        if host in ("0.0.0.0", "::"):
-            host = connection.local_address[0]  # bound to all: what this client used is an address that works for it
-        return [Node(self.broker_id, host, port, self.config.optional_str("broker.rack"))]
-
-    async def set_dynamic_configs(self, name: str, configs: Mapping[str, str]) -> None:
-        """Settings that were checked already, for this broker or (an empty name) for all."""
-        await self._standing.set_dynamic_configs(name, configs)
-
-    async def set_group_configs(self, group_id: str, configs: Mapping[str, str]) -> None:
-        """Settings of a group, which were checked already."""
-        await self._standing.set_group_configs(entity_of(group_id), configs)
+    def _start_services(self, undo: AsyncExitStack) -> None:
+        self.maintenance.start()
+        undo.push_async_callback(self.maintenance.stop)
+        undo.push_async_callback(self.coordinators.stop)
+        self.coordinators.start()
+        self._dispatcher.start(self.services)
+        for listener in self._listeners:
+            listener.accept_connections()
+        if self.metrics_exporter is not None:
+            self.metrics_exporter.start()
 
     # -- stop -------------------------------------------------------------------------------------------------------
 
     async def stop(self) -> None:
-        """Controlled shutdown: everything is on disk when it returns."""
+        """Controlled shutdown: everything is on disk when the method returns."""
         if not self._is_running:
             return
         self._is_running = False
-        await self._standing.leave()
+        await self.role.hand_over()
         self._stop_serving()
-        await self.transactions.stop()
-        await self.groups.stop()
-        await self._standing.depart()
+        await self.coordinators.stop()
+        await self.role.unregister()
         await self.maintenance.stop()
-        await self.run_blocking(self.logs.close)
-        await self._standing.close()
-        self._let_go()
+        await self.runtime.run_blocking(self.logs.close)
+        await self.role.close()
+        self.runtime.stop()
 
     def _stop_serving(self) -> None:
         if self.metrics_exporter is not None:
@@ -336,18 +333,3 @@ class Broker:
         self._dispatcher.stop()
         for connection in self.connections:
             connection.close()
-
-    async def _give_up(self) -> None:
-        """A start that failed: whatever has begun ends, and the folders are let go as they are."""
-        self._stop_serving()
-        for service in ("transactions", "groups", "maintenance"):
-            if hasattr(self, service):
-                await getattr(self, service).stop()
-        if hasattr(self, "logs"):
-            self.logs.abandon()
-        await self._standing.close()
-        self._let_go()
-
-    def _let_go(self) -> None:
-        self._loop_timer.stop()
-        self._pool.shutdown(wait=False)

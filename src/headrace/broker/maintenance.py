@@ -1,8 +1,8 @@
-"""What has to be done from time to time, on the timing wheel: retention, checkpoints, flushes, compaction, expiry.
+"""Runs the periodic jobs of a broker: retention, checkpoints, flushes, compaction, expiry.
 
-A job runs on the loop if it changes the state of logs, and on a thread if it is slow; compaction does both in turn. A
-job is scheduled anew when it has ended, with its interval as it is then, so that a dynamic change holds from the next
-round on.
+A job runs on the event loop if it changes the state of logs, and on a thread if it is slow; compaction does both in
+turn. When a job has ended, the timer schedules it again with its current interval. So a changed setting is in force
+from the next run on.
 """
 
 from __future__ import annotations
@@ -17,30 +17,49 @@ from headrace.broker.relocations import Relocations
 from headrace.runtime.timer import TimerTask
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.configs.broker_config import BrokerConfig
+    from headrace.broker.runtime import BrokerRuntime
     from headrace.log.compaction.cleaner import Cleaner, CleanerConfig
+    from headrace.log.log_manager import LogManager
+    from headrace.log.partition_log import PartitionLog
+    from headrace.replication.partitions import Partitions
 
 logger = getLogger(__name__)
 
-_LOGS_A_TURN = 200
+#: How many logs a job checks before the event loop may run other tasks.
+_LOGS_PER_TURN = 200
 _REMOVE_DELETED_EVERY_MS = 1_000
 _EXPIRE_PRODUCERS_EVERY_MS = 600_000
 
 
 class Maintenance:
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        config: BrokerConfig,
+        runtime: BrokerRuntime,
+        logs: LogManager,
+        partitions: Partitions,
+        *,
+        expire_offsets: Callable[[], Awaitable[None]],
+    ) -> None:
+        """
+        :param expire_offsets: deletes the offsets of groups whose retention time has passed.
+        """
+        self._config = config
+        self._runtime = runtime
+        self._logs = logs
         self._timers: dict[str, TimerTask] = {}
         self._running: set[asyncio.Task[None]] = set()
         self._is_stopped = False
-        self.relocations = Relocations(broker)
-        config = broker.config
+        self.relocations = Relocations(
+            config, runtime, logs, partitions, run_soon=self.run_soon, on_log_replaced=self.log_deleted
+        )
         self._jobs: dict[str, tuple[Callable[[], int], Callable[[], Awaitable[None]]]] = {
             "retention": (lambda: config.int("log.retention.check.interval.ms"), self._retention),
             "checkpoint": (lambda: config.int("log.flush.offset.checkpoint.interval.ms"), self._checkpoint),
             "flush": (lambda: min(config.int("log.flush.scheduler.interval.ms"), 60_000), self._flush),
             "producer expiry": (lambda: _EXPIRE_PRODUCERS_EVERY_MS, self._expire_producers),
-            "offset expiry": (lambda: config.int("offsets.retention.check.interval.ms"), self._expire_offsets),
+            "offset expiry": (lambda: config.int("offsets.retention.check.interval.ms"), expire_offsets),
             "delete": (lambda: _REMOVE_DELETED_EVERY_MS, self._remove_deleted),
         }
         if config.bool("log.cleaner.enable"):
@@ -48,10 +67,14 @@ class Maintenance:
 
     @cached_property
     def cleaner(self) -> Cleaner:
-        """Made, and imported, when the first round comes: a start does not pay for it."""
+        """Made and imported by the first compaction, so that a start does not pay for it."""
         from headrace.log.compaction.cleaner import Cleaner
 
-        return Cleaner(self._broker.clock)
+        return Cleaner(self._runtime.clock)
+
+    def log_deleted(self, log: PartitionLog) -> None:
+        """Compaction forgets the log, also in its checkpoint file."""
+        self.cleaner.forget(log)
 
     def start(self) -> None:
         for name in self._jobs:
@@ -65,18 +88,18 @@ class Maintenance:
         await self.settle()
 
     async def settle(self) -> None:
-        """Waits for whatever runs now."""
+        """Waits for the jobs that run now."""
         if self._running:
             await asyncio.wait(self._running)
 
     def _schedule(self, name: str) -> None:
         if not self._is_stopped:
             interval_ms, _ = self._jobs[name]
-            self._timers[name] = self._broker.timer.schedule(interval_ms(), lambda: self.run_soon(self._run(name)))
+            self._timers[name] = self._runtime.timer.schedule(interval_ms(), lambda: self.run_soon(self._run(name)))
 
     def run_soon(self, job: Coroutine[None, None, None]) -> None:
-        """Runs something once, and waits for it before the broker stops."""
-        task = self._broker.loop.create_task(job)
+        """Runs a job once. :meth:`stop` waits for its end."""
+        task = self._runtime.loop.create_task(job)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
@@ -84,46 +107,43 @@ class Maintenance:
         try:
             await self._jobs[name][1]()
         except Exception:
-            logger.exception("maintenance job %r failed; it runs again at its next time", name)
+            logger.exception("the periodic job %r failed; it runs again after its interval", name)
         finally:
             self._schedule(name)
 
     async def _retention(self) -> None:
-        for number, log in enumerate(list(self._broker.logs.all())):
-            if number % _LOGS_A_TURN == 0:
+        for number, log in enumerate(list(self._logs.all())):
+            if number % _LOGS_PER_TURN == 0:
                 await asyncio.sleep(0)
             if not log.is_closed and log.log_dir.error is None:
                 log.enforce_retention()
 
     async def _checkpoint(self) -> None:
-        self._broker.logs.checkpoint()
+        self._logs.checkpoint()
 
     async def _flush(self) -> None:
-        for log in self._broker.logs.flush_due():
-            await self._broker.run_blocking(log.flush)
+        for log in self._logs.flush_due():
+            await self._runtime.run_blocking(log.flush)
 
     async def _expire_producers(self) -> None:
-        for log in list(self._broker.logs.all()):
+        for log in list(self._logs.all()):
             log.expire_producers()
 
-    async def _expire_offsets(self) -> None:
-        await self._broker.groups.expire_offsets()
-
     async def _remove_deleted(self) -> None:
-        if self._broker.logs.has_deleted:
-            await self._broker.run_blocking(self._broker.logs.remove_deleted)
+        if self._logs.has_deleted:
+            await self._runtime.run_blocking(self._logs.remove_deleted)
 
     async def _compact(self) -> None:
-        """One log after the other, until none is dirty enough."""
-        cleaner, broker = self.cleaner, self._broker
+        """Compacts one log after the other, until no log is dirty enough."""
+        cleaner = self.cleaner
         cleaner.config = self._cleaner_config()
-        while not self._is_stopped and (log := cleaner.next_to_clean(broker.logs.all())) is not None:
+        while not self._is_stopped and (log := cleaner.next_to_clean(self._logs.all())) is not None:
             plan = cleaner.plan(log)
             if plan is None:
                 return
             try:
-                cleaned = await broker.run_blocking(cleaner.build, plan, lambda: self._is_stopped)
-            except Exception as error:  # noqa: BLE001  the cleaner says what it means for the log
+                cleaned = await self._runtime.run_blocking(cleaner.build, plan, lambda: self._is_stopped)
+            except Exception as error:  # noqa: BLE001  the cleaner decides what it means for the log
                 cleaner.abort(log, error)
                 return
             cleaner.commit(log, cleaned)
@@ -131,7 +151,7 @@ class Maintenance:
     def _cleaner_config(self) -> CleanerConfig:
         from headrace.log.compaction.cleaner import CleanerConfig
 
-        config = self._broker.config
+        config = self._config
         return CleanerConfig(
             dedupe_buffer_bytes=config.int("log.cleaner.dedupe.buffer.size"),
             io_max_bytes_per_second=config.float("log.cleaner.io.max.bytes.per.second"),

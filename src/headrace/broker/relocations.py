@@ -1,13 +1,14 @@
-"""Partitions on their way to another log dir of this broker (``log/relocation.py`` has the theory).
+"""Moves partitions to another log dir of this broker (``log/relocation.py`` has the theory).
 
-A move runs in the background. While much is missing a thread copies; once it is little, the loop does the rest in one
-turn, so that no append comes in between, and the partition goes on with the log in its new place. A partition has at
-most one move; asking for another dir cancels the first, asking for the dir where it is cancels it altogether.
+A move runs in the background. A thread copies while much is missing. When little is missing, the event loop copies the
+rest in one turn, so that no append comes in between, and the partition continues with the log in its new place. A
+partition has at most one move. A request for another log dir cancels the running move; a request for the current log
+dir only cancels it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from logging import getLogger
 from typing import TYPE_CHECKING
 
@@ -17,18 +18,39 @@ from headrace.log.relocation import Relocation
 from headrace.protocol.errors import StorageError
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.configs.broker_config import BrokerConfig
+    from headrace.broker.runtime import BrokerRuntime
+    from headrace.log.log_manager import LogManager
+    from headrace.replication.partitions import Partitions
 
 logger = getLogger(__name__)
 
-#: What may be left for the one turn of the loop.
+#: How much may be left for the one turn of the event loop.
 _REST_BYTES = 1 << 20
 _REST_SEGMENTS = 4
 
 
 class Relocations:
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        config: BrokerConfig,
+        runtime: BrokerRuntime,
+        logs: LogManager,
+        partitions: Partitions,
+        *,
+        run_soon: Callable[[Coroutine[None, None, None]], object],
+        on_log_replaced: Callable[[PartitionLog], object],
+    ) -> None:
+        """
+        :param run_soon: runs a coroutine in the background.
+        :param on_log_replaced: is called with the log of the old place after a move.
+        """
+        self._config = config
+        self._runtime = runtime
+        self._logs = logs
+        self._partitions = partitions
+        self._run_soon = run_soon
+        self._on_log_replaced = on_log_replaced
         self._moves: dict[PartitionLog, Relocation] = {}
 
     def __iter__(self) -> Iterator[Relocation]:
@@ -38,7 +60,7 @@ class Relocations:
         return len(self._moves)
 
     def move(self, log: PartitionLog, log_dir: LogDir) -> None:
-        """Begins to move a log, unless it is there or on its way there."""
+        """Begins to move a log, unless it is in this log dir or already moves there."""
         under_way = self._moves.get(log)
         if under_way is not None:
             if under_way.log_dir is log_dir:
@@ -47,17 +69,17 @@ class Relocations:
             del self._moves[log]
         if log.log_dir is not log_dir:
             relocation = self._moves[log] = Relocation(log, log_dir)
-            self._broker.maintenance.run_soon(self._run(relocation))
+            self._run_soon(self._run(relocation))
 
     def stop(self) -> None:
-        """Moves end where they are; the next start removes what they have copied."""
+        """Cancels all moves. The next start removes what they have copied."""
         for relocation in self._moves.values():
             relocation.cancelled.set()
 
     async def _run(self, relocation: Relocation) -> None:
         log = relocation.log
         try:
-            if await self._bring_most(relocation):
+            if await self._copy_most(relocation):
                 self._swap(relocation)
                 return
             relocation.discard()
@@ -70,24 +92,24 @@ class Relocations:
             if self._moves.get(log) is relocation:
                 del self._moves[log]
 
-    async def _bring_most(self, relocation: Relocation) -> bool:
-        """Copies until little is missing; False if the move has been given up meanwhile."""
-        from headrace.log.compaction.cleaner import Throttle  # start-up does not load the cleaner
+    async def _copy_most(self, relocation: Relocation) -> bool:
+        """Copies until little is missing. Returns False if the move was cancelled meanwhile."""
+        from headrace.log.compaction.cleaner import Throttle  # a start does not import the cleaner
 
-        limit_bytes = self._broker.config.int("replica.alter.log.dirs.io.max.bytes.per.second")
-        throttle = Throttle(max(1, limit_bytes), self._broker.clock, relocation.cancelled.wait)
+        limit_bytes = self._config.int("replica.alter.log.dirs.io.max.bytes.per.second")
+        throttle = Throttle(max(1, limit_bytes), self._runtime.clock, relocation.cancelled.wait)
         while not (relocation.cancelled.is_set() or relocation.log.is_closed):
             missing = relocation.plan()
             if sum(part.end - part.start for part in missing) <= _REST_BYTES and len(missing) <= _REST_SEGMENTS:
                 return True
-            relocation.note(await self._broker.run_blocking(relocation.copy, missing, throttle.spend))
+            relocation.note(await self._runtime.run_blocking(relocation.copy, missing, throttle.spend))
         return False
 
     def _swap(self, relocation: Relocation) -> None:
-        broker, old = self._broker, relocation.log
-        moved = broker.logs.replace_with_copy(relocation)
-        partition = broker.partitions.get(old.topic, old.partition)
+        old = relocation.log
+        moved = self._logs.replace_with_copy(relocation)
+        partition = self._partitions.get(old.topic, old.partition)
         if partition is not None:
             partition.replace_log(moved)
-        broker.maintenance.cleaner.forget(old)
+        self._on_log_replaced(old)
         logger.info("%s-%d moved from %s to %s", old.topic, old.partition, old.log_dir.path, moved.log_dir.path)

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
-    from headrace.broker.cluster.member import ClusterMember
-    from headrace.broker.cluster.topics import ClusterTopics
+    from headrace.broker.cluster_role import PartitionController
     from headrace.broker.configs.broker_config import BrokerConfig
     from headrace.broker.configs.group_overrides import GroupConfigs
+    from headrace.broker.control_requests import ControlRequests
+    from headrace.broker.coordinators.committed import CommitWaits
     from headrace.broker.coordinators.group_service import GroupService
     from headrace.broker.coordinators.producer_ids import ProducerIds
     from headrace.broker.coordinators.transaction_service import TransactionService
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from headrace.broker.metrics.counters import Metrics
     from headrace.broker.network.connection import Connection
     from headrace.broker.relocations import Relocations
-    from headrace.controller.topics import Topics
+    from headrace.broker.replicas.followers import Followers
+    from headrace.broker.topics import Topics
     from headrace.log.log_manager import LogManager
     from headrace.protocol.api import Api
     from headrace.replication.partitions import Partitions
@@ -59,8 +60,6 @@ class ConfigStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    #: For functions that take a whole broker. To be replaced by narrow services.
-    broker: Broker
     broker_id: int
     #: The APIs that this broker answers.
     served_apis: tuple[Api, ...]
@@ -72,9 +71,17 @@ class Services:
     metadata: MetadataCache
     nodes_seen_by: NodesSeenBy
     #: Creates, changes and deletes topics.
-    topics: Topics | ClusterTopics
+    topics: Topics
+    #: Elects leaders and reassigns partitions. In a cluster the controller of another broker may be the active one.
+    controller: PartitionController
+    #: Carries out what the active controller asks of this broker.
+    control_requests: ControlRequests
     #: The replicas on this broker.
     partitions: Partitions
+    #: The brokers that replicate the partitions that this broker leads.
+    followers: Followers
+    #: Waits until appends are committed.
+    commit_waits: CommitWaits
     logs: LogManager
     #: Replicas that move to another log dir of this broker.
     relocations: Relocations
@@ -88,4 +95,3 @@ class Services:
     #: DeleteRecords requests that wait for the replicas.
     delayed_delete_records: Purgatory[tuple[str, int]]
     run_blocking: RunBlocking
-    cluster: ClusterMember | None

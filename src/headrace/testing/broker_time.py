@@ -32,8 +32,8 @@ def pass_time(broker: Broker, clock: ManualClock, by_ms: int) -> None:
 
     async def advance() -> None:
         clock.advance(by_ms)
-        core.timer.advance()
+        core.runtime.timer.advance()
         await asyncio.sleep(0)
         await core.maintenance.settle()
 
-    asyncio.run_coroutine_threadsafe(advance(), core.loop).result(_PATIENCE_S)
+    asyncio.run_coroutine_threadsafe(advance(), core.runtime.loop).result(_PATIENCE_S)

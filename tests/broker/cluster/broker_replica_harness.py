@@ -8,14 +8,19 @@ import asyncio
 from itertools import count
 from uuid import UUID
 
+from headrace.broker.cluster.controller_fence import ControllerFence
 from headrace.broker.configs.broker_config import BrokerConfig
+from headrace.broker.coordinators.committed import CommitWaits
 from headrace.broker.fetch_sessions import FetchSessions
 from headrace.broker.metadata_cache import MetadataCache, Node
 from headrace.broker.metrics.counters import Metrics
 from headrace.broker.network.handler_binding import bound_handler
 from headrace.broker.network.request import Request
 from headrace.broker.network.slices import Slices
+from headrace.broker.purgatories import Purgatories
+from headrace.broker.replicas.context import ReplicaContext
 from headrace.broker.replicas.replicas import ReplicaManager
+from headrace.broker.runtime import BrokerRuntime
 from headrace.client.errors import BrokerUnreachable
 from headrace.controller.decisions.broker_requests import (
     LeaderAndIsr,
@@ -41,8 +46,6 @@ from headrace.protocol.wire.client_codec import decode_response, encode_request
 from headrace.protocol.wire.server_codec import encode_response, read_request_header, server_codec
 from headrace.replication.partitions import Partitions
 from headrace.runtime.clock import SystemClock
-from headrace.runtime.loop_timer import LoopTimer
-from headrace.runtime.purgatory import Purgatory
 
 TOPIC_ID = UUID(int=7)
 
@@ -66,7 +69,7 @@ class ServerSide:
 
     def __init__(self):
         self.is_closed = False
-        self.on_impatience = None
+        self.on_next_request_arrived = None
         self.listener_name = "PLAINTEXT"
         self.waiting = []
 
@@ -94,8 +97,8 @@ class ClientSide:
         self.server.waiting.append((api, version, frame, is_raw, future))
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._serve())
-        elif self.server.on_impatience is not None:
-            self.server.on_impatience()
+        elif self.server.on_next_request_arrived is not None:
+            self.server.on_next_request_arrived()
         return future
 
     async def ask(self, api, *, version, **fields):
@@ -149,7 +152,7 @@ class Configs:
     def __init__(self, harness):
         self._harness = harness
 
-    async def learn(self, topic):
+    async def read_new_topic(self, topic):
         if self._harness.is_tree_away:
             raise ConnectionLostError
         return self._harness.topic_configs.get(topic, {})
@@ -159,27 +162,6 @@ class Configs:
 
     def read_again(self):
         self._harness.are_settings_wanted = True
-
-
-class Member:
-    def __init__(self, harness, broker):
-        self.links = Links(harness)
-        self.configs = Configs(harness)
-        self.controller_epoch = 0
-        self.broker_epoch = 0
-
-    def check_controller(self, epoch):
-        from headrace.protocol.errors import StaleControllerEpoch
-
-        if epoch < self.controller_epoch:
-            raise StaleControllerEpoch(f"{epoch}")
-        self.controller_epoch = epoch
-
-    def check_broker_epoch(self, epoch):
-        from headrace.protocol.errors import StaleBrokerEpoch
-
-        if epoch < self.broker_epoch:
-            raise StaleBrokerEpoch(f"{epoch}")
 
 
 class Broker:
@@ -196,16 +178,17 @@ class Broker:
             }
         )
         self.clock = SystemClock()
-        self._loop_timer = LoopTimer(self.loop, self.clock)
-        self.timer = self._loop_timer.timer
+        self.runtime = BrokerRuntime(self.loop, self.clock, io_threads=1)
+        self.run_blocking = self.runtime.run_blocking
         self.metadata = MetadataCache("c")
         self.partitions = Partitions(self.metadata.has_partition)
         self.metrics = Metrics(topic_exists=lambda name: True)
-        self.delayed_fetch = Purgatory("Fetch", self.timer)
-        self.delayed_produce = Purgatory("Produce", self.timer)
-        self.delayed_delete_records = Purgatory("DeleteRecords", self.timer)
+        self.purgatories = Purgatories(self.runtime.timer)
+        self.delayed_fetch = self.purgatories.fetch
+        self.delayed_delete_records = self.purgatories.delete_records
+        self.commit_waits = CommitWaits(self.loop, self.purgatories.produce)
         self.fetch_sessions = FetchSessions(self.clock, slots=lambda: 10, eviction_ms=lambda: 1000)
-        self.relocations = None
+        self.relocations = self.transactions = None
         self.coordination = LocalCoordination(harness.tree)
         self.roles = []
         config = LogConfig()
@@ -219,24 +202,40 @@ class Broker:
             on_offline=lambda folder, error: self.loop.call_soon_threadsafe(self.log_dirs_failed),
         )
         self.logs.load()
-        self.cluster = Member(harness, self)
-        self.replicas = self.cluster.replicas = ReplicaManager(self)
+        self.fence = ControllerFence(lambda: 0)
+        self.replicas = ReplicaManager(
+            ReplicaContext(
+                broker_id=broker_id,
+                config=self.config,
+                runtime=self.runtime,
+                metadata=self.metadata,
+                partitions=self.partitions,
+                logs=self.logs,
+                purgatories=self.purgatories,
+                coordination=self.coordination,
+                configs=Configs(harness),
+                links=Links(harness),
+                fence=self.fence,
+                on_leadership_changed=lambda *role: self.roles.append(role),
+                on_log_deleted=lambda log: None,
+            )
+        )
+        self.followers = self.replicas.sessions
         self.replicas.start()
+
+    @property
+    def role(self):
+        """For metrics, as a member of a cluster."""
+        return self
+
+    def as_member(self):
+        return self
 
     def log_dirs_failed(self):
         self.replicas.log_dirs_failed()
 
-    def leadership_changed(self, topic, index, is_leader):
-        self.roles.append((topic, index, is_leader))
-
-    def forget_log(self, log):
-        pass
-
     def nodes_seen_by(self, connection):
         return list(self.metadata.nodes.values())
-
-    async def run_blocking(self, function, *arguments):
-        return function(*arguments)
 
     def partition(self, topic="t", index=0):
         return self.partitions.get(topic, index)
@@ -301,16 +300,16 @@ class Broker:
         return found
 
     async def close(self):
-        await self.replicas.close()
+        await self.replicas.stop()
         self.logs.close()
-        self._loop_timer.stop()
+        self.runtime.stop()
 
 
 class BrokerReplicaHarness:
     def __init__(self, folder):
         self.folder = folder
         self.tree = TreeHost(SystemClock())
-        self.relocations = None
+        self.relocations = self.transactions = None
         self.coordination = LocalCoordination(self.tree)
         self.brokers = {}
         self.topic_configs = {}
@@ -362,7 +361,7 @@ class BrokerReplicaHarness:
     ):
         told = LeaderAndIsrPartition(topic, index, leadership, Assignment(tuple(replicas)), is_new)
         request = LeaderAndIsr(broker_id, 0, 1, controller_epoch, (told,), {topic: topic_id}, ())
-        answer = await self.brokers[broker_id].replicas.lead(request)
+        answer = await self.brokers[broker_id].replicas.become_leader_or_follower(request)
         return answer.partitions.get((topic, index), answer.error)
 
     async def stop(self, broker_id, *, topic="t", index=0, epoch=-2, delete=False):

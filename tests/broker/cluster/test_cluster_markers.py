@@ -6,16 +6,18 @@ from uuid import UUID
 
 import pytest
 
+from headrace.broker.cluster.links import Links
 from headrace.broker.cluster.markers import ClusterMarkers
 from headrace.broker.cluster.outbox import Outbox
-from headrace.broker.cluster.txn_partitions import TxnPartitions
+from headrace.broker.cluster.participants import ClusterParticipants
+from headrace.broker.coordinators.committed import CommitWaits
 from headrace.broker.metadata_cache import MetadataCache, Node, PartitionInfo, TopicInfo
 from headrace.client.errors import BrokerUnreachable
 from headrace.coordination.interface import NoNodeError
 from headrace.coordination.znodes import TopicAssignment
 from headrace.protocol.api import Api
 from headrace.protocol.errors import (
-    CoordinatorNotAvailable,
+    CoordinatorLoadInProgress,
     ErrorCode,
     InvalidTxnState,
     NotEnoughReplicas,
@@ -43,10 +45,11 @@ async def until(is_so):
     raise AssertionError("it does not happen")
 
 
-class Links:
+class FakeLinks(Links):
     """Other brokers, which answer what the test says: by default that all is well."""
 
-    def __init__(self):
+    def __init__(self, metadata):
+        self._address_of = lambda broker_id: ("host", 9092) if broker_id in metadata.nodes else None
         self.asked = []
         self.codes = {}
         self.unreachable = set()
@@ -142,8 +145,8 @@ class LocalWriter:
 
 class MarkersHarness:
     def __init__(self):
-        self.links = Links()
         self.metadata = MetadataCache("cluster")
+        self.links = FakeLinks(self.metadata)
         self.metadata.nodes = {number: Node(number, "host", 9092) for number in (US, B, C)}
         self.lead("t", US, B, C, B, NOBODY)
         self.lead("__transaction_state", B)
@@ -151,20 +154,12 @@ class MarkersHarness:
         self.timer = Timer(self.clock)
         self.local = LocalWriter()
         self.led = {}
-        self.broker = SimpleNamespace(
-            broker_id=US,
-            loop=asyncio.get_running_loop(),
-            metadata=self.metadata,
-            coordination=self,
-            cluster=SimpleNamespace(links=self.links),
-            delayed_produce=Purgatory("Produce", self.timer),
-            partitions=SimpleNamespace(get=lambda topic, index: self.led.get((topic, index))),
-            transactions=SimpleNamespace(
-                coordinator=self, replicated=self._replicated, learn_partition_count=self.learn_partition_count
-            ),
-        )
-        self.markers = ClusterMarkers(self.broker, self.local)
-        self.partitions = TxnPartitions(self.broker)
+        self.delayed_produce = Purgatory("Produce", self.timer)
+        commit_waits = CommitWaits(asyncio.get_running_loop(), self.delayed_produce)
+        self.markers = ClusterMarkers(US, self.metadata, self, self.links, commit_waits, self.local)
+        led = SimpleNamespace(get=lambda topic, index: self.led.get((topic, index)))
+        service = SimpleNamespace(coordinator=self, replicated=self._replicated, placement=self)
+        self.participants = ClusterParticipants(US, self.metadata, led, self.links, service, self.markers)
         self.sent = []
         self.missing = frozenset()
         self.refusal = None
@@ -211,8 +206,7 @@ class MarkersHarness:
 async def harness():
     made = MarkersHarness()
     yield made
-    await made.markers.close()
-    await made.partitions.close()
+    await made.participants.close()
 
 
 # -- markers
@@ -240,7 +234,7 @@ async def test_a_local_marker_counts_when_it_is_committed(harness):
     await asyncio.sleep(0)
     assert not harness.sent
     harness.local.partition.log.high_watermark = 1
-    harness.broker.delayed_produce.check_and_complete(("t", 0))
+    harness.delayed_produce.check_and_complete(("t", 0))
     assert await harness.all_sent() == [[]]
 
 
@@ -252,7 +246,7 @@ async def test_a_local_marker_that_is_to_be_sent_again(harness, how):
     await asyncio.sleep(0)
     if how == "lost":
         harness.local.partition.error = NotLeaderOrFollower("not any more")
-        harness.broker.delayed_produce.check_and_complete(("t", 0))
+        harness.delayed_produce.check_and_complete(("t", 0))
     elif how == "late":
         harness.clock.advance(5_000)
         harness.timer.advance()
@@ -287,7 +281,7 @@ async def test_a_broker_that_is_not_to_be_reached(harness):
 
 
 async def test_a_broker_that_hangs_is_given_up_when_it_is_known_to_be_gone(harness, monkeypatch):
-    monkeypatch.setattr("headrace.broker.cluster.outbox._LOOK_EVERY_S", 0)
+    monkeypatch.setattr("headrace.broker.cluster.links._CHECK_ALIVE_EVERY_S", 0)
     harness.links.may_answer.clear()
     harness.send(1)
     await until(lambda: harness.links.asked)
@@ -332,7 +326,7 @@ WHO = Identity(7, 0)
 
 async def test_another_coordinator_is_asked(harness):
     harness.links.codes = {("t", 1): ErrorCode.transaction_abortable, ("t", 2): ErrorCode.producer_fenced}
-    refusals = await harness.partitions.refusals("x", WHO, [("t", 0), ("t", 1), ("t", 2)], adds=False)
+    refusals = await harness.participants.refusals("x", WHO, [("t", 0), ("t", 1), ("t", 2)], adds=False)
     assert {key: type(error) for key, error in refusals.items()} == {
         ("t", 1): TransactionAbortable,
         ("t", 2): ProducerFenced,
@@ -346,11 +340,11 @@ async def test_another_coordinator_is_asked(harness):
 
 async def test_questions_gather_and_an_id_is_in_a_request_once(harness):
     harness.links.may_answer.clear()
-    asking = [asyncio.ensure_future(harness.partitions.refusals("x", WHO, [("t", 0)], adds=True))]
+    asking = [asyncio.ensure_future(harness.participants.refusals("x", WHO, [("t", 0)], adds=True))]
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     for name, who, index in (("x", WHO, 1), ("x", WHO, 2), ("x", Identity(7, 1), 3), ("y", WHO, 1)):
-        asking.append(asyncio.ensure_future(harness.partitions.refusals(name, who, [("t", index)], adds=True)))
+        asking.append(asyncio.ensure_future(harness.participants.refusals(name, who, [("t", index)], adds=True)))
     await asyncio.sleep(0)
     harness.links.may_answer.set()
     assert await asyncio.gather(*asking) == [{}] * 5
@@ -365,22 +359,22 @@ async def test_questions_gather_and_an_id_is_in_a_request_once(harness):
 
 async def test_a_coordinator_that_cannot_be_asked(harness):
     harness.links.unreachable = {B}
-    refusals = await harness.partitions.refusals("x", WHO, [("t", 0)], adds=True)
-    assert isinstance(refusals["t", 0], CoordinatorNotAvailable)
+    refusals = await harness.participants.refusals("x", WHO, [("t", 0)], adds=True)
+    assert isinstance(refusals["t", 0], CoordinatorLoadInProgress)
     harness.lead("__transaction_state", NOBODY)
-    refusals = await harness.partitions.refusals("x", WHO, [("t", 0)], adds=True)
-    assert isinstance(refusals["t", 0], CoordinatorNotAvailable)
+    refusals = await harness.participants.refusals("x", WHO, [("t", 0)], adds=True)
+    assert isinstance(refusals["t", 0], CoordinatorLoadInProgress)
 
 
 async def test_our_own_coordinator_is_asked_directly(harness):
     harness.lead("__transaction_state", US)
-    assert await harness.partitions.refusals("x", WHO, [("t", 0)], adds=True) == {}
+    assert await harness.participants.refusals("x", WHO, [("t", 0)], adds=True) == {}
     assert harness.added == {("t", 0)}
     harness.missing = frozenset([("t", 1)])
-    refusals = await harness.partitions.refusals("x", WHO, [("t", 0), ("t", 1)], adds=False)
+    refusals = await harness.participants.refusals("x", WHO, [("t", 0), ("t", 1)], adds=False)
     assert [(key, type(error)) for key, error in refusals.items()] == [(("t", 1), TransactionAbortable)]
     harness.refusal = ProducerFenced("a newer one")
-    refusals = await harness.partitions.refusals("x", WHO, [("t", 0)], adds=True)
+    refusals = await harness.participants.refusals("x", WHO, [("t", 0)], adds=True)
     assert isinstance(refusals["t", 0], ProducerFenced)
 
 
@@ -388,12 +382,12 @@ async def test_our_own_coordinator_is_asked_directly(harness):
 async def test_what_was_true_when_it_was_asked_may_not_be_when_it_is_answered(harness, what):
     harness.led["t", 0] = FakePartition()
     harness.links.may_answer.clear()
-    asking = asyncio.ensure_future(harness.partitions.refusals("x", WHO, [("t", 0)], adds=False))
+    asking = asyncio.ensure_future(harness.participants.refusals("x", WHO, [("t", 0)], adds=False))
     await asyncio.sleep(0)
     if what == "marker":
-        harness.partitions.marker_written("t", 0, 7)
+        harness.participants.marker_written("t", 0, 7)
     elif what == "another's marker":
-        harness.partitions.marker_written("t", 0, 8)
+        harness.participants.marker_written("t", 0, 8)
     else:
         harness.led["t", 0].leader_epoch += 1
     harness.links.may_answer.set()
@@ -402,4 +396,4 @@ async def test_what_was_true_when_it_was_asked_may_not_be_when_it_is_answered(ha
         assert refusals == {}
     else:
         assert isinstance(refusals["t", 0], InvalidTxnState)
-    assert harness.partitions._guards == {}
+    assert harness.participants._guards == {}

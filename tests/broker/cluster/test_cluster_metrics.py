@@ -6,7 +6,7 @@ import pytest
 from broker_replica_harness import TOPIC_ID, BrokerReplicaHarness, until
 from cluster_member_harness import Recorder
 
-from headrace.broker.cluster.member import ClusterMember
+from headrace.broker.cluster.zookeeper_session import ZookeeperSession
 from headrace.broker.metrics.counters import MinuteRate
 from headrace.broker.metrics.families import FAMILIES
 from headrace.broker.metrics.values import View
@@ -31,9 +31,7 @@ async def harness(tmp_path):
 
 
 def start(harness, broker_id, **settings):
-    broker = harness.start(broker_id, **settings)
-    broker.cluster.is_open = True
-    return broker
+    return harness.start(broker_id, **settings)
 
 
 def values(broker, name):
@@ -61,7 +59,7 @@ async def test_replicas_that_are_being_added_are_not_missing(harness):
     assert values(leader, f"{MANAGER}reassigningpartitions") == 0
     for epoch, assignment, reassigning in ((1, Assignment((2, 1), (2,), (1,)), 1), (2, Assignment((1, 2)), 0)):
         told = LeaderAndIsrPartition("t", 0, Leadership(1, epoch, (1,), 1, epoch), assignment, False)
-        await leader.replicas.lead(LeaderAndIsr(1, 0, 1, 1, (told,), {"t": TOPIC_ID}, ()))
+        await leader.replicas.become_leader_or_follower(LeaderAndIsr(1, 0, 1, 1, (told,), {"t": TOPIC_ID}, ()))
         assert values(leader, f"{MANAGER}reassigningpartitions") == reassigning
         assert values(leader, f"{MANAGER}underreplicatedpartitions") == 1 - reassigning
 
@@ -98,7 +96,7 @@ async def test_fetchers_tell_how_often_they_fetch_and_whether_they_live(harness)
     await until(lambda: fetcher._fetches > 2, "the fetches")
     assert values(follower, rate)["Replica",] > 0
     assert values(follower, dead) == {("Replica",): 0}
-    fetcher.close()
+    fetcher.stop()
     await until(lambda: values(follower, dead) == {("Replica",): 1}, "the end")
 
 
@@ -111,23 +109,28 @@ def test_a_rate_is_that_of_about_the_last_minute():
     assert rate.of(200, 800_000) < 0.001
 
 
+def broker_of(**parts):
+    """A broker that is a member of a cluster, with only some parts."""
+    return SimpleNamespace(role=SimpleNamespace(as_member=lambda: SimpleNamespace(**parts)))
+
+
 def test_the_session_with_zookeeper_has_a_state():
-    member = ClusterMember(SimpleNamespace())
-    member.coordination, member.configs, member.is_open = SimpleNamespace(session_id=1), Recorder(), True
-    broker = SimpleNamespace(cluster=member)
+    configs = Recorder()
+    session = ZookeeperSession(SimpleNamespace(session_id=1), on_reconnected=configs.read_again)
+    broker = broker_of(session=session)
     for state, name in (
         (SessionState.SUSPENDED, "CONNECTING"),
         (SessionState.LOST, "CLOSED"),
         (SessionState.CONNECTED, "CONNECTED"),
     ):
-        member._session_changed(state)
+        session._changed(state)
         expected = {(one,): one == name for one in ("CONNECTED", "CONNECTING", "CLOSED")}
         assert values(broker, "kafka_server_sessionexpirelistener_sessionstate") == expected
 
 
 def test_how_long_zookeeper_takes():
     times = RequestTimes()
-    broker = SimpleNamespace(cluster=SimpleNamespace(is_open=True, coordination=SimpleNamespace(request_times=times)))
+    broker = broker_of(coordination=SimpleNamespace(request_times=times))
     assert (values(broker, LATENCY), values(broker, f"{LATENCY}_count")) == ({}, 0)
     for took_ms in range(300, 0, -1):
         times.add(took_ms * 1_000_000)

@@ -14,8 +14,8 @@ class FollowerSessionsHarness:
     def __init__(self):
         self.clock = ManualClock()
         self.timer = Timer(self.clock)
-        broker = SimpleNamespace(clock=self.clock, timer=self.timer, loop=asyncio.get_running_loop())
-        self.sessions = FollowerSessions(broker, None)
+        runtime = SimpleNamespace(clock=self.clock, timer=self.timer, loop=asyncio.get_running_loop())
+        self.sessions = FollowerSessions(runtime, SimpleNamespace(has_selector=False))
         self.session = FollowerSession(2, None, self.sessions)
 
     def fetch(self, wait_ms):

@@ -154,7 +154,7 @@ def test_while_partitions_are_being_assigned(group, producer, topic):
 def test_while_the_coordinator_is_loading(ours, version, code):
     with Broker() as broker, Client(broker.bootstrap_servers) as client:
         topic, group = client.create_topic(), Group(client)
-        on_loop(broker, load_again, broker.core.groups.coordinator, group.name)
+        on_loop(broker, load_again, broker.core.coordinators.groups.coordinator, group.name)
         partitions = [{"partition_index": 0, "committed_offset": 1, "committed_metadata": ""}]
         topics = [{"name": topic, "partitions": partitions}]
         asked = {"group_id": group.name, "transactional_id": "t", "producer_id": 1, "producer_epoch": 0}

@@ -1,18 +1,18 @@
-"""Settings that are kept in the tree: of topics, groups, this broker, and all brokers; and how changes get round.
+"""Reads and writes the settings in the tree, and applies changes: settings of topics, of groups and of brokers.
 
-Whoever changes ``/config/TYPE/NAME`` then adds a sequential znode to ``/config/changes`` that names it. Every broker
-watches those, reads what is named and applies it, in order. A notification says only that something has changed, so one
-that is applied twice, or read too late, does no harm. They are removed when they are 15 minutes old: a broker that was
-away for longer, or whose session was lost, reads everything anew.
+A broker that changes ``/config/TYPE/NAME`` then adds a sequential znode to ``/config/changes`` that names the entity.
+Every broker watches ``/config/changes``, reads the named entities and applies their settings, in order. A notification
+says only that something has changed, so it does no harm to apply one twice, or to read it late. Notifications are
+removed when they are 15 minutes old. A broker that was away for longer, or whose session was lost, reads all settings.
 
-At the start all settings are read before the logs are opened. Of a topic that is made later no notification comes: its
-settings are read with its first replica here (:meth:`ConfigChanges.learn`).
+At the start a broker reads all settings before it opens the logs. There is no notification for a topic that is created
+later: the broker reads its settings together with the topic's first replica (:meth:`ConfigChanges.read_new_topic`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from logging import getLogger
 from typing import TYPE_CHECKING
@@ -26,71 +26,92 @@ from headrace.event_loop import cancel_and_wait
 from headrace.protocol.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.configs.broker_config import BrokerConfig
+    from headrace.broker.configs.group_overrides import GroupConfigs
+    from headrace.coordination.interface import Coordination
+    from headrace.runtime.clock import Clock
 
 logger = getLogger(__name__)
 
+#: How long notifications are kept.
 _KEPT_MS = 15 * 60_000
-_AGAIN_AFTER_S = 1.0
+_READ_AGAIN_AFTER_S = 1.0
 _PREFIX_LENGTH = len(CONFIG_CHANGE_PREFIX) - len(CONFIG_CHANGES) - 1
-_NEVER = -1
+_NONE_APPLIED = -1
 
 
 class ConfigChanges:
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._coordination = broker.coordination
+    def __init__(
+        self,
+        config: BrokerConfig,
+        group_configs: GroupConfigs,
+        coordination: Coordination,
+        clock: Clock,
+        *,
+        on_topic_changed: Callable[[str, Mapping[str, str]], object],
+        on_unclean_election_changed: Callable[[], object],
+    ) -> None:
+        """
+        :param on_topic_changed: is called with a topic and its settings when they have changed.
+        :param on_unclean_election_changed: is called when the broker's ``unclean.leader.election.enable`` has changed.
+        """
+        self._config = config
+        self._group_configs = group_configs
+        self._coordination = coordination
+        self._clock = clock
+        self._on_topic_changed = on_topic_changed
+        self._on_unclean_election_changed = on_unclean_election_changed
         self._topics: dict[str, Mapping[str, str]] = {}
         #: The number of the last notification that was applied.
-        self._applied = _NEVER
-        self._is_all_wanted = True
+        self._applied = _NONE_APPLIED
+        self._must_read_all = True
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     async def load(self) -> None:
-        """All settings; from now on changes are noticed, and applied once :meth:`start` was called."""
-        await self._look()
+        """Reads all settings. Changes from now on are noticed, and applied after :meth:`start`."""
+        await self._read_changes()
 
     def start(self) -> None:
-        self._task = self._broker.loop.create_task(self._keep_up())
+        self._task = asyncio.get_running_loop().create_task(self._apply_changes())
 
     def read_again(self) -> None:
-        """What we know may be wrong: the session is another one, without watches; or something could not be read."""
-        self._is_all_wanted = True
+        """Reads all settings soon, because those in memory may be outdated: a new session has no watches, or a read
+        has failed."""
+        self._must_read_all = True
         self._wake.set()
 
     async def stop(self) -> None:
         if self._task is not None:
             await cancel_and_wait([self._task])
 
-    # -- what others ask
+    # -- reading and writing
 
     def of_topic(self, name: str) -> Mapping[str, str]:
-        """As far as we have heard."""
+        """The topic's settings in memory."""
         return self._topics.get(name, {})
 
-    async def learn(self, name: str) -> Mapping[str, str]:
-        """The settings of a topic that is new here."""
+    async def read_new_topic(self, name: str) -> Mapping[str, str]:
+        """Reads the settings of a topic that is new on this broker."""
         self._topics[name] = configs = await self.read("topics", name)
         return configs
 
-    def forget(self, name: str) -> None:
-        """The topic is deleted."""
+    def topic_deleted(self, name: str) -> None:
         self._topics.pop(name, None)
 
     async def read(self, kind: str, name: str) -> Mapping[str, str]:
-        """As they are in the tree."""
+        """The settings of an entity in the tree."""
         try:
             data, _ = await self._coordination.get(config_path(kind, name))
             return EntityConfig.from_json(data).config
         except NoNodeError:
             return {}
         except MalformedZnodeError as error:
-            logger.error("settings of %s/%s are taken as none: %s", kind, name, error)
+            logger.error("the settings of %s/%s are ignored, because they cannot be read: %s", kind, name, error)
             return {}
 
     async def write(self, kind: str, name: str, configs: Mapping[str, str]) -> None:
-        """In force here when it returns, and on the other brokers soon."""
+        """Stores settings. They are in force on this broker when the method returns, and on the others soon."""
         path, content = config_path(kind, name), EntityConfig(configs).to_json()
         try:
             await retried_changes.set_data(self._coordination, path, content)
@@ -103,36 +124,36 @@ class ConfigChanges:
         await retried_changes.create_at_least_once(self._coordination, CONFIG_CHANGE_PREFIX, change.to_json())
         await self._apply(kind, name)
 
-    # -- keeping up
+    # -- following changes
 
-    async def _keep_up(self) -> None:
+    async def _apply_changes(self) -> None:
         while True:
             await self._wake.wait()
             self._wake.clear()
             try:
-                await self._look()
+                await self._read_changes()
             except CoordinationError as error:
                 logger.warning("changed settings cannot be read now: %r", error)
-                await asyncio.sleep(_AGAIN_AFTER_S)
+                await asyncio.sleep(_READ_AGAIN_AFTER_S)
                 self.read_again()
             except Exception:
                 logger.exception("changed settings could not be applied")
 
-    def _told(self, _: WatchEvent) -> None:
+    def _notified(self, _: WatchEvent) -> None:
         self._wake.set()
 
-    async def _look(self) -> None:
-        names = await self._coordination.children(CONFIG_CHANGES, watch=self._told)
+    async def _read_changes(self) -> None:
+        names = await self._coordination.children(CONFIG_CHANGES, watch=self._notified)
         changes = {number: name for name in names if (number := _number(name)) is not None}
-        if self._is_all_wanted:
-            self._is_all_wanted = False
+        if self._must_read_all:
+            self._must_read_all = False
             await self._read_all()
             self._applied = max(changes, default=self._applied)
         for number in sorted(changes):
             if number > self._applied:
-                await self._follow(f"{CONFIG_CHANGES}/{changes[number]}")
+                await self._apply_notification(f"{CONFIG_CHANGES}/{changes[number]}")
                 self._applied = number
-        await self._purge([f"{CONFIG_CHANGES}/{changes[number]}" for number in sorted(changes)])
+        await self._delete_old([f"{CONFIG_CHANGES}/{changes[number]}" for number in sorted(changes)])
 
     async def _read_all(self) -> None:
         names = await self._coordination.children("/config/topics")
@@ -140,27 +161,27 @@ class ConfigChanges:
         before, self._topics = self._topics, dict(zip(names, found, strict=True))
         for name, configs in self._topics.items():
             if before.get(name, {}) != configs:
-                self._topic_configured(name, configs)
+                self._on_topic_changed(name, configs)
         for name in await self._coordination.children(GROUP_CONFIGS):
             await self._apply("groups", name)
         await self._apply("brokers", DEFAULT_ENTITY)
 
-    async def _follow(self, path: str) -> None:
+    async def _apply_notification(self, path: str) -> None:
         try:
             data, _ = await self._coordination.get(path)
             kind, _, name = ConfigChange.from_json(data).entity_path.partition("/")
         except NoNodeError:
-            return  # old enough for somebody to have removed it
+            return  # another broker has removed it because of its age
         except MalformedZnodeError as error:
-            logger.warning("%s is passed over: %s", path, error)
+            logger.warning("the notification %s is ignored, because it cannot be read: %s", path, error)
             return
         await self._apply(kind, name)
 
-    async def _purge(self, paths: list[str]) -> None:
-        """The oldest first, up to the first that is young."""
+    async def _delete_old(self, paths: list[str]) -> None:
+        """Deletes old notifications, the oldest first."""
         for path in paths:
             stat = await self._coordination.exists(path)
-            if stat is not None and self._broker.clock.wall_ms() - stat.ctime_ms <= _KEPT_MS:
+            if stat is not None and self._clock.wall_ms() - stat.ctime_ms <= _KEPT_MS:
                 return
             with suppress(CoordinationError):
                 await self._coordination.delete(path)
@@ -169,32 +190,27 @@ class ConfigChanges:
 
     async def _apply(self, kind: str, name: str) -> None:
         if kind == "topics":
-            self._topic_configured(name, await self.learn(name))
+            self._on_topic_changed(name, await self.read_new_topic(name))
         elif kind == "groups":
-            self._broker.group_configs.put(name, await self.read(kind, name))
-        elif kind == "brokers" and name in (DEFAULT_ENTITY, str(self._broker.broker_id)):
-            await self._broker_configured()
+            self._group_configs.put(name, await self.read(kind, name))
+        elif kind == "brokers" and name in (DEFAULT_ENTITY, self._own_name):
+            await self._apply_broker_settings()
         elif kind in QUOTA_ENTITIES and has_quota(await self.read(kind, name)):
             warn_of_quota(config_path(kind, name))
 
-    def _topic_configured(self, name: str, configs: Mapping[str, str]) -> None:
-        member = self._broker.cluster
-        if member is not None and member.is_open:
-            member.replicas.topic_configured(name, configs)
-            member.controller.unclean_election_changed(name)
-
-    async def _broker_configured(self) -> None:
-        own, default = await asyncio.gather(
-            self.read("brokers", str(self._broker.broker_id)), self.read("brokers", DEFAULT_ENTITY)
-        )
+    async def _apply_broker_settings(self) -> None:
+        own, default = await asyncio.gather(self.read("brokers", self._own_name), self.read("brokers", DEFAULT_ENTITY))
         try:
-            changed = self._broker.config.apply_dynamic(own, default)
+            changed = self._config.apply_dynamic(own, default)
         except InvalidRequest as error:
-            logger.error("the tree has settings of brokers that cannot be applied: %s", error)
+            logger.error("the tree has broker settings that cannot be applied: %s", error)
             return
-        member = self._broker.cluster
-        if "unclean.leader.election.enable" in changed and member is not None and member.is_open:
-            member.controller.unclean_election_changed()
+        if "unclean.leader.election.enable" in changed:
+            self._on_unclean_election_changed()
+
+    @property
+    def _own_name(self) -> str:
+        return str(self._config.int("broker.id"))
 
 
 def _number(name: str) -> int | None:

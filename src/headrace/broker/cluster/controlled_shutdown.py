@@ -1,14 +1,16 @@
-"""Leaving a cluster on purpose: the controller moves our leaderships to others before we go (ControlledShutdown, 7).
+"""Asks the controller to move this broker's leaderships to other brokers before the broker stops (ControlledShutdown).
 
-It is asked up to ``controlled.shutdown.max.retries`` times more, with ``controlled.shutdown.retry.backoff.ms`` in
-between, while it cannot be reached or some partitions have nobody else to lead them. Then we go all the same, and those
-partitions are without a leader until a replica comes back. The last broker of a cluster has nobody to hand over to, and
-does not ask; nor does one without a connection to ZooKeeper, as the controller will not have one either.
+The broker asks up to ``controlled.shutdown.max.retries`` times, with ``controlled.shutdown.retry.backoff.ms`` in
+between, while the controller cannot be reached or some partitions have no other replica that could lead. Then the
+broker stops all the same, and those partitions have no leader until a replica comes back. The last broker of a cluster
+does not ask, because no other broker could lead. Neither does a broker without a connection to ZooKeeper, because the
+controller probably has none either.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from logging import getLogger
 from typing import TYPE_CHECKING
 
@@ -20,61 +22,84 @@ from headrace.protocol.api import Api
 from headrace.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.cluster.links import Links
+    from headrace.broker.cluster.registration import ClusterRegistration
+    from headrace.broker.configs.broker_config import BrokerConfig
+    from headrace.broker.metadata_cache import MetadataCache
+    from headrace.controller.controller import Controller
+    from headrace.coordination.interface import Coordination
 
 logger = getLogger(__name__)
 
-#: A wait for the tree or the controller that must not hold up the end for ever.
+#: How long the tree and the controller may take to answer, so that they cannot delay the stop for ever.
 _ASK_TIMEOUT_MS = 10_000
 
 
-async def hand_over(broker: Broker) -> None:
-    """Returns when others lead all that we led, or when it is no use to go on asking."""
-    member = broker.cluster
-    assert member is not None
-    attempts = broker.config.int("controlled.shutdown.max.retries")
-    backoff_s = broker.config.int("controlled.shutdown.retry.backoff.ms") / 1000
-    for attempt in range(attempts):
-        if set(broker.metadata.nodes) <= {broker.broker_id}:
-            return
-        if not member.is_connected:
-            logger.warning("there is no connection to ZooKeeper: nobody could take over")
-            break
-        try:
-            async with asyncio.timeout(_ASK_TIMEOUT_MS / 1000):
-                left = await _ask(broker)
-        except (KafkaError, CoordinationError, TimeoutError, *NoAnswer) as error:
-            logger.warning("the controller could not be asked for a controlled shutdown: %r", error)
-        else:
-            if not left:
+class ControlledShutdown:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        metadata: MetadataCache,
+        coordination: Coordination,
+        registration: ClusterRegistration,
+        links: Links,
+        controller: Controller,
+    ) -> None:
+        """
+        :param controller: the controller in this process, which may be the active one.
+        """
+        self._broker_id = controller.broker_id
+        self._attempts = config.int("controlled.shutdown.max.retries")
+        self._backoff_s = config.int("controlled.shutdown.retry.backoff.ms") / 1000
+        self._metadata = metadata
+        self._coordination = coordination
+        self._registration = registration
+        self._links = links
+        self._controller = controller
+
+    async def hand_over(self, *, is_connected: Callable[[], bool]) -> None:
+        """Returns when other brokers lead all partitions that this broker led, or when asking again is useless.
+
+        :param is_connected: whether this broker has a connection to ZooKeeper.
+        """
+        for attempt in range(self._attempts):
+            if set(self._metadata.nodes) <= {self._broker_id}:
                 return
-            logger.warning("%d partitions have nobody else to lead them: %s", len(left), left[:10])
-        if attempt < attempts - 1:
-            await asyncio.sleep(backoff_s)
-    logger.warning("going without a controlled shutdown")
+            if not is_connected():
+                logger.warning("there is no connection to ZooKeeper, so no broker can take over the partitions")
+                break
+            try:
+                async with asyncio.timeout(_ASK_TIMEOUT_MS / 1000):
+                    left = await self._ask()
+            except (KafkaError, CoordinationError, TimeoutError, *NoAnswer) as error:
+                logger.warning("the controller could not be asked for a controlled shutdown: %r", error)
+            else:
+                if not left:
+                    return
+                logger.warning("%d partitions have no other replica that could lead: %s", len(left), left[:10])
+            if attempt < self._attempts - 1:
+                await asyncio.sleep(self._backoff_s)
+        logger.warning("stopping without a controlled shutdown")
 
+    async def _ask(self) -> list[tuple[str, int]]:
+        """The partitions that this broker still leads."""
+        broker_epoch = self._registration.broker_epoch
+        controller_id = await self._controller_id()
+        if controller_id == self._broker_id:
+            return await self._controller.controlled_shutdown(self._broker_id, broker_epoch)
+        answer = await self._links.ask(
+            controller_id,
+            Api.CONTROLLED_SHUTDOWN,
+            {"broker_id": self._broker_id, "broker_epoch": broker_epoch},
+            timeout_ms=_ASK_TIMEOUT_MS,
+        )
+        if answer.error_code != ErrorCode.none:
+            raise KafkaError(f"the controller, broker {controller_id}, answered {answer.error_code.name}")
+        return [(left.topic_name, left.partition_index) for left in answer.remaining_partitions]
 
-async def _ask(broker: Broker) -> list[tuple[str, int]]:
-    """The partitions that we still lead."""
-    member = broker.cluster
-    assert member is not None
-    controller_id = await _controller_id(broker)
-    if controller_id == broker.broker_id:
-        return await member.controller.controlled_shutdown(broker.broker_id, member.broker_epoch)
-    answer = await member.links.ask(
-        controller_id,
-        Api.CONTROLLED_SHUTDOWN,
-        {"broker_id": broker.broker_id, "broker_epoch": member.broker_epoch},
-        timeout_ms=_ASK_TIMEOUT_MS,
-    )
-    if answer.error_code != ErrorCode.none:
-        raise KafkaError(f"the controller, broker {controller_id}, answered {answer.error_code.name}")
-    return [(left.topic_name, left.partition_index) for left in answer.remaining_partitions]
-
-
-async def _controller_id(broker: Broker) -> int:
-    try:
-        data, _ = await broker.coordination.get(CONTROLLER)
-    except NoNodeError:
-        raise KafkaError("there is no controller at the moment") from None
-    return ControllerRegistration.from_json(data).broker_id
+    async def _controller_id(self) -> int:
+        try:
+            data, _ = await self._coordination.get(CONTROLLER)
+        except NoNodeError:
+            raise KafkaError("there is no controller at the moment") from None
+        return ControllerRegistration.from_json(data).broker_id

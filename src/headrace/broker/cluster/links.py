@@ -1,12 +1,11 @@
-"""Connections to the other brokers, for whatever one broker asks another: fetchers, markers, controlled shutdown.
+"""Keeps the connections to other brokers, for all that one broker asks another: fetches, markers, controlled shutdown.
 
-One connection a broker and purpose. A purpose keeps apart what must not wait for each other: a fetch that is held at
-its leader, and markers that go to the same broker. A connection is opened when it is first wanted, and again when it
-has ended or the broker has moved to another address; an address that failed is left alone for 50 ms, doubling up to a
-second.
+There is one connection per broker and purpose. Purposes separate requests that must not wait for each other: a fetch
+that its leader holds, and markers for the same broker. A connection is opened on first use, and again when it has ended
+or the broker has moved to another address. After a failure an address is not tried for 50 ms, doubling up to a second.
 
-Nothing is sent twice: what was sent when a connection broke may have been done, and only who asked knows whether asking
-again does harm. The controller's requests have queues of their own (``channel.py``).
+No request is sent twice. When a connection breaks, the other broker may have done what was asked, and only the caller
+knows whether asking again does harm. The controller's requests have their own queues (``controller_channel.py``).
 """
 
 from __future__ import annotations
@@ -24,10 +23,13 @@ from headrace.client.types import Node
 from headrace.protocol.api import Api
 from headrace.runtime.clock import Clock
 
-#: What :meth:`Links.ask` and a connection raise when there is no answer to be had: the broker may be asked again later.
+#: What :meth:`Links.ask` and a connection raise when there is no answer. The broker may be asked again later.
 NoAnswer = (BrokerUnreachable, KafkaTimeout, BadResponse, UnsupportedByBroker)
 
 Address = tuple[str, int]
+
+#: How often :meth:`Links.ask_while_alive` checks whether the broker is still alive.
+_CHECK_ALIVE_EVERY_S = 0.2
 
 
 class Links:
@@ -41,7 +43,7 @@ class Links:
         connect_timeout_ms: int = 10_000,
     ) -> None:
         """
-        :param address_of: where a broker listens for other brokers; None if it is not known.
+        :param address_of: where a live broker listens for other brokers; None if no such broker is alive.
         """
         self._address_of = address_of
         self._clock = clock
@@ -56,10 +58,10 @@ class Links:
     async def ask(
         self, broker_id: int, api: Api, body: Mapping[str, object], *, timeout_ms: int, purpose: str = "ask"
     ) -> Any:
-        """The answer, in the highest version that both speak. Connecting counts in its time.
+        """The answer, in the highest version that both brokers speak. The timeout includes connecting.
 
-        :raises BrokerUnreachable: if there is no such broker or no way to it, or the connection ends first.
-        :raises KafkaTimeout: if it does not answer in time.
+        :raises BrokerUnreachable: if there is no such broker or no connection to it, or the connection ends first.
+        :raises KafkaTimeout: if the broker does not answer in time.
         :raises ClientClosed: after :meth:`close`.
         """
         deadline = Deadline(self._clock, timeout_ms)
@@ -67,10 +69,30 @@ class Links:
         left_ms = max(1, deadline.left_ms())
         return await connection.send(api, connection.version_of(api), body, timeout_ms=left_ms)
 
-    async def connect(self, broker_id: int, purpose: str, *, timeout_ms: int | None = None) -> Connection:
-        """The open connection of that purpose. It is not to be closed by whoever uses it: see :meth:`drop`.
+    async def ask_while_alive(
+        self, broker_id: int, api: Api, body: Mapping[str, object], *, timeout_ms: int, purpose: str
+    ) -> Any:
+        """As :meth:`ask`, but gives up when the cluster knows that the broker is gone: another broker leads its
+        partitions by then, or soon. Otherwise a broker that hangs would delay the caller for the whole timeout.
 
-        :raises BrokerUnreachable: if there is no such broker, or no way to it.
+        :raises BrokerUnreachable: if the broker cannot be reached, or is gone.
+        :raises KafkaTimeout: if the broker does not answer in time.
+        """
+        asking = asyncio.ensure_future(self.ask(broker_id, api, body, timeout_ms=timeout_ms, purpose=purpose))
+        try:
+            while not (await asyncio.wait([asking], timeout=_CHECK_ALIVE_EVERY_S))[0]:
+                if self._address_of(broker_id) is None:
+                    raise BrokerUnreachable(f"broker {broker_id} is gone")
+            return asking.result()
+        finally:
+            if not asking.done():
+                asking.cancel()
+                await self.drop(broker_id, purpose)  # otherwise the next request would wait behind this one
+
+    async def connect(self, broker_id: int, purpose: str, *, timeout_ms: int | None = None) -> Connection:
+        """The open connection for a purpose. The caller must not close it: see :meth:`drop`.
+
+        :raises BrokerUnreachable: if there is no such broker, or no connection to it.
         """
         wait_ms = self._connect_timeout_ms if timeout_ms is None else timeout_ms
         return await self._connect(broker_id, purpose, Deadline(self._clock, wait_ms))
@@ -82,11 +104,11 @@ class Links:
         return await self._pool.connect(Node(broker_id, *address), purpose, deadline)
 
     async def drop(self, broker_id: int, purpose: str) -> None:
-        """Ends a connection that is no longer wanted, if there is one."""
+        """Closes the connection for a purpose, if there is one."""
         await self._pool.drop(broker_id, purpose)
 
     async def close(self) -> None:
-        """Ends them all; whoever waits for an answer gets BrokerUnreachable."""
+        """Closes all connections. Requests that wait for an answer raise BrokerUnreachable."""
         await self._pool.close()
 
 

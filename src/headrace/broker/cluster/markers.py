@@ -1,9 +1,9 @@
-"""Markers that end transactions, to the partitions' leaders: here directly, elsewhere by WriteTxnMarkers.
+"""Sends the markers that end transactions to the leaders of the partitions: by WriteTxnMarkers, or here directly.
 
-A partition has its marker when the marker is committed there: a leader that answered and died might not have handed it
-on. What fails for now (a leader that moves or is not known, a broker that does not answer) is told to the coordinator's
-shard, which tries again with whoever leads then. What fails for good is done: a topic that is gone, a producer or a
-coordinator that a newer one has replaced.
+A partition has its marker when the marker is committed there: a leader that answers earlier and dies might not have
+replicated the marker. A temporary failure (a leader that moves or is not known, a broker that does not answer) is
+reported to the coordinator's shard, which tries again with the leader of that time. A permanent failure counts as done:
+the topic is deleted, or a newer producer or coordinator has taken over.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from logging import getLogger
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.broker.cluster.links import NoAnswer
-from headrace.broker.cluster.outbox import Outbox, ask_while_it_lives
-from headrace.broker.coordinators.committed import commits
+from headrace.broker.cluster.outbox import Outbox
+from headrace.broker.coordinators.committed import MARKER_COMMIT_TIMEOUT_MS, Append
 from headrace.coordination.interface import CoordinationError, NoNodeError
 from headrace.coordination.paths import topic_path
 from headrace.coordination.znodes import TopicAssignment
@@ -27,13 +27,14 @@ from headrace.transactions.markers import OBSOLETE, LocalMarkers, Marker, Sent
 from headrace.transactions.metadata import TopicPartition
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
-    from headrace.replication.partition import Partition
+    from headrace.broker.cluster.links import Links
+    from headrace.broker.coordinators.committed import CommitWaits
+    from headrace.broker.metadata_cache import MetadataCache
+    from headrace.coordination.interface import Coordination
 
 logger = getLogger(__name__)
 
-#: How long a leader waits for its followers to have a marker, and how long a coordinator waits for that leader.
-COMMIT_TIMEOUT_MS = 5_000
+#: How long a coordinator waits for the answer of a leader, which waits until its followers have the markers.
 _ANSWER_TIMEOUT_MS = 10_000
 _PURPOSE = "markers"
 _NO_LEADER = -1
@@ -42,7 +43,7 @@ _OBSOLETE_CODES = frozenset(kind.code for kind in OBSOLETE)
 
 
 class _Delivery:
-    """One marker for all partitions of a transaction; ``on_sent`` is called when the last of its parts is through."""
+    """One marker for all partitions of a transaction. ``on_sent`` is called when the last part has ended."""
 
     def __init__(self, marker: Marker, on_sent: Sent) -> None:
         self.marker = marker
@@ -61,7 +62,7 @@ class _Delivery:
 
 
 class _Part(NamedTuple):
-    """What one broker is to write."""
+    """The partitions to which one broker has to write a marker."""
 
     delivery: _Delivery
     partitions: Sequence[TopicPartition]
@@ -70,8 +71,20 @@ class _Part(NamedTuple):
 class ClusterMarkers:
     """The ``MarkerSender`` of a coordinator in a cluster."""
 
-    def __init__(self, broker: Broker, local: LocalMarkers) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        broker_id: int,
+        metadata: MetadataCache,
+        coordination: Coordination,
+        links: Links,
+        commit_waits: CommitWaits,
+        local: LocalMarkers,
+    ) -> None:
+        self._broker_id = broker_id
+        self._metadata = metadata
+        self._coordination = coordination
+        self._links = links
+        self._commit_waits = commit_waits
         self._local = local
         self._outbox: Outbox[_Part] = Outbox(self._send_to)
         self._waiting: set[asyncio.Task[None]] = set()
@@ -81,7 +94,7 @@ class ClusterMarkers:
         by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
         unknown: list[TopicPartition] = []
         for topic, index in sorted(partitions):
-            info = self._broker.metadata.get(topic)
+            info = self._metadata.get(topic)
             if info is not None and index < len(info.partitions):
                 by_leader[info.partitions[index].leader_id].append((topic, index))
             else:
@@ -90,32 +103,33 @@ class ClusterMarkers:
             delivery.begin_part()
             if leader_id == _NO_LEADER:
                 delivery.end_part(of_leader)
-            elif leader_id == self._broker.broker_id:
+            elif leader_id == self._broker_id:
                 self._write_here(_Part(delivery, of_leader))
             else:
                 self._outbox.put(leader_id, _Part(delivery, of_leader))
         if unknown:
             delivery.begin_part()
-            self._run(self._look_for(_Part(delivery, unknown)))
+            self._run(self._find_unknown(_Part(delivery, unknown)))
         delivery.end_part()
 
     def _run(self, work: Coroutine[None, None, None]) -> None:
-        task = self._broker.loop.create_task(work)
+        task = asyncio.get_running_loop().create_task(work)
         self._waiting.add(task)
         task.add_done_callback(self._waiting.discard)
 
-    async def _look_for(self, part: _Part) -> None:
-        """Partitions that we have not heard of were deleted, or we have been started a moment ago: the tree knows."""
+    async def _find_unknown(self, part: _Part) -> None:
+        """Asks the tree for partitions that the metadata does not have: they were deleted, or this broker has just
+        started and its metadata is incomplete."""
         unsent = []
         for topic, index in part.partitions:
             try:
-                data, _ = await self._broker.coordination.get(topic_path(topic))
-                is_there = index in TopicAssignment.from_json(data).partitions
+                data, _ = await self._coordination.get(topic_path(topic))
+                exists = index in TopicAssignment.from_json(data).partitions
             except NoNodeError:
-                is_there = False
+                exists = False
             except CoordinationError:
-                is_there = True
-            if is_there:
+                exists = True
+            if exists:
                 unsent.append((topic, index))
         part.delivery.end_part(unsent)
 
@@ -123,44 +137,43 @@ class ClusterMarkers:
         await self._outbox.close()
         await cancel_and_wait(list(self._waiting))
 
-    # -- here
+    # -- partitions that this broker leads
 
     def _write_here(self, part: _Part) -> None:
-        waits: dict[TopicPartition, tuple[Partition, int]] = {}
+        appends: dict[TopicPartition, Append] = {}
         unsent = []
         for topic, index in part.partitions:
             try:
                 written = self._local.write(topic, index, part.delivery.marker)
             except OBSOLETE as error:
-                logger.info("no marker for %s-%d: %s", topic, index, error)  # it has a newer one
+                logger.info("no marker for %s-%d: %s", topic, index, error)  # the partition has a newer one
             except (KafkaError, OSError) as error:
                 logger.debug("no marker for %s-%d yet: %s", topic, index, error)
                 unsent.append((topic, index))
             else:
                 if written[0].high_watermark < written[1]:
-                    waits[topic, index] = written
-        if not waits:
+                    appends[topic, index] = written
+        if not appends:
             part.delivery.end_part(unsent)
             return
-        self._run(self._await_here(part, waits, unsent))
+        self._run(self._wait_until_committed(part, appends, unsent))
 
-    async def _await_here(
-        self, part: _Part, waits: dict[TopicPartition, tuple[Partition, int]], unsent: list[TopicPartition]
+    async def _wait_until_committed(
+        self, part: _Part, appends: dict[TopicPartition, Append], unsent: list[TopicPartition]
     ) -> None:
-        errors = await commits(self._broker, list(waits.values()), COMMIT_TIMEOUT_MS)
-        unsent += [partition for partition, error in zip(waits, errors, strict=True) if error is not None]
+        errors = await self._commit_waits.outcomes(list(appends.values()), MARKER_COMMIT_TIMEOUT_MS)
+        unsent += [partition for partition, error in zip(appends, errors, strict=True) if error is not None]
         part.delivery.end_part(unsent)
 
-    # -- elsewhere
+    # -- partitions that another broker leads
 
     async def _send_to(self, broker_id: int, parts: list[_Part]) -> None:
         codes: dict[tuple[int, str, int], int] = {}
         try:
-            answer = await ask_while_it_lives(
-                self._broker,
+            answer = await self._links.ask_while_alive(
                 broker_id,
                 Api.WRITE_TXN_MARKERS,
-                {"markers": [_asked(part) for part in parts]},
+                {"markers": [_request_entry(part) for part in parts]},
                 timeout_ms=_ANSWER_TIMEOUT_MS,
                 purpose=_PURPOSE,
             )
@@ -172,7 +185,7 @@ class ClusterMarkers:
                 part.delivery.end_part(_unsent(part, codes))
 
 
-def _asked(part: _Part) -> dict[str, object]:
+def _request_entry(part: _Part) -> dict[str, object]:
     marker = part.delivery.marker
     topics: dict[str, list[int]] = defaultdict(list)
     for topic, index in part.partitions:
@@ -197,7 +210,7 @@ def _codes(answer: Any) -> dict[tuple[int, str, int], int]:
 
 
 def _unsent(part: _Part, codes: dict[tuple[int, str, int], int]) -> list[TopicPartition]:
-    """The partitions that have no marker yet. One without an answer is among them."""
+    """The partitions that have no marker yet, with those that the answer does not mention."""
     unsent = []
     for topic, index in part.partitions:
         code = codes.get((part.delivery.marker.producer_id, topic, index), ErrorCode.request_timed_out)

@@ -1,14 +1,14 @@
-"""UpdateMetadata into the metadata cache: which brokers live, who is controller, who leads what.
+"""Applies UpdateMetadata requests to the metadata cache: the live brokers, the controller, the leaders of partitions.
 
-A request has all live brokers, and those partitions that have changed; a topic is put together from what was known of
-it and from those. A partition that no controller has spoken of yet, because it never had a leader, is shown without
-one. A leader of -2 says that the topic is being deleted.
+A request names all live brokers, and only the partitions that have changed. The other partitions of a topic are taken
+from the cache. A partition that no request has named yet, because it never had a leader, is shown without a leader. A
+leader of -2 means that the topic is being deleted.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -17,35 +17,54 @@ from headrace.controller.decisions.broker_requests import LEADER_DURING_DELETE, 
 from headrace.controller.decisions.context import LiveBroker
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.cluster.controller_fence import ControllerFence
 
 _NEVER_LED = PartitionInfo(NO_LEADER, -1, (), ())
-#: Of a topic that a Kafka before 2.8 made.
+#: The id of topics that a Kafka before 2.8 created.
 _NO_ID = UUID(int=0)
 
 
-def apply_update(broker: Broker, request: UpdateMetadata) -> None:
-    """
-    :raises StaleControllerEpoch: and nothing has changed.
-    :raises StaleBrokerEpoch: and nothing has changed.
-    """
-    member, metadata = broker.cluster, broker.metadata
-    assert member is not None, "nobody updates the metadata of a broker alone"
-    member.check_broker_epoch(request.broker_epoch)
-    member.check_controller(request.controller_epoch)
-    metadata.controller_id = request.controller_id
-    if _set_nodes(metadata, request.live_brokers, broker.config.listeners.inter_broker):
-        member.replicas.brokers_changed()
-    changed, deleted = _by_topic(request)
-    for name, partitions in changed.items():
-        metadata.put(_merged(metadata.get(name), name, request.topic_ids.get(name) or _NO_ID, partitions))
-    for name in deleted:
-        if metadata.get(name) is not None:
-            metadata.remove(name)
-            member.configs.forget(name)
-            member.replicas.logs.forget(name)
-            broker.groups.topic_deleted(name)
-    member.metadata_updated([*changed, *deleted])
+class MetadataUpdates:
+    def __init__(
+        self,
+        metadata: MetadataCache,
+        fence: ControllerFence,
+        inter_broker_listener: str,
+        *,
+        on_brokers_changed: Callable[[], object],
+        on_topic_deleted: Callable[[str], object],
+        on_updated: Callable[[list[str]], object],
+    ) -> None:
+        """
+        :param on_brokers_changed: is called when other brokers are alive than before.
+        :param on_topic_deleted: is called with each topic that is removed from the metadata.
+        :param on_updated: is called after each update, with the topics that have changed or are deleted.
+        """
+        self._metadata = metadata
+        self._fence = fence
+        self._inter_broker_listener = inter_broker_listener
+        self._on_brokers_changed = on_brokers_changed
+        self._on_topic_deleted = on_topic_deleted
+        self._on_updated = on_updated
+
+    def apply(self, request: UpdateMetadata) -> None:
+        """
+        :raises StaleControllerEpoch: and nothing has changed.
+        :raises StaleBrokerEpoch: and nothing has changed.
+        """
+        self._fence.check(request.broker_epoch, request.controller_epoch)
+        metadata = self._metadata
+        metadata.controller_id = request.controller_id
+        if _set_nodes(metadata, request.live_brokers, self._inter_broker_listener):
+            self._on_brokers_changed()
+        changed, deleted = _by_topic(request)
+        for name, partitions in changed.items():
+            metadata.put(_merged(metadata.get(name), name, request.topic_ids.get(name) or _NO_ID, partitions))
+        for name in deleted:
+            if metadata.get(name) is not None:
+                metadata.remove(name)
+                self._on_topic_deleted(name)
+        self._on_updated([*changed, *deleted])
 
 
 def _set_nodes(metadata: MetadataCache, live: Iterable[LiveBroker], inter_broker: str) -> bool:
@@ -55,7 +74,7 @@ def _set_nodes(metadata: MetadataCache, live: Iterable[LiveBroker], inter_broker
         for endpoint in broker.registration.endpoints:
             node = Node(broker.broker_id, endpoint.host, endpoint.port, broker.rack)
             by_listener[endpoint.listener][broker.broker_id] = node
-        # One that has no such listener lives as well, although no broker can reach it.
+        # A broker without this listener is alive as well, although no other broker can reach it.
         nodes[broker.broker_id] = by_listener[inter_broker].get(
             broker.broker_id, Node(broker.broker_id, "", -1, broker.rack)
         )
@@ -63,7 +82,7 @@ def _set_nodes(metadata: MetadataCache, live: Iterable[LiveBroker], inter_broker
 
 
 def _by_topic(request: UpdateMetadata) -> tuple[dict[str, dict[int, PartitionInfo]], set[str]]:
-    """What has changed, and which topics go."""
+    """The partitions that have changed, by topic; and the topics that are being deleted."""
     changed: dict[str, dict[int, PartitionInfo]] = defaultdict(dict)
     deleted = set()
     for told in request.partitions:

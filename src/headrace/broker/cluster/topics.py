@@ -1,14 +1,11 @@
-"""Topics of a cluster: wishes are written to the tree, and the controller makes them come true.
+"""The topics of a cluster: any broker may write a topic to the tree, and only the controller acts on it.
 
-``/brokers/topics/T`` with the assignment and ``/config/topics/T`` are written by whoever is asked. Who leads what is
-for the controller to decide, which watches those znodes. A deletion is a znode in ``/admin/delete_topics``. What has
-come of it is in the metadata of every broker a moment later; :meth:`ClusterTopics.wait_for` waits for that.
+The broker that is asked writes ``/brokers/topics/T`` with the assignment, and ``/config/topics/T``. The controller
+watches these znodes and elects the leaders. A deletion is a znode in ``/admin/delete_topics``. A moment later the
+metadata of every broker shows the result; :meth:`ClusterTopics.wait_until_applied` waits for it.
 
-Kafka on ZooKeeper lets only the controller be asked to make and delete topics, although any broker could do it as well.
-Clients of today are used to asking anybody, as Kafka's brokers now hand such requests on; so here anybody does it.
-
-Has the face of ``controller.topics.Topics``, which is for a broker alone; the rules are the same
-(``controller/topic_rules.py``).
+With Apache Kafka on ZooKeeper only the controller creates and deletes topics. Newer Kafka brokers forward such requests
+to the controller, so today's clients send them to any broker. Here every broker serves them.
 """
 
 from __future__ import annotations
@@ -22,12 +19,14 @@ from functools import partial, wraps
 from random import Random
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
+from headrace.broker.cluster.topic_propagation import wait_for_other_brokers
+from headrace.broker.configs.broker_config import BrokerConfig
 from headrace.broker.configs.topic import validate_topic
+from headrace.broker.topics import Topics
 from headrace.controller.topic_rules import (
     NewTopic,
     PlacementOptions,
     Topic,
-    check_name,
     first_state,
     metric_name,
     plan_growth,
@@ -56,52 +55,70 @@ from headrace.protocol.errors import (
 from headrace.runtime.purgatory import DelayedOperation, Purgatory
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
     from headrace.broker.cluster.config_changes import ConfigChanges
+    from headrace.broker.cluster.links import Links
+    from headrace.broker.metadata_cache import MetadataCache
+    from headrace.coordination.interface import Coordination
+    from headrace.runtime.timer import Timer
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-#: How long somebody who asks for the metadata of a topic waits for it to be made.
+#: How long a Metadata request waits for a topic that it creates.
 _AUTO_CREATE_WAIT_MS = 1_000
-#: How long DeleteTopics waits, when everybody has forgotten the topic, for all its replicas to be gone.
+#: How long DeleteTopics waits until all replicas are deleted, after all brokers have removed the topic's metadata.
 _REMOVAL_WAIT_MS = 2_000
 
 
-def _timed_out_without_a_tree(
+def _times_out_without_zookeeper(
     method: Callable[Concatenate[ClusterTopics, P], Awaitable[R]],
 ) -> Callable[Concatenate[ClusterTopics, P], Coroutine[Any, Any, R]]:
-    """While no ZooKeeper answers, nothing can be said of what was asked but that it takes long: clients try again."""
+    """Raises RequestTimedOut while ZooKeeper does not answer. The change may be made or not, so clients try again."""
 
     @wraps(method)
     async def run(self: ClusterTopics, /, *args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return await method(self, *args, **kwargs)
         except CoordinationError as error:
-            raise RequestTimedOut(f"ZooKeeper did not answer, and it may be done or not: {error}") from error
+            raise RequestTimedOut(f"ZooKeeper did not answer; the change may be made or not: {error}") from error
 
     return run
 
 
-class ClusterTopics:
-    def __init__(self, broker: Broker, configs: ConfigChanges, random: Random | None = None) -> None:
-        self._broker = broker
-        self._coordination = broker.coordination
+class ClusterTopics(Topics):
+    are_replicated = True
+    #: Topics are written side by side, so that the controller is notified of many at once.
+    created_together = 500
+
+    def __init__(
+        self,
+        broker_id: int,
+        config: BrokerConfig,
+        coordination: Coordination,
+        metadata: MetadataCache,
+        configs: ConfigChanges,
+        links: Links,
+        timer: Timer,
+        random: Random | None = None,
+    ) -> None:
+        self._broker_id = broker_id
+        self._config = config
+        self._coordination = coordination
+        self._metadata = metadata
         self._configs = configs
+        self._links = links
         self._random = random or Random(os.urandom(8))
-        #: Topics that were made here and are not in the metadata yet, by metric name.
-        self._just_made: dict[str, str] = {}
-        #: Topics that are being deleted, and whose replicas were all alive.
-        self._soon_gone: set[str] = set()
-        self._delayed: Purgatory[str] = Purgatory("Topic", broker.timer)
+        #: Topics that were created here and are not in the metadata yet, by metric name.
+        self._just_created: dict[str, str] = {}
+        #: Topics that are being deleted, and whose replicas were all on live brokers.
+        self._removed_soon: set[str] = set()
+        self._delayed: Purgatory[str] = Purgatory("Topic", timer)
 
-    check_name = staticmethod(check_name)
+    # -- creating, growing, deleting
 
-    # -- making, growing, deleting
-
-    @_timed_out_without_a_tree
+    @_times_out_without_zookeeper
     async def create(self, new: NewTopic, *, validate_only: bool = False) -> Topic:
-        config = self._broker.config
+        config = self._config
         topic = plan_topic(
             new,
             self._placement_options(),
@@ -110,22 +127,22 @@ class ClusterTopics:
             check_configs=lambda configs: validate_topic(configs, config),
         )
         if not validate_only:
-            # Before it is written: a twin of it may be asked for meanwhile.
-            self._just_made[metric_name(topic.name)] = topic.name
+            # Before it is written, because another request may create a topic with the same metric name meanwhile.
+            self._just_created[metric_name(topic.name)] = topic.name
             try:
                 await self._write(topic)
             except BaseException:
-                self._just_made.pop(metric_name(topic.name), None)
+                self._just_created.pop(metric_name(topic.name), None)
                 raise
         return topic
 
     async def create_automatically(self, name: str) -> Topic:
         topic = await self.create(NewTopic(name))
-        await self.wait_for({name: len(topic.assignment)}, _AUTO_CREATE_WAIT_MS)
+        await self.wait_until_applied({name: len(topic.assignment)}, _AUTO_CREATE_WAIT_MS)
         return topic
 
     async def _write(self, topic: Topic) -> None:
-        """In one transaction, so that a topic is never seen without its configs."""
+        """Writes both znodes in one transaction, so that a topic is never seen without its settings."""
         config_path, content = topic_config_path(topic.name), EntityConfig(topic.configs).to_json()
 
         async def is_done() -> bool:
@@ -142,11 +159,11 @@ class ClusterTopics:
             except NodeExistsError as error:
                 if error.operation_index == 1 or await self._coordination.exists(topic_path(topic.name)):
                     raise TopicAlreadyExists(f"topic {topic.name!r} already exists") from None
-                write_configs = SetData(config_path, content)  # a topic of that name has left its own
+                write_configs = SetData(config_path, content)  # a deleted topic of this name has left its settings
             except NoNodeError:
                 write_configs = Create(config_path, content)
 
-    @_timed_out_without_a_tree
+    @_times_out_without_zookeeper
     async def add_partitions(
         self, name: str, count: int, given: Sequence[tuple[int, ...]] | None, *, validate_only: bool = False
     ) -> Topic:
@@ -160,23 +177,23 @@ class ClusterTopics:
             if validate_only:
                 return grown
             znode = grown.znode._replace(topic_id=assigned.topic_id)
-            with suppress(BadVersionError):  # somebody was faster: look again
+            with suppress(BadVersionError):  # another broker wrote first: read again
                 await retried_changes.set_data(
                     self._coordination, topic_path(name), znode.to_json(), version=stat.version
                 )
                 return grown
 
-    @_timed_out_without_a_tree
+    @_times_out_without_zookeeper
     async def delete(self, name: str) -> None:
         if await self._coordination.exists(topic_path(name)) is None:
             raise UnknownTopicOrPartition(f"there is no topic {name!r}")
-        if self._all_alive(name):
-            self._soon_gone.add(name)
-        with suppress(NodeExistsError):  # that is wanted already
+        if self._has_live_replicas_only(name):
+            self._removed_soon.add(name)
+        with suppress(NodeExistsError):  # the deletion is requested already
             await retried_changes.create_persistent(self._coordination, delete_topic_path(name), b"")
 
-    def _all_alive(self, name: str) -> bool:
-        metadata = self._broker.metadata
+    def _has_live_replicas_only(self, name: str) -> bool:
+        metadata = self._metadata
         topic = metadata.get(name)
         return topic is not None and all(
             replica in metadata.nodes for partition in topic.partitions for replica in partition.replicas
@@ -190,35 +207,33 @@ class ClusterTopics:
         return TopicAssignment.from_json(data), stat
 
     def _placement_options(self) -> PlacementOptions:
-        """Placement begins anywhere, so that small topics do not all sit on the first brokers."""
-        nodes = self._broker.metadata.nodes
+        """Placement begins at a random broker, so that not all small topics are on the first brokers."""
+        nodes = self._metadata.nodes
         start, shift = (self._random.randrange(max(1, len(nodes))) for _ in range(2))
         return PlacementOptions(sorted(nodes), {node.node_id: node.rack for node in nodes.values()}, start, shift)
 
     def _twin(self, name: str) -> str | None:
-        return self._broker.metadata.twin_of(name) or self._just_made.get(metric_name(name))
+        return self._metadata.twin_of(name) or self._just_created.get(metric_name(name))
 
     # -- settings
 
     def configs_of(self, name: str) -> Mapping[str, str]:
-        """What is set for a topic, as far as we have heard."""
         return self._configs.of_topic(name)
 
     async def stored_configs(self, name: str) -> Mapping[str, str]:
-        """The same, as it is in the tree."""
-        self._broker.metadata.named(name)
+        self._metadata.named(name)
         return await self._configs.read("topics", name)
 
-    @_timed_out_without_a_tree
+    @_times_out_without_zookeeper
     async def set_configs(self, name: str, configs: Mapping[str, str]) -> None:
-        """Settings that were checked already."""
         await self._configs.write("topics", name, configs)
 
     # -- waiting
 
-    async def wait_for(self, made: Mapping[str, int], timeout_ms: int, *, gone: Sequence[str] = ()) -> set[str]:
-        """Waits until topics have leaders for so many partitions, or are gone; those that are not so in time."""
-        metadata = self._broker.metadata
+    async def wait_until_applied(
+        self, made: Mapping[str, int], timeout_ms: int, *, gone: Sequence[str] = ()
+    ) -> set[str]:
+        metadata = self._metadata
 
         def is_late(name: str) -> bool:
             topic = metadata.get(name)
@@ -229,34 +244,40 @@ class ClusterTopics:
 
         names = [*made, *gone]
         if names and timeout_ms > 0:
-            waiting = _Waiting(lambda: not any(map(is_late, names)), self._broker.loop.create_future())
+            waiting = _Waiting(lambda: not any(map(is_late, names)), asyncio.get_running_loop().create_future())
             if not self._delayed.try_complete_else_watch(waiting, names, timeout_ms):
                 await waiting.done
         return set(filter(is_late, names))
 
+    async def wait_until_propagated(
+        self, made: Mapping[str, int], timeout_ms: int, *, gone: Sequence[str] = ()
+    ) -> None:
+        others = [broker_id for broker_id in self._metadata.nodes if broker_id != self._broker_id]
+        await wait_for_other_brokers(self._links, others, made, gone, timeout_ms)
+
     async def wait_until_removed(self, names: Sequence[str], timeout_ms: int) -> None:
-        """Waits, but not long, until topics are gone from the tree, so that they can be made again: all their replicas
-        are gone then. Those on brokers that are away are not waited for."""
-        soon_gone = self._soon_gone.intersection(names)
-        self._soon_gone -= soon_gone
-        if not soon_gone:
-            return  # and the request may not have waited for anything yet: it is no task, and can have no timeout
+        """A topic leaves the tree when all its replicas are deleted. Topics with replicas on brokers that are not alive
+        are not waited for."""
+        removed_soon = self._removed_soon.intersection(names)
+        self._removed_soon -= removed_soon
+        if not removed_soon:
+            return  # a request that has not waited yet is not a task, and asyncio.timeout needs a task
         with suppress(TimeoutError):
             async with asyncio.timeout(min(timeout_ms, _REMOVAL_WAIT_MS) / 1000):
-                await asyncio.gather(*map(self._removed, soon_gone))
+                await asyncio.gather(*map(self._removed, removed_soon))
 
     async def _removed(self, name: str) -> None:
         while True:
-            changed = self._broker.loop.create_future()
+            changed = asyncio.get_running_loop().create_future()
             watch = partial(_set, changed)
             if await self._coordination.exists(topic_path(name), watch=watch) is None:
                 return
             await changed
 
-    def changed(self, names: Sequence[str]) -> None:
-        """The metadata of topics is new."""
+    def metadata_changed(self, names: Sequence[str]) -> None:
+        """The metadata of these topics has changed."""
         for name in names:
-            self._just_made.pop(metric_name(name), None)
+            self._just_created.pop(metric_name(name), None)
             self._delayed.check_and_complete(name)
 
 

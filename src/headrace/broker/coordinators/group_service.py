@@ -1,4 +1,4 @@
-"""Group coordination, wired into a broker; beside what all coordinators need, the offsets that expire or go."""
+"""Runs the group coordinator on a broker. Also expires committed offsets, and deletes those of deleted topics."""
 
 from __future__ import annotations
 
@@ -15,9 +15,16 @@ from headrace.groups.context import GroupContext, KnownTopic
 from headrace.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
+    from headrace.broker.configs.broker_config import BrokerConfig
+    from headrace.broker.configs.group_overrides import GroupConfigs
+    from headrace.broker.coordinators.committed import CommitWaits
+    from headrace.broker.coordinators.internal_topics import InternalTopics
+    from headrace.broker.coordinators.placement import CoordinatorPlacement
     from headrace.broker.metadata_cache import MetadataCache, TopicInfo
+    from headrace.broker.runtime import BrokerRuntime
     from headrace.groups.coordinator import GroupCoordinator
     from headrace.groups.shard import GroupShard
+    from headrace.replication.partitions import Partitions
 
 logger = getLogger(__name__)
 
@@ -25,17 +32,32 @@ logger = getLogger(__name__)
 class GroupService(CoordinatorService["GroupCoordinator"]):
     topic = GROUPS
 
+    def __init__(
+        self,
+        runtime: BrokerRuntime,
+        config: BrokerConfig,
+        partitions: Partitions,
+        internal_topics: InternalTopics,
+        commit_waits: CommitWaits,
+        placement: CoordinatorPlacement,
+        *,
+        metadata: MetadataCache,
+        group_configs: GroupConfigs,
+    ) -> None:
+        super().__init__(runtime, config, partitions, internal_topics, commit_waits, placement)
+        self._metadata = metadata
+        self._group_configs = group_configs
+
     @cached_property
     def coordinator(self) -> GroupCoordinator:
         from headrace.groups.coordinator import GroupCoordinator
 
-        broker = self._broker
-        topics = _KnownTopics(broker.metadata)
-        context = GroupContext(broker.clock, broker.timer, broker.config, topics, broker.group_configs.of)
+        runtime, topics = self._runtime, _KnownTopics(self._metadata)
+        context = GroupContext(runtime.clock, runtime.timer, self._config, topics, self._group_configs.of)
         return GroupCoordinator(context, self.partition_count)
 
     async def expire_offsets(self) -> None:
-        """Forgets offsets that were kept for long enough, a shard at a time."""
+        """Deletes offsets whose retention time has passed, one shard at a time."""
         for shard in self._shards():
             from headrace.groups.committing import expire
 
@@ -46,9 +68,8 @@ class GroupService(CoordinatorService["GroupCoordinator"]):
             await asyncio.sleep(0)
 
     def topic_deleted(self, name: str) -> None:
-        """Nobody has read anything of a topic that is not there."""
+        """Deletes the offsets that groups have committed for a deleted topic."""
         super().topic_deleted(name)
-        self._broker.transactions.topic_deleted(name)
         for shard in self._shards():
             try:
                 shard.write(shard.offsets.topic_deleted_records(name))
@@ -56,7 +77,8 @@ class GroupService(CoordinatorService["GroupCoordinator"]):
                 logger.warning("offsets of the deleted topic %s are kept in partition %d: %s", name, shard.index, error)
 
     def _shards(self) -> list[GroupShard]:
-        return self.coordinator.shards() if "coordinator" in self.__dict__ else []  # else there never was a group
+        """The loaded shards. A coordinator that was never used has none, and is not made for this."""
+        return self.coordinator.shards() if "coordinator" in self.__dict__ else []
 
 
 class _KnownTopics:

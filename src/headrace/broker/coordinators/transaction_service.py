@@ -1,72 +1,79 @@
-"""Transaction coordination, wired into a broker; beside what all coordinators need, markers and expiry."""
+"""Runs the transaction coordinator on a broker. Also writes markers, and expires transactional ids."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
 from logging import getLogger
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.broker.coordinators.coordinator_service import CoordinatorService
-from headrace.broker.coordinators.internal_topics import GROUPS, TRANSACTIONS
-from headrace.protocol.errors import (
-    CoordinatorLoadInProgress,
-    CoordinatorNotAvailable,
-    KafkaError,
-    NotCoordinator,
-    TransactionAbortable,
-)
+from headrace.broker.coordinators.internal_topics import TRANSACTIONS
+from headrace.protocol.errors import KafkaError
 from headrace.runtime.timer import TimerTask
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
-    from headrace.broker.cluster.markers import ClusterMarkers
-    from headrace.broker.cluster.txn_partitions import TxnPartitions
+    from headrace.broker.configs.broker_config import BrokerConfig
+    from headrace.broker.coordinators.committed import CommitWaits
+    from headrace.broker.coordinators.internal_topics import InternalTopics
+    from headrace.broker.coordinators.participants import TransactionParticipants
+    from headrace.broker.coordinators.placement import CoordinatorPlacement
+    from headrace.broker.coordinators.producer_ids import ProducerIds
+    from headrace.broker.coordinators.transactional_produce import RefusedPartitions, TransactionalProduce
+    from headrace.broker.metadata_cache import MetadataCache
+    from headrace.broker.runtime import BrokerRuntime
+    from headrace.replication.partitions import Partitions
     from headrace.transactions.coordinator import Identity, TransactionCoordinator
-    from headrace.transactions.markers import LocalMarkers, Marker, MarkerSender
+    from headrace.transactions.markers import LocalMarkers, Marker
 
 logger = getLogger(__name__)
-
-#: How long the answer to an end waits for the markers to be where they belong.
-_SETTLING_S = 1.0
 
 
 class TransactionService(CoordinatorService["TransactionCoordinator"]):
     topic = TRANSACTIONS
 
-    def __init__(self, broker: Broker) -> None:
-        super().__init__(broker)
+    def __init__(
+        self,
+        runtime: BrokerRuntime,
+        config: BrokerConfig,
+        partitions: Partitions,
+        internal_topics: InternalTopics,
+        commit_waits: CommitWaits,
+        placement: CoordinatorPlacement,
+        *,
+        metadata: MetadataCache,
+        producer_ids: ProducerIds,
+        make_participants: Callable[[TransactionService], TransactionParticipants],
+        on_marker: Callable[[str, int, Marker], object],
+    ) -> None:
+        """
+        :param on_marker: is called with the topic, the partition and the marker after a marker was written here.
+        """
+        super().__init__(runtime, config, partitions, internal_topics, commit_waits, placement)
+        self._metadata = metadata
+        self._producer_ids = producer_ids
+        self._make_participants = make_participants
+        self._on_marker = on_marker
         self._expiry: TimerTask | None = None
 
     @cached_property
     def markers(self) -> LocalMarkers:
-        """Writes to the partitions that we lead."""
+        """Writes markers to the partitions that this broker leads."""
         from headrace.transactions.markers import LocalMarkers
 
-        return LocalMarkers(self._broker.partitions, self._broker.clock, self._marker_written)
+        return LocalMarkers(self._partitions, self._runtime.clock, self._marker_written)
 
     @cached_property
-    def cluster_markers(self) -> ClusterMarkers:
-        """In a cluster: sends to whoever leads."""
-        from headrace.broker.cluster.markers import ClusterMarkers
-
-        return ClusterMarkers(self._broker, self.markers)
-
-    @cached_property
-    def partitions(self) -> TxnPartitions:
-        """In a cluster: which partitions transactions have, whoever coordinates them."""
-        from headrace.broker.cluster.txn_partitions import TxnPartitions
-
-        return TxnPartitions(self._broker)
+    def participants(self) -> TransactionParticipants:
+        """The partitions of transactions, on whichever broker they are."""
+        return self._make_participants(self)
 
     @cached_property
     def coordinator(self) -> TransactionCoordinator:
         from headrace.transactions.coordinator import TransactionCoordinator
         from headrace.transactions.shard import TransactionContext
 
-        broker = self._broker
-        sender: MarkerSender = self.markers if broker.cluster is None else self.cluster_markers
-        context = TransactionContext(broker.clock, broker.timer, sender)
+        context = TransactionContext(self._runtime.clock, self._runtime.timer, self.participants.marker_sender)
         self._schedule_expiry()
         return TransactionCoordinator(context, self.partition_count)
 
@@ -75,17 +82,16 @@ class TransactionService(CoordinatorService["TransactionCoordinator"]):
         if self._expiry is not None:
             self._expiry.cancel()
             self.coordinator.unload_all()
-        if self._broker.cluster is not None:
-            await self.cluster_markers.close()
-            await self.partitions.close()
+        if "participants" in self.__dict__:
+            await self.participants.close()
 
     def _schedule_expiry(self) -> None:
-        interval_ms = self._broker.config.int("transaction.remove.expired.transaction.cleanup.interval.ms")
-        self._expiry = self._broker.timer.schedule(interval_ms, self._expire)
+        interval_ms = self._config.int("transaction.remove.expired.transaction.cleanup.interval.ms")
+        self._expiry = self._runtime.timer.schedule(interval_ms, self._expire)
 
     def _expire(self) -> None:
         try:
-            self.coordinator.expire(self._broker.config.int("transactional.id.expiration.ms"))
+            self.coordinator.expire(self._config.int("transactional.id.expiration.ms"))
         except (KafkaError, OSError) as error:
             logger.warning("transactional ids cannot be expired now: %s", error)
         self._schedule_expiry()
@@ -93,72 +99,45 @@ class TransactionService(CoordinatorService["TransactionCoordinator"]):
     # -- what handlers use ------------------------------------------------------------------------------------------
 
     async def with_producer_id(self, ask: Callable[[int | None], Identity]) -> Identity:
-        """What ``ask`` says; with a new producer id, if it cannot say it without."""
+        """The result of ``ask``. Calls ``ask`` with a new producer id if it needs one."""
         from headrace.transactions.coordinator import ProducerIdNeeded
 
         try:
             return ask(None)
         except ProducerIdNeeded:
-            return ask(await self._broker.producer_ids.next())
+            return ask(await self._producer_ids.next())
 
     async def settled(self, transactional_id: str) -> None:
-        """In a cluster: waits, a while, until the id's transaction has ended wherever it wrote. A client that is
-        answered before may come with the next one too early, and is then told to wait for much longer than this takes.
-        """
-        shard = self.coordinator.active(self.coordinator.index_of(transactional_id))
-        if shard is None:
-            return
-        # By hand, as the request may not have waited for anything yet: then it is no task, and from Python 3.12 on
-        # asyncio's timeouts are for tasks only.
-        done = self._broker.loop.create_future()
+        """Waits for a short time until the transaction has ended in all its partitions."""
+        await self.participants.settled(transactional_id)
 
-        def end() -> None:
-            if not done.done():
-                done.set_result(None)
-
-        shard.when_settled(transactional_id, end)
-        timeout = self._broker.loop.call_later(_SETTLING_S, end)
-        await done
-        timeout.cancel()
-
-    def ensure_partition(
+    async def ensure_partition(
         self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, index: int, *, adds: bool = True
     ) -> None:
-        """Before a write of a transaction: its partition is added, or (not ``adds``) must have been.
+        """Adds a partition to a transaction before a write, or (not ``adds``) checks that it was added. The result
+        holds until the caller awaits something else.
 
-        :raises TransactionAbortable: if it was not.
+        :raises TransactionAbortable: if the partition was not added.
+        :raises CoordinatorLoadInProgress: if the coordinator is on another broker and does not answer.
         :raises KafkaError: if the producer may not write.
         """
         from headrace.transactions.coordinator import Identity
-        from headrace.transactions.metadata import VERSION_2
 
         producer, partition = Identity(producer_id, producer_epoch), (topic, index)
-        if adds:
-            self.coordinator.add_partitions(transactional_id, producer, [partition], client_version=VERSION_2)
-        elif self.coordinator.missing_partitions(transactional_id, producer, [partition]):
-            raise TransactionAbortable(f"{topic}-{index} was not added to the transaction of {transactional_id!r}")
+        refusals = await self.participants.refusals(transactional_id, producer, [partition], adds=adds)
+        if partition in refusals:
+            raise refusals[partition]
 
-    async def ensure_partition_in_cluster(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, index: int, *, adds: bool = True
-    ) -> None:
-        """The same, where another broker may coordinate the transaction. It holds for as long as nothing is awaited.
+    async def refused_partitions(self, body: Any, version: int) -> RefusedPartitions:
+        """The partitions of a transactional Produce request that may not be written, and why."""
+        return await self._transactional_produce.refused_partitions(body, version)
 
-        :raises CoordinatorLoadInProgress: if that is not to be reached: to be tried again, here.
-        """
-        from headrace.transactions.coordinator import Identity
+    @cached_property
+    def _transactional_produce(self) -> TransactionalProduce:
+        from headrace.broker.coordinators.transactional_produce import TransactionalProduce
 
-        producer, partition = Identity(producer_id, producer_epoch), (topic, index)
-        refusals = await self.partitions.refusals(transactional_id, producer, [partition], adds=adds)
-        error = refusals.get(partition)
-        if isinstance(error, CoordinatorNotAvailable | NotCoordinator):
-            raise CoordinatorLoadInProgress(f"the transaction's coordinator is not ready: {error}")
-        if error is not None:
-            raise error
+        return TransactionalProduce(self._config, self._metadata, self._partitions, self.participants)
 
     def _marker_written(self, topic: str, index: int, marker: Marker) -> None:
-        broker = self._broker
-        if broker.cluster is not None:
-            self.partitions.marker_written(topic, index, marker.producer_id)
-        if topic == GROUPS:
-            broker.groups.coordinator.transaction_ended(index, marker.producer_id, marker.is_commit)
-        broker.delayed_fetch.check_and_complete((topic, index))  # readers of what is committed may wait for it
+        self.participants.marker_written(topic, index, marker.producer_id)
+        self._on_marker(topic, index, marker)

@@ -15,11 +15,10 @@ from headrace.protocol.errors import InvalidRequest, code_for_errors
 from headrace.protocol.wire.large_messages import ElementArray
 
 if TYPE_CHECKING:
-    from headrace.broker.cluster.topics import ClusterTopics
     from headrace.broker.configs.broker_config import BrokerConfig
     from headrace.broker.configs.group_overrides import GroupConfigs
     from headrace.broker.services import ConfigStore
-    from headrace.controller.topics import Topics
+    from headrace.broker.topics import Topics
 
 TOPIC = 2
 BROKER = 4
@@ -37,7 +36,7 @@ class StoredConfigs(NamedTuple):
 
     broker_id: int
     config: BrokerConfig
-    topics: Topics | ClusterTopics
+    topics: Topics
     group_configs: GroupConfigs
     config_store: ConfigStore
 

@@ -6,27 +6,16 @@ import sys
 from asyncio import Task, ensure_future, wait
 from collections import defaultdict
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-from headrace.broker.lone_controller import LoneController
 from headrace.broker.network.slices import in_groups
 from headrace.coordination.znodes import TopicPartition
 from headrace.protocol.errors import ErrorCode, KafkaError, RequestTimedOut
 from headrace.protocol.wire.large_messages import ElementArray
 
-if TYPE_CHECKING:
-    from headrace.broker.cluster.member import ClusterMember
-    from headrace.broker.metadata_cache import MetadataCache
-    from headrace.controller.controller import Controller
-
 T = TypeVar("T")
 
 _PIECE = 100
-
-
-def controller_of(metadata: MetadataCache, cluster: ClusterMember | None) -> Controller | LoneController:
-    """Ours; in a cluster another broker's may be the active one."""
-    return LoneController(metadata) if cluster is None else cluster.controller
 
 
 async def within(timeout_ms: int, work: Coroutine[Any, Any, T]) -> T:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.protocol.errors import ErrorCode, PolicyViolation
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.topics import Topics
 
 
 _MAX_NEW_PARTITIONS = 10_000
@@ -23,7 +23,7 @@ def check_new_partitions(count: int) -> None:
 
 
 async def settle(
-    broker: Broker,
+    topics: Topics,
     answers: Sequence[dict[str, Any]],
     *,
     timeout_ms: int,
@@ -31,15 +31,11 @@ async def settle(
     gone: Sequence[str] = (),
 ) -> None:
     """Waits until topics have leaders for so many partitions, or are gone; what takes too long is marked so in its
-    answer. A broker alone has done it all already."""
-    if broker.cluster is None:
-        return
-    from headrace.broker.cluster.hearsay import others_have_heard  # a broker alone imports nothing of a cluster
-
+    answer."""
     made = made or {}
-    late = await broker.cluster.topics.wait_for(made, timeout_ms, gone=gone)
+    late = await topics.wait_until_applied(made, timeout_ms, gone=gone)
     if not late:
-        await others_have_heard(broker, made, gone, timeout_ms)
+        await topics.wait_until_propagated(made, timeout_ms, gone=gone)
     for answer in answers:
         if answer["name"] in late:
             answer.update(error_code=ErrorCode.request_timed_out, error_message="it is not done yet, and goes on")

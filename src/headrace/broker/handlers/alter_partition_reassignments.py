@@ -10,22 +10,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.handlers._control import by_topic, code_and_message, controller_of, pieces, within
+from headrace.broker.handlers._control import by_topic, code_and_message, pieces, within
 from headrace.broker.network.request import Reply, Request, milliseconds
 from headrace.coordination.znodes import TopicPartition
 from headrace.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
-    from headrace.broker.cluster.member import ClusterMember
-    from headrace.broker.metadata_cache import MetadataCache
+    from headrace.broker.cluster_role import PartitionController
 
 
-async def handle(request: Request, metadata: MetadataCache, cluster: ClusterMember | None) -> Reply:
+async def handle(request: Request, controller: PartitionController) -> Reply:
     body = request.body
     may_change_count = getattr(body, "allow_replication_factor_change", True)
     responses = request.collect(body.topics, "responses")
     async for targets in request.slices.over(pieces(body.topics, _targets(body.topics))):
-        moving = controller_of(metadata, cluster).reassign(dict(targets), may_change_count=may_change_count)
+        moving = controller.reassign(dict(targets), may_change_count=may_change_count)
         try:
             outcomes = await within(milliseconds(body.timeout), moving)
         except KafkaError as error:

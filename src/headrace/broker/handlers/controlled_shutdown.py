@@ -12,14 +12,13 @@ from headrace.broker.network.request import Reply, Request
 from headrace.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
-    from headrace.broker.cluster.member import ClusterMember
+    from headrace.broker.control_requests import ControlRequests
 
 
-async def handle(request: Request, cluster: ClusterMember | None) -> Reply:
-    assert cluster is not None
+async def handle(request: Request, control_requests: ControlRequests) -> Reply:
     body = request.body
     try:
-        remaining = await cluster.controller.controlled_shutdown(body.broker_id, body.broker_epoch)
+        remaining = await control_requests.controlled_shutdown(body.broker_id, body.broker_epoch)
     except KafkaError as error:
         return {"error_code": error.code, "remaining_partitions": ()}
     return {

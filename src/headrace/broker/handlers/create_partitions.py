@@ -12,13 +12,11 @@ from headrace.broker.network.request import Reply, Request, milliseconds
 from headrace.protocol.errors import InvalidRequest, code_for_errors
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
-    from headrace.broker.cluster.topics import ClusterTopics
     from headrace.broker.metadata_cache import MetadataCache
-    from headrace.controller.topics import Topics
+    from headrace.broker.topics import Topics
 
 
-async def handle(request: Request, broker: Broker, metadata: MetadataCache, topics: Topics | ClusterTopics) -> Reply:
+async def handle(request: Request, metadata: MetadataCache, topics: Topics) -> Reply:
     body = request.body
     repeated = await request.slices.repeated(body.topics, lambda topic: topic.name)
     answers = request.collect(body.topics, "results")
@@ -34,12 +32,12 @@ async def handle(request: Request, broker: Broker, metadata: MetadataCache, topi
             grown.append(answer)
             counts[topic.name] = topic.count
     if not body.validate_only:
-        await settle(broker, grown, made=counts, timeout_ms=milliseconds(body.timeout))
+        await settle(topics, grown, made=counts, timeout_ms=milliseconds(body.timeout))
     return {"results": answers}
 
 
 async def _grow(
-    metadata: MetadataCache, topics: Topics | ClusterTopics, topic: Any, validate_only: bool, *, is_twice: bool
+    metadata: MetadataCache, topics: Topics, topic: Any, validate_only: bool, *, is_twice: bool
 ) -> dict[str, Any]:
     with code_for_errors(name=topic.name) as answer:
         if is_twice:

@@ -18,27 +18,17 @@ from headrace.broker.configs.describe import describe_resource
 from headrace.broker.handlers._topic_changes import check_new_partitions, settle
 from headrace.broker.network.request import Reply, Request, milliseconds
 from headrace.broker.network.slices import Repeated, in_groups
-from headrace.controller.topics import NewTopic
+from headrace.controller.topic_rules import NewTopic
 from headrace.protocol.errors import InvalidConfig, InvalidReplicaAssignment, InvalidRequest, code_for_errors
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
-    from headrace.broker.cluster.member import ClusterMember
-    from headrace.broker.cluster.topics import ClusterTopics
     from headrace.broker.configs.broker_config import BrokerConfig
-    from headrace.controller.topics import Topics
+    from headrace.broker.topics import Topics
 
 _DEFAULT = -1
-_SIDE_BY_SIDE = 500
 
 
-async def handle(
-    request: Request,
-    broker: Broker,
-    config: BrokerConfig,
-    topics: Topics | ClusterTopics,
-    cluster: ClusterMember | None,
-) -> Reply:
+async def handle(request: Request, config: BrokerConfig, topics: Topics) -> Reply:
     body = request.body
     repeated = await request.slices.repeated(body.topics, lambda topic: topic.name)
     creating = _Creating(config, topics, body.validate_only, repeated)
@@ -46,8 +36,7 @@ async def handle(
         creating.count(topic)
     answers = request.collect(body.topics, "topics")
     made: list[dict[str, Any]] = []
-    # In a cluster topics are written side by side, so that the controller is told of many at once.
-    at_a_time = 1 if cluster is None else _SIDE_BY_SIDE
+    at_a_time = topics.created_together
     async for group in request.slices.over(in_groups(body.topics, at_a_time)):
         creations = (creating.create(topic) for topic in group if not repeated.was_met_before(topic.name))
         for answer in await gather(*creations) if at_a_time > 1 else [await creation for creation in creations]:
@@ -57,16 +46,14 @@ async def handle(
                 made.append(answer)
     if made:
         counts = {answer["name"]: answer["num_partitions"] for answer in made}
-        await settle(broker, made, made=counts, timeout_ms=milliseconds(body.timeout))
+        await settle(topics, made, made=counts, timeout_ms=milliseconds(body.timeout))
     return {"topics": answers}
 
 
 class _Creating:
     """Makes the topics of one request."""
 
-    def __init__(
-        self, config: BrokerConfig, topics: Topics | ClusterTopics, validate_only: bool, repeated: Repeated
-    ) -> None:
+    def __init__(self, config: BrokerConfig, topics: Topics, validate_only: bool, repeated: Repeated) -> None:
         self._config = config
         self._topics = topics
         self._validate_only = validate_only

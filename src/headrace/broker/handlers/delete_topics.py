@@ -14,12 +14,9 @@ from headrace.broker.network.request import Reply, Request, milliseconds
 from headrace.protocol.errors import InvalidRequest, KafkaError, TopicDeletionDisabled, code_for_errors
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
-    from headrace.broker.cluster.member import ClusterMember
-    from headrace.broker.cluster.topics import ClusterTopics
     from headrace.broker.configs.broker_config import BrokerConfig
     from headrace.broker.metadata_cache import MetadataCache
-    from headrace.controller.topics import Topics
+    from headrace.broker.topics import Topics
 
 #: A topic's name, or its id.
 _Named = tuple[str | None, UUID | None]
@@ -30,11 +27,9 @@ _BY_NAME_OR_ID = 6
 
 async def handle(
     request: Request,
-    broker: Broker,
     config: BrokerConfig,
     metadata: MetadataCache,
-    topics: Topics | ClusterTopics,
-    cluster: ClusterMember | None,
+    topics: Topics,
 ) -> Reply:
     body = request.body
     by_id = request.version >= _BY_NAME_OR_ID
@@ -65,9 +60,8 @@ async def handle(
             deleted.append(answer)
     gone = [answer["name"] for answer in deleted]
     timeout_ms = milliseconds(body.timeout)
-    await settle(broker, deleted, gone=gone, timeout_ms=timeout_ms)
-    if cluster is not None:
-        await cluster.topics.wait_until_removed(gone, timeout_ms)
+    await settle(topics, deleted, gone=gone, timeout_ms=timeout_ms)
+    await topics.wait_until_removed(gone, timeout_ms)
     return {"responses": answers}
 
 
@@ -79,7 +73,7 @@ def _meant(metadata: MetadataCache, name: str | None, topic_id: UUID | None) -> 
 
 async def _delete(
     metadata: MetadataCache,
-    topics: Topics | ClusterTopics,
+    topics: Topics,
     name: str | None,
     topic_id: UUID | None,
     disabled: KafkaError | None,

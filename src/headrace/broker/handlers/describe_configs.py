@@ -15,17 +15,16 @@ from headrace.protocol.errors import InvalidRequest, code_for_errors
 from headrace.protocol.wire.large_messages import ElementArray
 
 if TYPE_CHECKING:
-    from headrace.broker.cluster.topics import ClusterTopics
     from headrace.broker.configs.broker_config import BrokerConfig
     from headrace.broker.configs.group_overrides import GroupConfigs
-    from headrace.controller.topics import Topics
+    from headrace.broker.topics import Topics
 
 
 async def handle(
     request: Request,
     broker_id: int,
     config: BrokerConfig,
-    topics: Topics | ClusterTopics,
+    topics: Topics,
     group_configs: GroupConfigs,
 ) -> Reply:
     body = request.body

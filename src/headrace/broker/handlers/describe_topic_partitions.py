@@ -18,18 +18,15 @@ from headrace.broker.network.slices import in_groups
 from headrace.protocol.errors import ErrorCode, InvalidTopic
 
 if TYPE_CHECKING:
-    from headrace.broker.cluster.topics import ClusterTopics
     from headrace.broker.configs.broker_config import BrokerConfig
     from headrace.broker.metadata_cache import MetadataCache
-    from headrace.controller.topics import Topics
+    from headrace.broker.topics import Topics
 
 _SORTED_AT_A_TIME = 1_000
 _NO_ELR = {"eligible_leader_replicas": (), "last_known_elr": ()}
 
 
-async def handle(
-    request: Request, config: BrokerConfig, metadata: MetadataCache, topics: Topics | ClusterTopics
-) -> Reply:
+async def handle(request: Request, config: BrokerConfig, metadata: MetadataCache, topics: Topics) -> Reply:
     body, listener = request.body, request.connection.listener_name
     room = max(1, min(body.response_partition_limit, config.int("max.request.partition.size.limit")))
     first_name, first_index = (body.cursor.topic_name, body.cursor.partition_index) if body.cursor else ("", 0)
@@ -71,7 +68,7 @@ async def _sorted(request: Request, topics: Iterable[Any]) -> Iterable[str]:
     return (name for name, _ in groupby(merge(*runs)))
 
 
-def _why_missing(topics: Topics | ClusterTopics, name: str) -> ErrorCode:
+def _why_missing(topics: Topics, name: str) -> ErrorCode:
     try:
         topics.check_name(name)
     except InvalidTopic as error:

@@ -10,20 +10,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.handlers._control import by_topic, code_and_message, controller_of, pieces, within
+from headrace.broker.handlers._control import by_topic, code_and_message, pieces, within
 from headrace.broker.network.request import Reply, Request, milliseconds
 from headrace.controller.decisions.leader_elections import ElectionStrategy
 from headrace.coordination.znodes import TopicPartition
 from headrace.protocol.errors import ErrorCode, InvalidRequest, KafkaError
 
 if TYPE_CHECKING:
-    from headrace.broker.cluster.member import ClusterMember
-    from headrace.broker.metadata_cache import MetadataCache
+    from headrace.broker.cluster_role import PartitionController
 
 _ELECTIONS = {0: ElectionStrategy.PREFERRED, 1: ElectionStrategy.UNCLEAN}
 
 
-async def handle(request: Request, metadata: MetadataCache, cluster: ClusterMember | None) -> Reply:
+async def handle(request: Request, controller: PartitionController) -> Reply:
     body, code = request.body, ErrorCode.none
     timeout_ms, topics = milliseconds(body.timeout), body.topic_partitions
     results = request.collect(topics or (), "replica_election_results")
@@ -31,7 +30,7 @@ async def handle(request: Request, metadata: MetadataCache, cluster: ClusterMemb
     async for wanted in request.slices.over([None] if topics is None else pieces(topics, named)):
         outcomes: Mapping[TopicPartition, KafkaError | None]
         try:
-            outcomes = await within(timeout_ms, controller_of(metadata, cluster).elect_leaders(wanted, _election(body)))
+            outcomes = await within(timeout_ms, controller.elect_leaders(wanted, _election(body)))
         except KafkaError as error:
             # v0 has no place for an error of the whole request.
             outcomes, code = dict.fromkeys(wanted or (), error), error.code

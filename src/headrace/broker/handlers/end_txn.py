@@ -16,13 +16,12 @@ from headrace.transactions.coordinator import Identity
 from headrace.transactions.metadata import VERSION_2
 
 if TYPE_CHECKING:
-    from headrace.broker.cluster.member import ClusterMember
     from headrace.broker.coordinators.transaction_service import TransactionService
 
 _VERSION_2_SINCE = 5
 
 
-async def handle(request: Request, transactions: TransactionService, cluster: ClusterMember | None) -> Reply:
+async def handle(request: Request, transactions: TransactionService) -> Reply:
     body = request.body
     producer = Identity(body.producer_id, body.producer_epoch)
     end = transactions.coordinator.end
@@ -37,9 +36,8 @@ async def handle(request: Request, transactions: TransactionService, cluster: Cl
                 fresh_producer_id=fresh,
             )
         )
-        if cluster is not None:
-            await transactions.replicated(body.transactional_id)
-            await transactions.settled(body.transactional_id)
+        await transactions.replicated(body.transactional_id)
+        await transactions.settled(body.transactional_id)
     except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
         code = code_of(error, knows_fenced=request.version >= KNOWS_FENCED)
         return {"error_code": code, "producer_id": -1, "producer_epoch": -1}

@@ -5,7 +5,7 @@ there or ``max_wait`` has passed. The first batch is the one that *contains* the
 larger than what was asked for; the rest keeps to ``max_bytes``. Record bytes are never read here: the connection sends
 them from the file.
 
-In a cluster brokers fetch too, as followers (``cluster/follower_sessions.py``). Consumers are served by any replica
+In a cluster brokers fetch too, as followers (``replicas/follower_sessions.py``). Consumers are served by any replica
 from v11 on, up to the high watermark that it knows, and the leader may send them to one that is nearer (KIP-392).
 """
 
@@ -27,11 +27,11 @@ from headrace.replication.partition import Isolation, Partition
 from headrace.runtime.purgatory import DelayedOperation
 
 if TYPE_CHECKING:
-    from headrace.broker.cluster.member import ClusterMember
     from headrace.broker.configs.broker_config import BrokerConfig
     from headrace.broker.fetch_sessions import FetchSessions
     from headrace.broker.metadata_cache import MetadataCache
     from headrace.broker.metrics.counters import Metrics
+    from headrace.broker.replicas.followers import Followers
     from headrace.broker.services import NodesSeenBy
     from headrace.replication.partitions import Partitions
     from headrace.runtime.clock import Clock
@@ -63,21 +63,20 @@ async def handle(
     fetch_sessions: FetchSessions,
     delayed_fetch: Purgatory[tuple[str, int]],
     nodes_seen_by: NodesSeenBy,
-    cluster: ClusterMember | None,
+    followers: Followers,
 ) -> Reply:
     body = request.body
-    if cluster is not None:
-        replica_id = body.replica_id if request.version < _REPLICA_STATE_FROM else body.replica_state.replica_id
-        if replica_id >= 0:
-            request.is_from_follower = True
-            return await cluster.replicas.sessions.fetch(request, replica_id)
+    replica_id = body.replica_id if request.version < _REPLICA_STATE_FROM else body.replica_state.replica_id
+    if followers.includes(replica_id):
+        request.is_from_follower = True
+        return await followers.fetch(request, replica_id)
     by_topic_id = request.version >= _BY_TOPIC_ID
     named = await _named(request, by_topic_id) if isinstance(body.topics, ElementArray) else None
     try:
         fetch = fetch_sessions.open(body, by_topic_id=by_topic_id, named=named)
     except KafkaError as error:
         return {"error_code": error.code, "session_id": NO_SESSION, "responses": ()}
-    reading = _Reading(fetch, body, request.version, config, metadata, partitions, metrics, cluster)
+    reading = _Reading(fetch, body, request.version, config, metadata, partitions, metrics, followers)
     max_wait_ms = round(body.max_wait.total_seconds() * 1000)
     if len(fetch.partitions) > _WATCHED_PARTITIONS:
         reply = await _read_many(request, clock, reading, max_wait_ms)
@@ -90,7 +89,7 @@ async def handle(
                 await waiting.done
             reading.read_all()
         reply = reading.reply()
-    if cluster is not None and request.version >= LEADERS_FROM[Api.FETCH]:
+    if len(metadata.nodes) > 1 and request.version >= LEADERS_FROM[Api.FETCH]:
         with_endpoints = request.version >= ENDPOINTS_FROM[Api.FETCH]
         name_leaders(
             metadata,
@@ -151,7 +150,7 @@ class _Reading:
         metadata: MetadataCache,
         partitions: Partitions,
         metrics: Metrics,
-        cluster: ClusterMember | None,
+        followers: Followers,
     ) -> None:
         self._fetch = fetch
         self._metadata = metadata
@@ -160,7 +159,7 @@ class _Reading:
         self._find = partitions.replica if version >= _ANY_REPLICA_FROM else partitions.leader
         #: The consumer's rack, if the consumer may be sent to a replica in its rack.
         self._rack: str = ""
-        if cluster is not None and cluster.replicas.has_selector:
+        if followers.has_replica_selector:
             rack = getattr(body, "rack_id", "")
             self._rack = "" if rack == config.optional_str("broker.rack") else rack
         #: In which leader epoch each partition was read.

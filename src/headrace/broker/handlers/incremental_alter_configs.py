@@ -13,19 +13,18 @@ from headrace.broker.handlers._config_resources import StoredConfigs, alter_reso
 from headrace.broker.network.request import Reply, Request
 
 if TYPE_CHECKING:
-    from headrace.broker.cluster.topics import ClusterTopics
     from headrace.broker.configs.broker_config import BrokerConfig
     from headrace.broker.configs.group_overrides import GroupConfigs
     from headrace.broker.configs.resources import ResourceKind
     from headrace.broker.services import ConfigStore
-    from headrace.controller.topics import Topics
+    from headrace.broker.topics import Topics
 
 
 async def handle(
     request: Request,
     broker_id: int,
     config: BrokerConfig,
-    topics: Topics | ClusterTopics,
+    topics: Topics,
     group_configs: GroupConfigs,
     config_store: ConfigStore,
 ) -> Reply:

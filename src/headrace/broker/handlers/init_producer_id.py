@@ -23,7 +23,6 @@ from headrace.protocol.errors import (
 )
 
 if TYPE_CHECKING:
-    from headrace.broker.cluster.member import ClusterMember
     from headrace.broker.configs.broker_config import BrokerConfig
     from headrace.broker.coordinators.producer_ids import ProducerIds
     from headrace.broker.coordinators.transaction_service import TransactionService
@@ -38,21 +37,18 @@ async def handle(
     config: BrokerConfig,
     transactions: TransactionService,
     producer_ids: ProducerIds,
-    cluster: ClusterMember | None,
 ) -> Reply:
     try:
         if request.body.transactional_id is None:
             return {"producer_id": await producer_ids.next(), "producer_epoch": 0}
-        identity = await _start(request.body, request.version, config, transactions, cluster)
+        identity = await _start(request.body, request.version, config, transactions)
     except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
         code = code_of(error, knows_fenced=request.version >= _FENCED_SINCE)
         return {"error_code": code, "producer_id": _NONE, "producer_epoch": _NONE}
     return {"producer_id": identity.producer_id, "producer_epoch": identity.producer_epoch}
 
 
-async def _start(
-    body: Any, version: int, config: BrokerConfig, transactions: TransactionService, cluster: ClusterMember | None
-) -> Identity:
+async def _start(body: Any, version: int, config: BrokerConfig, transactions: TransactionService) -> Identity:
     transactional_id: str = body.transactional_id
     if not transactional_id:
         raise InvalidRequest("a transactional id may not be empty")
@@ -72,8 +68,6 @@ async def _start(
     def ask(fresh: int | None) -> Identity:
         return start(transactional_id, timeout_ms, known=known, fresh_producer_id=fresh)
 
-    if cluster is None:
-        return await transactions.with_producer_id(ask)
     try:
         identity = await transactions.with_producer_id(ask)
     except ConcurrentTransactions:

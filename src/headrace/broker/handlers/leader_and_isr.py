@@ -14,15 +14,14 @@ from headrace.controller.decisions.broker_requests import LeaderAndIsrResponse
 from headrace.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
-    from headrace.broker.cluster.member import ClusterMember
     from headrace.broker.configs.broker_config import BrokerConfig
+    from headrace.broker.control_requests import ControlRequests
 
 
-async def handle(request: Request, broker_id: int, config: BrokerConfig, cluster: ClusterMember | None) -> Reply:
-    assert cluster is not None
+async def handle(request: Request, broker_id: int, config: BrokerConfig, control_requests: ControlRequests) -> Reply:
     told = read_leaders(request.body, broker_id, config.listeners.inter_broker)
     try:
-        answer = await cluster.replicas.lead(told)
+        answer = await control_requests.leader_and_isr(told)
     except KafkaError as error:
         answer = LeaderAndIsrResponse(error.code, {})
     return leaders_reply(told, answer)

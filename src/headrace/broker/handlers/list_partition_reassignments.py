@@ -8,19 +8,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.broker.handlers._control import by_topic, code_and_message, controller_of
+from headrace.broker.handlers._control import by_topic, code_and_message
 from headrace.broker.network.request import Reply, Request
 from headrace.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
-    from headrace.broker.cluster.member import ClusterMember
-    from headrace.broker.metadata_cache import MetadataCache
+    from headrace.broker.cluster_role import PartitionController
 
 
-async def handle(request: Request, metadata: MetadataCache, cluster: ClusterMember | None) -> Reply:
+async def handle(request: Request, controller: PartitionController) -> Reply:
     topics = request.body.topics
     try:
-        moves = controller_of(metadata, cluster).reassignments()
+        moves = controller.reassignments()
     except KafkaError as error:
         return {**code_and_message(error), "topics": ()}
     if topics is not None:

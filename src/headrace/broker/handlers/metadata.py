@@ -28,17 +28,16 @@ from headrace.protocol.kio import load_response_schema
 from headrace.protocol.wire.encoder import nested_encoder
 
 if TYPE_CHECKING:
-    from headrace.broker.cluster.topics import ClusterTopics
     from headrace.broker.configs.broker_config import BrokerConfig
     from headrace.broker.services import NodesSeenBy
-    from headrace.controller.topics import Topics
+    from headrace.broker.topics import Topics
 
 
 async def handle(
     request: Request,
     config: BrokerConfig,
     metadata: MetadataCache,
-    topics: Topics | ClusterTopics,
+    topics: Topics,
     nodes_seen_by: NodesSeenBy,
 ) -> Reply:
     body, version = request.body, request.version
@@ -79,7 +78,7 @@ class _Form(NamedTuple):
 
 
 async def _wanted(
-    metadata: MetadataCache, topics: Topics | ClusterTopics, wanted: Any, may_create: bool, form: _Form
+    metadata: MetadataCache, topics: Topics, wanted: Any, may_create: bool, form: _Form
 ) -> bytes | dict[str, Any]:
     topic_id = getattr(wanted, "topic_id", None)
     if topic_id is not None:
@@ -99,7 +98,7 @@ async def _wanted(
     return _encoded(metadata, topic, form)
 
 
-async def _create(metadata: MetadataCache, topics: Topics | ClusterTopics, name: str, may_create: bool) -> TopicInfo:
+async def _create(metadata: MetadataCache, topics: Topics, name: str, may_create: bool) -> TopicInfo:
     topics.check_name(name)
     if not may_create:
         raise UnknownTopicOrPartition(f"there is no topic {name!r}")

@@ -14,12 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headrace.broker.coordinators.committed import commits
-from headrace.broker.coordinators.transactional_produce import (
-    Refused,
-    refused_partitions,
-    refused_partitions_in_cluster,
-)
 from headrace.broker.handlers._leaders import LEADERS_FROM, name_leaders
 from headrace.broker.metadata_cache import INTERNAL_TOPICS
 from headrace.broker.network.request import Reply, Request, milliseconds
@@ -47,10 +41,12 @@ from headrace.protocol.records import (
 from headrace.replication.partition import Partition
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
-    from headrace.broker.cluster.member import ClusterMember
+    from headrace.broker.coordinators.committed import CommitWaits
+    from headrace.broker.coordinators.transaction_service import TransactionService
+    from headrace.broker.coordinators.transactional_produce import RefusedPartitions
     from headrace.broker.metadata_cache import MetadataCache
     from headrace.broker.metrics.counters import Metrics
+    from headrace.broker.replicas.followers import Followers
     from headrace.broker.services import NodesSeenBy, RunBlocking
     from headrace.replication.partitions import Partitions
     from headrace.runtime.purgatory import Purgatory
@@ -61,7 +57,6 @@ _ZSTD_FROM = 7
 
 async def handle(
     request: Request,
-    broker: Broker,
     broker_id: int,
     metadata: MetadataCache,
     partitions: Partitions,
@@ -69,19 +64,17 @@ async def handle(
     delayed_fetch: Purgatory[tuple[str, int]],
     nodes_seen_by: NodesSeenBy,
     run_blocking: RunBlocking,
-    cluster: ClusterMember | None,
+    transactions: TransactionService,
+    followers: Followers,
+    commit_waits: CommitWaits,
 ) -> Reply:
     body, version = request.body, request.version
     acks: int = body.acks
     if acks not in (-1, 0, 1):
         return _refuse_all(body, version, ErrorCode.invalid_required_acks)
-    refused: Refused | None = None
+    refused: RefusedPartitions | None = None
     if body.transactional_id is not None:
-        refused = (
-            refused_partitions(broker, body, version)
-            if cluster is None
-            else await refused_partitions_in_cluster(broker, body, version)
-        )
+        refused = await transactions.refused_partitions(body, version)
     appends = _Appends(version, acks, refused, partitions, metrics, delayed_fetch)
     responses: list[dict[str, Any]] = []
     batches = _batches(metadata, body, version, responses)
@@ -94,16 +87,15 @@ async def handle(
     for log in appends.unflushed:
         await run_blocking(log.flush)
     if appends.uncommitted:
-        if cluster is not None:
-            cluster.replicas.sessions.serve_woken()
-        await _commit(broker, appends.uncommitted, milliseconds(body.timeout))
+        followers.serve_woken()
+        await _commit(commit_waits, appends.uncommitted, milliseconds(body.timeout))
     if acks == 0:
         if any(part.get("error_code") for answer in responses for part in answer["partition_responses"]):
             # The client asked for no answers. The closed connection tells it of the error, as in Kafka.
             request.connection.abort("a Produce with acks=0 failed")
         return None
     reply: dict[str, Any] = {"responses": responses}
-    if cluster is not None and version >= LEADERS_FROM[Api.PRODUCE]:
+    if len(metadata.nodes) > 1 and version >= LEADERS_FROM[Api.PRODUCE]:
         name_leaders(metadata, lambda: nodes_seen_by(request.connection), broker_id, reply, "partition_responses")
     return reply
 
@@ -133,8 +125,8 @@ class _Uncommitted(NamedTuple):
     answer: dict[str, Any]
 
 
-async def _commit(broker: Broker, uncommitted: list[_Uncommitted], timeout_ms: int) -> None:
-    errors = await commits(broker, [(one.partition, one.end_offset) for one in uncommitted], timeout_ms)
+async def _commit(commit_waits: CommitWaits, uncommitted: list[_Uncommitted], timeout_ms: int) -> None:
+    errors = await commit_waits.outcomes([(one.partition, one.end_offset) for one in uncommitted], timeout_ms)
     for one, error in zip(uncommitted, errors, strict=True):
         if error is not None:
             one.answer.update(_failure(one.answer["index"], error.code, str(error)))
@@ -158,7 +150,7 @@ class _Appends:
         self,
         version: int,
         acks: int,
-        refused: Refused | None,
+        refused: RefusedPartitions | None,
         partitions: Partitions,
         metrics: Metrics,
         delayed_fetch: Purgatory[tuple[str, int]],
@@ -236,7 +228,7 @@ def _check(records: bytes | None, version: int, topic: str) -> None:
         raise UnsupportedCompressionType(f"zstd needs Produce v{_ZSTD_FROM}, not v{version}")
 
 
-def _check_transaction(refused: Refused | None, topic: str, index: int) -> None:
+def _check_transaction(refused: RefusedPartitions | None, topic: str, index: int) -> None:
     if refused is None:
         raise TransactionalIdAuthorizationFailed("a transactional batch needs a transactional id")
     if (topic, index) in refused:

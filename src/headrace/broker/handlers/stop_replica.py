@@ -14,13 +14,12 @@ from headrace.controller.decisions.broker_requests import StopReplicaResponse
 from headrace.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
-    from headrace.broker.cluster.member import ClusterMember
+    from headrace.broker.control_requests import ControlRequests
 
 
-async def handle(request: Request, broker_id: int, cluster: ClusterMember | None) -> Reply:
-    assert cluster is not None
+async def handle(request: Request, broker_id: int, control_requests: ControlRequests) -> Reply:
     try:
-        answer = await cluster.replicas.stop_replicas(read_stop(request.body, broker_id))
+        answer = await control_requests.stop_replica(read_stop(request.body, broker_id))
     except KafkaError as error:
         answer = StopReplicaResponse(error.code, {})
     return stop_reply(answer)

@@ -28,7 +28,6 @@ from headrace.protocol.errors import (
 )
 
 if TYPE_CHECKING:
-    from headrace.broker.cluster.member import ClusterMember
     from headrace.broker.configs.broker_config import BrokerConfig
     from headrace.broker.coordinators.group_service import GroupService
     from headrace.broker.coordinators.transaction_service import TransactionService
@@ -46,11 +45,10 @@ async def handle(
     metadata: MetadataCache,
     groups: GroupService,
     transactions: TransactionService,
-    cluster: ClusterMember | None,
 ) -> Reply:
     async def commit(possible: list[TopicCommit]) -> None:
         try:
-            await _commit(request, groups, transactions, cluster, possible)
+            await _commit(request, groups, transactions, possible)
         except KafkaError as error:
             raise _as_known(error, request.version) from None
 
@@ -71,7 +69,6 @@ async def _commit(
     request: Request,
     groups: GroupService,
     transactions: TransactionService,
-    cluster: ClusterMember | None,
     possible: list[TopicCommit],
 ) -> None:
     body, version = request.body, request.version
@@ -82,13 +79,7 @@ async def _commit(
         who = Committer(body.group_id, body.member_id, body.generation_id, body.group_instance_id)
     shard = groups.coordinator.shard_for(who.group_id)
     producer_id, producer_epoch = body.producer_id, body.producer_epoch
-    if cluster is None:
-        transactions.ensure_partition(
-            body.transactional_id, producer_id, producer_epoch, GROUPS, shard.index, adds=version >= _ADDS_PARTITION
-        )
-        commit_in_transaction(shard, who, possible, producer_id, producer_epoch)
-        return
-    await transactions.ensure_partition_in_cluster(
+    await transactions.ensure_partition(
         body.transactional_id, producer_id, producer_epoch, GROUPS, shard.index, adds=version >= _ADDS_PARTITION
     )
     shard = groups.coordinator.shard_for(who.group_id)

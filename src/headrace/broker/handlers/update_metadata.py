@@ -7,18 +7,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.broker.cluster.metadata_updates import apply_update
 from headrace.broker.cluster.wire import read_metadata
 from headrace.broker.network.request import Reply, Request
 from headrace.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.control_requests import ControlRequests
 
 
-async def handle(request: Request, broker: Broker, broker_id: int) -> Reply:
+async def handle(request: Request, broker_id: int, control_requests: ControlRequests) -> Reply:
     try:
-        apply_update(broker, read_metadata(request.body, broker_id))
+        control_requests.update_metadata(read_metadata(request.body, broker_id))
     except KafkaError as error:
         return {"error_code": error.code}
     return {}

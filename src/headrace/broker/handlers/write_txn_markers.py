@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from headrace.broker.coordinators.committed import MARKER_COMMIT_TIMEOUT_MS, Append
 from headrace.broker.network.request import Reply, Request
 from headrace.protocol.errors import ErrorCode, error_code_of
 from headrace.transactions.markers import Marker
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
-    from headrace.broker.cluster.member import ClusterMember
+    from headrace.broker.coordinators.committed import CommitWaits
     from headrace.broker.coordinators.transaction_service import TransactionService
-    from headrace.replication.partition import Partition
 
 #: A marker by its number in the request, a topic and a partition of it.
 Key = tuple[int, str, int]
@@ -26,12 +25,11 @@ Key = tuple[int, str, int]
 async def handle(
     request: Request,
     transactions: TransactionService,
-    broker: Broker,
-    cluster: ClusterMember | None,
+    commit_waits: CommitWaits,
 ) -> Reply:
     asked = list(enumerate(request.body.markers))
     codes: dict[Key, ErrorCode] = {}
-    waits: dict[Key, tuple[Partition, int]] = {}
+    waits: dict[Key, Append] = {}
     for number, each in asked:
         marker = Marker(each.producer_id, each.producer_epoch, each.transaction_result, each.coordinator_epoch)
         for key in ((number, topic.name, index) for topic in each.topics for index in topic.partition_indexes):
@@ -39,19 +37,10 @@ async def handle(
                 waits[key] = transactions.markers.write(*key[1:], marker)
             except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
                 codes[key] = error_code_of(error)
-    if cluster is not None and waits:
-        await _await_followers(broker, waits, codes)
+    if waits:
+        errors = await commit_waits.outcomes(list(waits.values()), MARKER_COMMIT_TIMEOUT_MS)
+        codes.update((key, error.code) for key, error in zip(waits, errors, strict=True) if error is not None)
     return {"markers": [_answer(number, each, codes) for number, each in asked]}
-
-
-async def _await_followers(
-    broker: Broker, waits: dict[Key, tuple[Partition, int]], codes: dict[Key, ErrorCode]
-) -> None:
-    from headrace.broker.cluster.markers import COMMIT_TIMEOUT_MS
-    from headrace.broker.coordinators.committed import commits
-
-    errors = await commits(broker, list(waits.values()), COMMIT_TIMEOUT_MS)
-    codes.update((key, error.code) for key, error in zip(waits, errors, strict=True) if error is not None)
 
 
 def _answer(number: int, asked: Any, codes: dict[Key, ErrorCode]) -> dict[str, object]:

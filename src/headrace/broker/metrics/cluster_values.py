@@ -13,8 +13,8 @@ from headrace.broker.metadata_cache import NO_LEADER
 from headrace.broker.metrics.values import Value, View, in_turns, quantiles, steady
 
 if TYPE_CHECKING:
-    from headrace.broker.cluster.channel import QueueMeter
-    from headrace.broker.cluster.member import ClusterMember
+    from headrace.broker.cluster.cluster_member import ClusterMember
+    from headrace.broker.cluster.controller_channel import QueueMeter
     from headrace.broker.replicas.fetchers import Fetchers
     from headrace.controller.controller_metrics import ControllerMetrics
     from headrace.controller.event_queue import EventTime
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
 
 def _member(view: View) -> ClusterMember | None:
-    member = view.broker.cluster
-    return member if member is not None and member.is_open else None
+    return view.broker.role.as_member()
 
 
 # -- replicas
@@ -166,7 +165,7 @@ def event_quantiles(read: Callable[[EventTime], int]) -> Callable[[View], Iterat
 def session_counter(attribute: str) -> Callable[[View], Iterator[Value]]:
     def values(view: View) -> Iterator[Value]:
         if (member := _member(view)) is not None:
-            yield (), getattr(member.session_counts, attribute)
+            yield (), getattr(member.session.counts, attribute)
 
     return values
 
@@ -177,7 +176,7 @@ _SESSION_STATES = {"connected": "CONNECTED", "suspended": "CONNECTING", "lost": 
 
 def session_state(view: View) -> Iterator[Value]:
     if (member := _member(view)) is not None:
-        now = member.session_state.value
+        now = member.session.state.value
         for state, name in _SESSION_STATES.items():
             yield (name,), state == now
 

@@ -182,7 +182,7 @@ def delayed_operations(view: View) -> Iterator[Value]:
 
 
 def _purgatories(broker: Broker) -> tuple[Purgatory[tuple[str, int]], ...]:
-    return broker.delayed_fetch, broker.delayed_produce, broker.delayed_delete_records
+    return broker.purgatories.fetch, broker.purgatories.produce, broker.purgatories.delete_records
 
 
 def fetch_sessions(view: View) -> Iterator[Value]:

@@ -55,7 +55,7 @@ class Connection:
     __slots__ = (
         "_frames", "_held", "_is_answered", "_is_paused", "_is_writing", "_loop", "_metrics", "_on_close", "_out",
         "_queue", "_request", "_socket",
-        "client_software", "is_closed", "last_active_ns", "listener_name", "on_impatience", "peer",
+        "client_software", "is_closed", "last_active_ns", "listener_name", "on_next_request_arrived", "peer",
     )  # fmt: skip
 
     def __init__(
@@ -76,7 +76,7 @@ class Connection:
         self.client_software = ("unknown", "unknown")
         self.is_closed = False
         #: Called when the client sends more while a request of its waits here, or goes away. Who waits may set it.
-        self.on_impatience: Callable[[], None] | None = None
+        self.on_next_request_arrived: Callable[[], None] | None = None
         self.last_active_ns = perf_counter_ns()
         self._socket = sock
         self._loop = loop
@@ -111,8 +111,8 @@ class Connection:
     def _receive(self) -> None:
         if self._request is not None:
             self._pause()
-            if self.on_impatience is not None:
-                self.on_impatience()
+            if self.on_next_request_arrived is not None:
+                self.on_next_request_arrived()
             return
         try:
             size_bytes = self._socket.recv_into(self._frames.room())

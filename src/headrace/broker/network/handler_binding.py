@@ -31,7 +31,7 @@ BoundHandler = Callable[["Request"], Coroutine[Any, Any, "Reply"]]
 
 @cache
 def served_apis(*, in_cluster: bool) -> tuple[Api, ...]:
-    """Returns the APIs that have a handler, by key; the control APIs, which the controller sends, only in a cluster."""
+    """Returns the APIs that have a handler, by key. Only brokers of a cluster serve the control APIs (keys 4 to 7)."""
     files = {module.name for module in iter_modules(handlers.__path__) if not module.name.startswith("_")}
     return tuple(api for api in Api if api.name.lower() in files and (in_cluster or not api.is_control))
 

@@ -1,8 +1,8 @@
-"""A follower's side of a fetch session (KIP-227): what its leader remembers of its partitions, and what to tell it.
+"""The follower's side of a fetch session (KIP-227): what the leader remembers, and what the next request must name.
 
-A request names the partitions whose fetch has changed since the leader was last told, and those to forget; so what is
-kept here is those two, and not a copy of all. After a lost answer nobody knows what the leader remembers, and the next
-request names all.
+A request names the partitions whose fetch has changed since the last request, and those to forget. So a session keeps
+those two lists, and no copy of all partitions. After a lost answer the follower does not know what the leader
+remembers, and the next request names all partitions.
 """
 
 from __future__ import annotations
@@ -17,25 +17,26 @@ _LAST_EPOCH = 2**31 - 1
 
 
 class Follow:
-    """A partition that a fetcher has."""
+    """A partition that a fetcher fetches."""
 
-    __slots__ = ("asked", "follower", "has_failed", "lag", "partition", "refusals", "topic")
+    __slots__ = ("asked", "follower", "has_failed", "lag", "partition", "rejections", "topic")
 
     def __init__(self, partition: ReplicatedPartition, follower: PartitionFollower) -> None:
         self.partition = partition
         self.follower = follower
-        #: As requests have it, and answers.
+        #: The topic as it is encoded in requests and answers.
         self.topic = topic_as_written(partition.topic_id or partition.log.topic)
-        #: What the leader remembers that we asked; None if it does not have it in the session.
+        #: The fetch that the leader remembers; None if the partition is not in the leader's session.
         self.asked: FollowerFetch | None = None
-        self.refusals = 0
-        #: Its log would not do what it was to do, and it is not tried again.
+        #: How often the leader has rejected it, one after the other.
+        self.rejections = 0
+        #: The log has failed, and the partition is not fetched again.
         self.has_failed = False
-        #: Records behind the leader's high watermark.
+        #: How many records the log is behind the leader's high watermark.
         self.lag = 0
 
     def next_ask(self) -> FollowerFetch:
-        """Of one that fetches."""
+        """The next fetch. The partition must be in the state FETCHING."""
         ask = self.follower.next_ask()
         assert isinstance(ask, FollowerFetch), f"{self.partition} asks {ask}"
         return ask
@@ -47,9 +48,9 @@ class Follow:
 
 class FetchSession:
     def __init__(self) -> None:
-        #: Those whose fetch is not what the leader remembers, and what it is now.
+        #: The partitions whose fetch differs from what the leader remembers, with the new fetch.
         self.changed: dict[Follow, FollowerFetch] = {}
-        #: Those that the leader has.
+        #: The partitions that the leader remembers.
         self.remembered: dict[tuple[bytes, int], Follow] = {}
         self._forgotten: list[Follow] = []
         self._session_id = self._epoch = 0
@@ -59,13 +60,13 @@ class FetchSession:
         return bool(self.changed or self.remembered)
 
     def put(self, follow: Follow) -> None:
-        """It fetches, and its fetch may have changed."""
+        """Adds a partition, or notes that its fetch may have changed."""
         ask = follow.next_ask()
         if ask != follow.asked:
             self.changed[follow] = ask
 
     def take_out(self, follow: Follow) -> None:
-        """It does not fetch."""
+        """Removes a partition from the session."""
         self.changed.pop(follow, None)
         if follow.asked is not None:
             follow.asked = None
@@ -73,19 +74,19 @@ class FetchSession:
             self._forgotten.append(follow)
 
     def answered(self, answer: FollowerAnswer) -> bool:
-        """Whether the answer counts."""
+        """Notes an answer. Returns whether the answer is valid."""
         if answer.error is not ErrorCode.none:
             self.lost()
             return False
         if answer.session_id == 0:
-            self._epoch = 0  # none was to be had: every request is full
+            self._epoch = 0  # the leader has no session for us: every request is a full one
         else:
             self._session_id = answer.session_id
             self._epoch = 1 if self._epoch == _LAST_EPOCH else self._epoch + 1
         return True
 
     def lost(self) -> None:
-        """Nobody knows what the leader remembers: the next request is full."""
+        """It is not known what the leader remembers: the next request names all partitions."""
         self._epoch = 0
         for follow in self.remembered.values():
             follow.asked = None
@@ -94,7 +95,7 @@ class FetchSession:
         self._forgotten.clear()
 
     def next_request(self, limits: FetchLimits) -> bytearray:
-        """What changed counts as told from now on."""
+        """Writes the next request. The session assumes that the leader receives it."""
         if self._epoch == 0:
             self._forgotten.clear()
             self.changed.update((follow, follow.next_ask()) for follow in self.remembered.values())
@@ -105,7 +106,7 @@ class FetchSession:
             self.remembered[key] = follow
             asked.append((topic, index, ask))
         self.changed.clear()
-        # One that is asked for again in this very request is not to be forgotten.
+        # A partition that this request asks for again must not be forgotten.
         forgotten = [key for follow in self._forgotten if (key := follow.answer_key) not in self.remembered]
         self._forgotten.clear()
         return write_request(limits, self._session_id, self._epoch, asked, forgotten)

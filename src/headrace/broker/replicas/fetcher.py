@@ -1,17 +1,18 @@
-"""One fetcher: it keeps the partitions that this broker follows at one leader as far as the leader has them.
+"""Fetches the partitions that this broker follows from one leader.
 
-A task that asks one thing after the other, on a connection of its own: first where epochs ended, for partitions whose
-log may have to be cut (``replication/follower.py`` has the theory); then where the leader's logs begin and end, for
-those that asked out of range; then it fetches, which the leader holds until there is something. The partitions are
-remembered by the leader in a fetch session (KIP-227), so that a request names only those that have changed: an idle
-partition costs nothing.
+A fetcher is a task with its own connection. It sends one request after the other. First it asks where epochs ended, for
+partitions whose log may have to be truncated (``replication/follower.py`` has the theory). Then it asks where the
+leader's logs begin and end, for partitions whose offset was out of range. Then it sends a Fetch, which the leader holds
+until there are records. The leader remembers the partitions in a fetch session (KIP-227), so a request names only
+partitions that have changed, and an idle partition costs nothing.
 
-A partition that comes while a fetch is held at the leader does not wait for its end: a second request is sent behind
-it, upon which the leader answers the first (``Connection.on_impatience``).
+A partition that is added while the leader holds a Fetch does not wait for the answer. The fetcher sends a second
+request behind the Fetch. When the leader receives it, the leader answers the Fetch
+(``Connection.on_next_request_arrived``).
 
-A partition that is refused rests, 20 ms at first and doubling up to ``replica.fetch.backoff.ms``: most refusals are of
-a leader that has not yet heard that it leads, and does a moment later. A lost connection is tried again in the same
-manner. A follower that is fenced asks nothing more until the controller has spoken.
+A partition whose request is rejected pauses for 20 ms at first, doubling up to ``replica.fetch.backoff.ms``. Most
+rejections come from a leader that has not received its LeaderAndIsr yet. A lost connection is retried in the same way.
+A follower that is fenced sends nothing until the controller changes its role.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ import asyncio
 from logging import DEBUG, INFO, getLogger
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.cluster.links import Links
 from headrace.broker.metrics.counters import MinuteRate
 from headrace.broker.replicas.fetch_session import FetchSession, Follow
 from headrace.client.connection import Connection
@@ -41,7 +41,7 @@ from headrace.replication.follower import Ask, AskEpochEnd, AskRange, Deed, Fetc
 from headrace.replication.replicated_partition import ReplicatedPartition, end_of
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.replicas.context import ReplicaContext
     from headrace.broker.replicas.replicas import ReplicaManager
 
 logger = getLogger(__name__)
@@ -49,48 +49,53 @@ logger = getLogger(__name__)
 _EPOCHS_VERSION = 4
 _OFFSETS_VERSION = 7
 _EARLIEST, _LATEST = -2, -1
-_MANY_REFUSALS = 5
-_FIRST_REST_MS = 20
-#: How long a throttled partition rests before it is looked at again.
-_THROTTLED_REST_MS = 100
+#: From so many rejections in a row on, they are logged.
+_LOGGED_REJECTIONS = 5
+_FIRST_PAUSE_MS = 20
+#: How long a throttled partition pauses before the throttle is checked again.
+_THROTTLED_PAUSE_MS = 100
 
 _ERRORS: dict[int, type[KafkaError]] = {error.code.value: error for error in (FencedLeaderEpoch, OffsetOutOfRange)}
 
 
 class Fetcher:
     def __init__(
-        self, broker: Broker, replicas: ReplicaManager, leader_id: int, purpose: str, *, has_topic_ids: bool
+        self, context: ReplicaContext, replicas: ReplicaManager, leader_id: int, purpose: str, *, has_topic_ids: bool
     ) -> None:
         """
-        :param has_topic_ids: whether the topics of its partitions have ids; all have, or none.
+        :param has_topic_ids: whether the topics of its partitions have ids; either all have one, or none.
         """
-        config = broker.config
+        config = context.config
         self.leader_id = leader_id
         self.follows: dict[tuple[str, int], Follow] = {}
-        self._broker = broker
+        self._broker_id = context.broker_id
+        self._config = config
+        self._runtime = context.runtime
+        self._links = context.links
         self._replicas = replicas
         self._purpose = purpose
         self._fetch_version = TOPIC_IDS_FROM if has_topic_ids else TOPIC_IDS_FROM - 1
         self._limits = FetchLimits(
-            broker.broker_id,
+            context.broker_id,
             config.int("replica.fetch.wait.max.ms"),
             config.int("replica.fetch.min.bytes"),
             config.int("replica.fetch.response.max.bytes"),
             config.int("replica.fetch.max.bytes"),
         )
         self._timeout_ms = config.int("replica.socket.timeout.ms")
-        #: Those that ask something else than records.
+        #: The partitions that have to ask something else than records.
         self._asking: dict[Follow, None] = {}
         self._session = FetchSession()
         self._failures = 0
-        #: Fetches that were answered.
+        #: The number of fetches that were answered.
         self._fetches = 0
-        self._rate = MinuteRate(broker.clock.monotonic_ms())
+        self._rate = MinuteRate(context.runtime.clock.monotonic_ms())
         self._sleeper: asyncio.Future[None] | None = None
-        self._held_at: Connection | None = None
-        self._task = broker.loop.create_task(self._run(), name=purpose)
+        #: The connection with a Fetch that is not answered yet.
+        self._fetching_on: Connection | None = None
+        self._task = context.runtime.loop.create_task(self._run(), name=purpose)
 
-    # Partitions come and go
+    # Partitions are added and removed
 
     def add(self, partition: ReplicatedPartition) -> None:
         assert partition.follower is not None
@@ -100,7 +105,7 @@ class Fetcher:
         try:
             partition.do(follow.follower.begin())
         except KafkaError as error:
-            logger.error("%r cannot begin to follow: %s", partition, error)
+            logger.error("%r cannot begin to follow its leader: %s", partition, error)
             follow.has_failed = True
             return
         self._place(follow)
@@ -112,12 +117,12 @@ class Fetcher:
             self._take_out(follow)
 
     def _take_out(self, follow: Follow) -> None:
-        """It asks nothing."""
+        """The partition asks nothing for now."""
         self._asking.pop(follow, None)
         self._session.take_out(follow)
 
     def _place(self, follow: Follow) -> None:
-        """Into the next request that suits its state."""
+        """Puts the partition into the next request that fits its state."""
         if follow.follower.state is State.FETCHING:
             self._asking.pop(follow, None)
             self._session.put(follow)
@@ -127,11 +132,11 @@ class Fetcher:
             self._asking[follow] = None
 
     def _interrupt(self) -> None:
-        """There is something to ask that does not wait."""
-        if self._held_at is not None:
-            connection, self._held_at = self._held_at, None
-            poke = connection.send(Api.OFFSET_FOR_LEADER_EPOCH, _EPOCHS_VERSION, {"replica_id": -1, "topics": ()})
-            poke.add_done_callback(_retrieved)
+        """There is something to ask that must not wait for the answer to a Fetch."""
+        if self._fetching_on is not None:
+            connection, self._fetching_on = self._fetching_on, None
+            second = connection.send(Api.OFFSET_FOR_LEADER_EPOCH, _EPOCHS_VERSION, {"replica_id": -1, "topics": ()})
+            second.add_done_callback(_ignore_result)
         else:
             self.wake()
 
@@ -139,19 +144,14 @@ class Fetcher:
         if self._sleeper is not None and not self._sleeper.done():
             self._sleeper.set_result(None)
 
-    def close(self) -> asyncio.Task[None]:
+    def stop(self) -> asyncio.Task[None]:
         self._task.cancel()
         return self._task
 
     async def drop_connection(self) -> None:
         await self._links.drop(self.leader_id, self._purpose)
 
-    @property
-    def _links(self) -> Links:
-        assert self._broker.cluster is not None
-        return self._broker.cluster.links
-
-    # For metrics: may be asked on another thread
+    # For metrics, which may be read on another thread
 
     @property
     def is_dead(self) -> bool:
@@ -159,7 +159,7 @@ class Fetcher:
 
     @property
     def failed_count(self) -> int:
-        """Partitions that ask nothing more until the controller has spoken of them."""
+        """The number of partitions that ask nothing until the controller changes their role."""
         return sum(one.has_failed or one.follower.state is State.FENCED for one in self.follows.values())
 
     def fetch_rate(self, now_ms: int) -> float:
@@ -176,21 +176,21 @@ class Fetcher:
                     self._failures = 0
             except HeadraceError as error:
                 level = INFO if self._failures == 0 else DEBUG
-                logger.log(level, "fetching from broker %d failed, and is tried again: %s", self.leader_id, error)
+                logger.log(level, "fetching from broker %d failed, trying again: %s", self.leader_id, error)
             except Exception:
-                logger.exception("fetching from broker %d failed, and is tried again", self.leader_id)
+                logger.exception("fetching from broker %d failed, trying again", self.leader_id)
             self._session.lost()
             self._failures += 1
-            await self._sleep(self._rest_ms(self._failures))
+            await self._sleep(self._pause_ms(self._failures))
 
-    def _rest_ms(self, failures: int) -> int:
-        most_ms = max(_FIRST_REST_MS, self._broker.config.int("replica.fetch.backoff.ms"))
-        return min(most_ms, _FIRST_REST_MS << min(failures - 1, 10))
+    def _pause_ms(self, failures: int) -> int:
+        max_ms = max(_FIRST_PAUSE_MS, self._config.int("replica.fetch.backoff.ms"))
+        return min(max_ms, _FIRST_PAUSE_MS << min(failures - 1, 10))
 
-    async def _sleep(self, rest_ms: int | None) -> None:
-        """Until somebody wakes us, or so long."""
-        self._sleeper = self._broker.loop.create_future()
-        timer = None if rest_ms is None else self._broker.timer.schedule(rest_ms, self.wake)
+    async def _sleep(self, pause_ms: int | None) -> None:
+        """Waits for :meth:`wake`, and at most so long."""
+        self._sleeper = self._runtime.loop.create_future()
+        timer = None if pause_ms is None else self._runtime.timer.schedule(pause_ms, self.wake)
         try:
             await self._sleeper
         finally:
@@ -203,7 +203,7 @@ class Fetcher:
             asking = list(self._asking)
             await self._ask_epochs(connection, [one for one in asking if one.follower.state is State.TRUNCATING])
             await self._ask_ranges(connection, [one for one in asking if one.follower.state is State.OUT_OF_RANGE])
-        self._hold_back()
+        self._pause_throttled()
         if self._session:
             await self._fetch(connection)
         elif not self._asking:
@@ -225,7 +225,7 @@ class Fetcher:
         if not asks:
             return
         fields: dict[str, Any] = {
-            "replica_id": self._broker.broker_id,
+            "replica_id": self._broker_id,
             "topics": [{"topic": topic, "partitions": found} for topic, found in topics.items()],
         }
         answer = await connection.ask(Api.OFFSET_FOR_LEADER_EPOCH, version=_EPOCHS_VERSION, **fields)
@@ -233,7 +233,7 @@ class Fetcher:
             for found in topic.partitions:
                 follow, ask = asks[topic.topic, found.partition]
                 if found.error_code is not ErrorCode.none:
-                    self._refused(follow, ask, found.error_code.value)
+                    self._rejected(follow, ask, found.error_code.value)
                 else:
                     end = EpochEnd(found.leader_epoch, found.end_offset)
                     self._do(follow, follow.follower.on_epoch_end(ask, end))
@@ -253,7 +253,7 @@ class Fetcher:
         for key, (follow, ask) in asks.items():
             (start_error, start), (end_error, end) = starts[key], ends[key]
             if start_error or end_error:
-                self._refused(follow, ask, start_error or end_error)
+                self._rejected(follow, ask, start_error or end_error)
             else:
                 self._do(follow, follow.follower.on_range(ask, start, end))
 
@@ -266,7 +266,7 @@ class Fetcher:
                 {"partition_index": index, "current_leader_epoch": ask.leader_epoch, "timestamp": timestamp}
             )
         fields: dict[str, Any] = {
-            "replica_id": self._broker.broker_id,
+            "replica_id": self._broker_id,
             "isolation_level": 0,
             "topics": [{"name": topic, "partitions": found} for topic, found in topics.items()],
         }
@@ -279,23 +279,22 @@ class Fetcher:
 
     # Records
 
-    def _hold_back(self) -> None:
-        """Throttled partitions rest."""
+    def _pause_throttled(self) -> None:
         throttles = self._replicas.throttles
         if not throttles.followers:
             return
         for follow in list(self._session.changed):
-            if follow.lag > 0 and throttles.holds_back(follow.partition):
-                self._rest(follow, _THROTTLED_REST_MS)
+            if follow.lag > 0 and throttles.must_pause(follow.partition):
+                self._pause(follow, _THROTTLED_PAUSE_MS)
 
     async def _fetch(self, connection: Connection) -> None:
         version = self._fetch_version
-        self._held_at = connection
+        self._fetching_on = connection
         try:
             request = self._session.next_request(self._limits)
             frame = await connection.send(Api.FETCH, version, request, timeout_ms=self._timeout_ms, is_raw=True)
         finally:
-            self._held_at = None
+            self._fetching_on = None
         self._fetches += 1
         answer = read_answer(frame, version)
         if not self._session.answered(answer):
@@ -304,17 +303,17 @@ class Fetcher:
         for found in answer.partitions:
             follow = self._session.remembered.get((found.topic, found.partition))
             if follow is not None:
-                self._take(follow, found, unflushed)
+                self._append(follow, found, unflushed)
         for log in unflushed:
-            await self._broker.run_blocking(log.flush)
+            await self._runtime.run_blocking(log.flush)
 
-    def _take(self, follow: Follow, found: PartitionAnswer, unflushed: list[PartitionLog]) -> None:
+    def _append(self, follow: Follow, found: PartitionAnswer, unflushed: list[PartitionLog]) -> None:
         ask, partition = follow.asked, follow.partition
         assert ask is not None
         if partition.follower is not follow.follower:
             return
         if found.error:
-            self._refused(follow, ask, found.error)
+            self._rejected(follow, ask, found.error)
             return
         try:
             end_offset = end_of(found.records) if found.records else None
@@ -325,14 +324,14 @@ class Fetcher:
         except KafkaError as error:
             self._failed(follow, error)
             return
-        follow.refusals = 0
+        follow.rejections = 0
         if found.records:
             self._replicas.bytes_in += len(found.records)
             self._replicas.throttles.received(partition, len(found.records))
         follow.lag = max(0, found.high_watermark - partition.log.next_offset)
         self._place(follow)
 
-    # What went wrong
+    # Failures
 
     def _do(self, follow: Follow, deed: Deed) -> None:
         if self.follows.get(follow.partition.key) is not follow:
@@ -342,10 +341,10 @@ class Fetcher:
         except KafkaError as error:
             self._failed(follow, error)
             return
-        follow.refusals = 0
+        follow.rejections = 0
         self._place(follow)
 
-    def _refused(self, follow: Follow, ask: Ask, code: int) -> None:
+    def _rejected(self, follow: Follow, ask: Ask, code: int) -> None:
         if self.follows.get(follow.partition.key) is not follow:
             return
         error = _ERRORS.get(code, UnknownServerError)(f"the leader answered {ErrorCode(code).name}")
@@ -353,35 +352,35 @@ class Fetcher:
         if isinstance(error, OffsetOutOfRange):
             self._place(follow)
             return
-        # While leaders change each side may be the first to hear of it: worth a word only if it goes on.
-        level = INFO if follow.refusals >= _MANY_REFUSALS else DEBUG
-        logger.log(level, "%r was refused by its leader: %s", follow.partition, ErrorCode(code).name)
+        # While leadership changes, either side may receive it first: this is logged only if it continues.
+        level = INFO if follow.rejections >= _LOGGED_REJECTIONS else DEBUG
+        logger.log(level, "%r: the leader rejected the request: %s", follow.partition, ErrorCode(code).name)
         self._take_out(follow)
         if follow.follower.state is not State.FENCED:
-            follow.refusals += 1
-            self._rest(follow, self._rest_ms(follow.refusals))
+            follow.rejections += 1
+            self._pause(follow, self._pause_ms(follow.rejections))
 
     def _failed(self, follow: Follow, error: KafkaError) -> None:
-        """Our own log would not do what it was to do."""
-        logger.error("%r: what the leader sent cannot be taken: %s", follow.partition, error)
+        """The log of this broker could not do what it had to do."""
+        logger.error("%r: the answer of the leader cannot be applied: %s", follow.partition, error)
         self._take_out(follow)
         if isinstance(error, StorageError):
             follow.has_failed = True
         else:
-            follow.refusals += 1
-            self._rest(follow, self._rest_ms(follow.refusals))
+            follow.rejections += 1
+            self._pause(follow, self._pause_ms(follow.rejections))
 
-    def _rest(self, follow: Follow, rest_ms: int) -> None:
+    def _pause(self, follow: Follow, pause_ms: int) -> None:
         self._take_out(follow)
-        self._broker.timer.schedule(rest_ms, lambda: self._rested(follow))
+        self._runtime.timer.schedule(pause_ms, lambda: self._resume(follow))
 
-    def _rested(self, follow: Follow) -> None:
+    def _resume(self, follow: Follow) -> None:
         if self.follows.get(follow.partition.key) is follow:
             self._place(follow)
             self._interrupt()
 
 
-def _retrieved(future: asyncio.Future[Any]) -> None:
-    """Nobody waits for it, and what became of it does not matter."""
+def _ignore_result(future: asyncio.Future[Any]) -> None:
+    """Marks an exception as handled, so that asyncio does not log it."""
     if not future.cancelled():
         future.exception()

@@ -1,7 +1,7 @@
-"""The fetchers of a broker: for each leader that it follows, ``num.replica.fetchers`` of them, made as they are needed.
+"""The fetchers of a broker: up to ``num.replica.fetchers`` per leader that it follows, created on demand.
 
-A partition always goes to the same fetcher of its leader, by a hash of its name. Topics without an id (of a Kafka
-before 2.8) have fetchers of their own, as the request's version is another one.
+A partition always goes to the same fetcher of its leader, by a hash of its name. Topics without an id (created by a
+Kafka before 2.8) have separate fetchers, because their requests have another version.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from headrace.broker.replicas.fetcher import Fetcher
 from headrace.replication.replicated_partition import ReplicatedPartition
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.replicas.context import ReplicaContext
     from headrace.broker.replicas.replicas import ReplicaManager
 
 
 class Fetchers:
-    def __init__(self, broker: Broker, replicas: ReplicaManager) -> None:
-        self._broker = broker
+    def __init__(self, context: ReplicaContext, replicas: ReplicaManager) -> None:
+        self._context = context
         self._replicas = replicas
         self._fetchers: dict[tuple[int, int, bool], Fetcher] = {}
         self._fetcher_of: dict[tuple[str, int], Fetcher] = {}
         self._serials = count()
-        broker.config.on_change("num.replica.fetchers", lambda _: self._spread_anew())
+        context.config.on_change("num.replica.fetchers", lambda _: self._distribute_again())
 
     def __iter__(self) -> Iterator[Fetcher]:
         return iter(self._fetchers.values())
@@ -37,38 +37,38 @@ class Fetchers:
         follower = partition.follower
         assert follower is not None
         number = crc32(f"{partition.log.topic}-{partition.log.partition}".encode())
-        number %= self._broker.config.int("num.replica.fetchers")
+        number %= self._context.config.int("num.replica.fetchers")
         key = follower.leader_id, number, partition.topic_id is not None
         fetcher = self._fetchers.get(key)
         if fetcher is None:
             purpose = f"replica-fetcher-{number}-{next(self._serials)}"
             fetcher = self._fetchers[key] = Fetcher(
-                self._broker, self._replicas, follower.leader_id, purpose, has_topic_ids=partition.topic_id is not None
+                self._context, self._replicas, follower.leader_id, purpose, has_topic_ids=partition.topic_id is not None
             )
         self._fetcher_of[partition.key] = fetcher
         fetcher.add(partition)
 
     def remove(self, partition: ReplicatedPartition) -> None:
-        """It does not follow, or not that leader. :meth:`settle` is to be called some time later."""
+        """The partition does not follow its leader any more. The caller has to call :meth:`stop_idle` afterwards."""
         fetcher = self._fetcher_of.pop(partition.key, None)
         if fetcher is not None:
             fetcher.remove(partition.key)
 
-    def settle(self) -> None:
-        """Fetchers that have nothing left to fetch end."""
+    def stop_idle(self) -> None:
+        """Stops the fetchers that have no partition any more."""
         for key, fetcher in list(self._fetchers.items()):
             if not fetcher.follows:
                 del self._fetchers[key]
                 self._replicas.run_soon(fetcher.drop_connection())
-                fetcher.close()
+                fetcher.stop()
 
     def wake(self) -> None:
-        """A leader's address may be known by now."""
+        """Ends the pauses of all fetchers: a leader's address may be known now."""
         for fetcher in self._fetchers.values():
             fetcher.wake()
 
     def lags(self) -> dict[tuple[str, int], int]:
-        """How many records each partition is behind its leader's high watermark, as far as that is known."""
+        """The number of records that each partition is behind its leader's high watermark, as last known."""
         return {key: follow.lag for fetcher in self for key, follow in fetcher.follows.items()}
 
     def failed_count(self) -> int:
@@ -78,22 +78,22 @@ class Fetchers:
         return sum(fetcher.is_dead for fetcher in self)
 
     def min_fetch_rate(self) -> float:
-        """Fetches a second of the fetcher that fetches least."""
-        now_ms = self._broker.clock.monotonic_ms()
+        """The fetches per second of the fetcher that fetches least."""
+        now_ms = self._context.runtime.clock.monotonic_ms()
         return min((fetcher.fetch_rate(now_ms) for fetcher in self), default=0.0)
 
-    def _spread_anew(self) -> None:
+    def _distribute_again(self) -> None:
         for fetcher in list(self._fetchers.values()):
             for follow in list(fetcher.follows.values()):
                 partition = follow.partition
                 self.remove(partition)
                 if partition.follower is follow.follower:
                     self.add(partition)
-        self.settle()
+        self.stop_idle()
 
-    def close(self) -> list[asyncio.Task[None]]:
-        """Whose end may be waited for."""
-        ended = [fetcher.close() for fetcher in self._fetchers.values()]
+    def stop(self) -> list[asyncio.Task[None]]:
+        """Stops all fetchers. The caller may wait for the end of the returned tasks."""
+        ended = [fetcher.stop() for fetcher in self._fetchers.values()]
         self._fetchers.clear()
         self._fetcher_of.clear()
         return ended

@@ -1,4 +1,4 @@
-"""One answer to a follower in the making: what is noted of its fetch, what is read for it, and what it is told."""
+"""Builds one answer to a follower: notes what the follower has, reads records for it, and writes the answer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class _Answer(NamedTuple):
-    """What there is to say of a partition, beside its high watermark and log start."""
+    """What the answer says about a partition, beside the high watermark and the log start."""
 
     records: FileRegion | None = None
     diverging: EpochEnd | None = None
@@ -27,7 +27,7 @@ class _Answer(NamedTuple):
 _NOTHING_NEW = _Answer()
 
 
-class Serving:
+class FollowerAnswerBuilder:
     def __init__(self, replicas: ReplicaManager, session: FollowerSession, body: Any) -> None:
         self._replicas = replicas
         self._session = session
@@ -37,18 +37,18 @@ class Serving:
         self.is_enough = False
 
     def note(self, followed: Followed) -> None:
-        """The follower asks for a partition: it has all before."""
+        """Notes that the follower asks for a partition. It has all records before the offset that it asks for."""
         session = self._session
         try:
             partition = self._find(followed)
             diverging = partition.fetched(session.replica_id, followed.fetch)
-        except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
+        except Exception as error:  # noqa: BLE001  becomes an error code; an unexpected error is logged there
             self._fail(followed, error)
             return
         followed.read_from(partition)
         self._replicas.follower_fetched(partition)
         if followed.has_news:
-            session.stale[followed] = None  # what moved before it was asked for
+            session.stale[followed] = None  # the high watermark or the log start moved before this request
         leader = partition.leader
         if diverging is not None:
             self._answers[followed] = _Answer(diverging=diverging)
@@ -64,18 +64,18 @@ class Serving:
 
     def _find(self, followed: Followed) -> ReplicatedPartition:
         known = followed.partition
-        if known is not None and known.is_leader:  # one that is deleted or lost leads nothing any more
+        if known is not None and known.is_leader:  # a partition that is deleted or lost is not a leader
             return known
         topic, index = followed.key
         name = topic if isinstance(topic, str) else self._replicas.topic_named(topic)
         if name is None:
-            raise UnknownTopicId(f"there is no topic with the id {topic} here")
+            raise UnknownTopicId(f"this broker has no topic with the id {topic}")
         partition = self._replicas.partitions.leader(name, index)
         assert isinstance(partition, ReplicatedPartition)
         return partition
 
     def read(self) -> None:
-        """Takes what fits of what is ready, if it is enough to answer with."""
+        """Reads from the partitions that are ready, as much as fits. Keeps it only if it is enough for an answer."""
         ready = self._session.ready
         if not ready:
             return
@@ -88,7 +88,7 @@ class Serving:
                 continue
             try:
                 region = self._read(followed, self._max_bytes - size_bytes, is_first=size_bytes == 0)
-            except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
+            except Exception as error:  # noqa: BLE001  becomes an error code; an unexpected error is logged there
                 self._fail(followed, error)
                 del ready[followed]
                 continue
@@ -110,7 +110,7 @@ class Serving:
             raise NotLeaderOrFollower("this broker does not lead the partition any more")
         if fetch.leader_epoch not in (UNKNOWN, partition.leader_epoch):
             raise FencedLeaderEpoch(f"the leader epoch is {partition.leader_epoch}, not {fetch.leader_epoch} any more")
-        if self._replicas.throttles.holds_back_from(partition, self._session.replica_id):
+        if self._replicas.throttles.must_wait(partition, self._session.replica_id):
             return None
         log = partition.log
         room_bytes = min(room_bytes, followed.max_bytes)

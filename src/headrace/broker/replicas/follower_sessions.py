@@ -1,17 +1,19 @@
-"""Serving followers: their fetch sessions, as a leader keeps them.
+"""The leader's side of followers' fetch sessions.
 
-A follower asks for all partitions that it follows here, in one request after the other, with a fetch session (KIP-227):
-a request names what has changed, and all the rest counts as asked for again. A consumer's session is looked through at
-every request; a follower may have thousands of partitions of which few move, so here nothing is looked through. Each
-partition that a session has knows its readers (:class:`Followed`), and tells them when it has grown or changed; what
-there is to say waits in :attr:`FollowerSession.ready`, and wakes the request that waits, if one does.
+A follower asks for all partitions that it follows here, with a fetch session (KIP-227): a request names the partitions
+whose fetch has changed, and counts as asking again for all others. The session of a consumer is scanned at every
+request. A follower may have thousands of partitions, and few of them change, so the session of a follower is never
+scanned. Instead each partition has a list of its readers (:class:`Followed`), and calls them when records are appended
+or its state changes. A reader adds itself to :attr:`FollowerSession.ready` and wakes the waiting request, if there is
+one.
 
-What the other requests do for a partition that did not change is made up for when it matters. A follower that was at
-the log's end was so at its session's last request: it is noted when the log grows (:meth:`Followed.grows`). One that is
-not in sync yet is looked at with every request, so that it is let in as soon as it may be.
+A request does nothing for partitions that it does not name. Their state is updated later, when it matters. A follower
+that was at the log's end had all records at its session's last request: this is noted when the log grows
+(:meth:`Followed.grows`). A follower that is not in sync is checked with every request, so that it joins the ISR as soon
+as possible.
 
-The high watermark is told with the next answer, whatever causes that; with ``replica.selector.class`` set, at once,
-since consumers read from followers then. Fetch is spoken in v12 to v17 here.
+An answer carries the high watermarks that have moved. A moved high watermark alone does not cause an answer, unless
+``replica.selector.class`` is set: then consumers read from followers. This module serves Fetch v12 to v17.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from uuid import UUID
 
 from headrace.broker.network.prompt_future import PromptFuture
 from headrace.broker.network.request import Reply, Request, milliseconds
-from headrace.broker.replicas.follower_serving import Serving
+from headrace.broker.replicas.follower_serving import FollowerAnswerBuilder
+from headrace.broker.replicas.followers import Followers
 from headrace.protocol.errors import (
     ErrorCode,
     FetchSessionIdNotFound,
@@ -37,9 +40,9 @@ from headrace.replication.replicated_partition import ReplicatedPartition
 from headrace.runtime.timer import TimerTask
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
     from headrace.broker.network.connection import Connection
     from headrace.broker.replicas.replicas import ReplicaManager
+    from headrace.broker.runtime import BrokerRuntime
 
 NO_SESSION = 0
 _FIRST_EPOCH, _LAST_EPOCH = 0, 2**31 - 1
@@ -47,7 +50,7 @@ _CLOSING_EPOCH = -1
 _BY_TOPIC_ID = 13
 
 _VERSIONS = range(12, 18)
-#: As a topic's id: none.
+#: The id of a topic that has none.
 _NO_ID = UUID(int=0)
 
 #: A topic by name, or by id from v13 on; and a partition.
@@ -55,21 +58,22 @@ Key = tuple[str | UUID, int]
 
 
 class Followed:
-    """One partition of a session. It is one of the partition's readers while there is one."""
+    """One partition of a session. It is a reader of the partition while this broker has the partition."""
 
     __slots__ = ("fetch", "key", "max_bytes", "partition", "session", "told", "topic")
 
     def __init__(self, session: FollowerSession, key: Key) -> None:
         self.session = session
         self.key = key
-        #: As answers have it.
+        #: The topic as it is encoded in answers.
         self.topic = topic_as_written(key[0])
         self.partition: ReplicatedPartition | None = None
-        #: High watermark and log start as last told.
+        #: The high watermark and the log start of the last answer.
         self.told = (UNKNOWN, UNKNOWN)
 
     def ask(self, asked: Any) -> None:
-        """What it was told last may have met a follower that was just changing its role, and did not listen."""
+        """Notes what the follower asks for. The follower may have ignored the last answer, because it was just changing
+        its role; so the next answer repeats the high watermark."""
         self.told = (UNKNOWN, UNKNOWN)
         self.max_bytes: int = asked.partition_max_bytes
         self.fetch = FollowerFetch(
@@ -89,13 +93,13 @@ class Followed:
 
     @property
     def has_news(self) -> bool:
-        """Whether its high watermark or log start are not what it was told."""
+        """Whether the high watermark or the log start differ from those of the last answer."""
         partition = self.partition
         if partition is None:
             return False
         return self.told != (partition.log.high_watermark, partition.log.log_start_offset)
 
-    # The partition's words
+    # Calls of the partition
 
     def grows(self, end_offset: int) -> None:
         session = self.session
@@ -105,8 +109,8 @@ class Followed:
         session.wake()
 
     def note_at_end(self, end_offset: int) -> None:
-        """If it had all up to there, which is the log's end, it had so when its session last asked. In an epoch that is
-        over that says nothing: the follower may have been taken out, and not come back."""
+        """If the follower has all records up to the log's end, it had them when its session last asked. A fetch of an
+        earlier epoch proves nothing: the follower may have been removed since then."""
         session, partition = self.session, self.partition
         if partition is None or partition.leader is None:
             return
@@ -134,24 +138,24 @@ class FollowerSession:
         #: Which epoch the next request must have.
         self.epoch = 1
         self.partitions: dict[Key, Followed] = {}
-        #: Those that may have something to read, or an error, the longest waiting first.
+        #: The partitions that may have records to read, or an error; the one that has waited longest is first.
         self.ready: dict[Followed, None] = {}
-        #: Those whose high watermark or log start has moved.
+        #: The partitions whose high watermark or log start has moved.
         self.stale: dict[Followed, None] = {}
-        #: Whether that is to be told at once.
+        #: Whether the follower has to learn of it at once.
         self.is_urgent = False
-        #: Those that are not in sync.
+        #: The partitions that are not in sync.
         self.outside: set[Followed] = set()
         self.fetched_ms = 0
         self.waiter: PromptFuture[None] | None = None
-        #: Whether the request that waits is to be answered, whatever there is.
+        #: Whether the waiting request must be answered now.
         self.is_over = False
         self._sessions = sessions
         self._deadline_ms = 0
-        #: One for many requests: when it fires, and the request of that time is answered, it is set for the next one.
+        #: One timer serves many requests: if it fires after its request was answered, it is set for the next request.
         self._timeout: TimerTask | None = None
 
-    # The request that waits
+    # The waiting request
 
     def begin_wait(self, wait_ms: int) -> None:
         self.is_over = wait_ms <= 0
@@ -162,7 +166,7 @@ class FollowerSession:
             self._timeout = self._sessions.timer.schedule(wait_ms, self._time_passed)
 
     def wait(self) -> PromptFuture[None]:
-        """Until somebody wakes it."""
+        """A future that :meth:`wake` completes."""
         self.waiter = waiter = PromptFuture[None](loop=self._sessions.loop)
         return waiter
 
@@ -186,14 +190,14 @@ class FollowerSession:
             self.end_wait()
 
     def wake(self) -> None:
-        """The request that waits, if one does, looks again soon."""
+        """The waiting request, if there is one, checks soon whether it can be answered."""
         if self.waiter is not None:
             self._sessions.wake(self)
 
     # Its partitions
 
     def update(self, body: Any, *, by_topic_id: bool) -> list[Followed]:
-        """Those that a request names."""
+        """Applies a request. Returns the partitions that it names."""
         named: list[Followed] = []
         for topic in body.topics:
             name = (topic.topic_id or _NO_ID) if by_topic_id else topic.topic
@@ -227,11 +231,12 @@ class FollowerSession:
         self.end_wait()
 
 
-class FollowerSessions:
-    def __init__(self, broker: Broker, replicas: ReplicaManager) -> None:
-        self.loop = broker.loop
-        self.timer = broker.timer
-        self.clock = broker.clock
+class FollowerSessions(Followers):
+    def __init__(self, runtime: BrokerRuntime, replicas: ReplicaManager) -> None:
+        self.loop = runtime.loop
+        self.timer = runtime.timer
+        self.clock = runtime.clock
+        self.has_replica_selector = replicas.has_selector
         self._replicas = replicas
         self._sessions: dict[int, FollowerSession] = {}
         self._woken: dict[FollowerSession, None] = {}
@@ -239,14 +244,17 @@ class FollowerSessions:
     def __iter__(self) -> Iterator[FollowerSession]:
         return iter(self._sessions.values())
 
+    def includes(self, replica_id: int) -> bool:
+        return replica_id >= 0
+
     def wake(self, session: FollowerSession) -> None:
         if not self._woken:
             self.loop.call_soon(self.serve_woken)
         self._woken[session] = None
 
     def serve_woken(self) -> None:
-        """Answers what waits for what was appended. A loop's next turn does it; who has appended all that he has, and
-        is about to wait for followers himself, does it now."""
+        """Normally the event loop calls this in its next turn. A Produce request that has appended everything, and is
+        about to wait for the followers, calls it at once."""
         woken, self._woken = self._woken, {}
         for session in woken:
             waiter = session.waiter
@@ -263,29 +271,29 @@ class FollowerSessions:
             return refusal(error.code)
         session.fetched_ms = self.clock.monotonic_ms()
         named = session.update(body, by_topic_id=request.version >= _BY_TOPIC_ID)
-        serving = Serving(self._replicas, session, body)
+        answer = FollowerAnswerBuilder(self._replicas, session, body)
         for followed in (*named, *session.outside.difference(named)):
-            serving.note(followed)
-        serving.read()
+            answer.note(followed)
+        answer.read()
         connection = request.connection
         try:
-            if not serving.is_enough:
+            if not answer.is_enough:
                 session.begin_wait(milliseconds(body.max_wait))
-                # A follower that sends something behind its fetch has news of its own, and wants the fetch ended.
-                connection.on_impatience = session.end_wait
-            while not (serving.is_enough or session.is_over or session.is_urgent or connection.has_more):
+                # A follower that sends another request behind its fetch wants the fetch to end.
+                connection.on_next_request_arrived = session.end_wait
+            while not (answer.is_enough or session.is_over or session.is_urgent or connection.has_more):
                 await session.wait()
-                serving.read()
-            return serving.reply(is_full=body.session_epoch in (_FIRST_EPOCH, _CLOSING_EPOCH), named=named)
+                answer.read()
+            return answer.reply(is_full=body.session_epoch in (_FIRST_EPOCH, _CLOSING_EPOCH), named=named)
         finally:
-            connection.on_impatience = None
+            connection.on_next_request_arrived = None
             session.waiter = None
             if session.session_id == NO_SESSION:
                 session.close()
 
     def _open(self, body: Any, replica_id: int, connection: Connection) -> FollowerSession:
         """
-        :raises KafkaError: that answers the whole request.
+        :raises KafkaError: whose code answers the whole request.
         """
         session_id, epoch = body.session_id, body.session_epoch
         if epoch not in (_FIRST_EPOCH, _CLOSING_EPOCH):
@@ -302,9 +310,9 @@ class FollowerSessions:
     def _continue(self, session_id: int, epoch: int) -> FollowerSession:
         session = self._sessions.get(session_id)
         if session is None:
-            raise FetchSessionIdNotFound(f"there is no follower's fetch session {session_id}")
+            raise FetchSessionIdNotFound(f"there is no fetch session {session_id} of a follower")
         if epoch != session.epoch:
-            raise InvalidFetchSessionEpoch(f"the session's epoch is {session.epoch}, not {epoch}")
+            raise InvalidFetchSessionEpoch(f"fetch session {session_id} expects epoch {session.epoch}, not {epoch}")
         session.epoch = 1 if epoch == _LAST_EPOCH else epoch + 1
         return session
 

@@ -1,12 +1,13 @@
-"""Changes of ISRs, on their way to the tree and to the controller.
+"""Writes changes of ISRs to the tree, and notifies the controller.
 
-A leader changes an ISR by writing the partition's ``state`` znode, if it still has the version that the leader knows.
-Where it has another, the leader waits for the controller's word, which is what the other write was. Where the
-connection breaks before the answer, or the tree cannot write, it is tried until the outcome is known: meanwhile the
-change is pending, and the high watermark waits for both sets.
+A leader changes an ISR by writing the partition's ``state`` znode, if the znode still has the version that the leader
+knows. If it has another version, the controller has written it, and the leader waits for the controller's LeaderAndIsr.
+If the connection breaks before the answer, or the tree cannot write, the leader tries again until it knows the outcome.
+Until then the change is pending, and the high watermark waits for both the old and the new ISR.
 
-The controller does not watch those znodes. It is told which of them have changed by a sequential znode under
-``/isr_change_notification``, one for many: the first change is told of soon, those that follow at most every so often.
+The controller does not watch the ``state`` znodes. A sequential znode under ``/isr_change_notification`` names those
+that have changed. One notification names many changes: the first change is notified after 20 ms, later ones at most
+every 400 ms.
 """
 
 from __future__ import annotations
@@ -34,15 +35,15 @@ from headrace.runtime.timer import Timer, TimerTask
 
 logger = getLogger(__name__)
 
-_TELL_SOON_MS = 20
-_TELL_EVERY_MS = 400
-_AGAIN_AFTER_MS = 200
+_FIRST_NOTIFICATION_MS = 20
+_NOTIFICATION_INTERVAL_MS = 400
+_RETRY_AFTER_MS = 200
 
 
 class IsrWrites:
     def __init__(
         self,
-        coordination: Callable[[], Coordination],
+        coordination: Coordination,
         clock: Clock,
         timer: Timer,
         run_soon: Callable[[Coroutine[None, None, None]], object],
@@ -52,8 +53,8 @@ class IsrWrites:
         self._timer = timer
         self._run_soon = run_soon
         self._changed: set[tuple[str, int]] = set()
-        self._telling: TimerTask | None = None
-        self._told_ms = -_TELL_EVERY_MS
+        self._notification: TimerTask | None = None
+        self._notified_ms = -_NOTIFICATION_INTERVAL_MS
         self._is_closed = False
 
     def submit(self, partition: ReplicatedPartition, change: IsrChange) -> None:
@@ -68,57 +69,59 @@ class IsrWrites:
                 version = await self._attempt(partition_state_path(topic, index), change)
             except CoordinationError as error:
                 if not isinstance(error, ConnectionLostError | SessionExpiredError):
-                    logger.warning("%s-%d: the ISR is not %s yet, and it is tried again: %r", topic, index, isr, error)
-                await asyncio.sleep(_AGAIN_AFTER_MS / 1000)
+                    logger.warning("%s-%d: the ISR %s could not be written, trying again: %r", topic, index, isr, error)
+                await asyncio.sleep(_RETRY_AFTER_MS / 1000)
                 continue
             if version is None:
-                logger.info("%s-%d: the ISR does not become %s: the state is another by now", topic, index, isr)
+                logger.info(
+                    "%s-%d: the ISR does not become %s: the controller has changed the state", topic, index, isr
+                )
                 partition.isr_refused(change)
             else:
                 logger.info("%s-%d: the ISR is %s", topic, index, isr)
                 partition.isr_written(change, version)
-                self._tell((topic, index))
+                self._notify((topic, index))
             return
 
     async def _attempt(self, path: str, change: IsrChange) -> int | None:
-        """The znode's new version; None if somebody else has written."""
-        coordination = self._coordination()
+        """The znode's new version; None if the controller has written it."""
+        coordination = self._coordination
         content = change.state.to_json()
         with suppress(NoNodeError):
             try:
                 stat = await retried_changes.set_data(coordination, path, content, version=change.expected_version)
             except BadVersionError:
-                # Perhaps it was us, in a session that was lost before we heard of it.
+                # Perhaps this broker wrote it, in a session that was lost before the answer came.
                 data, stat = await coordination.get(path)
                 if PartitionState.from_json(data) != change.state or stat.version != change.expected_version + 1:
                     return None
             return stat.version
         return None
 
-    # Telling the controller
+    # Notifying the controller
 
-    def _tell(self, partition: tuple[str, int]) -> None:
+    def _notify(self, partition: tuple[str, int]) -> None:
         self._changed.add(partition)
-        if self._telling is None:
-            left_ms = self._told_ms + _TELL_EVERY_MS - self._clock.monotonic_ms()
-            self._telling = self._timer.schedule(max(_TELL_SOON_MS, left_ms), self._tell_now)
+        if self._notification is None:
+            left_ms = self._notified_ms + _NOTIFICATION_INTERVAL_MS - self._clock.monotonic_ms()
+            self._notification = self._timer.schedule(max(_FIRST_NOTIFICATION_MS, left_ms), self._notify_now)
 
-    def _tell_now(self) -> None:
-        self._telling = None
+    def _notify_now(self) -> None:
+        self._notification = None
         if not self._is_closed and self._changed:
-            self._told_ms = self._clock.monotonic_ms()
+            self._notified_ms = self._clock.monotonic_ms()
             changed, self._changed = self._changed, set()
-            self._run_soon(self._announce(PartitionSet.of(changed)))
+            self._run_soon(self._write_notification(PartitionSet.of(changed)))
 
-    async def _announce(self, changed: PartitionSet) -> None:
+    async def _write_notification(self, changed: PartitionSet) -> None:
         try:
-            await retried_changes.create_at_least_once(self._coordination(), ISR_CHANGE_PREFIX, changed.to_json())
+            await retried_changes.create_at_least_once(self._coordination, ISR_CHANGE_PREFIX, changed.to_json())
         except CoordinationError as error:
-            logger.warning("the controller was not told of changed ISRs, and is told again: %s", error)
+            logger.warning("the controller was not notified of changed ISRs, trying again: %s", error)
             for partition in changed.partitions:
-                self._tell(partition)
+                self._notify(partition)
 
     def close(self) -> None:
         self._is_closed = True
-        if self._telling is not None:
-            self._telling.cancel()
+        if self._notification is not None:
+            self._notification.cancel()

@@ -1,4 +1,4 @@
-"""The logs of this broker's replicas: made, found, configured and deleted as the controller and the tree say."""
+"""Creates, configures and deletes the logs of this broker's replicas, and stores their high watermarks."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from headrace.replication.leader import LeaderSettings
 from headrace.replication.replicated_partition import PartitionEvents, ReplicatedPartition
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
-    from headrace.broker.cluster.config_changes import ConfigChanges
+    from headrace.broker.replicas.context import ReplicaContext
 
 logger = getLogger(__name__)
 
@@ -35,45 +34,56 @@ class _TopicSettings(NamedTuple):
 
 
 class ReplicaLogs:
-    def __init__(self, broker: Broker, events: PartitionEvents, throttles: Throttles) -> None:
-        self._broker = broker
+    def __init__(self, context: ReplicaContext, events: PartitionEvents, throttles: Throttles) -> None:
+        self._context = context
         self._events = events
         self._throttles = throttles
         self.topic_names: dict[UUID, str] = {}
         self._topics: dict[str, _TopicSettings] = {}
-        #: Topics whose settings are to be read again before there are more replicas of them.
-        self._doubted: set[str] = set()
-        self._checkpointed: dict[tuple[str, int], int] = {}
+        #: Topics whose settings have to be read again before a further replica is created.
+        self._outdated: set[str] = set()
+        #: The high watermarks that were stored last.
+        self._stored: dict[tuple[str, int], int] = {}
 
     # -- settings
 
-    async def learn(self, topics: Iterable[str]) -> None:
-        """Reads the settings of topics that are new here."""
-        configs = None if self._broker.cluster is None else self._broker.cluster.configs
-        missing = [topic for topic in topics if topic not in self._topics or topic in self._doubted]
-        if configs is None or not missing:
+    async def read_settings(self, topics: Iterable[str]) -> None:
+        """Reads the settings of topics that are new on this broker."""
+        missing = [topic for topic in topics if topic not in self._topics or topic in self._outdated]
+        if not missing:
             return
-        found = await asyncio.gather(*(_read_settings(configs, topic) for topic in missing))
+        found = await asyncio.gather(*map(self._read_settings, missing))
         for topic, overrides in zip(missing, found, strict=True):
-            if topic not in self._topics or topic in self._doubted:  # else a change has come meanwhile
-                self._settle(topic, overrides)
+            if topic not in self._topics or topic in self._outdated:  # otherwise a change has come meanwhile
+                self._set_settings(topic, overrides)
 
-    def forget(self, topic: str) -> None:
-        """It is deleted."""
+    async def _read_settings(self, topic: str) -> Mapping[str, str]:
+        """A change of role must not wait for a tree that does not answer. When the tree answers again, all settings are
+        read again."""
+        configs = self._context.configs
+        try:
+            async with asyncio.timeout(_READ_TIMEOUT_S):
+                return await configs.read_new_topic(topic)
+        except (CoordinationError, TimeoutError) as error:
+            logger.warning("the settings of topic %s cannot be read now: %r", topic, error)
+            configs.read_again()
+            return configs.of_topic(topic)
+
+    def topic_deleted(self, topic: str) -> None:
         self._topics.pop(topic, None)
-        self._doubted.discard(topic)
+        self._outdated.discard(topic)
 
     def configure(self, topic: str, overrides: Mapping[str, str]) -> None:
-        self._settle(topic, overrides)
+        self._set_settings(topic, overrides)
         self._apply([topic])
 
     def defaults_changed(self) -> None:
         for topic, settings in list(self._topics.items()):
-            self._settle(topic, settings.overrides)
+            self._set_settings(topic, settings.overrides)
         self._apply(self._topics)
 
-    def _settle(self, topic: str, overrides: Mapping[str, str]) -> None:
-        config = self._broker.config
+    def _set_settings(self, topic: str, overrides: Mapping[str, str]) -> None:
+        config = self._context.config
         min_isr = TOPIC_KEYS[_MIN_ISR].parse(overrides[_MIN_ISR]) if _MIN_ISR in overrides else config.int(_MIN_ISR)
         assert isinstance(min_isr, int)
         self._topics[topic] = _TopicSettings(
@@ -81,11 +91,11 @@ class ReplicaLogs:
             topic_log_config(overrides, config),
             LeaderSettings(min_isr, config.int("replica.lag.time.max.ms")),
         )
-        self._doubted.discard(topic)
+        self._outdated.discard(topic)
         self._throttles.configure(topic, overrides)
 
     def _apply(self, topics: Collection[str]) -> None:
-        for partition in self._broker.partitions:
+        for partition in self._context.partitions:
             if partition.log.topic in topics and isinstance(partition, ReplicatedPartition):
                 settings = self._topics[partition.log.topic]
                 partition.log.config = settings.log
@@ -94,12 +104,13 @@ class ReplicaLogs:
     # -- logs
 
     def hosted(self, topic: str, index: int, topic_id: UUID | None, *, may_be_new: bool) -> ReplicatedPartition:
-        """The partition with its log, which is made if it is not there.
+        """The partition with its log, which is created if it does not exist.
 
-        :raises InconsistentTopicId: if there is one, of another topic with that name.
-        :raises StorageError: if it is on a disk that does not work.
+        :param may_be_new: whether the controller says that the replica is new.
+        :raises InconsistentTopicId: if the log belongs to another topic of the same name.
+        :raises StorageError: if the log is on a disk that has failed.
         """
-        partitions = self._broker.partitions
+        partitions = self._context.partitions
         partition = partitions.get(topic, index)
         if partition is None:
             if partitions.is_lost(topic, index):
@@ -109,8 +120,8 @@ class ReplicaLogs:
             log.config = settings.log
             partition = ReplicatedPartition(
                 log,
-                self._broker.broker_id,
-                self._broker.clock,
+                self._context.broker_id,
+                self._context.runtime.clock,
                 self._events,
                 topic_id=topic_id,
                 settings=settings.leader,
@@ -125,13 +136,13 @@ class ReplicaLogs:
         return partition
 
     def _log_of(self, topic: str, index: int, topic_id: UUID | None, *, may_be_new: bool) -> PartitionLog:
-        logs = self._broker.logs
+        logs = self._context.logs
         log = logs.get(topic, index)
         if log is not None:
             _check_topic_id(log.topic_id, topic_id, log)
             return log
         if logs.offline and not may_be_new:
-            self._broker.partitions.lose(topic, index)
+            self._context.partitions.lose(topic, index)
             raise StorageError(f"the log of {topic}-{index} is on a log dir that is offline")
         while True:
             try:
@@ -142,44 +153,34 @@ class ReplicaLogs:
 
     def delete(self, topic: str, index: int) -> None:
         """
-        :raises StorageError: if it is on a disk that does not work.
+        :raises StorageError: if the log is on a disk that has failed.
         """
-        broker = self._broker
-        if broker.partitions.is_lost(topic, index):
+        context = self._context
+        if context.partitions.is_lost(topic, index):
             raise StorageError(f"the log of {topic}-{index} is on a log dir that is offline")
-        partition = broker.partitions.get(topic, index)
-        broker.partitions.remove(topic, index)
-        # Another topic of that name may have other settings. Other replicas of this one may stay here, and need them.
-        self._doubted.add(topic)
-        self._checkpointed.pop((topic, index), None)
+        partition = context.partitions.get(topic, index)
+        context.partitions.remove(topic, index)
+        # A new topic of this name may have other settings. Other replicas of this topic may stay and need the old ones.
+        self._outdated.add(topic)
+        self._stored.pop((topic, index), None)
         if isinstance(partition, ReplicatedPartition) and partition.topic_id is not None and index == 0:
             self.topic_names.pop(partition.topic_id, None)
-        log = broker.logs.get(topic, index)
+        log = context.logs.get(topic, index)
         if log is not None:
-            broker.forget_log(log)
-            broker.logs.delete(topic, index)
+            context.on_log_deleted(log)
+            context.logs.delete(topic, index)
 
     # -- high watermarks
 
     async def checkpoint(self) -> None:
-        """Writes down the high watermarks, if any has moved."""
-        now = {(log.topic, log.partition): log.high_watermark for log in self._broker.logs.all()}
-        if now != self._checkpointed:
-            self._checkpointed = now
-            await self._broker.run_blocking(self._broker.logs.checkpoint_high_watermarks)
-
-
-async def _read_settings(configs: ConfigChanges, topic: str) -> Mapping[str, str]:
-    """A role must not wait for a tree that does not answer: when it does, all settings are read again."""
-    try:
-        async with asyncio.timeout(_READ_TIMEOUT_S):
-            return await configs.learn(topic)
-    except (CoordinationError, TimeoutError) as error:
-        logger.warning("the settings of topic %s cannot be read now: %r", topic, error)
-        configs.read_again()
-        return configs.of_topic(topic)
+        """Stores the high watermarks, if any has moved."""
+        logs = self._context.logs
+        now = {(log.topic, log.partition): log.high_watermark for log in logs.all()}
+        if now != self._stored:
+            self._stored = now
+            await self._context.runtime.run_blocking(logs.checkpoint_high_watermarks)
 
 
 def _check_topic_id(ours: UUID | None, theirs: UUID | None, log: PartitionLog) -> None:
     if ours is not None and theirs is not None and ours != theirs:
-        raise InconsistentTopicId(f"{log.topic}-{log.partition} is here of topic {ours}, not of {theirs}")
+        raise InconsistentTopicId(f"{log.topic}-{log.partition} belongs to topic id {ours} here, not to {theirs}")

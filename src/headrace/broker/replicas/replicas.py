@@ -1,13 +1,13 @@
-"""The replicas on this broker, and what the controller says of them: LeaderAndIsr and StopReplica.
+"""The replicas on this broker: carries out the controller's requests LeaderAndIsr and StopReplica.
 
-Requests are followed one at a time and in order. Each partition is judged for itself: one whose leader epoch is older
-than what we know is refused, one of the same epoch is known already, and a newer one changes its role. A log is made
-where there is none, unless it may be on a disk that does not work.
+Requests are carried out one at a time and in order. Each partition is checked separately: a leader epoch that is older
+than the known one is rejected, the same epoch changes nothing, and a newer epoch changes the partition's role. A log
+that does not exist is created, unless it may be on a disk that has failed.
 
-Around the roles: who may be waiting for a partition is told of every change (the purgatories, followers' sessions); ISR
-changes go to the tree (``isr_writes.py``); those that follow have fetchers (``fetchers.py``), and those that lead serve
-followers (``follower_sessions.py``). From time to time ISRs are looked through for followers that are behind, and high
-watermarks are written down: after a crash a replica starts with what was last written, and learns the rest.
+Requests that wait for a partition learn of every change (the purgatories, followers' sessions). ISR changes are written
+to the tree (``isr_writes.py``). Followers have fetchers (``fetchers.py``), and leaders serve followers
+(``follower_sessions.py``). Two jobs run periodically. One removes followers that are too far behind from the ISRs. The
+other stores the high watermarks: after a crash a replica starts with the stored one, and learns the rest.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ from headrace.replication.replicated_partition import NO_LEADER, ReplicatedParti
 from headrace.runtime.timer import TimerTask
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.replicas.context import ReplicaContext
 
 logger = getLogger(__name__)
 
 _Job: TypeAlias = Coroutine[None, None, None]
 _P = TypeVar("_P", LeaderAndIsrPartition, StoppedPartition)
 
-#: The one way to choose a replica for a consumer that is known here, in whatever package a class of that name is.
+#: The only replica selector that Headrace knows. The setting may name a class of this name in any package.
 _RACK_AWARE = "RackAwareReplicaSelector"
-#: Partitions changed before the loop gets a turn.
-_PARTITIONS_A_TURN = 32
+#: How many partitions are changed before the event loop may run other tasks.
+_PARTITIONS_PER_TURN = 32
 
 
-class _Absent(Collection[int]):
-    """The brokers that do not live, as far as we know: all but some."""
+class _DeadBrokers(Collection[int]):
+    """All broker ids except those of the live brokers. The collection is infinite: only ``in`` works."""
 
     def __init__(self, live: Callable[[], Collection[int]]) -> None:
         self._live = live
@@ -65,117 +65,112 @@ class _Absent(Collection[int]):
         return broker_id not in self._live()
 
     def __iter__(self) -> Iterator[int]:
-        raise TypeError("there is no end to them")
+        raise TypeError("the collection is infinite")
 
     def __len__(self) -> int:
-        raise TypeError("there is no end to them")
+        raise TypeError("the collection is infinite")
 
 
 class ReplicaManager:
-    """Made once logs are open; the purgatories may come later, before :meth:`start`."""
-
-    def __init__(self, broker: Broker) -> None:
-        assert broker.cluster is not None
-        self._broker = broker
-        self._member = broker.cluster
-        self.partitions = broker.partitions
-        self.throttles = Throttles(broker.broker_id, broker.config, broker.clock)
-        self.sessions = FollowerSessions(broker, self)
-        self.fetchers = Fetchers(broker, self)
-        self.logs = ReplicaLogs(broker, self, self.throttles)
-        self._isr_writes = IsrWrites(lambda: broker.coordination, broker.clock, broker.timer, self.run_soon)
-        self._absent = _Absent(lambda: broker.metadata.nodes.keys())
+    def __init__(self, context: ReplicaContext) -> None:
+        self._context = context
+        runtime, metadata = context.runtime, context.metadata
         #: Whether consumers may be sent to followers.
-        self.has_selector = (broker.config.optional_str("replica.selector.class") or "").endswith(_RACK_AWARE)
-        #: Changes of ISRs that were written, and those that were refused.
+        self.has_selector = (context.config.optional_str("replica.selector.class") or "").endswith(_RACK_AWARE)
+        self.partitions = context.partitions
+        self.throttles = Throttles(context.broker_id, context.config, runtime.clock)
+        self.sessions = FollowerSessions(runtime, self)
+        self.fetchers = Fetchers(context, self)
+        self.logs = ReplicaLogs(context, self, self.throttles)
+        self._isr_writes = IsrWrites(context.coordination, runtime.clock, runtime.timer, self.run_soon)
+        self._dead_brokers = _DeadBrokers(lambda: metadata.nodes.keys())
+        #: Changes of ISRs that were written, and those that were rejected.
         self.isr_shrinks: int = 0
         self.isr_expands: int = 0
         self.failed_isr_updates: int = 0
-        #: Of record batches, between us and other brokers.
+        #: Bytes of record batches that this broker received from leaders and sent to followers.
         self.bytes_in: int = 0
         self.bytes_out: int = 0
-        self._turn = asyncio.Lock()
+        self._one_at_a_time = asyncio.Lock()
         self._timers: dict[str, TimerTask] = {}
         self._running: set[asyncio.Task[None]] = set()
-        self._is_leaving = self._is_closed = False
+        self._is_handing_over = self._is_closed = False
 
-    # -- the controller's words
+    # -- requests of the controller
 
-    async def lead(self, request: LeaderAndIsr) -> LeaderAndIsrResponse:
-        """Makes, renews and leaves leaders and followers."""
-        return LeaderAndIsrResponse(
-            *await self._obey(request, request.partitions, partial(self._lead_one, request.topic_ids))
-        )
+    async def become_leader_or_follower(self, request: LeaderAndIsr) -> LeaderAndIsrResponse:
+        """Makes partitions leaders or followers, or renews their epochs."""
+        change_role = partial(self._change_role_or_code, request.topic_ids)
+        return LeaderAndIsrResponse(*await self._carry_out(request, request.partitions, change_role))
 
     async def stop_replicas(self, request: StopReplica) -> StopReplicaResponse:
-        return StopReplicaResponse(*await self._obey(request, request.partitions, self._stop_one))
+        return StopReplicaResponse(*await self._carry_out(request, request.partitions, self._stop_or_code))
 
-    async def _obey(
+    async def _carry_out(
         self, request: LeaderAndIsr | StopReplica, partitions: Iterable[_P], change: Callable[[_P], ErrorCode]
     ) -> tuple[ErrorCode, dict[tuple[str, int], ErrorCode]]:
-        """One request after the other; between its partitions others get a turn. Its own code, and each partition's."""
-        async with self._turn:
+        """Carries out one request after the other. Other tasks may run between two partitions. Returns the code of the
+        request, and the code of each partition."""
+        async with self._one_at_a_time:
             codes: dict[tuple[str, int], ErrorCode] = {}
             try:
                 if isinstance(request, LeaderAndIsr):
-                    self._check(request)
-                    await self.logs.learn({told.topic for told in request.partitions})
+                    self._context.fence.check(request.broker_epoch, request.controller_epoch)
+                    await self.logs.read_settings({told.topic for told in request.partitions})
                 for number, told in enumerate(partitions):
-                    if number % _PARTITIONS_A_TURN == _PARTITIONS_A_TURN - 1:
+                    if number % _PARTITIONS_PER_TURN == _PARTITIONS_PER_TURN - 1:
                         await asyncio.sleep(0)
-                    self._check(request)
+                    self._context.fence.check(request.broker_epoch, request.controller_epoch)
                     codes[told.topic, told.partition] = change(told)
             except KafkaError as error:
                 logger.info(
-                    "a %s of controller %d is refused: %s", type(request).__name__, request.controller_id, error
+                    "a %s request of controller %d is rejected: %s",
+                    type(request).__name__,
+                    request.controller_id,
+                    error,
                 )
                 return error.code, {}
             finally:
-                self.fetchers.settle()
+                self.fetchers.stop_idle()
             return ErrorCode.none, codes
 
-    def _check(self, request: LeaderAndIsr | StopReplica) -> None:
-        """:raises KafkaError: if it comes from a controller of yesterday, or is for us as we were before a restart."""
-        self._member.check_broker_epoch(request.broker_epoch)
-        self._member.check_controller(request.controller_epoch)
-
-    def _lead_one(self, topic_ids: Mapping[str, UUID | None], told: LeaderAndIsrPartition) -> ErrorCode:
+    def _change_role_or_code(self, topic_ids: Mapping[str, UUID | None], told: LeaderAndIsrPartition) -> ErrorCode:
         try:
             topic_id = topic_ids.get(told.topic)
             partition = self.logs.hosted(told.topic, told.partition, topic_id, may_be_new=told.is_new)
-            self._change(partition, told)
-        except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
-            logger.warning("%s-%d does not change its role: %s", told.topic, told.partition, error)
+            self._change_role(partition, told)
+        except Exception as error:  # noqa: BLE001  becomes an error code; an unexpected error is logged there
+            logger.warning("the role of %s-%d does not change: %s", told.topic, told.partition, error)
             return error_code_of(error)
         return ErrorCode.none
 
-    def _change(self, partition: ReplicatedPartition, told: LeaderAndIsrPartition) -> None:
+    def _change_role(self, partition: ReplicatedPartition, told: LeaderAndIsrPartition) -> None:
         leadership, replicas = told.leadership, told.assignment.replicas
         if leadership.leader_epoch < partition.leader_epoch:
-            raise StaleControllerEpoch(f"leader epoch {leadership.leader_epoch}, known is {partition.leader_epoch}")
+            raise StaleControllerEpoch(f"leader epoch {leadership.leader_epoch} is older than {partition.leader_epoch}")
         has_role = partition.leader is not None or partition.follower is not None
         if leadership.leader_epoch == partition.leader_epoch and (has_role or leadership.leader == NO_LEADER):
             return
         self.fetchers.remove(partition)
         partition.adding, partition.removing = told.assignment.adding, told.assignment.removing
-        if leadership.leader == self._broker.broker_id:
-            partition.lead(leadership.to_state(), leadership.version, replicas, self._absent)
+        if leadership.leader == self._context.broker_id:
+            partition.lead(leadership.to_state(), leadership.version, replicas, self._dead_brokers)
         else:
             partition.follow(leadership.leader, leadership.leader_epoch, replicas)
-            if partition.follower is not None and not self._is_leaving:
+            if partition.follower is not None and not self._is_handing_over:
                 self.fetchers.add(partition)
-        self._broker.leadership_changed(told.topic, told.partition, partition.is_leader)
+        self._context.on_leadership_changed(told.topic, told.partition, partition.is_leader)
 
-    def _stop_one(self, told: StoppedPartition) -> ErrorCode:
+    def _stop_or_code(self, told: StoppedPartition) -> ErrorCode:
         try:
             partition = self.partitions.get(told.topic, told.partition)
             if isinstance(partition, ReplicatedPartition):
                 if 0 <= told.leader_epoch < partition.leader_epoch:
-                    raise FencedLeaderEpoch(f"leader epoch {told.leader_epoch}, known is {partition.leader_epoch}")
+                    raise FencedLeaderEpoch(f"leader epoch {told.leader_epoch} is older than {partition.leader_epoch}")
                 self._stop(partition)
             if told.is_deleted:
                 self.logs.delete(told.topic, told.partition)
-        except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
+        except Exception as error:  # noqa: BLE001  becomes an error code; an unexpected error is logged there
             logger.warning("%s-%d is not stopped: %s", told.topic, told.partition, error)
             return error_code_of(error)
         return ErrorCode.none
@@ -183,58 +178,60 @@ class ReplicaManager:
     def _stop(self, partition: ReplicatedPartition) -> None:
         self.fetchers.remove(partition)
         partition.stop()
-        self._broker.leadership_changed(*partition.key, False)
+        self._context.on_leadership_changed(*partition.key, False)
 
-    # -- what else is told
+    # -- other events
 
-    def leave(self) -> None:
-        """Our leaderships are about to move to others. We do not follow those: we would be in sync, and then gone."""
-        self._is_leaving = True
+    def begin_hand_over(self) -> None:
+        """The leaderships of this broker are about to move to other brokers. This broker does not follow the new
+        leaders: it would join their ISRs, and then stop."""
+        self._is_handing_over = True
 
     def topic_configured(self, topic: str, overrides: Mapping[str, str]) -> None:
-        """The topic's own settings have changed: its logs', ``min.insync.replicas``, throttled replicas."""
+        """The topic's own settings have changed: those of its logs, ``min.insync.replicas``, throttled replicas."""
         self.logs.configure(topic, overrides)
 
     def defaults_changed(self) -> None:
-        """Settings of the broker that topics fall back to have changed."""
+        """Broker settings that are defaults of topic settings have changed."""
         self.logs.defaults_changed()
 
     def brokers_changed(self) -> None:
-        """``broker.metadata.nodes`` has changed."""
+        """Other brokers are alive than before."""
         self.fetchers.wake()
         for partition in self.replicated():
             partition.look_again()
 
     def log_dirs_failed(self) -> None:
-        """A log dir went offline: its partitions are lost, and the controller is told. On the loop."""
+        """A log dir went offline: stops its partitions and notifies the controller. Called on the event loop."""
         lost = [one for one in self.replicated() if one.log.log_dir.error is not None]
         for partition in lost:
             logger.error("%s-%d cannot be served: its log dir is offline", *partition.key)
             self.partitions.lose(*partition.key)
             self._stop(partition)
-        self.fetchers.settle()
+        self.fetchers.stop_idle()
         if lost:
-            self.run_soon(self._tell_of_lost_logs())
+            self.run_soon(self._notify_of_lost_logs())
 
-    async def _tell_of_lost_logs(self) -> None:
-        failure = LogDirFailure(self._broker.broker_id)
+    async def _notify_of_lost_logs(self) -> None:
+        failure = LogDirFailure(self._context.broker_id)
         try:
             await retried_changes.create_at_least_once(
-                self._broker.coordination, LOG_DIR_EVENT_PREFIX, failure.to_json()
+                self._context.coordination, LOG_DIR_EVENT_PREFIX, failure.to_json()
             )
         except CoordinationError as error:
-            # The session is over: when we register again the controller asks for all replicas, and hears of them.
-            logger.warning("the controller was not told that a log dir is offline: %s", error)
+            # The session has ended. When this broker registers again, the controller sends LeaderAndIsr for all its
+            # replicas, and the answers name the offline ones.
+            logger.warning("the controller was not notified that a log dir is offline: %s", error)
 
-    # -- what is known
+    # -- lookups
 
     def replicated(self) -> Iterable[ReplicatedPartition]:
         return (one for one in self.partitions if isinstance(one, ReplicatedPartition))
 
     def topic_named(self, topic_id: UUID) -> str | None:
-        """Leaders are named before the metadata that names their topics is here."""
+        """The name of a topic. LeaderAndIsr may name a topic before the metadata has it."""
         name = self.logs.topic_names.get(topic_id)
-        if name is None and (known := self._broker.metadata.get_by_id(topic_id)) is not None:
+        if name is None and (known := self._context.metadata.get_by_id(topic_id)) is not None:
             return known.name
         return name
 
@@ -250,12 +247,12 @@ class ReplicaManager:
     def reassigning(self) -> list[ReplicatedPartition]:
         return [one for one in self.replicated() if one.is_reassigning]
 
-    # -- what partitions say (PartitionEvents)
+    # -- events of partitions (PartitionEvents)
 
     def high_watermark_moved(self, partition: ReplicatedPartition) -> None:
-        broker, key = self._broker, partition.key
-        broker.delayed_produce.check_and_complete(key)
-        broker.delayed_fetch.check_and_complete(key)
+        purgatories, key = self._context.purgatories, partition.key
+        purgatories.produce.check_and_complete(key)
+        purgatories.fetch.check_and_complete(key)
         for reader in partition.readers:
             reader.news(at_once=self.has_selector)
 
@@ -272,21 +269,21 @@ class ReplicaManager:
         self.failed_isr_updates += 1
 
     def role_changed(self, partition: ReplicatedPartition) -> None:
-        broker, key = self._broker, partition.key
-        broker.delayed_produce.check_and_complete(key)
-        broker.delayed_fetch.check_and_complete(key)
-        broker.delayed_delete_records.check_and_complete(key)
+        purgatories, key = self._context.purgatories, partition.key
+        purgatories.produce.check_and_complete(key)
+        purgatories.fetch.check_and_complete(key)
+        purgatories.delete_records.check_and_complete(key)
 
     def follower_fetched(self, partition: ReplicatedPartition) -> None:
-        """It may have said that its log begins later now."""
-        waiting = self._broker.delayed_delete_records
+        """The follower's log may begin at a later offset now, which DeleteRecords waits for."""
+        waiting = self._context.purgatories.delete_records
         if waiting.delayed:
             waiting.check_and_complete(partition.key)
 
-    # -- what is done from time to time
+    # -- periodic jobs
 
     def start(self) -> None:
-        config = self._broker.config
+        config = self._context.config
         self._repeat("isr", lambda: max(1, config.int("replica.lag.time.max.ms") // 2), self._shrink_isrs)
         interval_name = "replica.high.watermark.checkpoint.interval.ms"
         self._repeat("checkpoint", lambda: config.int(interval_name), self.logs.checkpoint)
@@ -296,34 +293,34 @@ class ReplicaManager:
             try:
                 await job()
             except Exception:
-                logger.exception("the job %r of replicas failed; it runs again at its next time", name)
+                logger.exception("the periodic job %r of replicas failed; it runs again after its interval", name)
             schedule()
 
         def schedule() -> None:
             if not self._is_closed:
-                self._timers[name] = self._broker.timer.schedule(interval_ms(), lambda: self.run_soon(run()))
+                self._timers[name] = self._context.runtime.timer.schedule(interval_ms(), lambda: self.run_soon(run()))
 
         schedule()
 
     async def _shrink_isrs(self) -> None:
         self.sessions.close_abandoned()
         for number, partition in enumerate(self.replicated()):
-            if number % _PARTITIONS_A_TURN == _PARTITIONS_A_TURN - 1:
+            if number % _PARTITIONS_PER_TURN == _PARTITIONS_PER_TURN - 1:
                 await asyncio.sleep(0)
             partition.shrink()
             for reader in partition.readers:
-                reader.news(at_once=False)  # retention may have moved the log's start
+                reader.news(at_once=False)  # retention may have moved the start of the log
 
     def run_soon(self, job: _Job) -> None:
         if self._is_closed:
             job.close()
             return
-        task = self._broker.loop.create_task(job)
+        task = self._context.runtime.loop.create_task(job)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
-    async def close(self) -> None:
-        """No fetchers, no jobs, nobody waits any more. Logs are closed afterwards, by whoever opened them."""
+    async def stop(self) -> None:
+        """Stops the fetchers and the jobs, and ends all waits. The broker closes the logs afterwards."""
         self._isr_writes.close()
         for timer in self._timers.values():
             timer.cancel()
@@ -331,4 +328,4 @@ class ReplicaManager:
         self._is_closed = True
         for task in self._running:
             task.cancel()
-        await asyncio.gather(*self._running, *self.fetchers.close(), return_exceptions=True)
+        await asyncio.gather(*self._running, *self.fetchers.stop(), return_exceptions=True)

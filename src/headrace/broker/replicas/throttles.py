@@ -1,11 +1,13 @@
-"""Throttled replication (KIP-73): bytes a second for replicas that are being moved, so that moving them leaves room.
+"""Throttled replication (KIP-73): limits the bytes per second of replicas that are being moved.
 
-Which replicas are throttled is said by topic (``leader.replication.throttled.replicas`` at the side that sends,
-``follower.replication.throttled.replicas`` at the side that asks): ``partition:broker,partition:broker,...`` or ``*``.
-How much they may have is said by broker (``leader.`` and ``follower.replication.throttled.rate``). A replica that is in
-sync is never held back, or the throttle would push it out.
+Topic settings name the throttled replicas: ``leader.replication.throttled.replicas`` for the sending side,
+``follower.replication.throttled.replicas`` for the receiving side, as ``partition:broker,partition:broker,...`` or
+``*``. Broker settings name the rates: ``leader.replication.throttled.rate`` and
+``follower.replication.throttled.rate``. A replica that is in sync is never throttled, because the throttle would push
+it out of the ISR.
 
-The rate is that of the last windows (``replication.quota.window.num`` of ``replication.quota.window.size.seconds``).
+The rate is measured over the last windows (``replication.quota.window.num`` windows of
+``replication.quota.window.size.seconds``).
 """
 
 from __future__ import annotations
@@ -25,12 +27,12 @@ FOLLOWER_REPLICAS = "follower.replication.throttled.replicas"
 _ALL = "*"
 
 
-class Throttled:
-    """Which partitions of the topics are throttled on this broker."""
+class ThrottledPartitions:
+    """The partitions that are throttled on this broker."""
 
     def __init__(self, broker_id: int) -> None:
         self._broker_id = broker_id
-        #: By topic, the partitions; None for all.
+        #: The throttled partitions by topic; None means all partitions.
         self._partitions: dict[str, frozenset[int] | None] = {}
 
     def __bool__(self) -> bool:
@@ -59,15 +61,15 @@ class Throttled:
             self._partitions.pop(topic, None)
 
 
-class Rate:
-    """Bytes in the last windows, against what a second may have."""
+class RateLimit:
+    """Compares the bytes of the last windows with a limit in bytes per second."""
 
     def __init__(self, clock: Clock, limit: Callable[[], int], *, windows: int, window_ms: int) -> None:
         self._clock = clock
         self._limit = limit
         self._windows = windows
         self._window_ms = window_ms
-        #: The number of each window that had bytes, and how many.
+        #: Each window that had bytes: its number, and how many bytes.
         self._used: deque[list[int]] = deque()
         self._total_bytes = 0
 
@@ -83,7 +85,7 @@ class Rate:
         self._forget_old()
         if not self._used:
             return False
-        # Since the first window that had bytes. If all windows counted, ten seconds' worth would pass at once at first.
+        # Since the first window that had bytes. With all windows, ten seconds' worth would pass at once at first.
         elapsed_ms = max(self._clock.monotonic_ms() - self._used[0][0] * self._window_ms, self._window_ms)
         return self._total_bytes * 1000 > self._limit() * elapsed_ms
 
@@ -98,9 +100,9 @@ class Throttles:
     def __init__(self, broker_id: int, config: BrokerConfig, clock: Clock) -> None:
         windows = config.int("replication.quota.window.num")
         window_ms = config.int("replication.quota.window.size.seconds") * 1000
-        self.leaders, self.followers = Throttled(broker_id), Throttled(broker_id)
+        self.leaders, self.followers = ThrottledPartitions(broker_id), ThrottledPartitions(broker_id)
         self._sent, self._received = (
-            Rate(clock, lambda name=name: config.int(name), windows=windows, window_ms=window_ms)  # type: ignore[misc]
+            RateLimit(clock, lambda name=name: config.int(name), windows=windows, window_ms=window_ms)  # type: ignore[misc]
             for name in ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
         )
 
@@ -108,9 +110,9 @@ class Throttles:
         self.leaders.configure(topic, overrides.get(LEADER_REPLICAS, ""))
         self.followers.configure(topic, overrides.get(FOLLOWER_REPLICAS, ""))
 
-    # As a leader
+    # For a leader
 
-    def holds_back_from(self, partition: ReplicatedPartition, replica_id: int) -> bool:
+    def must_wait(self, partition: ReplicatedPartition, replica_id: int) -> bool:
         if not self.leaders or partition.key not in self.leaders:
             return False
         leader = partition.leader
@@ -120,11 +122,11 @@ class Throttles:
         if self.leaders and partition.key in self.leaders:
             self._sent.record(size_bytes)
 
-    # As a follower
+    # For a follower
 
-    def holds_back(self, partition: ReplicatedPartition) -> bool:
-        """Whether not to ask for more at the moment. A follower does not know whether it is in sync; one that has all
-        that its leader had when it last asked is left alone."""
+    def must_pause(self, partition: ReplicatedPartition) -> bool:
+        """Whether the follower must not fetch now. A follower does not know whether it is in sync; the caller asks only
+        for partitions that are behind their leader."""
         if not self.followers or partition.key not in self.followers:
             return False
         return self._received.is_exceeded

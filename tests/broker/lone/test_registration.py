@@ -30,7 +30,7 @@ def start(tmp_path):
 
 
 def znode(broker, path):
-    data, stat = await_on_loop(broker, broker.core.coordination.get(path))
+    data, stat = await_on_loop(broker, broker.core.role.coordination.get(path))
     return json.loads(data) if data else None, stat
 
 

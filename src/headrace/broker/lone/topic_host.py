@@ -1,4 +1,4 @@
-"""What this broker does when a topic comes, changes or goes: folders, leadership, metadata."""
+"""Serves the topics of a lone broker: creates and deletes their logs, leads their partitions, keeps the metadata."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from logging import getLogger
 from headrace.broker.configs.broker_config import BrokerConfig
 from headrace.broker.configs.topic import topic_log_config
 from headrace.broker.metadata_cache import NO_LEADER, MetadataCache, PartitionInfo, TopicInfo
-from headrace.controller.topics import Topic
+from headrace.controller.topic_rules import Topic
 from headrace.log.config import LogConfig
 from headrace.log.log_manager import LogManager
 from headrace.log.partition_log import PartitionLog
@@ -19,12 +19,12 @@ from headrace.replication.partitions import Partitions
 
 logger = getLogger(__name__)
 
-#: Folders made before the loop gets a turn.
-_FOLDERS_A_TURN = 32
+#: How many folders are created before the event loop may run other tasks.
+_FOLDERS_PER_TURN = 32
 
 
 class TopicHost:
-    """Implements ``controller.topics.TopicListener`` for the topics of one broker."""
+    """Implements ``lone.topics.TopicListener`` for the topics of one broker."""
 
     def __init__(
         self,
@@ -34,34 +34,37 @@ class TopicHost:
         partitions: Partitions,
         metadata: MetadataCache,
         *,
-        forget_log: Callable[[PartitionLog], None],
-        forget_topic: Callable[[str], None],
+        on_log_deleted: Callable[[PartitionLog], object],
+        on_topic_deleted: Callable[[str], object],
     ) -> None:
-        """``forget_log`` is told of each log that goes for good, and ``forget_topic`` of each topic."""
+        """
+        :param on_log_deleted: is called before a log is deleted.
+        :param on_topic_deleted: is called with the name of each deleted topic.
+        """
         self._broker_id = broker_id
         self._config = config
         self._logs = logs
         self._partitions = partitions
         self._metadata = metadata
-        self._forget_log = forget_log
-        self._forget_topic = forget_topic
+        self._on_log_deleted = on_log_deleted
+        self._on_topic_deleted = on_topic_deleted
 
     async def topic_changed(self, topic: Topic) -> None:
         log_config = topic_log_config(topic.configs, self._config)
         infos = []
         for index, (replicas, state) in enumerate(zip(topic.assignment, topic.states, strict=True)):
             leader_id = state.leader
-            if self._broker_id in replicas and not self._host(topic, index, state.leader_epoch, log_config):
+            if self._broker_id in replicas and not self._lead(topic, index, state.leader_epoch, log_config):
                 leader_id = NO_LEADER
             offline = () if leader_id != NO_LEADER else (self._broker_id,)
             infos.append(PartitionInfo(leader_id, state.leader_epoch, replicas, state.isr, offline))
-            if index % _FOLDERS_A_TURN == _FOLDERS_A_TURN - 1:
+            if index % _FOLDERS_PER_TURN == _FOLDERS_PER_TURN - 1:
                 await asyncio.sleep(0)
         self._metadata.put(TopicInfo(topic.name, topic.topic_id, tuple(infos)))
 
     def lose_missing_logs(self, topic: Topic) -> None:
-        """For a topic that is not new, while some log dir is offline: a log that is not in the others is in that one,
-        and may not be started anew."""
+        """Marks the missing logs of an existing topic as lost. Called while a log dir is offline: a log that is in no
+        other log dir is in that one, and must not be created again."""
         for index, replicas in enumerate(topic.assignment):
             if self._broker_id in replicas and self._logs.get(topic.name, index) is None:
                 logger.error("partition %s-%d cannot be served: its log dir is offline", topic.name, index)
@@ -73,12 +76,12 @@ class TopicHost:
             self._partitions.remove(topic.name, index)
             log = self._logs.get(topic.name, index)
             if log is not None:
-                self._forget_log(log)
+                self._on_log_deleted(log)
                 self._logs.delete(topic.name, index)
-        self._forget_topic(topic.name)
+        self._on_topic_deleted(topic.name)
 
-    def _host(self, topic: Topic, index: int, leader_epoch: int, log_config: LogConfig) -> bool:
-        """Whether the partition is served here; False if its folder is on a disk that failed."""
+    def _lead(self, topic: Topic, index: int, leader_epoch: int, log_config: LogConfig) -> bool:
+        """Leads the partition. Returns False if its folder is on a disk that has failed."""
         partition = self._partitions.get(topic.name, index)
         if partition is not None:
             partition.log.config = log_config

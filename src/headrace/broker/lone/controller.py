@@ -1,28 +1,32 @@
-"""The controller of a broker alone, to clients that ask for elections and moves: nobody else could lead or take over.
+"""The controller of a lone broker: answers requests for elections and reassignments as a cluster of one broker would.
 
-It has the methods of ``controller.controller.Controller`` that clients' requests need, with the same answers as a
-cluster of one broker would give.
+Nothing ever changes, because no other broker could lead a partition or replicate it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from headrace.broker.metadata_cache import NO_LEADER, MetadataCache, PartitionInfo
-from headrace.controller.decisions.leader_elections import ElectionStrategy, Refusal
-from headrace.controller.decisions.reassignments import Assignment, check_move
 from headrace.coordination.znodes import TopicPartition
 from headrace.protocol.errors import KafkaError, UnknownTopicOrPartition
+
+if TYPE_CHECKING:
+    from headrace.controller.decisions.leader_elections import ElectionStrategy
+    from headrace.controller.decisions.reassignments import Assignment
 
 Outcomes = dict[TopicPartition, KafkaError | None]
 
 
 class LoneController:
+    """Imports modules of the controller on first use: most brokers are never asked for an election."""
+
     def __init__(self, metadata: MetadataCache) -> None:
         self._metadata = metadata
 
     async def elect_leaders(self, partitions: Iterable[TopicPartition] | None, how: ElectionStrategy) -> Outcomes:
-        """Nothing comes of it: we lead a partition already, or its log dir is offline."""
+        """No leader changes: this broker leads a partition already, or the partition's log dir is offline."""
         if partitions is not None:
             return {partition: self._refusal(partition, how) for partition in partitions}
         return {
@@ -33,6 +37,8 @@ class LoneController:
         }
 
     def _refusal(self, partition: TopicPartition, how: ElectionStrategy) -> KafkaError:
+        from headrace.controller.decisions.leader_elections import ElectionStrategy, Refusal
+
         try:
             found = self._partition(partition)
         except UnknownTopicOrPartition as error:
@@ -48,7 +54,9 @@ class LoneController:
     async def reassign(
         self, targets: Mapping[TopicPartition, Sequence[int] | None], *, may_change_count: bool = True
     ) -> Outcomes:
-        """A partition may be moved to where it is, and nowhere else."""
+        """The only valid target of a partition is its current replica, this broker."""
+        from headrace.controller.decisions.reassignments import Assignment, check_move
+
         outcomes: Outcomes = {}
         for partition, target in targets.items():
             outcomes[partition] = None

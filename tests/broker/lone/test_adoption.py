@@ -5,8 +5,8 @@ from shutil import copytree, rmtree
 import pytest
 
 from headrace import Broker
-from headrace.broker.alone import COORDINATION_FOLDER
-from headrace.controller.topics import NewTopic
+from headrace.broker.lone.lone_broker import COORDINATION_FOLDER
+from headrace.controller.topic_rules import NewTopic
 from headrace.protocol.batch_building import build_batch
 from headrace.protocol.errors import InvalidRequest
 from headrace.protocol.record_body import Record
@@ -15,7 +15,7 @@ from headrace.protocol.record_body import Record
 async def make_topics(folder, **partitions):
     async with Broker(data=folder) as broker:
         for name, count in partitions.items():
-            await broker.core.topics.create(NewTopic(name, count, 1))
+            await broker.core.role.topics.create(NewTopic(name, count, 1))
         return {name: broker.core.metadata.named(name).topic_id for name in partitions}
 
 
@@ -46,7 +46,7 @@ async def test_the_log_of_apaches_quorum_becomes_no_topic_and_is_left_alone(tmp_
     async with Broker(data=tmp_path) as broker:
         assert {log.topic for log in broker.core.logs.all()} == {"orders"}
         with pytest.raises(InvalidRequest):
-            await broker.core.topics.create(NewTopic("__cluster_metadata", 1, 1))
+            await broker.core.role.topics.create(NewTopic("__cluster_metadata", 1, 1))
     assert {path.name: path.read_bytes() for path in quorum.iterdir()} == before
 
 
@@ -68,9 +68,9 @@ async def test_producer_ids_that_are_in_use_are_not_given_again(tmp_path):
     """Neither those that a partition remembers nor those of transactional ids."""
     async with Broker(data=tmp_path) as broker:
         core = broker.core
-        await core.topics.create(NewTopic("orders", 1, 1))
-        await core.transactions.ensure()
-        start = core.transactions.coordinator.start_producer
+        await core.role.topics.create(NewTopic("orders", 1, 1))
+        await core.coordinators.transactions.ensure()
+        start = core.coordinators.transactions.coordinator.start_producer
         start("x", 1000, fresh_producer_id=5_432)
         written = build_batch(
             [Record(0, core.clock.wall_ms(), b"k", b"v", ())], producer_id=2_345, producer_epoch=0, base_sequence=0
@@ -79,8 +79,8 @@ async def test_producer_ids_that_are_in_use_are_not_given_again(tmp_path):
     for expected in (6_000, 7_000):
         rmtree(tmp_path / COORDINATION_FOLDER)
         async with Broker(data=tmp_path) as broker:
-            assert await broker.core.producer_ids.next() == expected
-            start = broker.core.transactions.coordinator.start_producer
-            await broker.core.transactions.settle()
+            assert await broker.core.role.producer_ids.next() == expected
+            start = broker.core.coordinators.transactions.coordinator.start_producer
+            await broker.core.coordinators.transactions.settle()
             assert start("x", 1000).producer_id == 5_432
             start(f"y-{expected}", 1000, fresh_producer_id=expected)

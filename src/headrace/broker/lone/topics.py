@@ -10,13 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
+from headrace.broker.topics import Topics
 from headrace.controller.topic_rules import (
-    DEFAULT,
-    MAX_NAME_LENGTH,
     NewTopic,
     PlacementOptions,
     Topic,
-    check_name,
     first_state,
     metric_name,
     plan_growth,
@@ -34,9 +32,6 @@ from headrace.coordination.paths import (
 from headrace.coordination.znodes import EntityConfig, PartitionState, TopicAssignment, random_uuid
 from headrace.protocol.errors import UnknownTopicOrPartition
 
-#: Some names are defined in ``topic_rules.py``.
-__all__ = ["DEFAULT", "MAX_NAME_LENGTH", "NewTopic", "Topic", "TopicListener", "Topics"]
-
 
 class TopicListener(Protocol):
     async def topic_changed(self, topic: Topic) -> None:
@@ -45,7 +40,10 @@ class TopicListener(Protocol):
     async def topic_deleted(self, topic: Topic) -> None: ...
 
 
-class Topics:
+class LoneTopics(Topics):
+    are_replicated = False
+    created_together = 1
+
     def __init__(
         self,
         coordination: Coordination,
@@ -76,8 +74,6 @@ class Topics:
         if topic is None:
             raise UnknownTopicOrPartition(f"there is no topic {name!r}")
         return topic
-
-    check_name = staticmethod(check_name)
 
     async def create(self, new: NewTopic, *, validate_only: bool = False) -> Topic:
         topic = plan_topic(
@@ -146,6 +142,25 @@ class Topics:
         del self._topics[name]
         del self._by_metric_name[metric_name(name)]
         await self._listener.topic_deleted(topic)
+
+    # -- waiting: each change is applied when its method returns
+
+    async def wait_until_applied(
+        self,
+        made: Mapping[str, int],  # noqa: ARG002  as in Topics
+        timeout_ms: int,  # noqa: ARG002  as in Topics
+        *,
+        gone: Sequence[str] = (),  # noqa: ARG002  as in Topics
+    ) -> set[str]:
+        return set()
+
+    async def wait_until_propagated(
+        self, made: Mapping[str, int], timeout_ms: int, *, gone: Sequence[str] = ()
+    ) -> None:
+        pass
+
+    async def wait_until_removed(self, names: Sequence[str], timeout_ms: int) -> None:
+        pass
 
     def _remember(self, topic: Topic) -> None:
         self._topics[topic.name] = topic

@@ -2,7 +2,8 @@
 
 import pytest
 
-from headrace.controller.topics import NewTopic, Topics
+from headrace.broker.lone.topics import LoneTopics
+from headrace.controller.topic_rules import NewTopic
 from headrace.coordination.client.local_client import LocalCoordination
 from headrace.coordination.paths import PERSISTENT_PATHS
 from headrace.coordination.tree.host import TreeHost
@@ -49,7 +50,9 @@ def listener():
 
 
 def topics_on(tree, listener):
-    return Topics(tree, listener, live_brokers=lambda: [0, 1, 2], defaults=lambda: (2, 1), check_configs=check_configs)
+    return LoneTopics(
+        tree, listener, live_brokers=lambda: [0, 1, 2], defaults=lambda: (2, 1), check_configs=check_configs
+    )
 
 
 @pytest.fixture
@@ -167,10 +170,10 @@ async def test_all_of_it_is_read_again(topics, tree, listener):
 
 @pytest.mark.parametrize("name", ["a", "a.b-c_D9", "x" * 249])
 def test_good_names(name):
-    Topics.check_name(name)
+    LoneTopics.check_name(name)
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "x" * 250, "a b", "a/b", "ä", "a\n"])
 def test_bad_names(name):
     with pytest.raises(InvalidTopic):
-        Topics.check_name(name)
+        LoneTopics.check_name(name)

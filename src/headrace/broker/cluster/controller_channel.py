@@ -74,7 +74,7 @@ class _Outgoing(NamedTuple):
     since: float
 
 
-class BrokerChannel:
+class ControllerChannel:
     """The Channel of the controller."""
 
     def __init__(self, *, listener: str, client_id: str, timeout_ms: int) -> None:
@@ -157,7 +157,7 @@ class BrokerChannel:
 class _Queue:
     """One life of a broker."""
 
-    def __init__(self, channel: BrokerChannel, broker: LiveBroker, waiting: Iterable[_Outgoing]) -> None:
+    def __init__(self, channel: ControllerChannel, broker: LiveBroker, waiting: Iterable[_Outgoing]) -> None:
         self.broker = broker
         self.address = address_of(broker, channel.listener)
         #: The first is under way, unless it is to be sent again.

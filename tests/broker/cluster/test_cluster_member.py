@@ -1,0 +1,38 @@
+"""What a member of a cluster passes on to its parts."""
+
+from types import SimpleNamespace
+
+from cluster_member_harness import Recorder
+
+from headrace.broker.cluster.cluster_member import ClusterMember
+
+
+def member(*, is_open=True):
+    made = ClusterMember(SimpleNamespace(on_topic_deleted=lambda name: made.calls.append(name)))
+    made.calls, made.is_open = [], is_open
+    made.replicas, made.controller, made.configs = Recorder(logs=Recorder()), Recorder(), Recorder()
+    return made
+
+
+def test_settings_of_a_topic_reach_the_replicas_and_the_controller():
+    made = member()
+    made._topic_configured("t", {"retention.ms": "5"})
+    assert made.replicas.calls == [("topic_configured", "t", {"retention.ms": "5"})]
+    assert made.controller.calls == [("unclean_election_changed", "t")]
+    made._unclean_election_changed()
+    assert made.controller.calls[1:] == [("unclean_election_changed",)]
+
+
+def test_settings_that_are_read_before_the_parts_exist_reach_nothing():
+    made = member(is_open=False)
+    made._topic_configured("t", {"retention.ms": "5"})
+    made._unclean_election_changed()
+    assert made.replicas.calls == made.controller.calls == []
+    assert made.as_member() is None
+
+
+def test_a_deleted_topic_is_forgotten_by_all_parts():
+    made = member()
+    made._topic_deleted("t")
+    assert made.configs.calls == made.replicas.logs.calls == [("topic_deleted", "t")]
+    assert made.calls == ["t"]
