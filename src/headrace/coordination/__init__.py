@@ -1,1 +1,1 @@
-"""The znode tree: where topics, configs and ids of a cluster live, under Kafka's own ZooKeeper paths."""
+"""ZooKeeper's znode tree, which stores a cluster's topics, configs and ids under Kafka's own paths."""

@@ -1,34 +1,39 @@
-"""What the broker and the controller see of a coordination service: ZooKeeper's model, and nothing of its transport.
+"""The interface of a coordination service as brokers and the controller see it: ZooKeeper's model without its
+transport.
 
-A tree of znodes, each with data, a :class:`Stat` and children. Changes are single operations or a ``multi`` of them,
-which happens wholly or not at all. Versions make changes conditional (-1 fits any). Ephemeral znodes live as long as
-the session that made them. A watch fires once, after the change, and changes are seen in the order in which they
-happened. Errors carry ZooKeeper's names. Access control lists are not part of this interface.
+The service is a tree of znodes. Each znode has data, a :class:`Stat` and children. A change is one operation, or a
+``multi`` of several operations that is performed completely or not at all. Versions make a change conditional (-1
+matches any version). An ephemeral znode exists as long as the session that created it. A watch fires once, after the
+change. Clients see changes in the order in which they happened. Errors have ZooKeeper's names. Access control lists are
+not part of this interface.
 
-ZooKeeper keeps null data apart from empty data. The operations can write both; ``get`` reads both as empty, because no
-broker gives null a meaning.
+ZooKeeper distinguishes null data from empty data. The operations can write both. ``get`` returns empty data for both,
+because null has no meaning for brokers.
 
-A session is told of in three words (:class:`SessionState`). Suspended: no server can be reached; calls wait, and the
-session may be over without our knowing. Connected again: if ``session_id`` is what it was, ephemeral znodes and watches
-are still there, and watches have been told what they missed. Lost: the session is over, ephemeral znodes and watches
-are gone, and who wants them makes them again when connected to the next session, which comes by itself.
+A session is in one of three states (:class:`SessionState`):
 
-:class:`Coordination` is implemented by ``local.LocalCoordination`` and, for a ZooKeeper, real or ours, by
-``zookeeper_client.ZookeeperCoordination``.
+- Suspended: no server can be reached. Calls wait. The session may have expired without the client's knowledge.
+- Connected: if ``session_id`` is the same as before, ephemeral znodes and watches still exist, and the watches have
+  received the events that they missed.
+- Lost: the session has expired. Its ephemeral znodes and watches are gone. The client connects to a new session by
+  itself. Callers that need their ephemeral znodes and watches create them again in the new session.
+
+:class:`Coordination` is implemented by ``client.local_client.LocalCoordination`` and, for a real ZooKeeper or a tree
+that Headrace serves, by ``client.zookeeper_client.ZookeeperCoordination``.
 """
 
 from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import NamedTuple, Protocol, TypeAlias
 
-#: As an expected version: whatever it is.
+#: As an expected version: any version.
 ANY_VERSION = -1
 
 
 class CoordinationError(Exception):
-    """The tree refused; nothing has changed."""
+    """The service rejected a call; nothing has changed."""
 
-    #: Which operation of a ``multi`` it was that could not be done.
+    #: The index of the operation of a ``multi`` that failed.
     operation_index: int = 0
 
 
@@ -54,12 +59,14 @@ class BadArgumentsError(CoordinationError): ...
 
 
 class ConnectionLostError(CoordinationError):
-    """The connection broke before the answer came: whether the change was made is not known. Reads are asked again
-    when there is a connection, and do not raise this."""
+    """The connection broke before the answer, so it is unknown whether the change was made.
+
+    Reads do not raise this error: they are repeated on the next connection.
+    """
 
 
 class Stat(NamedTuple):
-    """A znode's numbers, under ZooKeeper's names: who made and changed it, when, how often."""
+    """A znode's numbers, under ZooKeeper's names: when it was created and changed, how often, and by which session."""
 
     czxid: int
     mzxid: int
@@ -99,7 +106,7 @@ SessionListener: TypeAlias = Callable[[SessionState], None]
 
 
 class Create(NamedTuple):
-    """With ``sequence`` the name is completed by a number of ten digits that the parent has never given before."""
+    """With ``sequence``, a number of ten digits is appended to the name. The parent never uses a number twice."""
 
     path: str
     data: bytes | None = b""
@@ -119,24 +126,24 @@ class SetData(NamedTuple):
 
 
 class Check(NamedTuple):
-    """Changes nothing; makes the whole ``multi`` depend on a version."""
+    """Changes nothing. The whole ``multi`` fails if the znode has another version."""
 
     path: str
     version: int = ANY_VERSION
 
 
 Operation: TypeAlias = Create | Delete | SetData | Check
-#: Of a Create its path, of a SetData the new Stat, of the others None.
+#: The path for a Create, the new Stat for a SetData, None for the others.
 Result: TypeAlias = str | Stat | None
 
 
-def frozen(data: bytes | None) -> bytes | None:
-    """Copies data of any kind of buffer, so that its giver cannot change the copy. Null stays null."""
+def copy_data(data: bytes | None) -> bytes | None:
+    """Copies any kind of buffer into bytes, so that the caller cannot change the copy. Null stays null."""
     return None if data is None else bytes(data)
 
 
 class Coordination(Protocol):
-    """A client of a coordination service: one session with it, and after that is lost the next."""
+    """A client of a coordination service. It has one session at a time; after a lost session it starts the next one."""
 
     @property
     def session_id(self) -> int:
@@ -144,7 +151,7 @@ class Coordination(Protocol):
         ...
 
     def add_session_listener(self, listener: SessionListener) -> None:
-        """It hears of what becomes of the session from now on, in order with the events of watches."""
+        """Calls ``listener`` at each change of the session's state, in order with the events of watches."""
         ...
 
     def remove_session_listener(self, listener: SessionListener) -> None: ...
@@ -158,11 +165,11 @@ class Coordination(Protocol):
         sequence: bool = False,
         make_parents: bool = False,
     ) -> str:
-        """The path as made, which with ``sequence`` is longer than the one given."""
+        """Creates a znode; returns its path, which includes the number if ``sequence`` is set."""
         ...
 
     async def get(self, path: str, *, watch: Watcher | None = None) -> tuple[bytes, Stat]:
-        """Data and Stat; ``watch`` hears of the next change of data, or the deletion."""
+        """Data and Stat. ``watch`` is called at the next change of the data, or at the deletion."""
         ...
 
     async def set(self, path: str, data: bytes, *, version: int = ANY_VERSION) -> Stat: ...
@@ -170,17 +177,20 @@ class Coordination(Protocol):
     async def delete(self, path: str, *, version: int = ANY_VERSION) -> None: ...
 
     async def exists(self, path: str, *, watch: Watcher | None = None) -> Stat | None:
-        """Its Stat, or None; ``watch`` hears of its creation, deletion or next change of data."""
+        """The Stat, or None. ``watch`` is called at the creation, the deletion or the next change of the data."""
         ...
 
     async def children(self, path: str, *, watch: Watcher | None = None) -> list[str]:
-        """Names, sorted; ``watch`` hears when one comes or goes, or of the deletion of the znode itself."""
+        """The sorted names of the children.
+
+        ``watch`` is called when a child is created or deleted, or when the znode itself is deleted.
+        """
         ...
 
     async def multi(self, operations: Sequence[Operation]) -> list[Result]:
-        """All of them or, with the first one's error, none."""
+        """Performs all operations, or none of them and raises the error of the first operation that failed."""
         ...
 
     async def close(self) -> None:
-        """End the session; its ephemeral znodes go."""
+        """Ends the session. Its ephemeral znodes are deleted."""
         ...

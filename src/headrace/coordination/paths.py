@@ -1,16 +1,18 @@
-"""Every znode that Headrace uses: its path, and its content. The same as Apache Kafka 3.x wrote in ZooKeeper mode, so
-that tools and people that know a Kafka cluster's ZooKeeper know ours.
+"""The path of every znode that Headrace uses. ``znodes.py`` has the content of each znode.
+
+Paths and content are those that Apache Kafka 3.x wrote in ZooKeeper mode. So tools for the ZooKeeper of a Kafka cluster
+work with Headrace, too.
 
 ===========================================  =================================================================
 /brokers/ids/N                               a live broker (ephemeral): :class:`BrokerRegistration`
 /brokers/topics/T                            a topic: :class:`TopicAssignment`
 /brokers/topics/T/partitions/P/state         leader and ISR: :class:`PartitionState`
-/brokers/seqid                               its version gives out broker ids
-/controller                                  who is controller (ephemeral): :class:`ControllerRegistration`
-/controller_epoch                            how often that has changed, in decimal digits
+/brokers/seqid                               its version is the source of generated broker ids
+/controller                                  the active controller (ephemeral): :class:`ControllerRegistration`
+/controller_epoch                            the number of controllers so far, in decimal digits
 /cluster/id                                  :class:`ClusterId`
-/config/TYPE/NAME                            :class:`EntityConfig`; NAME ``<default>`` is for all of that type
-/config/changes/config_change_N              says that one has changed (sequential): :class:`ConfigChange`
+/config/TYPE/NAME                            :class:`EntityConfig`; NAME ``<default>`` is the default of that type
+/config/changes/config_change_N              a config has changed (sequential): :class:`ConfigChange`
 /admin/delete_topics/T                       a topic to delete; no content
 /admin/reassign_partitions                   :class:`Reassignment`
 /admin/preferred_replica_election            :class:`PartitionSet`
@@ -18,8 +20,6 @@ that tools and people that know a Kafka cluster's ZooKeeper know ours.
 /log_dir_event_notification/log_dir_event_N  a disk has failed (sequential): :class:`LogDirFailure`
 /latest_producer_id_block                    :class:`ProducerIdBlock`
 ===========================================  =================================================================
-
-The classes are in ``znodes.py``, and can be imported from here.
 """
 
 CONTROLLER = "/controller"
@@ -39,12 +39,12 @@ LOG_DIR_EVENTS = "/log_dir_event_notification"
 LOG_DIR_EVENT_PREFIX = f"{LOG_DIR_EVENTS}/log_dir_event_"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 
-#: As the name of a broker, user or client: all of them.
+#: As the name of a broker, user or client: the default for all of them.
 DEFAULT_ENTITY = "<default>"
 CONFIG_TYPES = ("topics", "clients", "users", "brokers", "ips", "groups")
 GROUP_CONFIGS = "/config/groups"
 
-#: What exists from the start, without content, parents first.
+#: The znodes that the first broker of a cluster creates, without content, parents first.
 PERSISTENT_PATHS: tuple[str, ...] = (
     "/consumers",
     "/brokers",
@@ -92,7 +92,7 @@ def topic_config_path(topic: str) -> str:
 
 
 def broker_config_path(broker_id: int | None) -> str:
-    """Of one broker or, with None, of all."""
+    """The config path of one broker, or of all brokers (None)."""
     return config_path("brokers", DEFAULT_ENTITY if broker_id is None else str(broker_id))
 
 

@@ -1,12 +1,13 @@
-"""Changes whose outcome is found out when the connection breaks under them. For any ``interface.Coordination``.
+"""Repeats changes whose answer was lost with the connection, and finds out whether the first attempt succeeded.
 
-A change whose answer was lost has happened or not. Here it is made again, and if that is refused, what is there now
-says whether it was the first one that made it so: our session owns the ephemeral znode, the data is ours and one
-version on. In this order and not the other way round: a read alone may come from a server of the ensemble that has not
-yet heard of the change, while a refusal comes from all of them.
+The functions work with any ``interface.Coordination``. After a connection loss, a change may have happened or not. The
+change is made again. If the service rejects the second attempt, the current znodes show whether the first attempt
+succeeded: our session owns the ephemeral znode, or the data is ours and the version is one higher. This order is
+necessary: a read alone may come from a server of the ensemble that does not have the change yet, but a rejection comes
+from the whole ensemble.
 
-An outcome can only be told while nobody else does the very same. Where that may be, put something into the data that is
-nobody else's, as Kafka does with its ids and epochs.
+The result is reliable only if no other client makes the same change. Where other clients may do so, the data must
+contain something unique, as Kafka does with its ids and epochs.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -30,26 +31,26 @@ T = TypeVar("T")
 
 
 async def create_ephemeral(client: Coordination, path: str, data: bytes = b"") -> None:
-    """:raises NodeExistsError: if another session has it."""
+    """:raises NodeExistsError: if the znode belongs to another session."""
 
     async def found() -> str | None:
         stat = await client.exists(path)
         return path if stat is not None and stat.ephemeral_owner == client.session_id else None
 
-    await _until_known(lambda: client.create(path, data, ephemeral=True), NodeExistsError, found)
+    await _retry_until_known(lambda: client.create(path, data, ephemeral=True), NodeExistsError, found)
 
 
 async def create_persistent(client: Coordination, path: str, data: bytes, *, make_parents: bool = False) -> None:
-    """:raises NodeExistsError: if it was there, unless with the same data and the connection broke."""
+    """:raises NodeExistsError: if the znode existed before. After a connection loss, only if its data is different."""
 
     async def found() -> str | None:
         return path if (await client.get(path))[0] == data else None
 
-    await _until_known(lambda: client.create(path, data, make_parents=make_parents), NodeExistsError, found)
+    await _retry_until_known(lambda: client.create(path, data, make_parents=make_parents), NodeExistsError, found)
 
 
 async def create_at_least_once(client: Coordination, path: str, data: bytes = b"") -> str:
-    """A sequential znode for who reads all of them: a second one that says the same does no harm."""
+    """Creates a sequential znode. After a connection loss there may be two, so readers must accept duplicates."""
     while True:
         try:
             return await client.create(path, data, sequence=True)
@@ -58,18 +59,20 @@ async def create_at_least_once(client: Coordination, path: str, data: bytes = b"
 
 
 async def set_data(client: Coordination, path: str, data: bytes, *, version: int = ANY_VERSION) -> Stat:
-    """:raises BadVersionError: if somebody else has changed it. If they did so after us, it is raised too: what is
-    there now is not ours."""
+    """
+    :raises BadVersionError: if another client has changed the znode. After a connection loss, also if the other client
+        changed the znode after us: the current data is not ours then.
+    """
 
     async def found() -> Stat | None:
         now, stat = await client.get(path)
         return stat if stat.version == version + 1 and now == data else None
 
-    return await _until_known(lambda: client.set(path, data, version=version), BadVersionError, found)
+    return await _retry_until_known(lambda: client.set(path, data, version=version), BadVersionError, found)
 
 
 async def delete(client: Coordination, path: str, *, version: int = ANY_VERSION) -> None:
-    """:raises NoNodeError: if it was not there at the first try; afterwards nobody can say who deleted it."""
+    """:raises NoNodeError: if the znode did not exist at the first attempt. Later attempts count as successful."""
 
     async def attempt() -> bool:
         await client.delete(path, version=version)
@@ -78,15 +81,15 @@ async def delete(client: Coordination, path: str, *, version: int = ANY_VERSION)
     async def found() -> bool | None:
         return True
 
-    await _until_known(attempt, NoNodeError, found)
+    await _retry_until_known(attempt, NoNodeError, found)
 
 
 async def multi(
     client: Coordination, operations: Sequence[Operation], is_done: Callable[[], Awaitable[bool]]
 ) -> list[Result] | None:
-    """None: they were done, but their results are lost.
+    """Performs operations; None if they succeeded but their results were lost.
 
-    :param is_done: finds out, by reading, whether it was these operations that have happened.
+    :param is_done: reads whether these operations were performed.
     """
 
     async def found() -> tuple[None] | None:
@@ -95,10 +98,10 @@ async def multi(
     async def attempt() -> tuple[list[Result] | None]:
         return (await client.multi(operations),)
 
-    return (await _until_known(attempt, CoordinationError, found))[0]
+    return (await _retry_until_known(attempt, CoordinationError, found))[0]
 
 
-async def _until_known(
+async def _retry_until_known(
     attempt: Callable[[], Awaitable[T]], refusal: type[CoordinationError], found: Callable[[], Awaitable[T | None]]
 ) -> T:
     is_unknown = False

@@ -1,7 +1,7 @@
-"""What is in Kafka's znodes, one class a kind; ``paths.py`` says where each is.
+"""The content of Kafka's znodes, one class per kind. ``paths.py`` has the path of each kind.
 
-Content is JSON with a ``version``. Times are decimal strings, ids are base64 (url-safe, without padding). Reading takes
-any version that has what is needed, and raises :class:`MalformedZnodeError` for what is not such JSON.
+The content is JSON with a ``version``. Times are decimal strings. Ids are base64 (url-safe, without padding). Reading
+accepts any version that contains the required fields, and raises :class:`MalformedZnodeError` for anything else.
 """
 
 import base64
@@ -17,7 +17,7 @@ TopicPartition: TypeAlias = tuple[str, int]
 
 
 class MalformedZnodeError(ValueError):
-    """A znode's content is not what its path says it is."""
+    """The content of a znode does not have the format of its kind."""
 
 
 def encode_uuid(value: UUID) -> str:
@@ -28,11 +28,11 @@ def decode_uuid(text: str) -> UUID:
     try:
         return UUID(bytes=base64.b64decode(text + "==", altchars=b"-_", validate=True))
     except (binascii.Error, ValueError) as error:
-        raise MalformedZnodeError(f"{text!r} is no id: {error}") from None
+        raise MalformedZnodeError(f"{text!r} is not a base64 id of 16 bytes: {error}") from None
 
 
 def random_uuid() -> UUID:
-    """A new id for a topic or a cluster. None begins with a dash, which commands would take for an option."""
+    """A new id for a topic or a cluster. No id starts with a dash, because commands would read it as an option."""
     while encode_uuid(value := uuid4()).startswith("-"):
         pass
     return value
@@ -53,7 +53,7 @@ def _encode(value: Mapping[str, object]) -> bytes:
 
 @contextmanager
 def _reading(what: str, data: bytes) -> Iterator[None]:
-    """Whatever goes wrong inside is the content's fault."""
+    """Turns any error inside into :class:`MalformedZnodeError`."""
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -69,7 +69,7 @@ def _object(data: bytes) -> dict[str, Json]:
 
 def _int(value: Json) -> int:
     if not isinstance(value, int | str) or isinstance(value, bool):
-        raise TypeError(f"{value!r} is no number")
+        raise TypeError(f"{value!r} is not a number")
     return int(value)
 
 
@@ -100,7 +100,7 @@ class Endpoint(NamedTuple):
     def parse(cls, text: str, protocols: Mapping[str, str]) -> "Endpoint":
         listener, _, address = text.partition("://")
         host, _, port = address.rpartition(":")
-        # Before version 4 a listener had the name of its protocol.
+        # Before version 4, a listener had the name of its security protocol.
         return cls(listener, protocols.get(listener, listener), host.removeprefix("[").removesuffix("]"), int(port))
 
 
@@ -109,11 +109,11 @@ class BrokerRegistration(NamedTuple):
     timestamp_ms: int
     rack: str | None = None
     jmx_port: int = -1
-    #: By feature: min_version, max_version (KIP-584).
+    #: min_version and max_version of each feature (KIP-584).
     features: Mapping[str, Mapping[str, int]] = {}
 
     def to_json(self) -> bytes:
-        # Old clients know one address only, and that without encryption.
+        # Old clients read only one address, the one without encryption.
         plaintext = next((one for one in self.endpoints if one.security_protocol == "PLAINTEXT"), None)
         rack = {} if self.rack is None else {"rack": self.rack}
         return _encode(
@@ -145,9 +145,9 @@ class BrokerRegistration(NamedTuple):
 
 
 class TopicAssignment(NamedTuple):
-    """Which brokers hold which partition; while partitions move, also which are coming and going."""
+    """The brokers of each partition. During a reassignment also the replicas that are being added and removed."""
 
-    #: None where a Kafka before 2.8 made the topic.
+    #: None if a Kafka before 2.8 created the topic.
     topic_id: UUID | None
     partitions: Mapping[int, tuple[int, ...]]
     adding_replicas: Mapping[int, tuple[int, ...]] = {}
@@ -183,7 +183,7 @@ class PartitionState(NamedTuple):
     leader_epoch: int
     isr: tuple[int, ...]
     controller_epoch: int
-    #: The leader was elected uncleanly and has not yet made up for it (KIP-704); written only when true.
+    #: The leader was elected uncleanly and has not recovered yet (KIP-704). Written only if true.
     is_recovering: bool = False
 
     def to_json(self) -> bytes:
@@ -217,7 +217,7 @@ class ControllerRegistration(NamedTuple):
     timestamp_ms: int
 
     def to_json(self) -> bytes:
-        # Version 2 came with the migration to KRaft; -1 says that this controller is none.
+        # Version 2 was added for the migration to KRaft; -1 means that this is not a KRaft controller.
         return _encode(
             {
                 "version": 2,
@@ -255,13 +255,13 @@ class EntityConfig(NamedTuple):
     @classmethod
     def from_json(cls, data: bytes) -> "EntityConfig":
         with _reading("a config", data):
-            # Kafka makes some of these znodes without content.
+            # Kafka creates some of these znodes without content.
             config = cast(dict[str, Json], _object(data).get("config") or {}) if data else {}
             return cls({name: str(value) for name, value in config.items()})
 
 
 class ConfigChange(NamedTuple):
-    #: As in the path: ``topics/T``, ``brokers/N``, ``users/U/clients/C``.
+    #: The part of the path after ``/config/``: ``topics/T``, ``brokers/N``, ``users/U/clients/C``.
     entity_path: str
 
     def to_json(self) -> bytes:
@@ -274,7 +274,7 @@ class ConfigChange(NamedTuple):
 
 
 class Reassignment(NamedTuple):
-    """Where partitions are to move: the replicas that each is to have."""
+    """A requested reassignment: the replicas that each partition is to have."""
 
     replicas: Mapping[TopicPartition, tuple[int, ...]]
 
@@ -322,7 +322,7 @@ class LogDirFailure(NamedTuple):
 
 
 class ProducerIdBlock(NamedTuple):
-    """The producer ids last given to a broker to hand out, both ends included."""
+    """The block of producer ids that a broker reserved last; both ends are included."""
 
     broker_id: int
     first_producer_id: int

@@ -234,7 +234,7 @@ def test_a_snapshot_that_cannot_be_written_does_not_fail_the_change(tmp_path, mo
         patched.setattr(os, "fsync", lambda fd: (_ for _ in ()).throw(OSError(5, "Input/output error")))
         session_id = open_session(store)
         submit(store, session_id, Create("/a"))
-    assert "no snapshot could be written" in caplog.text
+    assert "cannot write a snapshot" in caplog.text
     store.close()
     again = TreeStore(tmp_path)
     assert again.tree.children("/") == ["a"]
@@ -243,7 +243,7 @@ def test_a_snapshot_that_cannot_be_written_does_not_fail_the_change(tmp_path, mo
 
 def test_an_unknown_layout_is_refused(tmp_path):
     (tmp_path / "tree.log").write_bytes(encode_record([2, 1, 1, 0, []]))
-    with pytest.raises(CorruptTreeError, match="layout 2"):
+    with pytest.raises(CorruptTreeError, match="layout version 2"):
         TreeStore(tmp_path)
 
 

@@ -46,7 +46,7 @@ from headrace.coordination.interface import (
     SetData,
     Stat,
     WatchEvent,
-    frozen,
+    copy_data,
 )
 
 logger = getLogger(__name__)
@@ -132,11 +132,11 @@ def _message(operation: Operation) -> object:
     match operation:
         case Create(path, data, ephemeral, sequence):
             flags = _EPHEMERAL * ephemeral | _SEQUENCE * sequence
-            return wire.Create(path, frozen(data), OPEN_ACL_UNSAFE, flags)
+            return wire.Create(path, copy_data(data), OPEN_ACL_UNSAFE, flags)
         case Delete(path, version):
             return wire.Delete(path, version)
         case SetData(path, data, version):
-            return wire.SetData(path, frozen(data), version)
+            return wire.SetData(path, copy_data(data), version)
         case Check(path, version):
             return wire.CheckVersion(path, version)
 

@@ -28,7 +28,7 @@ from headrace.coordination.server.messages import (
     encode_stat,
     path_of,
 )
-from headrace.coordination.tree.watches import ANY_MODE, Mode
+from headrace.coordination.tree.watches import ANY_MODE, WatchMode
 from headrace.coordination.tree.znode_tree import check_path
 
 if TYPE_CHECKING:
@@ -138,8 +138,8 @@ def set_acl(dialog: ClientConnection, _: int, request: Reader) -> bytes:
 
 _PERSISTENT, _PERSISTENT_RECURSIVE = 0, 1
 #: Type of watches in a request -> which of the tables, and in which modes.
-_DATA_MODES = {1: Mode(0), 2: Mode.ONCE, 3: ANY_MODE, 4: Mode.PERSISTENT, 5: Mode.RECURSIVE}
-_CHILDREN_MODES = {1: Mode.ONCE, 2: Mode(0), 3: ANY_MODE, 4: Mode.PERSISTENT, 5: Mode(0)}
+_DATA_MODES = {1: WatchMode(0), 2: WatchMode.ONCE, 3: ANY_MODE, 4: WatchMode.PERSISTENT, 5: WatchMode.RECURSIVE}
+_CHILDREN_MODES = {1: WatchMode.ONCE, 2: WatchMode(0), 3: ANY_MODE, 4: WatchMode.PERSISTENT, 5: WatchMode(0)}
 
 
 def add_watch(dialog: ClientConnection, session_id: int, request: Reader) -> bytes:
@@ -168,7 +168,7 @@ def remove_watches(dialog: ClientConnection, session_id: int, request: Reader) -
     return b""
 
 
-def _found_watches(dialog: ClientConnection, session_id: int, request: Reader) -> tuple[str, Mode, Mode]:
+def _found_watches(dialog: ClientConnection, session_id: int, request: Reader) -> tuple[str, WatchMode, WatchMode]:
     """The path, and the modes of the type that is asked for; it must be watched in one of them."""
     path, number = path_of(request), request.int32()
     if number not in _DATA_MODES:

@@ -56,7 +56,7 @@ class Sessions:
         self._by_id: dict[int, Session] = {}
         self.expired_count = 0
         for session_id, timeout_ms in host.tree.sessions.items():
-            host.adopt_session(session_id)
+            host.resume_session(session_id)
             self._watch_over(Session(session_id, timeout_ms, clock.monotonic_ms()))
 
     def __len__(self) -> int:

@@ -1,12 +1,12 @@
-"""The znode tree in this process: who hosts it, and its client.
+"""Hosts one znode tree in this process, for all its clients.
 
-:class:`TreeHost` owns a tree and, if it is to outlive the process, its store. It makes changes happen in order: settle,
-write, apply, then tell the watchers. It is shared by all clients of the process (one a broker; several in a simulator).
-:class:`LocalCoordination` is one session with it. Its calls are coroutines because a real ZooKeeper's are; here they
-never wait.
+:class:`TreeHost` owns the tree and, if the tree is stored on disk, its store. It performs changes in order: prepare,
+write, apply, call the watchers. All clients of the process share one host: a single broker has one client, a simulated
+cluster has several.
 
-Watchers are called after the change, in order, through the session's ``call_soon`` (a loop's own, say), or directly
-where none is given. A change that a watcher makes is told after what was under way is told.
+Watchers are called after the change, in order, through the ``call_soon`` of their session (for example that of an event
+loop), or directly if the session has none. If a watcher makes a change itself, the events of that change are delivered
+after the events in progress.
 """
 
 from collections import deque
@@ -29,32 +29,34 @@ T = TypeVar("T")
 
 
 class CallSoon(Protocol):
-    """Calls whoever watches or listens, now or later, in the order in which it is called itself."""
+    """Calls a watcher or listener, now or later, in the order of the calls."""
 
-    def __call__(self, listener: Callable[[T], None], news: T, /) -> object: ...
+    def __call__(self, listener: Callable[[T], None], event: T, /) -> object: ...
 
 
-def call_directly(listener: Callable[[T], None], news: T) -> None:
+def call_directly(listener: Callable[[T], None], event: T) -> None:
     try:
-        listener(news)
+        listener(event)
     except Exception:
-        logger.exception("who was to hear of %s failed: %r", news, listener)
+        logger.exception("the listener %r failed for %s", listener, event)
 
 
 class TreeHost:
+    """Owns a tree, and delivers the events of its watches."""
+
     def __init__(self, clock: Clock, *, store: TreeStore | None = None) -> None:
         self.tree = ZnodeTree() if store is None else store.tree
         self._clock = clock
         self._store = store
         self._call_soon: dict[int, CallSoon] = {}
-        self._untold: deque[Delivery] = deque()
-        self._is_telling = False
+        self._undelivered: deque[Delivery] = deque()
+        self._is_delivering = False
 
     @classmethod
     def open(cls, folder: Path, clock: Clock) -> "TreeHost":
-        """The tree kept in ``folder``, for clients of this process alone.
+        """Opens the tree in ``folder``, for clients of this process only.
 
-        Whoever had a session died with the process that hosted it, so that all sessions end here.
+        Closes all stored sessions, because their clients ended with the process that hosted the tree before.
         """
         host = cls(clock, store=TreeStore.open(folder))
         for session_id in list(host.tree.sessions):
@@ -68,8 +70,8 @@ class TreeHost:
         self.touch(transaction.session_id)
         return transaction.session_id
 
-    def adopt_session(self, session_id: int, *, call_soon: CallSoon = call_directly) -> None:
-        """A session that was open when the store was: its client may come back, and then hears of changes again."""
+    def resume_session(self, session_id: int, *, call_soon: CallSoon = call_directly) -> None:
+        """Continues a session that was open when the store was closed. Its client may reconnect and set watches again."""
         self.tree.check_session(session_id)
         self._call_soon[session_id] = call_soon
 
@@ -82,7 +84,7 @@ class TreeHost:
         self._commit(transaction)
 
     def expire_sessions(self) -> list[int]:
-        """Close the sessions that were silent for too long, and say which."""
+        """Closes the sessions without a request for their whole timeout; returns their ids."""
         expired = self.tree.expired_sessions(self._clock.monotonic_ms())
         for session_id in expired:
             self.close_session(session_id)
@@ -93,25 +95,25 @@ class TreeHost:
         return self._commit(transaction).results
 
     def close(self) -> None:
-        """Flush to disk. Sessions stay open in the store: it is for the next host to say what becomes of them."""
+        """Flushes the store. Sessions stay open in the store, and the next host decides about them."""
         if self._store is not None:
             self._store.close()
 
     def _commit(self, transaction: Transaction) -> AppliedTransaction:
         outcome = self.tree.apply(transaction) if self._store is None else self._store.commit(transaction)
-        self._untold += outcome.deliveries
-        self._tell()
+        self._undelivered += outcome.deliveries
+        self._deliver()
         return outcome
 
-    def _tell(self) -> None:
-        if self._is_telling:
+    def _deliver(self) -> None:
+        if self._is_delivering:
             return
-        self._is_telling = True
+        self._is_delivering = True
         try:
-            while self._untold:
-                delivery = self._untold.popleft()
-                # A session that has closed since hears no more.
+            while self._undelivered:
+                delivery = self._undelivered.popleft()
+                # A session that was closed in the meantime gets no events.
                 if (call_soon := self._call_soon.get(delivery.session_id)) is not None:
                     call_soon(delivery.watcher, delivery.event)
         finally:
-            self._is_telling = False
+            self._is_delivering = False

@@ -1,28 +1,28 @@
-"""The znode tree on disk: a log of transactions, and a snapshot that lets the log start anew.
+"""Stores the znode tree on disk: a log of transactions, and a snapshot that lets the log start again.
 
-A folder holds two files, each a sequence of records::
+A folder holds two files. Each file is a sequence of records::
 
     0  length   uint32, big endian   bytes of payload, never 0
     4  crc      uint32, big endian   crc32c of the payload
     8  payload  JSON, UTF-8
 
-``tree.log`` has one record a transaction, ``[1, zxid, session_id, time_ms, [change, ...]]`` where 1 is the version of
-this layout and a change one of::
+``tree.log`` has one record per transaction, ``[1, zxid, session_id, time_ms, [change, ...]]``. 1 is the version of this
+layout. A change is one of::
 
     ["create", path, data, is_ephemeral]   ["delete", path]    ["set", path, data]    ["check", path]
     ["open", timeout_ms]                   ["close"]
 
-Data is a string where it is UTF-8 (Kafka's znodes are JSON), else ``{"base64": ...}``. Null is ``{"base64": "", "null":
-true}``, which a Headrace that did not know null reads as empty data. ``tree.snapshot`` begins with
-``[1, last_zxid, {session_id: timeout_ms}, znode_count]``, then has one record a znode, parents first: ``[path, data,
+Data is a string if it is UTF-8 (Kafka's znodes are JSON), else ``{"base64": ...}``. Null is ``{"base64": "", "null":
+true}``. An older Headrace, which did not support null, reads this as empty data. ``tree.snapshot`` starts with ``[1,
+last_zxid, {session_id: timeout_ms}, znode_count]``. Then it has one record per znode, parents first: ``[path, data,
 czxid, mzxid, pzxid, ctime_ms, mtime_ms, version, ephemeral_owner, created_count]``.
 
-What a crash leaves. A transaction is handed to the operating system before it is applied and answered, so that it
-survives the death of this process at any moment, but not for sure that of the machine: only snapshots and ``close``
-are synced to disk. A record that was cut short is at the end of the log; loading cuts it off. A snapshot is written
-beside the old one, synced, renamed over it, and only then is the log emptied: dying in between leaves a log with
-transactions that the snapshot already has, which loading passes over by their zxid. A snapshot that cannot be read is
-an error and never skipped, for it cannot be made up from the log.
+What a crash leaves: A transaction is passed to the operating system before it is applied and answered. So the
+transaction survives a crash of this process at any moment. A crash of the machine may lose it, because only snapshots
+and ``close`` are synced to disk. A record that is cut off is at the end of the log, and loading removes it. A snapshot
+is written beside the old one, synced, and renamed over the old one. Only then is the log emptied. A crash in between
+leaves a log with transactions that the snapshot already contains. Loading skips these transactions by their zxid. A
+snapshot that cannot be read is an error and is never skipped, because the log cannot replace it.
 """
 
 import base64
@@ -51,7 +51,7 @@ logger = getLogger(__name__)
 
 LAYOUT_VERSION = 1
 HEAD = struct.Struct(">II")
-#: The log is replaced by a snapshot when it has this size and is twice as big as the last snapshot.
+#: A snapshot replaces the log when the log has this size and is twice as large as the last snapshot.
 SNAPSHOT_AT_BYTES = 4 * 1024 * 1024
 
 Json: TypeAlias = "bool | int | str | list[Json] | dict[str, Json] | None"
@@ -62,7 +62,7 @@ _to_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 class CorruptTreeError(CoordinationError):
-    """What is on disk is not what was written."""
+    """The files of the tree are corrupt, or have a layout that this version does not support."""
 
 
 # Records
@@ -74,7 +74,7 @@ def encode_record(value: Json) -> bytes:
 
 
 def read_records(buffer: bytes) -> Iterator[tuple[int, Json]]:
-    """Each whole record, with the position after it. Ends at the first that is not whole."""
+    """The complete records, each with the position after it. Ends at the first incomplete record."""
     position = 0
     while position + HEAD.size <= len(buffer):
         length, crc = HEAD.unpack_from(buffer, position)
@@ -114,7 +114,9 @@ def decode_transaction(value: Json) -> Transaction:
 
 def _check_layout(version: Json) -> None:
     if version != LAYOUT_VERSION:
-        raise CorruptTreeError(f"layout {version} of the znode tree is not known here (this is {LAYOUT_VERSION})")
+        raise CorruptTreeError(
+            f"the znode tree has layout version {version}; only {LAYOUT_VERSION} is supported"
+        )
 
 
 def _encode_change(change: Change) -> Json:
@@ -148,7 +150,7 @@ def _decode_change(change: list[Json]) -> Change:
         case ["close"]:
             return CloseSession()
         case _:
-            raise CorruptTreeError(f"{change!r} is no change of the tree")
+            raise CorruptTreeError(f"the log of the znode tree contains an unknown change: {change!r}")
 
 
 # The snapshot
@@ -157,7 +159,7 @@ def _decode_change(change: list[Json]) -> Change:
 def encode_snapshot(tree: ZnodeTree) -> bytes:
     sessions: Json = {str(session_id): timeout_ms for session_id, timeout_ms in tree.sessions.items()}
     records = [encode_record([LAYOUT_VERSION, tree.last_zxid, sessions, len(tree.nodes)])]
-    # A parent's path is a prefix of its children's, so that it sorts before them.
+    # The path of a parent is a prefix of the paths of its children, so the parent comes first in the sort order.
     records += [encode_record(_encode_znode(path, node)) for path, node in sorted(tree.nodes.items(), key=_path)]
     return b"".join(records)
 
@@ -174,11 +176,11 @@ def _encode_znode(path: str, node: Znode) -> Json:
 def decode_snapshot(buffer: bytes, tree: ZnodeTree) -> None:
     values = [value for _, value in read_records(buffer)]
     if not values:
-        raise CorruptTreeError("the snapshot of the znode tree does not begin with a whole record")
+        raise CorruptTreeError("the snapshot of the znode tree does not start with a complete record")
     version, last_zxid, sessions, count = cast(tuple[int, int, dict[str, int], int], values[0])
     _check_layout(version)
     if len(values) - 1 != count:
-        raise CorruptTreeError(f"the snapshot of the znode tree has {len(values) - 1} of its {count} znodes")
+        raise CorruptTreeError(f"the snapshot of the znode tree has only {len(values) - 1} complete znodes of {count}")
     tree.restore(
         last_zxid,
         {int(session_id): timeout_ms for session_id, timeout_ms in sessions.items()},
@@ -197,7 +199,7 @@ def _decode_znode(value: list[Json]) -> tuple[str, Znode]:
 
 
 def session_secret(folder: Path) -> bytes:
-    """What the passwords of sessions are made from: random, made once a folder, in a file that only we may read."""
+    """The secret for the passwords of sessions: random, created once per folder, in a file with mode 0600."""
     path = folder / "session.secret"
     try:
         return path.read_bytes()
@@ -214,14 +216,14 @@ def session_secret(folder: Path) -> bytes:
 
 
 class TreeStore:
-    """A tree that is on disk as soon as it has changed. One process a folder."""
+    """A tree whose changes are written to disk. Only one process can open a folder."""
 
     def __init__(self, folder: Path, *, snapshot_at_bytes: int = SNAPSHOT_AT_BYTES) -> None:
         self.tree = ZnodeTree()
         self._snapshot_path = folder / "tree.snapshot"
         self._snapshot_at_bytes = snapshot_at_bytes
         self._plan_next_snapshot(0)
-        self._has_torn_tail = False
+        self._has_incomplete_tail = False
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._fd = os.open(folder / "tree.log", os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
@@ -238,7 +240,7 @@ class TreeStore:
         return cls(folder)
 
     def commit(self, transaction: Transaction) -> AppliedTransaction:
-        """Write it, then apply it. When it cannot be written the tree stays as it is."""
+        """Writes a transaction, then applies it. If the write fails, the tree does not change."""
         self._append(encode_transaction(transaction))
         outcome = self.tree.apply(transaction)
         if self._log_size_bytes >= self._next_snapshot_at_bytes:
@@ -262,12 +264,12 @@ class TreeStore:
         try:
             self.snapshot()
         except OSError:
-            # The log has everything, so that nothing is lost; only the next load takes longer.
-            logger.exception("%s: no snapshot could be written", self._folder)
+            # Nothing is lost, because the log has everything. Only the next load takes longer.
+            logger.exception("cannot write a snapshot of the znode tree in %s; the log continues to grow", self._folder)
             self._next_snapshot_at_bytes = 2 * self._log_size_bytes
 
     def close(self) -> None:
-        """Sync to disk and let go of the folder."""
+        """Syncs the log to disk and unlocks the folder."""
         if self._fd < 0:
             return
         try:
@@ -277,15 +279,15 @@ class TreeStore:
             self._fd = -1
 
     def _append(self, record: bytes) -> None:
-        if self._has_torn_tail:
-            # Half a record would hide from the next load all that is written after it.
+        if self._has_incomplete_tail:
+            # An incomplete record would hide all records after it from the next load.
             os.ftruncate(self._fd, self._log_size_bytes)
-        self._has_torn_tail = True
+        self._has_incomplete_tail = True
         rest = memoryview(record)
         while rest:
             rest = rest[os.write(self._fd, rest) :]
         self._log_size_bytes += len(record)
-        self._has_torn_tail = False
+        self._has_incomplete_tail = False
 
     def _load_snapshot(self) -> None:
         try:
@@ -299,7 +301,10 @@ class TreeStore:
         self._next_snapshot_at_bytes = max(self._snapshot_at_bytes, 2 * snapshot_size_bytes)
 
     def _load_log(self) -> int:
-        """Apply what the snapshot does not have; cut off what is not whole. The size of the log after that."""
+        """Applies the transactions that the snapshot does not contain, and cuts off an incomplete record.
+
+        Returns the size of the log after that.
+        """
         with open(self._fd, "rb", closefd=False) as file:
             content = file.read()
         whole_size_bytes = 0
@@ -310,7 +315,9 @@ class TreeStore:
             whole_size_bytes = end
         if whole_size_bytes < len(content):
             logger.warning(
-                "%s: cut off %d bytes after the last whole record", self._folder, len(content) - whole_size_bytes
+                "cut off %d bytes after the last complete record of tree.log in %s",
+                len(content) - whole_size_bytes,
+                self._folder,
             )
             os.ftruncate(self._fd, whole_size_bytes)
         return whole_size_bytes
@@ -318,7 +325,8 @@ class TreeStore:
     def _replay(self, transaction: Transaction) -> None:
         if transaction.zxid != self.tree.last_zxid + 1:
             raise CorruptTreeError(
-                f"{self._folder}: transaction {transaction.zxid} follows {self.tree.last_zxid}: snapshot missing?"
+                f"tree.log in {self._folder} has a gap: transaction {transaction.zxid} follows {self.tree.last_zxid}. "
+                "Is tree.snapshot missing?"
             )
         self.tree.apply(transaction)
 

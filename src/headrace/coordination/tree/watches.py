@@ -1,13 +1,15 @@
-"""Watches: who wants to hear of changes of a znode.
+"""Holds the watches of all sessions: which watcher is called at which change of a znode.
 
-Two tables, as in ZooKeeper. Data watches are set by ``get`` and ``exists`` (also where there is no znode yet) and hear
-of creation, deletion and new data. Child watches are set by ``children`` and hear of children that come or go, and of
-the deletion of the znode itself. A watcher that watches one path both ways hears of its deletion once. Setting the
-same watch twice is setting it once. Watches are not persisted: they end with their session, and with the process.
+There are two tables, as in ZooKeeper. Data watches are set by ``get`` and ``exists`` (also on a path without a znode).
+They fire at creation, deletion and new data. Child watches are set by ``children``. They fire when a child is created
+or deleted, and when the znode itself is deleted. A watcher in both tables gets one event for a deletion. Setting the
+same watch twice has the effect of setting it once. Watches are not stored on disk: they end with their session, and
+with the process.
 
-Such a watch fires once. ZooKeeper 3.6 added two kinds that stay until they are removed: a persistent one is in both
-tables; a recursive one is in the data table, and hears also of what happens to the data of all znodes below (but, as it
-hears of their creation and deletion there, not of children that come or go).
+These watches fire once. ZooKeeper 3.6 added two kinds that stay until they are removed. A persistent watch is in both
+tables. A recursive watch is in the data table, and also fires at data changes, creations and deletions of all znodes
+below its path. A recursive watch does not report changes of the list of children, because it reports the creations and
+deletions themselves.
 """
 
 from collections.abc import Callable
@@ -19,70 +21,70 @@ from headrace.coordination.interface import EventType, Watcher, WatchEvent
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """An event on its way to one watcher of a session."""
+    """An event to deliver to one watcher of a session."""
 
     session_id: int
     watcher: Watcher
     event: WatchEvent
 
 
-class Mode(IntFlag):
-    """How a watcher watches a path; several at once may be so."""
+class WatchMode(IntFlag):
+    """How a watcher watches a path. A watcher can have several modes on one path."""
 
     ONCE = 1
     PERSISTENT = 2
     RECURSIVE = 4
 
 
-ANY_MODE = Mode.ONCE | Mode.PERSISTENT | Mode.RECURSIVE
+ANY_MODE = WatchMode.ONCE | WatchMode.PERSISTENT | WatchMode.RECURSIVE
 
 _Key = tuple[int, Watcher]
 
 
 @dataclass(slots=True)
 class _Table:
-    """Who watches which path and how, in the order in which they came."""
+    """The watchers of each path with their modes, in the order in which they were added."""
 
-    by_path: dict[str, dict[_Key, Mode]] = field(default_factory=dict)
+    by_path: dict[str, dict[_Key, WatchMode]] = field(default_factory=dict)
     recursive_count: int = 0
 
-    def add(self, path: str, key: _Key, mode: Mode) -> None:
+    def add(self, path: str, key: _Key, mode: WatchMode) -> None:
         keys = self.by_path.setdefault(path, {})
-        before = keys.get(key, Mode(0))
+        before = keys.get(key, WatchMode(0))
         keys[key] = before | mode
-        self.recursive_count += Mode.RECURSIVE in mode and Mode.RECURSIVE not in before
+        self.recursive_count += WatchMode.RECURSIVE in mode and WatchMode.RECURSIVE not in before
 
-    def take(self, path: str) -> dict[_Key, Mode]:
-        """Those to be told of a change of ``path``; who wanted to hear once is forgotten."""
+    def take(self, path: str) -> dict[_Key, WatchMode]:
+        """The watchers to call for a change of ``path``. Removes the watches that fire once."""
         found = self.by_path.get(path, {})
         if found:
-            self._replace(path, {key: mode & ~Mode.ONCE for key, mode in found.items() if mode != Mode.ONCE})
+            self._replace(path, {key: mode & ~WatchMode.ONCE for key, mode in found.items() if mode != WatchMode.ONCE})
         if self.recursive_count:
             found = dict(found)
             while path != "/":
                 path = path[: path.rindex("/")] or "/"
                 above = self.by_path.get(path, {})
-                found |= {key: mode for key, mode in above.items() if Mode.RECURSIVE in mode and key not in found}
+                found |= {key: mode for key, mode in above.items() if WatchMode.RECURSIVE in mode and key not in found}
         return found
 
-    def modes(self, path: str, key: _Key) -> Mode:
-        return self.by_path.get(path, {}).get(key, Mode(0))
+    def modes(self, path: str, key: _Key) -> WatchMode:
+        return self.by_path.get(path, {}).get(key, WatchMode(0))
 
-    def remove(self, path: str, key: _Key, mode: Mode) -> None:
+    def remove(self, path: str, key: _Key, mode: WatchMode) -> None:
         keys = self.by_path.get(path, {})
-        before = keys.pop(key, Mode(0))
-        self.recursive_count -= Mode.RECURSIVE in before & mode
+        before = keys.pop(key, WatchMode(0))
+        self.recursive_count -= WatchMode.RECURSIVE in before & mode
         if before & ~mode:
             keys[key] = before & ~mode
         self._replace(path, keys)
 
-    def drop_where(self, is_gone: Callable[[_Key], bool]) -> None:
+    def drop_where(self, is_dropped: Callable[[_Key], bool]) -> None:
         for path, keys in list(self.by_path.items()):
-            for key in [key for key in keys if is_gone(key)]:
-                self.recursive_count -= Mode.RECURSIVE in keys.pop(key)
+            for key in [key for key in keys if is_dropped(key)]:
+                self.recursive_count -= WatchMode.RECURSIVE in keys.pop(key)
             self._replace(path, keys)
 
-    def _replace(self, path: str, keys: dict[_Key, Mode]) -> None:
+    def _replace(self, path: str, keys: dict[_Key, WatchMode]) -> None:
         if keys:
             self.by_path[path] = keys
         else:
@@ -107,29 +109,30 @@ class Watches:
         return {key[0] for table in tables for keys in table.by_path.values() for key in keys}
 
     def add_data(self, session_id: int, path: str, watcher: Watcher) -> None:
-        self._data.add(path, (session_id, watcher), Mode.ONCE)
+        self._data.add(path, (session_id, watcher), WatchMode.ONCE)
 
     def add_children(self, session_id: int, path: str, watcher: Watcher) -> None:
-        self._children.add(path, (session_id, watcher), Mode.ONCE)
+        self._children.add(path, (session_id, watcher), WatchMode.ONCE)
 
     def add_persistent(self, session_id: int, path: str, watcher: Watcher) -> None:
-        self._data.add(path, (session_id, watcher), Mode.PERSISTENT)
-        self._children.add(path, (session_id, watcher), Mode.PERSISTENT)
+        self._data.add(path, (session_id, watcher), WatchMode.PERSISTENT)
+        self._children.add(path, (session_id, watcher), WatchMode.PERSISTENT)
 
     def add_recursive(self, session_id: int, path: str, watcher: Watcher) -> None:
-        self._data.add(path, (session_id, watcher), Mode.RECURSIVE)
+        self._data.add(path, (session_id, watcher), WatchMode.RECURSIVE)
 
-    def data_modes(self, session_id: int, path: str, watcher: Watcher) -> Mode:
-        """How this watcher watches the path's data; 0 if it does not."""
+    def data_modes(self, session_id: int, path: str, watcher: Watcher) -> WatchMode:
+        """The modes of a watcher in the data table; 0 if the watcher does not watch the path."""
         return self._data.modes(path, (session_id, watcher))
 
-    def children_modes(self, session_id: int, path: str, watcher: Watcher) -> Mode:
+    def children_modes(self, session_id: int, path: str, watcher: Watcher) -> WatchMode:
+        """The modes of a watcher in the table of child watches."""
         return self._children.modes(path, (session_id, watcher))
 
-    def remove_data(self, session_id: int, path: str, watcher: Watcher, mode: Mode) -> None:
+    def remove_data(self, session_id: int, path: str, watcher: Watcher, mode: WatchMode) -> None:
         self._data.remove(path, (session_id, watcher), mode)
 
-    def remove_children(self, session_id: int, path: str, watcher: Watcher, mode: Mode) -> None:
+    def remove_children(self, session_id: int, path: str, watcher: Watcher, mode: WatchMode) -> None:
         self._children.remove(path, (session_id, watcher), mode)
 
     def drop_session(self, session_id: int) -> None:
@@ -152,7 +155,7 @@ class Watches:
         return _deliveries(self._data.take(path), EventType.CHANGED, path)
 
 
-def _deliveries(keys: dict[_Key, Mode], event_type: EventType, path: str) -> list[Delivery]:
+def _deliveries(keys: dict[_Key, WatchMode], event_type: EventType, path: str) -> list[Delivery]:
     if not keys:
         return []
     event = WatchEvent(event_type, path)

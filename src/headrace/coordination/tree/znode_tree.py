@@ -1,18 +1,19 @@
 """The znode tree: ZooKeeper's data model as a state machine, without I/O.
 
-A change goes two steps. ``prepare`` looks at what a session asks for, refuses it with an error or turns it into a
-:class:`Transaction`: the same operations with nothing left to decide (sequence numbers drawn, versions checked), under
-the next transaction id. ``apply`` makes a transaction happen; it cannot fail, and depends on the transaction and the
-tree alone. So whoever keeps the transactions (``store.py``) and applies them again has the same tree: running live and
-loading are one code. Between the two steps nothing else may be applied.
+A change has two steps. ``prepare`` checks a session's operations. It rejects them with an error, or turns them into a
+:class:`Transaction`: the same operations with nothing left to decide (sequence numbers assigned, versions checked),
+under the next transaction id. ``apply`` performs a transaction. ``apply`` cannot fail, and its result depends only on
+the transaction and the tree. So a store that keeps the transactions (``store.py``) and applies them again gets the same
+tree: live operation and loading run the same code. No other transaction may be applied between the two steps.
 
-Sessions are part of the tree, because their ephemeral znodes are: opening and closing one is a transaction, and its id
-is the zxid of the one that opened it, never used again. When it was last heard of is not kept; a session has its
-whole timeout again after a restart.
+Sessions are part of the tree, because their ephemeral znodes are part of it. Opening and closing a session are
+transactions. The id of a session is the zxid of the transaction that opened it, so no id is used twice. The time of a
+session's last request is not stored: after a restart, every session has its whole timeout again.
 
-Numbers follow ZooKeeper: ``version`` counts changes of data; ``cversion`` counts creations and deletions of children;
-``pzxid`` is the last transaction that made or removed a child. A sequence number is how many children the parent has
-ever got, so deleting gives none back. Access control lists are not kept: ``aversion`` is always 0.
+The numbers follow ZooKeeper: ``version`` counts changes of the data. ``cversion`` counts creations and deletions of
+children. ``pzxid`` is the last transaction that created or deleted a child. The sequence number of a child is the
+number of children that the parent has created so far, so a deletion does not free a number. Access control lists are
+not stored: ``aversion`` is always 0.
 """
 
 from collections.abc import Iterable, Sequence
@@ -36,7 +37,7 @@ from headrace.coordination.interface import (
     SessionExpiredError,
     SetData,
     Stat,
-    frozen,
+    copy_data,
 )
 from headrace.coordination.tree.watches import Delivery, Watches
 
@@ -50,7 +51,7 @@ class OpenSession:
 
 @dataclass(frozen=True, slots=True)
 class CloseSession:
-    """Of the transaction's own session."""
+    """Closes the session of the transaction."""
 
 
 Change: TypeAlias = Operation | OpenSession | CloseSession
@@ -66,7 +67,7 @@ class Transaction:
 
 @dataclass(slots=True)
 class Znode:
-    #: None where a client wrote null, which ZooKeeper keeps apart from empty data.
+    #: None if a client wrote null, which ZooKeeper distinguishes from empty data.
     data: bytes | None
     czxid: int
     mzxid: int
@@ -75,7 +76,7 @@ class Znode:
     mtime_ms: int
     version: int = 0
     ephemeral_owner: int = 0
-    #: How many children it has ever got.
+    #: How many children were created so far, including the deleted ones.
     created_count: int = 0
     children: set[str] = field(default_factory=set)
 
@@ -90,7 +91,7 @@ class Znode:
             ctime_ms=self.ctime_ms,
             mtime_ms=self.mtime_ms,
             version=self.version,
-            # Creations plus deletions, and what was created and is not here was deleted.
+            # Creations plus deletions. The deletions are the created children that are not here any more.
             cversion=2 * self.created_count - len(self.children),
             aversion=0,
             ephemeral_owner=self.ephemeral_owner,
@@ -102,7 +103,7 @@ class Znode:
 
 @dataclass(frozen=True, slots=True)
 class AppliedTransaction:
-    """What applying a transaction gave: a result for each change, and the watches that it fired, in order."""
+    """The results of a transaction, one per change, and the watches that it fired, in order."""
 
     results: list[Result]
     deliveries: list[Delivery]
@@ -117,16 +118,19 @@ def name_of(path: str) -> str:
 
 
 def check_path(path: str) -> None:
-    """ZooKeeper's rules: absolute, no empty, ``.`` or ``..`` part, no control or private characters."""
+    """Checks ZooKeeper's rules: absolute; no empty, ``.`` or ``..`` part; no control or private characters.
+
+    :raises BadArgumentsError:
+    """
     if path == ROOT:
         return
     if not path.startswith("/"):
-        raise BadArgumentsError(f"{path!r} does not begin with /")
+        raise BadArgumentsError(f"the path {path!r} does not start with /")
     for part in path[1:].split("/"):
         if part in ("", ".", ".."):
-            raise BadArgumentsError(f"{path!r} has the part {part!r}")
+            raise BadArgumentsError(f"the path {path!r} contains the part {part!r}")
     if not (path.isascii() and path.isprintable()) and any(map(_is_forbidden, path)):
-        raise BadArgumentsError(f"{path!r} has a character that a path may not have")
+        raise BadArgumentsError(f"the path {path!r} contains a control character or a private character")
 
 
 def _is_forbidden(character: str) -> bool:
@@ -139,24 +143,26 @@ def _is_forbidden(character: str) -> bool:
 
 
 class ZnodeTree:
+    """Znodes, sessions and watches. Not thread-safe."""
+
     def __init__(self) -> None:
         self.last_zxid = 0
         self.watches = Watches()
         self.nodes: dict[str, Znode] = {ROOT: Znode(b"", 0, 0, 0, 0, 0)}
-        #: Timeout in ms of each open session.
+        #: The timeout in ms of each open session.
         self.sessions: dict[int, int] = {}
         self._ephemerals: dict[int, set[str]] = {}
-        self._heard_ms: dict[int, int] = {}
+        self._last_request_ms: dict[int, int] = {}
 
     # Reading
 
     def get(self, path: str) -> tuple[bytes, Stat]:
-        """Data and Stat; null data is read as empty."""
+        """Data and Stat. Null data is returned as empty data."""
         data, stat = self.get_or_null(path)
         return data or b"", stat
 
     def get_or_null(self, path: str) -> tuple[bytes | None, Stat]:
-        """Data and Stat; null data is None, as clients of ZooKeeper see it."""
+        """Data and Stat. Null data is None, as clients of ZooKeeper see it."""
         node = self._node(path)
         return node.data, node.stat()
 
@@ -185,23 +191,23 @@ class ZnodeTree:
             raise SessionExpiredError(f"session {session_id:#x} is not open")
 
     def touch(self, session_id: int, now_ms: int) -> None:
-        """The session was heard of, in monotonic time."""
+        """Records a request of the session, in monotonic time."""
         self.check_session(session_id)
-        self._heard_ms[session_id] = now_ms
+        self._last_request_ms[session_id] = now_ms
 
     def expired_sessions(self, now_ms: int) -> list[int]:
-        """The sessions that have been silent for their whole timeout. Those never heard of are heard of now."""
+        """The sessions without a request for their whole timeout. A session without any request so far starts now."""
         return [
             session_id
             for session_id, timeout_ms in self.sessions.items()
-            if now_ms - self._heard_ms.setdefault(session_id, now_ms) >= timeout_ms
+            if now_ms - self._last_request_ms.setdefault(session_id, now_ms) >= timeout_ms
         ]
 
-    # Changing, first step
+    # Changes, first step: prepare
 
     def prepare_open_session(self, timeout_ms: int, time_ms: int) -> Transaction:
         if timeout_ms <= 0:
-            raise BadArgumentsError(f"a session cannot time out after {timeout_ms} ms")
+            raise BadArgumentsError(f"the session timeout must be positive, not {timeout_ms} ms")
         zxid = self.last_zxid + 1
         return Transaction(zxid, zxid, time_ms, (OpenSession(timeout_ms),))
 
@@ -210,22 +216,25 @@ class ZnodeTree:
         return Transaction(self.last_zxid + 1, session_id, time_ms, (CloseSession(),))
 
     def prepare(self, session_id: int, operations: Sequence[Operation], time_ms: int) -> Transaction:
-        """The transaction that does all of this, or the error of the first operation that cannot be done."""
+        """Builds the transaction that performs all operations.
+
+        :raises CoordinationError: of the first operation that cannot be performed.
+        """
         self.check_session(session_id)
-        draft = _Draft(self.nodes)
+        pending = _PendingTree(self.nodes)
         changes: list[Operation] = []
         try:
             for operation in operations:
-                changes.append(draft.settle(operation))  # noqa: PERF401  how many there are says which one failed
+                changes.append(pending.resolve(operation))  # noqa: PERF401  the length is the index of the operation that fails
         except CoordinationError as error:
             error.operation_index = len(changes)
             raise
         return Transaction(self.last_zxid + 1, session_id, time_ms, tuple(changes))
 
-    # Changing, second step
+    # Changes, second step: apply
 
     def apply(self, transaction: Transaction) -> AppliedTransaction:
-        assert transaction.zxid == self.last_zxid + 1, f"{transaction.zxid} cannot follow {self.last_zxid}"
+        assert transaction.zxid == self.last_zxid + 1, f"transaction {transaction.zxid} cannot follow {self.last_zxid}"
         self.last_zxid = transaction.zxid
         outcome = AppliedTransaction([], [])
         for change in transaction.changes:
@@ -277,19 +286,19 @@ class ZnodeTree:
 
     def _close_session(self, transaction: Transaction, deliveries: list[Delivery]) -> None:
         session_id = transaction.session_id
-        # Its own watches go first: it does not hear of its own end.
+        # Drops the session's own watches first, so that the session gets no events about its own end.
         self.watches.drop_session(session_id)
         for path in self.ephemerals(session_id):
             self._delete(path, transaction.zxid)
             deliveries += self.watches.on_deleted(path, parent_of(path))
         del self.sessions[session_id]
         self._ephemerals.pop(session_id, None)
-        self._heard_ms.pop(session_id, None)
+        self._last_request_ms.pop(session_id, None)
 
-    # The whole of it, for a snapshot
+    # Loading a snapshot
 
     def restore(self, last_zxid: int, sessions: dict[int, int], nodes: Iterable[tuple[str, Znode]]) -> None:
-        """Become the tree with these znodes (their ``children`` are found from the paths)."""
+        """Replaces the content of the tree. The ``children`` of the znodes are derived from the paths."""
         self.last_zxid, self.sessions, self.nodes = last_zxid, sessions, dict(nodes)
         self._ephemerals = {}
         for path, node in self.nodes.items():
@@ -300,8 +309,8 @@ class ZnodeTree:
 
 
 @dataclass(slots=True)
-class _Sketch:
-    """As much of a znode as later operations of the same transaction are judged by."""
+class _PendingZnode:
+    """The fields of a znode that later operations of the same transaction are checked against."""
 
     version: int
     created_count: int
@@ -309,72 +318,72 @@ class _Sketch:
     is_ephemeral: bool
 
     @classmethod
-    def of(cls, node: Znode) -> "_Sketch":
+    def of(cls, node: Znode) -> "_PendingZnode":
         return cls(node.version, node.created_count, len(node.children), node.ephemeral_owner != 0)
 
 
-class _Draft:
-    """The tree as it would be after the operations settled so far."""
+class _PendingTree:
+    """The tree after the operations of one transaction that were resolved so far."""
 
     def __init__(self, nodes: dict[str, Znode]) -> None:
         self._nodes = nodes
-        self._sketches: dict[str, _Sketch | None] = {}
+        self._znodes: dict[str, _PendingZnode | None] = {}
 
-    def settle(self, operation: Operation) -> Operation:
+    def resolve(self, operation: Operation) -> Operation:
         match operation:
             case Create():
-                return self._settle_create(operation)
+                return self._resolve_create(operation)
             case Delete(path, version):
-                self._settle_delete(path, version)
+                self._resolve_delete(path, version)
                 return Delete(path)
             case SetData(path, data, version):
                 self._existing(path, version).version += 1
-                return SetData(path, frozen(data))
+                return SetData(path, copy_data(data))
             case Check(path, version):
                 self._existing(path, version)
                 return Check(path)
 
-    def _settle_create(self, operation: Create) -> Create:
+    def _resolve_create(self, operation: Create) -> Create:
         path = operation.path
-        # With a sequence number the name may be all number, and the path as given end in a slash.
+        # With a sequence number, the name may consist of the number only. Then the given path ends with a slash.
         check_path(path + "0" if operation.sequence else path)
         if path == ROOT:
             raise NodeExistsError(path)
-        parent = self._sketch(parent_of(path))
+        parent = self._znode(parent_of(path))
         if parent is None:
             raise NoNodeError(parent_of(path))
         if operation.sequence:
             path = f"{path}{parent.created_count:010d}"
-        if self._sketch(path) is not None:
+        if self._znode(path) is not None:
             raise NodeExistsError(path)
         if parent.is_ephemeral:
             raise NoChildrenForEphemeralsError(parent_of(path))
         parent.created_count += 1
         parent.child_count += 1
-        self._sketches[path] = _Sketch(0, 0, 0, operation.ephemeral)
-        return Create(path, frozen(operation.data), operation.ephemeral)
+        self._znodes[path] = _PendingZnode(0, 0, 0, operation.ephemeral)
+        return Create(path, copy_data(operation.data), operation.ephemeral)
 
-    def _settle_delete(self, path: str, version: int) -> None:
+    def _resolve_delete(self, path: str, version: int) -> None:
         if path == ROOT:
-            raise BadArgumentsError("the root cannot be deleted")
+            raise BadArgumentsError("the root znode cannot be deleted")
         if self._existing(path, version).child_count:
             raise NotEmptyError(path)
-        parent = self._sketch(parent_of(path))
+        parent = self._znode(parent_of(path))
         assert parent is not None
         parent.child_count -= 1
-        self._sketches[path] = None
+        self._znodes[path] = None
 
-    def _existing(self, path: str, version: int) -> _Sketch:
+    def _existing(self, path: str, version: int) -> _PendingZnode:
         check_path(path)
-        sketch = self._sketch(path)
-        if sketch is None:
+        znode = self._znode(path)
+        if znode is None:
             raise NoNodeError(path)
-        if version not in (ANY_VERSION, sketch.version):
-            raise BadVersionError(f"{path} has version {sketch.version}, not {version}")
-        return sketch
+        if version not in (ANY_VERSION, znode.version):
+            raise BadVersionError(f"{path} has version {znode.version}, not {version}")
+        return znode
 
-    def _sketch(self, path: str) -> _Sketch | None:
-        if path not in self._sketches:
+    def _znode(self, path: str) -> _PendingZnode | None:
+        if path not in self._znodes:
             node = self._nodes.get(path)
-            self._sketches[path] = None if node is None else _Sketch.of(node)
-        return self._sketches[path]
+            self._znodes[path] = None if node is None else _PendingZnode.of(node)
+        return self._znodes[path]
