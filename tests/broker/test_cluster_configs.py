@@ -80,7 +80,7 @@ async def test_all_is_read_at_the_start_and_after_a_lost_session(brokers):
     assert there.config.int("message.max.bytes") == 77
     there.coordination.lose_session()
     await here.configs.write("topics", "t", {"retention.ms": "6"})
-    there.coordination.begin_session()
+    there.coordination.start_session()
     there.configs.read_again()
     await until(lambda: there.configs.of_topic("t") == {"retention.ms": "6"})
     await here.configs.write("topics", "t", {"retention.ms": "7"})

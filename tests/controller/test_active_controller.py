@@ -147,7 +147,7 @@ async def test_events_that_waited_when_the_session_was_lost_are_dropped(harness)
     await harness.settle()
     assert "TopicChange" not in harness.members[1].controller.metrics.event_times
     assert harness.members[1].controller.metrics.event_times["Expire"].count == 1
-    harness.members[1].coordination.begin_session()
+    harness.members[1].coordination.start_session()
     await harness.settle()
     assert harness.controller.epoch == 2
 

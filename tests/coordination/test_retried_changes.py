@@ -161,7 +161,7 @@ async def test_a_session_that_is_over_is_not_found_out_about(host):
     client.lose_session()
     with pytest.raises(SessionExpiredError):
         await retried_changes.create_ephemeral(client, "/a")
-    client.begin_session()
+    client.start_session()
     await retried_changes.create_ephemeral(client, "/a")
 
 

@@ -59,7 +59,7 @@ class RemoteTreeHarness:
     @staticmethod
     def credentials(client: ZookeeperCoordination) -> tuple[int, bytes]:
         """Of the session that it is connected with."""
-        return client._link._client.client_id
+        return client._transport._client.client_id
 
     async def end_session(self, client: ZookeeperCoordination, credentials: tuple[int, bytes] | None = None) -> None:
         """As its server would: somebody takes the session over and closes it."""

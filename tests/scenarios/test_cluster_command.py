@@ -110,7 +110,7 @@ def test_what_is_refused_with_one_line(tmp_path):
         lines = refusal(tmp_path / "new", "--brokers", "2", listen=parent.address)
         assert f"headrace: cannot listen on {parent.address}: Address already in use" in lines
     (line,) = refusal(tmp_path / "nobody", "--zookeeper", "127.0.0.1:1", "-o", "zookeeper.connection.timeout.ms=300")
-    assert line == "headrace: no ZooKeeper at 127.0.0.1:1 has answered within 300 ms"
+    assert line == "headrace: no ZooKeeper at 127.0.0.1:1 answered within 300 ms"
 
 
 def test_a_broker_without_an_id_gets_one(tmp_path):

@@ -26,7 +26,7 @@ def test_a_zookeeper_that_is_killed_and_comes_back(tmp_path):
             harness.create("later", 3)
         load.check()
         assert load.longest_pause_s < 3.0
-        assert all("with ZooKeeper is lost" not in cluster.log(number) for number in (1, 2, 3)), "sessions go on"
+        assert all("the ZooKeeper session" not in cluster.log(number) for number in (1, 2, 3)), "sessions go on"
 
 
 def test_a_zookeeper_that_stands_still(tmp_path):

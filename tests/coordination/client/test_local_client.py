@@ -162,7 +162,7 @@ async def test_a_session_that_is_lost_for_a_while(host, client):
     assert host.tree.exists("/mine") is None
     with pytest.raises(SessionExpiredError):
         await client.get("/")
-    client.begin_session()
+    client.start_session()
     assert states[1:] == [(SessionState.CONNECTED, client.session_id)]
     assert client.session_id != before
     assert await client.children("/") == []

@@ -13,7 +13,13 @@ from kazoo.security import OPEN_ACL_UNSAFE
 from headrace.coordination.interface import Stat
 from headrace.coordination.server import jute
 from headrace.coordination.server.jute import Malformed, Reader
-from headrace.coordination.server.messages import Op, decode_connect, decode_kept_watches, decode_multi, encode_stat
+from headrace.coordination.server.messages import (
+    Op,
+    decode_connect,
+    decode_multi,
+    decode_watches_to_restore,
+    encode_stat,
+)
 
 texts = st.text(st.characters(exclude_categories=["Cs"]))
 
@@ -54,7 +60,7 @@ def test_no_bytes_but_malformed_ones(data):
     for decode in (
         decode_connect,
         lambda data: decode_multi(Reader(data)),
-        lambda data: decode_kept_watches(Op.SET_WATCHES2, Reader(data)),
+        lambda data: decode_watches_to_restore(Op.SET_WATCHES2, Reader(data)),
     ):
         with suppress(Malformed):
             decode(data)
@@ -71,7 +77,7 @@ def test_a_dialog_takes_any_bytes_and_the_tree_stays_whole(requests):
         try:
             client.connection.receive(struct.pack(">ii", 1, number) + body)
         except Malformed:
-            client.connection.lost()
+            client.connection.connection_lost()
             break
     assert bystander.ask(GetChildren("/", None)) == harness.host.tree.children("/")
 

@@ -67,7 +67,7 @@ def test_a_client_older_than_read_only_mode_gets_the_older_answer(harness):
 def test_a_session_outlives_its_connection(harness):
     client = harness.client()
     client.ask(create("/mine", flags=EPHEMERAL))
-    client.connection.lost()
+    client.connection.connection_lost()
     harness.passes(9_999)
     again = client.comes_back()
     assert again.session_id == client.session_id
@@ -84,7 +84,7 @@ def test_a_client_that_comes_back_takes_its_session_from_the_old_connection(harn
     assert client.is_closed
     assert not again.is_closed
     assert len(harness.host.tree.watches) == 0
-    client.connection.lost()
+    client.connection.connection_lost()
     again.ask(GetChildren("/", print))
     assert len(harness.host.tree.watches) == 1
 
@@ -111,7 +111,7 @@ def test_a_connection_that_says_nothing_is_closed(harness):
     harness.passes(1)
     assert silent.is_closed
     assert not client.is_closed
-    assert list(harness.service.dialogs) == [client.connection]
+    assert list(harness.service.connections) == [client.connection]
 
 
 # Expiry
@@ -368,7 +368,7 @@ def test_changes_are_told_in_their_order(harness):
 def test_watches_go_with_the_connection(harness):
     client, other = harness.client(), harness.client()
     client.ask(GetChildren("/", print))
-    client.connection.lost()
+    client.connection.connection_lost()
     again = client.comes_back()
     other.ask(create("/a"))
     assert again.take_events() == []
@@ -379,7 +379,7 @@ def test_a_client_that_was_away_is_told_what_it_missed(harness):
     for name in ("kept", "changed", "deleted", "parent", "quiet"):
         client.ask(create(f"/{name}"))
     seen = harness.host.tree.last_zxid
-    client.connection.lost()
+    client.connection.connection_lost()
     other.ask(SetData("/changed", b"", -1))
     other.ask(Delete("/deleted", -1))
     other.ask(create("/parent/child"))
@@ -441,5 +441,5 @@ def test_recursive_watches_hear_of_all_below(harness):
         ("changed", "/a/b"),
         ("deleted", "/a/b/c"),
     ]
-    client.connection.lost()
+    client.connection.connection_lost()
     assert len(harness.host.tree.watches) == 0

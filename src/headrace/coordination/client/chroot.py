@@ -1,4 +1,4 @@
-"""A ZooKeeper's address with a folder of its tree: clients of that folder see it as the whole tree."""
+"""Restricts a client to one folder of a ZooKeeper tree (a chroot): the client sees the folder as the whole tree."""
 
 from headrace.coordination.interface import (
     BadArgumentsError,
@@ -13,14 +13,14 @@ from headrace.coordination.tree.znode_tree import ROOT, check_path
 
 
 class Chroot:
-    """What is asked for gets the folder before its path, and what is answered loses it again.
+    """Adds the folder to the paths of requests, and removes it from the paths of answers.
 
-    ZooKeeper would answer for the folder itself, so what is wrong with a path is said here.
+    Paths are checked here, because ZooKeeper's errors would name the path with the folder.
     """
 
     def __init__(self, path: str) -> None:
         """
-        :param path: empty for none.
+        :param path: the folder; empty for no chroot.
         """
         self.path = path
 
@@ -36,37 +36,37 @@ class Chroot:
     def create(self, operation: Create) -> Create:
         if operation.path == ROOT:
             raise NodeExistsError(ROOT)
-        # With a sequence number the name may be all number, and the path as given end in a slash.
+        # With a sequence number, the name may consist of the number only. Then the given path ends with a slash.
         check_path(operation.path + "0" if operation.sequence else operation.path)
         return operation._replace(path=self.path + operation.path)
 
     def delete(self, operation: Delete) -> Delete:
         if operation.path == ROOT:
-            raise BadArgumentsError("the root cannot be deleted")
+            raise BadArgumentsError("the root znode cannot be deleted")
         return operation._replace(path=self.checked(operation.path))
 
     def checked(self, path: str) -> str:
         """
-        :raises BadArgumentsError: if it is no path.
+        :raises BadArgumentsError: if the path is not valid.
         """
         check_path(path)
-        return self.put_before(path)
+        return self.add_to(path)
 
-    def put_before(self, path: str) -> str:
+    def add_to(self, path: str) -> str:
         return self.path + path if path != ROOT else self.path or ROOT
 
-    def taken_from(self, path: str) -> str:
+    def remove_from(self, path: str) -> str:
         return path[len(self.path) :] or ROOT
 
 
 def parse_connect(connect: str) -> tuple[str, str]:
-    """The servers and the chroot (empty for none) of ``host:port,host:port/chroot``.
+    """Splits ``host:port,host:port/chroot`` into the servers and the chroot (empty for none).
 
-    :raises BadArgumentsError: if it is not of that form.
+    :raises BadArgumentsError: if the text does not have this form.
     """
     hosts, slash, chroot = connect.strip().partition("/")
     if not hosts or not all(map(_is_address, hosts.split(","))):
-        raise BadArgumentsError(f"{connect!r} is no HOST:PORT,HOST:PORT/CHROOT of a ZooKeeper")
+        raise BadArgumentsError(f"{connect!r} is not an address of ZooKeeper; the form is HOST:PORT,HOST:PORT/CHROOT")
     chroot = (slash + chroot).rstrip("/")
     if chroot:
         check_path(chroot)
@@ -77,5 +77,5 @@ def _is_address(text: str) -> bool:
     text = text.strip()
     host, colon, port = text.rpartition(":")
     if not colon or text.endswith("]"):
-        return bool(text)  # ZooKeeper's own port is meant
+        return bool(text)  # without a port, ZooKeeper's default port is used
     return bool(host) and port.isascii() and port.isdecimal() and 0 < int(port) < 65536

@@ -1,10 +1,12 @@
-"""kazoo as the transport of ``zookeeper_client.py``: a thread that talks to an ensemble, and a loop that is told.
+"""kazoo as the transport of ``zookeeper_client.py``: a thread talks to the ensemble, and an event loop gets the
+results.
 
-kazoo keeps one connection, finds another server when it breaks, pings, and takes up its session again. It does that in
-one thread; all that it learns (answers, events, what becomes of the session) is handed to the loop by
-``call_soon_threadsafe`` in the order in which it came over the wire. That is why neither kazoo's own result objects nor
-its worker threads are used: they are two queues, and an answer could overtake the event that came before it.
-``KazooClient._call``, which is not public, takes any object with ``set`` and ``set_exception`` as what to answer to.
+kazoo keeps one connection, finds another server when the connection breaks, sends pings, and resumes its session. kazoo
+does this in one thread. All results (answers, events, states of the session) are passed to the event loop with
+``call_soon_threadsafe``, in the order in which they were received. For this order, kazoo's own result objects and
+worker threads are not used: they are two queues, so an answer could arrive before an earlier event.
+``KazooClient._call``, which is not public, accepts any object with ``set`` and ``set_exception`` as the receiver of an
+answer.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ from headrace.coordination.interface import (
 )
 
 logger = getLogger(__name__)
-#: kazoo tells of every try to connect. What becomes of the session is told by whoever has it.
+#: kazoo logs every attempt to connect. The owner of the session logs the states of the session instead.
 _kazoo_logger = getLogger(f"{__name__}.kazoo")
 if _kazoo_logger.level == NOTSET:
     _kazoo_logger.setLevel(ERROR)
@@ -82,17 +84,18 @@ _EVENTS = {
     "CHANGED": EventType.CHANGED,
     "CHILD": EventType.CHILD,
 }
-#: In an answer to a failed multi: this one was not what failed.
-_BYSTANDERS = (theirs.RolledBackError, theirs.RuntimeInconsistency)
+#: In the answer to a failed multi: another operation failed.
+_NOT_THE_CAUSE = (theirs.RolledBackError, theirs.RuntimeInconsistency)
 
 
 @dataclass(frozen=True, slots=True)
 class Request(Generic[T]):
-    """A message of kazoo's, and how its answer becomes ours."""
+    """A message of kazoo, and the function that decodes its answer."""
 
     message: object
     decode: Callable[[object], T]
-    about: str
+    #: The path, or the name of the operation, for errors.
+    subject: str
 
 
 def create(operation: Create) -> Request[str]:
@@ -120,7 +123,7 @@ def children(path: str, *, watch: bool) -> Request[tuple[list[str], Stat]]:
 
 
 def multi(operations: Sequence[Operation]) -> Request[list[Result]]:
-    """Its answer may say that it failed: then ``decode`` raises what the first one failed with."""
+    """If the multi failed, ``decode`` raises the error of the operation that failed."""
 
     def decode(answer: object) -> list[Result]:
         return _results(operations, cast(list[object], answer))
@@ -158,7 +161,7 @@ def _names_and_stat(answer: object) -> tuple[list[str], Stat]:
 def _results(operations: Sequence[Operation], answers: list[object]) -> list[Result]:
     results: list[Result] = []
     for index, (operation, answer) in enumerate(zip(operations, answers, strict=True)):
-        if isinstance(answer, _BYSTANDERS):
+        if isinstance(answer, _NOT_THE_CAUSE):
             continue
         if isinstance(answer, Exception):
             error = error_of(answer, operation.path)
@@ -174,9 +177,9 @@ def _results(operations: Sequence[Operation], answers: list[object]) -> list[Res
     return results
 
 
-def error_of(error: Exception, about: str) -> CoordinationError:
+def error_of(error: Exception, subject: str) -> CoordinationError:
     kind = _ERRORS.get(type(error))
-    return CoordinationError(f"{about}: {error!r}") if kind is None else kind(about)
+    return CoordinationError(f"{subject}: {error!r}") if kind is None else kind(subject)
 
 
 def _ignore(_: object) -> None:
@@ -184,12 +187,12 @@ def _ignore(_: object) -> None:
 
 
 def _marker(watch: bool) -> Callable[[object], None] | None:
-    """What kazoo knows a watch by. It calls it through the handler, which tells the link instead."""
+    """kazoo's object for a watch. The handler does not call it, but passes the event to the transport."""
     return _ignore if watch else None
 
 
 class _Answer(Generic[T]):
-    """What kazoo's thread answers to."""
+    """Receives the answer to one request on kazoo's thread."""
 
     __slots__ = ("_answered", "_loop", "_request")
 
@@ -205,7 +208,7 @@ class _Answer(Generic[T]):
         self._loop.call_soon_threadsafe(self._decode, value)
 
     def set_exception(self, error: Exception) -> None:
-        self._loop.call_soon_threadsafe(self._answered, error_of(error, self._request.about))
+        self._loop.call_soon_threadsafe(self._answered, error_of(error, self._request.subject))
 
     def _decode(self, value: object) -> None:
         try:
@@ -221,7 +224,7 @@ class _Waitable(Protocol):
 
 
 class _BufferedSocket:
-    """Answers that came together are read together: kazoo reads a length and a frame at a time."""
+    """Reads many answers with one system call. kazoo itself would make two calls per answer."""
 
     def __init__(self, plain: socket.socket) -> None:
         self._plain = plain
@@ -230,7 +233,7 @@ class _BufferedSocket:
         self.send, self.getpeername = plain.send, plain.getpeername
 
     def pending(self) -> int:
-        """By this name kazoo asks a TLS socket, too, what it has read already."""
+        """The bytes that are already read. kazoo calls this method on TLS sockets, too."""
         return len(self._buffer)
 
     def recv(self, max_bytes: int) -> bytes:
@@ -244,13 +247,15 @@ def _guarded(connection_loop: Callable[[], object]) -> None:
     try:
         connection_loop()
     except Exception:
-        # Bytes that make no sense; kazoo has said that the session is lost. The link begins another.
-        logger.exception("the connection with ZooKeeper cannot go on")
+        # The server sent malformed bytes. kazoo has reported the session as lost, and the transport starts another one.
+        logger.exception("the connection to ZooKeeper failed; a new session is started")
 
 
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
-    """Without kazoo's own worker threads: an event goes to the loop at once. And with less work for each request:
-    kazoo makes an epoll and closes it whenever it waits."""
+    """Replaces kazoo's worker threads: events go to the event loop at once.
+
+    Also does less work per request: kazoo creates and closes an epoll object for each wait.
+    """
 
     def __init__(self, on_event: Callable[[object], None], connect_timeout_s: float) -> None:
         super().__init__()
@@ -271,14 +276,14 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
         self._on_event(event)
 
     def create_connection(self, *args: object, **kwargs: object) -> object:
-        # kazoo would give one server that does not answer the time in which the session expires.
+        # By default, kazoo waits for one silent server as long as the session timeout, so the session would expire.
         kwargs["timeout"] = self._connect_timeout_s
         return _BufferedSocket(super().create_connection(*args, **kwargs))
 
     def select(
         self, readers: Sequence[_Waitable], writers: Sequence[_Waitable], _: object, timeout: float | None = None
     ) -> tuple[list[_Waitable], list[_Waitable], list[_Waitable]]:
-        """Not ``select.select``, which takes no more than 1,024 files; a broker has more."""
+        """Uses ``poll``: ``select.select`` supports file numbers up to 1,023 only, and a broker has more files."""
         ready = [one for one in readers if isinstance(one, _BufferedSocket) and one.pending()]
         poll = select.poll()
         for one in readers:
@@ -301,11 +306,14 @@ class KazooTransport:
         on_state: Callable[[SessionState, int], None],
         on_event: Callable[[WatchEvent], None],
     ) -> None:
-        """Both are called on the loop; a state comes with the id of the session that it is about."""
+        """
+        :param on_state: called on the event loop with a state and the id of its session.
+        :param on_event: called on the event loop.
+        """
         self._loop = loop
         self._on_state = on_state
         self._on_event = on_event
-        self._is_wanted = False
+        self._is_started = False
         timeout_s = session_timeout_ms / 1000
         handler = _Handler(self._pass_event, timeout_s / (2 * (hosts.count(",") + 1)))
         retry = KazooRetry(
@@ -317,21 +325,21 @@ class KazooTransport:
         self._client.add_listener(self._pass_state)
 
     def start(self) -> None:
-        """Goes on trying until it is stopped; does not wait."""
-        self._is_wanted = True
+        """Starts to connect, and repeats until it is stopped. Does not wait."""
+        self._is_started = True
         self._client.start_async()
 
     def send(self, request: Request[T], answered: Callable[[T | CoordinationError], None]) -> None:
-        """Sent in order, without waiting for the answers to others; ``answered`` is called on the loop."""
+        """Sends a request without waiting for earlier answers. ``answered`` is called on the event loop."""
         self._client._call(request.message, _Answer(self._loop, request, answered))
 
     def stop(self) -> None:
-        """Ends the session and the thread. Waits for that: to be called on a thread of its own."""
-        self._is_wanted = False
+        """Ends the session and the thread. Blocks until then, so the caller uses a thread of its own."""
+        self._is_started = False
         self._client.stop()
         self._client.close()
 
-    # On kazoo's thread
+    # Called on kazoo's thread
 
     def _pass_state(self, state: str) -> None:
         session_id = cast(int, self._client._session_id or 0)
@@ -340,12 +348,12 @@ class KazooTransport:
             self._loop.call_soon_threadsafe(self._start_again)
 
     def _start_again(self) -> None:
-        """kazoo's thread has ended; unless we wanted that, there is another."""
-        if self._is_wanted:
+        """Starts kazoo's thread again, unless the transport was stopped."""
+        if self._is_started:
             self._client.start_async()
 
     def _pass_event(self, event: object) -> None:
         kind, path = cast(str, event.type), cast(str | None, event.path)  # type: ignore[attr-defined]
-        # Those that kazoo makes up when a connection breaks have no path.
+        # Events without a path are made by kazoo itself when a connection breaks.
         if path is not None:
             self._loop.call_soon_threadsafe(self._on_event, WatchEvent(_EVENTS[kind], path))

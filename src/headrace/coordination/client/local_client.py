@@ -23,7 +23,7 @@ from headrace.coordination.tree.znode_tree import ROOT, ZnodeTree, check_path, p
 
 
 class LocalCoordination:
-    """A client of a tree of this process. Implements ``interface.Coordination``."""
+    """Implements ``interface.Coordination`` for a tree in this process."""
 
     def __init__(
         self,
@@ -45,23 +45,23 @@ class LocalCoordination:
         self._listeners.remove(listener)
 
     def lose_session(self) -> None:
-        """As if we had been silent for too long. Calls are refused until ``begin_session``."""
+        """Ends the session as its timeout would. Calls are rejected until ``start_session``."""
         if self.session_id in self._host.tree.sessions:
             self._host.close_session(self.session_id)
-        self._tell(SessionState.LOST)
+        self._notify(SessionState.LOST)
 
-    def begin_session(self) -> None:
-        """Go on after ``lose_session``, as a client of a ZooKeeper does by itself."""
-        assert self.session_id not in self._host.tree.sessions, "a session is open already"
+    def start_session(self) -> None:
+        """Starts the next session after ``lose_session``, as a client of ZooKeeper does by itself."""
+        assert self.session_id not in self._host.tree.sessions, "the session is still open"
         self.session_id = self._host.open_session(self._session_timeout_ms, call_soon=self._call_soon)
-        self._tell(SessionState.CONNECTED)
+        self._notify(SessionState.CONNECTED)
 
     def expire(self) -> None:
-        """The session is lost, and the next one begins at once."""
+        """Ends the session as its timeout would, and starts the next one at once."""
         self.lose_session()
-        self.begin_session()
+        self.start_session()
 
-    def _tell(self, state: SessionState) -> None:
+    def _notify(self, state: SessionState) -> None:
         for listener in list(self._listeners):
             self._call_soon(listener, state)
 
@@ -119,7 +119,7 @@ class LocalCoordination:
         return tree
 
     def _missing_parents(self, path: str) -> list[Operation]:
-        """What must be made for ``path`` to have a parent, in the same transaction."""
+        """The operations that create the missing parents of ``path``, in the same transaction."""
         check_path(path.rstrip("/") or ROOT)
         missing: list[Operation] = []
         parent = parent_of(path)

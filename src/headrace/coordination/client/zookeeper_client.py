@@ -1,16 +1,17 @@
-"""A client of a ZooKeeper ensemble, or of a tree that we serve: ``interface.Coordination`` over the network.
+"""A client of a ZooKeeper ensemble, or of a tree that Headrace serves: ``interface.Coordination`` over the network.
 
-Calls do not wait for each other: they leave in the order in which they were made and are answered in that order, with
-events in between where the server put them, so that nobody sees a change before its event.
+Calls do not wait for each other. They are sent in the order of the calls and answered in that order. Events come in
+between, where the server sent them. So no caller sees a change before its event.
 
-While there is no connection calls wait. One that was under way when it broke is asked again if it only reads; a change
-raises :class:`ConnectionLostError`, as it may have happened or not: its caller reads, and knows. When the session goes
-on on a new connection, the first thing asked is what the watches have missed. When it turns out to be over, everything
-that was waiting raises :class:`SessionExpiredError`, and calls made from then on wait for the next session.
+Without a connection, calls wait. A read that was in progress when the connection broke is repeated. A change in
+progress raises :class:`ConnectionLostError`, because it may have happened or not; its caller finds out by reading. When
+the session continues on a new connection, the client first reads which events its watches have missed. When the session
+has expired, all waiting calls raise :class:`SessionExpiredError`, and later calls wait for the next session.
 
-A chroot is put in front of every path, and made if it is not there.
+A chroot is put in front of every path. The client creates the chroot if it does not exist.
 
-The transport is kazoo (``kazoo_link.py``). It is imported when first needed: a broker alone does not need it.
+The transport is kazoo (``kazoo_transport.py``). It is imported only when it is needed, because a single broker does not
+need it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from headrace.coordination.client.chroot import Chroot, parse_connect
-from headrace.coordination.client.watch_registry import Kind, WatchRegistry
+from headrace.coordination.client.watch_registry import WatchKind, WatchRegistry
 from headrace.coordination.interface import (
     ANY_VERSION,
     ConnectionLostError,
@@ -52,12 +53,12 @@ logger = getLogger(__name__)
 T = TypeVar("T")
 DEFAULT_SESSION_TIMEOUT_MS = DEFAULT_CONNECTION_TIMEOUT_MS = 18_000
 _CREATE_ATTEMPTS = 10
-#: How many requests' times are kept, for quantiles.
+#: How many times are kept, for quantiles.
 _SAMPLE = 256
 
 
 class RequestTimes:
-    """How many requests were answered, and how long the last ones took."""
+    """How many requests were answered, and how long the latest ones took."""
 
     __slots__ = ("count", "recent_ns")
 
@@ -71,10 +72,10 @@ class RequestTimes:
 
 
 class ZookeeperCoordination:
-    """Implements ``interface.Coordination``. Belongs to the loop that runs when it is made."""
+    """Implements ``interface.Coordination``. Belongs to the event loop that runs when the client is created."""
 
     def __init__(self, connect: str, *, session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS) -> None:
-        """:param connect: ``host:port,host:port/chroot``. Nothing is connected before :meth:`start`."""
+        """:param connect: ``host:port,host:port/chroot``. The client connects in :meth:`start`."""
         hosts, chroot = parse_connect(connect)
         self._chroot = Chroot(chroot)
         from headrace.coordination.client import kazoo_transport
@@ -83,18 +84,18 @@ class ZookeeperCoordination:
         self._hosts = hosts
         self._loop = asyncio.get_running_loop()
         self._requests = kazoo_transport
-        self._link = kazoo_transport.KazooTransport(
+        self._transport = kazoo_transport.KazooTransport(
             hosts, session_timeout_ms, self._loop, on_state=self._on_state, on_event=self._on_event
         )
         self._state = SessionState.SUSPENDED
         self._was_connected = asyncio.Event()
         self._is_closed = False
         self.request_times = RequestTimes()
-        self._book = WatchRegistry()
+        self._watches = WatchRegistry()
         self._listeners: list[SessionListener] = []
-        #: Sent and not answered.
-        self._under_way: set[_Call[Any]] = set()
-        #: To be sent when there is a connection.
+        #: Calls that are sent and not answered.
+        self._in_progress: set[_Call[Any]] = set()
+        #: Calls to send on the next connection.
         self._waiting: list[_Call[Any]] = []
 
     @classmethod
@@ -105,7 +106,7 @@ class ZookeeperCoordination:
         session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS,
         connection_timeout_ms: int = DEFAULT_CONNECTION_TIMEOUT_MS,
     ) -> ZookeeperCoordination:
-        """A client with a session.
+        """Creates a client and opens its session.
 
         :raises ConnectionLostError: if no server answers in time.
         """
@@ -118,28 +119,28 @@ class ZookeeperCoordination:
         return client
 
     async def start(self, connection_timeout_ms: int = DEFAULT_CONNECTION_TIMEOUT_MS) -> None:
-        self._link.start()
+        self._transport.start()
         try:
             async with asyncio.timeout(connection_timeout_ms / 1000):
                 await self._was_connected.wait()
-                await self._make_chroot()
+                await self._create_chroot()
         except TimeoutError:
             raise ConnectionLostError(
-                f"no ZooKeeper at {self._hosts} has answered within {connection_timeout_ms} ms"
+                f"no ZooKeeper at {self._hosts} answered within {connection_timeout_ms} ms"
             ) from None
 
-    async def _make_chroot(self) -> None:
+    async def _create_chroot(self) -> None:
         paths: list[str] = []
         path = self._chroot.path
         while path and path != ROOT:
             paths.append(path)
             path = parent_of(path)
         for path in reversed(paths):
-            if await self._ask(self._requests.exists(path, watch=False)) is None:
+            if await self._read(self._requests.exists(path, watch=False)) is None:
                 try:
                     await self._change(self._requests.create(Create(path)))
                 except NodeExistsError:
-                    logger.debug("%s was made by somebody else meanwhile", path)
+                    logger.debug("another client created %s in the meantime", path)
 
     # The session
 
@@ -153,16 +154,16 @@ class ZookeeperCoordination:
         if self._is_closed:
             return
         self._is_closed = True
-        await asyncio.to_thread(self._link.stop)
+        await asyncio.to_thread(self._transport.stop)
         self._fail_all("the client is closed")
 
     def _on_state(self, state: SessionState, session_id: int) -> None:
         if state is SessionState.LOST:
             if self._is_closed:
                 return
-            logger.warning("session %#x with ZooKeeper is lost", self.session_id)
-            self._book.clear()
-            self._fail_all(f"session {self.session_id:#x} is over")
+            logger.warning("the ZooKeeper session %#x has expired", self.session_id)
+            self._watches.clear()
+            self._fail_all(f"session {self.session_id:#x} has expired")
         elif state is SessionState.CONNECTED:
             if session_id == self.session_id:
                 self._watch_again()
@@ -172,48 +173,48 @@ class ZookeeperCoordination:
             self._send_waiting()
             self._was_connected.set()
         for listener in list(self._listeners):
-            _tell(listener, state)
+            _notify(listener, state)
 
     def _fail_all(self, reason: str) -> None:
-        calls = [*self._under_way, *self._waiting]
-        self._under_way, self._waiting = set(), []
+        calls = [*self._in_progress, *self._waiting]
+        self._in_progress, self._waiting = set(), []
         for call in calls:
             call.fail(SessionExpiredError(reason))
 
     # Watches
 
     def _on_event(self, event: WatchEvent) -> None:
-        event = WatchEvent(event.type, self._chroot.taken_from(event.path))
-        for watcher in self._book.take(event):
-            _tell(watcher, event)
+        event = WatchEvent(event.type, self._chroot.remove_from(event.path))
+        for watcher in self._watches.take(event):
+            _notify(watcher, event)
 
     def _watch_again(self) -> None:
-        """The connection is another: what has been missed is told, and the rest watched anew."""
-        for kind, path in self._book.paths():
+        """Delivers missed events on a new connection, and sets the other watches again."""
+        for kind, path in self._watches.paths():
             self._watch_path_again(kind, path)
 
-    def _watch_path_again(self, kind: Kind, path: str) -> None:
-        def look(answer: object) -> None:
+    def _watch_path_again(self, kind: WatchKind, path: str) -> None:
+        def compare(answer: object) -> None:
             if isinstance(answer, NoNodeError):
-                self._tell_missed(kind, path, None)
+                self._deliver_missed(kind, path, None)
             elif isinstance(answer, CoordinationError):
-                logger.debug("watching %s again is left to the next connection: %s", path, answer)
+                logger.debug("%s is watched again on the next connection: %s", path, answer)
             elif isinstance(answer, Stat) or answer is None:
-                self._tell_missed(kind, path, answer)
+                self._deliver_missed(kind, path, answer)
             elif isinstance(answer, tuple):
-                self._tell_missed(kind, path, answer[1])
+                self._deliver_missed(kind, path, answer[1])
 
-        full_path = self._chroot.put_before(path)
-        if kind is Kind.DATA:
-            self._link.send(self._requests.exists(full_path, watch=True), look)
+        full_path = self._chroot.add_to(path)
+        if kind is WatchKind.DATA:
+            self._transport.send(self._requests.exists(full_path, watch=True), compare)
         else:
-            self._link.send(self._requests.children(full_path, watch=True), look)
+            self._transport.send(self._requests.children(full_path, watch=True), compare)
 
-    def _tell_missed(self, kind: Kind, path: str, stat: Stat | None) -> None:
-        event = self._book.missed(kind, path, stat)
+    def _deliver_missed(self, kind: WatchKind, path: str, stat: Stat | None) -> None:
+        event = self._watches.missed(kind, path, stat)
         if event is not None:
-            for watcher in self._book.take(event):
-                _tell(watcher, event)
+            for watcher in self._watches.take(event):
+                _notify(watcher, event)
 
     # Calls
 
@@ -235,10 +236,10 @@ class ZookeeperCoordination:
         return await self._create_with_parents(operation)
 
     async def _create(self, operation: Create) -> str:
-        return self._chroot.taken_from(await self._change(self._requests.create(self._chroot.create(operation))))
+        return self._chroot.remove_from(await self._change(self._requests.create(self._chroot.create(operation))))
 
     async def _create_with_parents(self, operation: Create) -> str:
-        """In one transaction, and again if somebody else makes or deletes one of the parents meanwhile."""
+        """Creates everything in one transaction. Repeats it if another client creates or deletes a parent meanwhile."""
         for _ in range(_CREATE_ATTEMPTS):
             missing = await self._missing_parents(operation.path)
             try:
@@ -249,7 +250,9 @@ class ZookeeperCoordination:
                 continue
             assert isinstance(created, str)
             return created
-        raise NoNodeError(f"the parents of {operation.path} come and go")
+        raise NoNodeError(
+            f"another client changed the parents of {operation.path} at each of {_CREATE_ATTEMPTS} attempts"
+        )
 
     async def _missing_parents(self, path: str) -> list[Create]:
         parents: list[str] = []
@@ -260,7 +263,7 @@ class ZookeeperCoordination:
 
     async def get(self, path: str, *, watch: Watcher | None = None) -> tuple[bytes, Stat]:
         request = self._requests.get(self._chroot.checked(path), watch=watch is not None)
-        return await self._ask(request, self._watching(Kind.DATA, path, watch, lambda answer: answer[1]))
+        return await self._read(request, self._watching(WatchKind.DATA, path, watch, lambda answer: answer[1]))
 
     async def set(self, path: str, data: bytes, *, version: int = ANY_VERSION) -> Stat:
         return await self._change(self._requests.set_data(SetData(self._chroot.checked(path), data, version)))
@@ -270,27 +273,27 @@ class ZookeeperCoordination:
 
     async def exists(self, path: str, *, watch: Watcher | None = None) -> Stat | None:
         request = self._requests.exists(self._chroot.checked(path), watch=watch is not None)
-        return await self._ask(request, self._watching(Kind.DATA, path, watch, lambda answer: answer))
+        return await self._read(request, self._watching(WatchKind.DATA, path, watch, lambda answer: answer))
 
     async def children(self, path: str, *, watch: Watcher | None = None) -> list[str]:
         request = self._requests.children(self._chroot.checked(path), watch=watch is not None)
-        names, _ = await self._ask(request, self._watching(Kind.CHILDREN, path, watch, lambda answer: answer[1]))
+        names, _ = await self._read(request, self._watching(WatchKind.CHILDREN, path, watch, lambda answer: answer[1]))
         return names
 
     async def multi(self, operations: Sequence[Operation]) -> list[Result]:
         rooted: list[Operation] = []
         try:
             for operation in operations:
-                rooted.append(self._chroot.operation(operation))  # noqa: PERF401  how many there are says which one failed
+                rooted.append(self._chroot.operation(operation))  # noqa: PERF401  the length is the index of the operation that fails
         except CoordinationError as error:
             error.operation_index = len(rooted)
             raise
         results = await self._change(self._requests.multi(rooted))
-        return [self._chroot.taken_from(result) if isinstance(result, str) else result for result in results]
+        return [self._chroot.remove_from(result) if isinstance(result, str) else result for result in results]
 
-    # How a call goes
+    # The way of a call
 
-    async def _ask(self, request: Request[T], on_answer: Callable[[T], None] | None = None) -> T:
+    async def _read(self, request: Request[T], on_answer: Callable[[T], None] | None = None) -> T:
         return await self._call(_Call(request, self._loop.create_future(), on_answer, is_read=True))
 
     async def _change(self, request: Request[T]) -> T:
@@ -306,9 +309,9 @@ class ZookeeperCoordination:
         return await call.answer
 
     def _send(self, call: _Call[T]) -> None:
-        self._under_way.add(call)
+        self._in_progress.add(call)
         call.sent_ns = perf_counter_ns()
-        self._link.send(call.request, lambda answer: self._answered(call, answer))
+        self._transport.send(call.request, lambda answer: self._answered(call, answer))
 
     def _send_waiting(self) -> None:
         waiting, self._waiting = self._waiting, []
@@ -317,9 +320,9 @@ class ZookeeperCoordination:
                 self._send(call)
 
     def _answered(self, call: _Call[T], answer: T | CoordinationError) -> None:
-        if call not in self._under_way:
-            return  # its session was over before
-        self._under_way.remove(call)
+        if call not in self._in_progress:
+            return  # its session has expired before
+        self._in_progress.remove(call)
         self.request_times.add(perf_counter_ns() - call.sent_ns)
         if isinstance(answer, ConnectionLostError) and call.is_read and not self._is_closed:
             self._waiting.append(call)
@@ -329,11 +332,11 @@ class ZookeeperCoordination:
             call.succeed(answer)
 
     def _watching(
-        self, kind: Kind, path: str, watch: Watcher | None, stat_of: Callable[[T], Stat | None]
+        self, kind: WatchKind, path: str, watch: Watcher | None, stat_of: Callable[[T], Stat | None]
     ) -> Callable[[T], None] | None:
         if watch is None:
             return None
-        return lambda answer: self._book.add(kind, path, watch, stat_of(answer))
+        return lambda answer: self._watches.add(kind, path, watch, stat_of(answer))
 
 
 class _Call(Generic[T]):
@@ -344,14 +347,14 @@ class _Call(Generic[T]):
     ) -> None:
         self.request = request
         self.answer = answer
-        #: Called with the answer before anything that came after it is looked at.
+        #: Called with the answer, before anything that was received later is processed.
         self.on_answer = on_answer
         self.is_read = is_read
         self.sent_ns = 0
 
     def succeed(self, answer: T) -> None:
         if self.answer.done():
-            return  # nobody waits any more
+            return  # the caller has stopped waiting
         if self.on_answer is not None:
             self.on_answer(answer)
         self.answer.set_result(answer)
@@ -361,8 +364,8 @@ class _Call(Generic[T]):
             self.answer.set_exception(error)
 
 
-def _tell(listener: Callable[[T], None], news: T) -> None:
+def _notify(listener: Callable[[T], None], event: T) -> None:
     try:
-        listener(news)
+        listener(event)
     except Exception:
-        logger.exception("who was to hear of %s failed: %r", news, listener)
+        logger.exception("the listener %r failed for %s", listener, event)

@@ -1,14 +1,15 @@
-"""One client's connection, as a conversation: frames in, frames out. No I/O.
+"""One client's connection to a served tree, as a protocol without I/O: frames in, frames out.
 
-It begins with connecting, which opens a session or takes up one that is still open; everything after that is a request
-of this session, answered in order, at once. Watches that a change fires are sent before the change is answered, and to
-others in the order of the changes, so that nobody sees an effect before its event.
+The first frame connects: it opens a session or resumes one that is still open. Every later frame is a request of this
+session. Requests are answered at once and in order. Events of watches are sent before the answer to the change that
+fired them, and other clients get events in the order of the changes. So no client sees a change before its event.
 
-Bytes that cannot be understood raise :class:`Malformed`; the owner then closes this connection, and the session goes on
-until it times out. What the tree refuses is answered with ZooKeeper's code. When the disk refuses, the client gets
-SYSTEMERROR and nothing has changed.
+Bytes that cannot be decoded raise :class:`Malformed`. The owner then closes this connection, and the session continues
+until its timeout. A change that the tree rejects is answered with ZooKeeper's error code. If a write to disk fails, the
+client gets SYSTEMERROR and nothing has changed.
 
-Not known here: access control (only the open list is taken), containers and times to live, reconfiguration, SASL.
+Not supported: access control (only the open list is accepted), containers, znodes with a time to live, reconfiguration,
+SASL.
 """
 
 from __future__ import annotations
@@ -38,25 +39,27 @@ from headrace.coordination.server.messages import (
     encode_reply,
     encode_stat,
 )
-from headrace.coordination.server.request_handlers import ANSWERS
+from headrace.coordination.server.request_handlers import HANDLERS
 from headrace.coordination.server.service import TreeService
 from headrace.coordination.server.sessions import PASSWORD_BYTES, Session
 
 logger = getLogger(__name__)
 
-#: A connection that has not begun a session by then is closed.
+#: A connection without a session is closed after this time.
 CONNECT_WITHIN_MS = 10_000
-#: zxid of an event that is told late: it does not say which change it was.
+#: The zxid of an event that is sent late: the event does not say which change it was.
 _NO_ZXID = -1
 
 
 class ClientConnection:
+    """Decodes the frames of one client, and encodes the answers and events for it."""
+
     def __init__(
         self, service: TreeService, peer: str, send: Callable[[bytes], None], close: Callable[[], None]
     ) -> None:
         """
-        :param send: takes frames to send, in order.
-        :param close: ends the connection once all is sent.
+        :param send: sends a frame; frames are sent in order.
+        :param close: closes the connection after all frames were sent.
         """
         self.service = service
         self.peer = peer
@@ -66,13 +69,13 @@ class ClientConnection:
         self.sent_count = 0
         self._send_bytes = send
         self._close = close
-        service.dialogs[self] = None
-        self._waiting_for_connect = service.timer.schedule(CONNECT_WITHIN_MS, self.disconnect)
+        service.connections[self] = None
+        self._connect_timeout = service.timer.schedule(CONNECT_WITHIN_MS, self.disconnect)
 
-    # The owner's side
+    # Called by the owner of the socket
 
     def receive(self, frame: bytes) -> None:
-        """:raises Malformed: if these bytes are no request; the connection has to be closed."""
+        """:raises Malformed: if the frame is not a request; the owner must close the connection."""
         assert self.is_open
         self.received_count += 1
         self.service.counts.received += 1
@@ -83,30 +86,30 @@ class ClientConnection:
         reader = Reader(frame)
         self._answer(self.session, reader.int32(), reader.int32(), reader)
 
-    def lost(self) -> None:
-        """The connection is gone."""
+    def connection_lost(self) -> None:
+        """Called when the socket is closed. The session stays open until its timeout."""
         if not self.is_open:
             return
         self.is_open = False
-        self._waiting_for_connect.cancel()
-        self.service.dialogs.pop(self)
+        self._connect_timeout.cancel()
+        self.service.connections.pop(self)
         if self.session is not None:
             self.service.sessions.detach(self.session)
 
     def disconnect(self) -> None:
-        """Close the connection; the session is not touched."""
+        """Closes the connection. The session stays open until its timeout."""
         if self.is_open:
-            self.lost()
+            self.connection_lost()
             self._close()
 
     # Connecting
 
     def _connect(self, request: ConnectRequest) -> None:
         sessions, last_zxid = self.service.sessions, self.service.host.tree.last_zxid
-        self._waiting_for_connect.cancel()
+        self._connect_timeout.cancel()
         if request.last_zxid_seen > last_zxid:
             raise Malformed(
-                f"a client that has seen transaction {request.last_zxid_seen:#x}; ours end at {last_zxid:#x}"
+                f"the client has seen transaction {request.last_zxid_seen:#x}, but this tree ends at {last_zxid:#x}"
             )
         session: Session | None
         if request.session_id == 0:
@@ -114,8 +117,8 @@ class ClientConnection:
         else:
             session = sessions.attach(request.session_id, request.password, request.timeout_ms, self.disconnect)
         if session is None:
-            gone = encode_connected(0, 0, bytes(PASSWORD_BYTES), with_read_only=request.knows_read_only)
-            self._send(gone)
+            expired = encode_connected(0, 0, bytes(PASSWORD_BYTES), with_read_only=request.knows_read_only)
+            self._send(expired)
             self.disconnect()
             return
         self.session = session
@@ -144,12 +147,12 @@ class ClientConnection:
                 return Code.OK, self._multi(session, decode_multi(reader))
             if number == Op.AUTH:
                 return _authenticate(reader), b""
-            if (answer := ANSWERS.get(number)) is not None:
-                return Code.OK, answer(self, session.id, reader)
+            if (handle := HANDLERS.get(number)) is not None:
+                return Code.OK, handle(self, session.id, reader)
         except CoordinationError as error:
             return code_of(error), b""
         except OSError as error:
-            logger.error("a change of the tree cannot be written: %s", error)
+            logger.error("cannot write a change of the znode tree to disk: %s", error)
             return Code.SYSTEM_ERROR, b""
         return Code.UNIMPLEMENTED, b""
 
@@ -159,7 +162,7 @@ class ClientConnection:
         self.disconnect()
 
     def _change(self, session: Session, changes: list[Change]) -> list[bytes]:
-        """What each of them gave; all of them happen, or none."""
+        """Performs all changes or none of them; returns the result of each change."""
         operations = []
         for index, (_, operation) in enumerate(changes):
             if isinstance(operation, CoordinationError):
@@ -193,14 +196,14 @@ class ClientConnection:
         self._send(encode_event(event, self.service.host.tree.last_zxid))
 
     def notify_late(self, event_type: EventType, path: str) -> None:
-        """Of a change that a client has missed while it was away."""
+        """Sends the event of a change that the client missed while it was disconnected."""
         self._send(encode_event(WatchEvent(event_type, path), _NO_ZXID))
 
     # Sending
 
     def _send(self, frame: bytes) -> None:
         if not self.is_open:
-            return  # it was closed by what is just being told or answered
+            return  # sending the frames before has closed the connection
         self.sent_count += 1
         self.service.counts.sent += 1
         self._send_bytes(frame)
@@ -213,6 +216,6 @@ class ClientConnection:
 
 
 def _authenticate(reader: Reader) -> Code:
-    """Everybody may do everything, so a name and password change nothing; other schemes would promise too much."""
+    """Accepts any name and password, because every client has all permissions. Rejects other schemes."""
     _, scheme = reader.int32(), reader.string()
     return Code.OK if scheme == "digest" else Code.AUTH_FAILED

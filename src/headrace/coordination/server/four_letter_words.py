@@ -1,14 +1,14 @@
-"""ZooKeeper's four-letter words: a connection that begins with one gets a text, and is closed. No I/O.
+"""ZooKeeper's four-letter words: commands for monitoring. A connection that starts with one gets a text and is closed.
 
-Monitoring is written for them, so the names in the texts are ZooKeeper's. All that are here may always be asked;
-ZooKeeper wants them listed in ``4lw.commands.whitelist``, and has more.
+The names in the texts are ZooKeeper's, because monitoring tools parse them. All words in this module are always
+enabled. ZooKeeper has more words, and enables only those that ``4lw.commands.whitelist`` lists. No I/O.
 """
 
 from collections.abc import Callable
 
 from headrace.coordination.server.service import TreeService
 
-#: Clients look for the number of a ZooKeeper, to know what it can do.
+#: The ZooKeeper version that is reported. Clients read it to know which features the server has.
 LIKE_ZOOKEEPER = "3.9.4"
 
 WORD_BYTES = 4
@@ -38,7 +38,7 @@ def _srvr(service: TreeService) -> str:
         f"Latency min/avg/max: 0/{average_ms:.4g}/{counts.latency_max_ms}\n"
         f"Received: {counts.received}\n"
         f"Sent: {counts.sent}\n"
-        f"Connections: {len(service.dialogs)}\n"
+        f"Connections: {len(service.connections)}\n"
         "Outstanding: 0\n"
         f"Zxid: {tree.last_zxid:#x}\n"
         "Mode: standalone\n"
@@ -49,19 +49,19 @@ def _srvr(service: TreeService) -> str:
 def _stat(service: TreeService) -> str:
     first, rest = _srvr(service).split("\n", 1)
     clients = "".join(
-        f" /{dialog.peer}[1](queued=0,recved={dialog.received_count},sent={dialog.sent_count})\n"
-        for dialog in service.dialogs
+        f" /{connection.peer}[1](queued=0,recved={connection.received_count},sent={connection.sent_count})\n"
+        for connection in service.connections
     )
     return f"{first}\nClients:\n{clients}\n{rest}"
 
 
 def _cons(service: TreeService) -> str:
     lines = []
-    for dialog in service.dialogs:
-        counts = f"queued=0,recved={dialog.received_count},sent={dialog.sent_count}"
-        if dialog.session is not None:
-            counts += f",sid={dialog.session.id:#x},to={dialog.session.timeout_ms}"
-        lines.append(f" /{dialog.peer}[1]({counts})\n")
+    for connection in service.connections:
+        counts = f"queued=0,recved={connection.received_count},sent={connection.sent_count}"
+        if connection.session is not None:
+            counts += f",sid={connection.session.id:#x},to={connection.session.timeout_ms}"
+        lines.append(f" /{connection.peer}[1]({counts})\n")
     return "".join([*lines, "\n"])
 
 
@@ -80,7 +80,7 @@ def _mntr(service: TreeService) -> str:
         "min_latency": 0,
         "packets_received": counts.received,
         "packets_sent": counts.sent,
-        "num_alive_connections": len(service.dialogs),
+        "num_alive_connections": len(service.connections),
         "outstanding_requests": 0,
         "znode_count": len(tree.nodes),
         "watch_count": len(tree.watches),
@@ -93,8 +93,8 @@ def _mntr(service: TreeService) -> str:
     return "".join(f"zk_{name}\t{value}\n" for name, value in values.items())
 
 
-#: A word is also the length of a frame, of some 1.6 GB: no connection begins with such a frame.
-WORDS: dict[bytes, Callable[[TreeService], str]] = {
+#: As the length of a frame, a word would mean about 1.6 GB. No connection starts with such a frame.
+FOUR_LETTER_WORDS: dict[bytes, Callable[[TreeService], str]] = {
     b"ruok": _ruok,
     b"isro": _isro,
     b"envi": _envi,

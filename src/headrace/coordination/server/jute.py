@@ -1,6 +1,6 @@
-"""Jute: how ZooKeeper writes values as bytes. No I/O.
+"""Jute: ZooKeeper's encoding of values. No I/O.
 
-Everything is big endian and has no tags: both sides know what comes next.
+Everything is big endian and has no tags: both sides know the order of the fields.
 
 =========  ====================================================================
 boolean    one byte, 0 or 1
@@ -10,7 +10,7 @@ ustring    a buffer that holds UTF-8
 vector     int count, then that many values; count -1 is null
 =========  ====================================================================
 
-A reader never takes a length for granted: what is not there, or cannot be, is :class:`Malformed`.
+The reader checks every length. A length that is impossible, or larger than the rest of the data, is :class:`Malformed`.
 """
 
 from collections.abc import Callable, Iterable
@@ -25,7 +25,7 @@ _NULL = _INT.pack(-1)
 
 
 class Malformed(Exception):
-    """These bytes are not what they should be; what follows them cannot be understood either."""
+    """The bytes cannot be decoded. The bytes after them cannot be decoded either."""
 
 
 class Reader:
@@ -51,7 +51,7 @@ class Reader:
     def buffer(self) -> bytes | None:
         length = self.int32()
         if length < -1:
-            raise Malformed(f"a buffer of {length} bytes")
+            raise Malformed(f"a buffer has the impossible length {length}")
         return None if length == -1 else self._take(length)
 
     def string(self) -> str | None:
@@ -59,27 +59,29 @@ class Reader:
         try:
             return None if data is None else data.decode()
         except UnicodeDecodeError:
-            raise Malformed("a string that is not UTF-8") from None
+            raise Malformed("a string is not UTF-8") from None
 
     def vector(self, read_one: Callable[["Reader"], T]) -> list[T]:
-        """Null is read as empty. No value takes less than one byte, so a count that is too big is noticed at once."""
+        """A list of values; empty for null. Every value has at least one byte, so a count that is too large is
+        rejected.
+        """
         count = self.int32()
         if count > self.remaining_bytes or count < -1:
-            raise Malformed(f"a vector of {count} in {self.remaining_bytes} bytes")
+            raise Malformed(f"a vector has {count} values in {self.remaining_bytes} bytes")
         return [read_one(self) for _ in range(count)]
 
     def _number(self, layout: Struct) -> int:
         try:
             (value,) = layout.unpack_from(self._data, self._position)
         except error:
-            raise Malformed("it ends within a number") from None
+            raise Malformed("the frame ends inside a number") from None
         self._position += layout.size
         return int(value)
 
     def _take(self, length: int) -> bytes:
         end = self._position + length
         if end > len(self._data):
-            raise Malformed(f"{length} bytes are announced and {self.remaining_bytes} are there")
+            raise Malformed(f"{length} bytes are announced, but only {self.remaining_bytes} are left")
         taken = self._data[self._position : end]
         self._position = end
         return taken

@@ -1,10 +1,10 @@
-"""ZooKeeper's messages as bytes: requests into what the tree understands, and its answers back. No I/O.
+"""Encodes and decodes ZooKeeper's messages. No I/O.
 
-A connection begins with ``ConnectRequest`` and ``ConnectResponse``. Then each request is ``xid int, type int`` and what
-belongs to that type, each reply ``xid int, zxid long, err int`` and, where err is 0, what belongs to it. Replies come
-in the order of the requests. A fired watch is a reply with xid -1 that nobody asked for.
+A connection starts with ``ConnectRequest`` and ``ConnectResponse``. After that, each request is ``xid int, type int``
+and the fields of that type. Each reply is ``xid int, zxid long, err int`` and, if err is 0, the fields of the reply.
+Replies come in the order of the requests. The event of a watch is a reply with xid -1 that answers no request.
 
-All of them are frames: ``length int`` and that many bytes. What is encoded here has its length in front.
+All messages are frames: ``length int`` and that many bytes. The encoders here put the length in front.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,7 +35,7 @@ from headrace.coordination.server.jute import Malformed, Reader
 
 
 class Op(IntEnum):
-    """What a request wants; the names are ZooKeeper's."""
+    """The types of requests, under ZooKeeper's names."""
 
     CREATE = 1
     DELETE = 2
@@ -65,7 +65,7 @@ class Op(IntEnum):
 
 
 class Code(IntEnum):
-    """How it went."""
+    """The error codes of replies."""
 
     OK = 0
     SYSTEM_ERROR = -1
@@ -84,7 +84,7 @@ class Code(IntEnum):
 
 
 class InvalidAclError(CoordinationError):
-    """Access is not controlled here, so that what would restrict it is refused and not silently left out."""
+    """The server has no access control, so it rejects lists that would restrict access, instead of ignoring them."""
 
 
 class UnimplementedError(CoordinationError): ...
@@ -120,7 +120,7 @@ class ConnectRequest(NamedTuple):
     #: 0 for a new session.
     session_id: int
     password: bytes
-    #: Clients older than ZooKeeper 3.4 do not say whether they would read only, and do not expect it in the answer.
+    #: The request has the field for read-only servers. Clients before ZooKeeper 3.4 do not send or expect this field.
     knows_read_only: bool
 
 
@@ -131,13 +131,13 @@ def decode_connect(frame: bytes) -> ConnectRequest:
     reader = Reader(frame)
     version, last_zxid_seen, timeout_ms, session_id = reader.int32(), reader.int64(), reader.int32(), reader.int64()
     if version != 0:
-        raise Malformed(f"version {version} of the protocol; there is only 0")
+        raise Malformed(f"protocol version {version} is not supported; only 0 is")
     password = reader.buffer() or b""
     return ConnectRequest(last_zxid_seen, timeout_ms, session_id, password, reader.remaining_bytes > 0)
 
 
 def encode_connected(timeout_ms: int, session_id: int, password: bytes, *, with_read_only: bool) -> bytes:
-    """A timeout of 0 says that the session has expired, or never was."""
+    """A timeout of 0 means that the session has expired or never existed."""
     body = jute.buffer(password) + (b"\0" if with_read_only else b"")
     return _CONNECT_RESPONSE.pack(16 + len(body), 0, timeout_ms, session_id) + body
 
@@ -153,7 +153,7 @@ WATCH_XID = -1
 PING_XID = -2
 _SYNC_CONNECTED = 3
 _EVENT_NUMBERS = {EventType.CREATED: 1, EventType.DELETED: 2, EventType.CHANGED: 3, EventType.CHILD: 4}
-#: Counters are taken to wrap, as Java's do; none will get there.
+#: Counters wrap as in Java, though none will become that large.
 _INT_MASK = 0x7FFF_FFFF
 
 
@@ -170,7 +170,7 @@ def encode_stat(stat: Stat) -> bytes:
     return _STAT.pack(*stat[:4], stat.version & _INT_MASK, stat.cversion & _INT_MASK, *stat[6:])
 
 
-#: Of what a transaction has made and removed again.
+#: The Stat of a znode that the same transaction created and deleted.
 NO_STAT = bytes(_STAT.size)
 OPEN_ACL = jute.vector([jute.integer(31) + jute.string("world") + jute.string("anyone")])
 
@@ -184,18 +184,18 @@ _CONTAINER_AND_TTL_MODES = range(4, 7)
 
 
 def path_of(reader: Reader) -> str:
-    return reader.string() or ""  # which is no path; the tree says so
+    return reader.string() or ""  # the tree rejects the empty path
 
 
 def check_acl(reader: Reader) -> None:
-    """Only the one that lets everybody do everything will do."""
+    """:raises InvalidAclError: unless the list gives all permissions to everybody."""
     entries = reader.vector(lambda entry: (entry.int32(), entry.string(), entry.string()))
     if not any(entry == (_ALL_PERMISSIONS, "world", "anyone") for entry in entries):
-        raise InvalidAclError("access control lists are not kept here; use world:anyone:cdrwa")
+        raise InvalidAclError("access control lists are not supported; use world:anyone:cdrwa")
 
 
 class Change(NamedTuple):
-    """An operation out of a request. Whatever is wrong with it beyond its bytes is told when it is its turn."""
+    """An operation of a request, or the error of an invalid operation. The error is reported when it is its turn."""
 
     op: Op
     operation: Operation | CoordinationError
@@ -209,9 +209,9 @@ def _create(reader: Reader) -> Operation:
         refusal = error
     mode = reader.int32()
     if mode in _CONTAINER_AND_TTL_MODES:
-        raise UnimplementedError("containers and znodes with a time to live are not known here")
+        raise UnimplementedError("containers and znodes with a time to live are not supported")
     if mode not in _CREATE_MODES:
-        raise BadArgumentsError(f"{mode} is no mode of a znode")
+        raise BadArgumentsError(f"{mode} is not a mode of a znode")
     if refusal is not None:
         raise refusal
     return Create(path, data, bool(mode & _EPHEMERAL), bool(mode & _SEQUENTIAL))
@@ -254,8 +254,8 @@ def decode_multi(reader: Reader) -> list[Change]:
         if is_done:
             return changes
         if number not in CHANGES:
-            # The length of what we do not know is not known either.
-            raise Malformed(f"an operation of type {number} within a multi")
+            # The length of an unknown operation is unknown, so the rest cannot be decoded.
+            raise Malformed(f"a multi contains an operation of the unknown type {number}")
         changes.append(decode_change(Op(number), reader))
 
 
@@ -266,9 +266,9 @@ def decode_multi_read(reader: Reader) -> list[tuple[Op, str]]:
         if is_done:
             return reads
         if number not in (Op.GET_DATA, Op.GET_CHILDREN):
-            raise Malformed(f"a read of type {number} within a multi")
+            raise Malformed(f"a multi contains a read of the unknown type {number}")
         reads.append((Op(number), path_of(reader)))
-        reader.boolean()  # watch; there is none in a multi
+        reader.boolean()  # the watch flag, which has no effect in a multi
 
 
 _DONE = _MULTI_HEAD.pack(-1, True, -1)
@@ -276,7 +276,7 @@ _ERROR_TYPE = -1
 
 
 def encode_multi(results: Sequence[tuple[Op, bytes | Code]]) -> bytes:
-    """Of each operation what it gave, or why it gave nothing."""
+    """Encodes the result or the error code of each operation."""
     parts = []
     for op, result in results:
         if isinstance(result, Code):
@@ -287,7 +287,7 @@ def encode_multi(results: Sequence[tuple[Op, bytes | Code]]) -> bytes:
 
 
 def encode_failed_multi(ops: Sequence[Op], failed_index: int, code: Code) -> bytes:
-    """Those before the one that failed are undone (0), those after it were not tried."""
+    """Encodes a failed multi. The operations before the failed one are undone (0); those after it were not tried."""
     codes = [
         Code.OK if index < failed_index else code if index == failed_index else Code.RUNTIME_INCONSISTENCY
         for index in range(len(ops))
@@ -298,8 +298,8 @@ def encode_failed_multi(ops: Sequence[Op], failed_index: int, code: Code) -> byt
 # Requests about watches
 
 
-class KeptWatches(NamedTuple):
-    """What a client that comes back had watched, and the last transaction that it knows of."""
+class WatchesToRestore(NamedTuple):
+    """The watches of a client that reconnects, and the last transaction that the client has seen."""
 
     zxid: int
     data: list[str]
@@ -309,8 +309,8 @@ class KeptWatches(NamedTuple):
     recursive: list[str]
 
 
-def decode_kept_watches(op: Op, reader: Reader) -> KeptWatches:
+def decode_watches_to_restore(op: Op, reader: Reader) -> WatchesToRestore:
     zxid = reader.int64()
     paths = [reader.vector(path_of) for _ in range(3)]
     paths += [reader.vector(path_of) if op is Op.SET_WATCHES2 else [] for _ in range(2)]
-    return KeptWatches(zxid, *paths)
+    return WatchesToRestore(zxid, *paths)

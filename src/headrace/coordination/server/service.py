@@ -1,4 +1,4 @@
-"""What all connections of a served tree share: the tree's host, the sessions, and what is counted. No I/O."""
+"""Holds what all connections of a served tree share: the tree's host, the sessions and the counters. No I/O."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from headrace.runtime.timer import Timer
 if TYPE_CHECKING:
     from headrace.coordination.server.client_connection import ClientConnection
 
-#: As ZooKeeper has it: a session times out after 2 ticks at the least and 20 at the most, whatever its client wants.
+#: As in ZooKeeper, a session timeout is between 2 and 20 ticks, whatever the client requests.
 DEFAULT_TICK_TIME_MS = 2_000
 
 
 @dataclass(slots=True)
 class Counts:
-    """Since the start: frames in and out, and how long (in ms) answers took."""
+    """Frames received and sent since the start, and the time of the answers in ms."""
 
     received: int = 0
     sent: int = 0
@@ -35,7 +35,7 @@ class TreeService:
     timer: Timer
     sessions: Sessions
     version: str
-    dialogs: dict[ClientConnection, None] = field(default_factory=dict)
+    connections: dict[ClientConnection, None] = field(default_factory=dict)
     counts: Counts = field(default_factory=Counts)
 
     @classmethod
@@ -50,9 +50,9 @@ class TreeService:
         version: str = "",
     ) -> TreeService:
         """
-        :param secret: the passwords of sessions are made from it. Clients come back to their sessions after a restart
-            if it is the same as before.
-        :param version: our own, for those who ask.
+        :param secret: the passwords of sessions are computed from it. With the same secret, clients can resume their
+            sessions after a restart.
+        :param version: the version of Headrace, for the four-letter words.
         """
         sessions = Sessions(
             host, clock, timer, secret=secret, min_timeout_ms=2 * tick_time_ms, max_timeout_ms=20 * tick_time_ms
@@ -60,7 +60,7 @@ class TreeService:
         return cls(host, clock, timer, sessions, version)
 
     def stop(self) -> None:
-        """Every connection is closed; sessions stay as they are, for the next start."""
+        """Closes every connection. The sessions stay open for the next start."""
         self.sessions.stop()
-        for dialog in list(self.dialogs):
-            dialog.disconnect()
+        for connection in list(self.connections):
+            connection.disconnect()

@@ -1,14 +1,16 @@
-"""Sessions of clients that talk to us over the wire: who they are, whether they are still there. No I/O.
+"""The sessions of clients that are connected over the network: their passwords and their timeouts. No I/O.
 
-A session outlives its connection, and us: a client that lost its connection comes back with the session's id and
-password within the timeout and has its ephemeral znodes still. So the password is made from the id and a secret that is
-kept beside the tree, and needs no store of its own. After a restart each session has its whole timeout again.
+A session outlives its connection, and a restart of the server. A client that lost its connection reconnects with the id
+and the password of the session within the timeout, and still has its ephemeral znodes. The password is computed from
+the id and a secret that is stored beside the tree, so passwords need no store of their own. After a restart of the
+server, every session has its whole timeout again.
 
-A session has one task on the timing wheel. Being heard of only writes down the time; when the task fires it looks
-whether the silence was long enough, and if not goes to sleep for the rest. So that a request costs no timer.
+A session has one task on the timing wheel. A request only records the time. When the task fires, it checks how long the
+session had no request. If the timeout is not over, the task is scheduled again for the rest. So a request costs no
+timer.
 
-When the task comes late it was us who slept (a stopped process, a slow disk), and what the clients have sent meanwhile
-may not be read yet. Then, as after a restart, each session has its whole timeout again.
+If the task fires late, the server itself was not running (a stopped process, a slow disk), and requests of clients may
+not be read yet. Then, as after a restart, the session has its whole timeout again.
 """
 
 import hmac
@@ -24,11 +26,11 @@ logger = getLogger(__name__)
 
 PASSWORD_BYTES = 16
 _RETRY_CLOSING_MS = 1_000
-#: A task that is so late says that we were not running.
-_ASLEEP_MS = 500
+#: A task that is this late shows that the server itself was not running.
+_SERVER_PAUSE_MS = 500
 
 
-def _nobody() -> None:
+def _not_connected() -> None:
     pass
 
 
@@ -36,9 +38,9 @@ def _nobody() -> None:
 class Session:
     id: int
     timeout_ms: int
-    heard_ms: int
-    #: Closes the connection that it is attached to.
-    disconnect: Callable[[], None] = _nobody
+    last_request_ms: int
+    #: Closes the connection of the session.
+    disconnect: Callable[[], None] = _not_connected
     task: TimerTask | None = None
     due_ms: int = 0
 
@@ -57,7 +59,7 @@ class Sessions:
         self.expired_count = 0
         for session_id, timeout_ms in host.tree.sessions.items():
             host.resume_session(session_id)
-            self._watch_over(Session(session_id, timeout_ms, clock.monotonic_ms()))
+            self._add(Session(session_id, timeout_ms, clock.monotonic_ms()))
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -66,13 +68,13 @@ class Sessions:
         timeout_ms = self._negotiated(timeout_ms)
         session_id = self._host.open_session(timeout_ms)
         session = Session(session_id, timeout_ms, self._clock.monotonic_ms(), disconnect)
-        self._watch_over(session)
+        self._add(session)
         return session
 
     def attach(
         self, session_id: int, password: bytes, timeout_ms: int, disconnect: Callable[[], None]
     ) -> Session | None:
-        """The session, from now on on this connection and not on another; None if it is gone, or is somebody else's."""
+        """Moves a session to a new connection; None if the session has expired or the password is wrong."""
         session = self._by_id.get(session_id)
         if session is None or not hmac.compare_digest(password, self.password(session_id)):
             return None
@@ -84,22 +86,22 @@ class Sessions:
         return session
 
     def touch(self, session: Session) -> None:
-        session.heard_ms = self._clock.monotonic_ms()
+        session.last_request_ms = self._clock.monotonic_ms()
 
     def detach(self, session: Session) -> None:
-        """Its connection is gone, and the watches with it: a client that comes back sets them again."""
-        session.disconnect = _nobody
+        """Removes the connection and the watches of a session. A client that reconnects sets its watches again."""
+        session.disconnect = _not_connected
         self._host.tree.watches.drop_session(session.id)
 
     def close(self, session: Session) -> None:
-        """End it; its ephemeral znodes go."""
+        """Ends a session. Its ephemeral znodes are deleted."""
         self._host.close_session(session.id)
         del self._by_id[session.id]
         if session.task is not None:
             session.task.cancel()
 
     def expire(self, session_id: int) -> bool:
-        """End it at once: its client is known to be dead. Whether there was such a session."""
+        """Ends a session at once, because its client is dead. Returns whether the session existed."""
         session = self._by_id.get(session_id)
         if session is None:
             return False
@@ -112,7 +114,7 @@ class Sessions:
         return hmac.digest(self._secret, session_id.to_bytes(8, "big"), "sha256")[:PASSWORD_BYTES]
 
     def stop(self) -> None:
-        """Nothing expires any more."""
+        """Stops all timeouts. The sessions stay open."""
         for session in self._by_id.values():
             if session.task is not None:
                 session.task.cancel()
@@ -120,7 +122,7 @@ class Sessions:
     def _negotiated(self, timeout_ms: int) -> int:
         return min(max(timeout_ms, self._min_timeout_ms), self._max_timeout_ms)
 
-    def _watch_over(self, session: Session) -> None:
+    def _add(self, session: Session) -> None:
         self._by_id[session.id] = session
         self._schedule(session, session.timeout_ms)
 
@@ -128,22 +130,26 @@ class Sessions:
         if session.task is not None:
             session.task.cancel()
         session.due_ms = self._clock.monotonic_ms() + delay_ms
-        session.task = self._timer.schedule(delay_ms, lambda: self._look_after(session))
+        session.task = self._timer.schedule(delay_ms, lambda: self._check_timeout(session))
 
-    def _look_after(self, session: Session) -> None:
+    def _check_timeout(self, session: Session) -> None:
         now_ms = self._clock.monotonic_ms()
-        if now_ms - session.due_ms >= _ASLEEP_MS:
-            session.heard_ms = now_ms
-        left_ms = session.heard_ms + session.timeout_ms - now_ms
+        if now_ms - session.due_ms >= _SERVER_PAUSE_MS:
+            session.last_request_ms = now_ms
+        left_ms = session.last_request_ms + session.timeout_ms - now_ms
         if left_ms > 0:
             self._schedule(session, left_ms)
             return
         try:
             self.close(session)
         except OSError:
-            logger.exception("session %#x has expired and cannot be closed for now", session.id)
+            logger.exception(
+                "cannot write the end of the expired session %#x; the next attempt is in %d ms",
+                session.id,
+                _RETRY_CLOSING_MS,
+            )
             self._schedule(session, _RETRY_CLOSING_MS)
             return
         self.expired_count += 1
-        logger.info("session %#x has expired after %d ms of silence", session.id, session.timeout_ms)
+        logger.info("session %#x has expired: no request for %d ms", session.id, session.timeout_ms)
         session.disconnect()

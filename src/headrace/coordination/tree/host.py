@@ -71,7 +71,7 @@ class TreeHost:
         return transaction.session_id
 
     def resume_session(self, session_id: int, *, call_soon: CallSoon = call_directly) -> None:
-        """Continues a session that was open when the store was closed. Its client may reconnect and set watches again."""
+        """Continues a session that the store contains. Its client may reconnect and set its watches again."""
         self.tree.check_session(session_id)
         self._call_soon[session_id] = call_soon
 

@@ -114,9 +114,7 @@ def decode_transaction(value: Json) -> Transaction:
 
 def _check_layout(version: Json) -> None:
     if version != LAYOUT_VERSION:
-        raise CorruptTreeError(
-            f"the znode tree has layout version {version}; only {LAYOUT_VERSION} is supported"
-        )
+        raise CorruptTreeError(f"the znode tree has layout version {version}; only {LAYOUT_VERSION} is supported")
 
 
 def _encode_change(change: Change) -> Json:
