@@ -1,7 +1,7 @@
-"""crc32c, by the package of that name.
+"""Computes crc32c, with the package of that name.
 
-The package's own ``__init__`` looks up its version through ``importlib.metadata``, which costs a start 20 ms; so its
-extension module is loaded without it.
+The package's own ``__init__`` looks up its version with ``importlib.metadata``, which would make each start 20 ms
+slower. So only its extension module is loaded.
 """
 
 from importlib.machinery import PathFinder
@@ -27,5 +27,5 @@ if TYPE_CHECKING:
 else:
     try:
         crc32c = _load_extension()
-    except ImportError:  # another layout of the package than the one we know
+    except ImportError:  # a version of the package with another layout
         from crc32c import crc32c

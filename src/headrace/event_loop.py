@@ -1,4 +1,4 @@
-"""The event loop that brokers and clients run on: uvloop's where it is installed. And the end of tasks on it."""
+"""Creates the event loop of brokers and clients (that of uvloop if it is installed), and cancels tasks on it."""
 
 import asyncio
 from collections.abc import Collection
@@ -14,7 +14,7 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 async def cancel_and_wait(tasks: Collection[asyncio.Task[None]]) -> None:
-    """Returns when all are over. Nobody hears any more of what one of them raises now."""
+    """Cancels tasks and waits until all of them have ended. Exceptions that they raise meanwhile are dropped."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

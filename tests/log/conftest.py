@@ -1,10 +1,10 @@
 import pytest
-from logbed import Bed
+from log_harness import LogHarness
 
 
 @pytest.fixture
-def bed(tmp_path):
-    made = Bed(tmp_path / "data")
+def harness(tmp_path):
+    made = LogHarness(tmp_path / "data")
     yield made
     if made.manager is not None:
         made.kill()

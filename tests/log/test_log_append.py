@@ -4,7 +4,7 @@ import struct
 
 import pytest
 from crc32c import crc32c
-from logbed import append, batch, headers, records
+from log_harness import append, batch, headers, records
 
 from headrace.log.config import LogConfig
 from headrace.log.partition_log import Origin
@@ -30,8 +30,8 @@ def with_field(data, at, form, value):
     return bytes(changed)
 
 
-def test_offsets_count_up_and_the_bytes_are_the_producers_but_for_offset_and_epoch(bed):
-    log = bed.fresh()
+def test_offsets_count_up_and_the_bytes_are_the_producers_but_for_offset_and_epoch(harness):
+    log = harness.fresh()
     sent = batch(3)
     first, second = append(log, 3, leader_epoch=4), append(log, 2, leader_epoch=4)
     assert (first.base_offset, first.last_offset, second.base_offset, second.last_offset) == (0, 2, 3, 4)
@@ -60,8 +60,8 @@ def test_offsets_count_up_and_the_bytes_are_the_producers_but_for_offset_and_epo
         (35, ">q", 1_700_000_000_000 + 3_600_001, InvalidTimestamp),
     ],
 )
-def test_a_wrong_header_is_refused_and_nothing_changes(bed, at, form, value, error):
-    log = bed.fresh()
+def test_a_wrong_header_is_refused_and_nothing_changes(harness, at, form, value, error):
+    log = harness.fresh()
     append(log)
     with pytest.raises(error):
         log.append(with_field(batch(1), at, form, value), leader_epoch=0)
@@ -71,20 +71,20 @@ def test_a_wrong_header_is_refused_and_nothing_changes(bed, at, form, value, err
 @pytest.mark.parametrize(
     "damage", [lambda b: b[:-1], lambda b: b + b"x", lambda b: b[:60], lambda b: b"", lambda b: b + b]
 )
-def test_bytes_that_are_not_one_batch_are_corrupt(bed, damage):
+def test_bytes_that_are_not_one_batch_are_corrupt(harness, damage):
     with pytest.raises(CorruptMessage):
-        bed.fresh().append(damage(batch(1)), leader_epoch=0)
+        harness.fresh().append(damage(batch(1)), leader_epoch=0)
 
 
-def test_a_flipped_bit_is_corrupt(bed):
+def test_a_flipped_bit_is_corrupt(harness):
     sent = bytearray(batch(1))
     sent[-1] ^= 1
     with pytest.raises(CorruptMessage):
-        bed.fresh().append(sent, leader_epoch=0)
+        harness.fresh().append(sent, leader_epoch=0)
 
 
-def test_size_limits(bed):
-    log = bed.fresh()
+def test_size_limits(harness):
+    log = harness.fresh()
     size_bytes = len(batch(1))
     log.config = LogConfig(max_message_bytes=size_bytes - 1)
     with pytest.raises(MessageTooLarge):
@@ -96,21 +96,21 @@ def test_size_limits(bed):
     assert append(log).base_offset == 0
 
 
-def test_log_append_time_is_stamped_into_the_header(bed):
-    bed.config = LogConfig(message_timestamp_type="LogAppendTime")
-    log = bed.fresh()
+def test_log_append_time_is_stamped_into_the_header(harness):
+    harness.config = LogConfig(message_timestamp_type="LogAppendTime")
+    log = harness.fresh()
     appended = append(log, 2, timestamp_ms=5)
     stored = log.read(0, 1000, until_offset=2).region.read()
     header = check_batch(stored)
-    assert appended.log_append_time_ms == header.max_timestamp == bed.clock.wall_ms()
+    assert appended.log_append_time_ms == header.max_timestamp == harness.clock.wall_ms()
     assert header.is_log_append_time
-    assert append(log, timestamp_ms=bed.clock.wall_ms() + 10**9).base_offset == 2
+    assert append(log, timestamp_ms=harness.clock.wall_ms() + 10**9).base_offset == 2
 
 
-def test_timestamps_that_are_too_old_are_refused_record_by_record(bed):
-    now_ms = bed.clock.wall_ms()
-    bed.config = LogConfig(message_timestamp_before_max_ms=1000)
-    log = bed.fresh()
+def test_timestamps_that_are_too_old_are_refused_record_by_record(harness):
+    now_ms = harness.clock.wall_ms()
+    harness.config = LogConfig(message_timestamp_before_max_ms=1000)
+    log = harness.fresh()
     append(log, timestamp_ms=now_ms - 1000)
     old_in_the_middle = [r._replace(timestamp_ms=now_ms - 2000 * (r.offset == 1)) for r in records(3)]
     with pytest.raises(InvalidTimestamp):
@@ -118,9 +118,9 @@ def test_timestamps_that_are_too_old_are_refused_record_by_record(bed):
 
 
 @pytest.mark.parametrize("name", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
-def test_a_topic_with_its_own_compression_re_encodes(bed, name):
-    bed.config = LogConfig(compression_type=name)
-    log = bed.fresh()
+def test_a_topic_with_its_own_compression_re_encodes(harness, name):
+    harness.config = LogConfig(compression_type=name)
+    log = harness.fresh()
     for codec in Codec:
         append(log, 3, value=b"abc" * 50, codec=codec)
     want = 0 if name == "uncompressed" else Codec[name]
@@ -130,26 +130,26 @@ def test_a_topic_with_its_own_compression_re_encodes(bed, name):
     assert [r.value for r in decode_records(first)] == [b"abc" * 50] * 3
 
 
-def test_a_compacted_topic_wants_keys(bed):
-    bed.config = LogConfig(cleanup_policy=frozenset({"compact"}))
-    log = bed.fresh()
+def test_a_compacted_topic_wants_keys(harness):
+    harness.config = LogConfig(cleanup_policy=frozenset({"compact"}))
+    log = harness.fresh()
     append(log)
     with pytest.raises(InvalidRecord):
         append(log, key=None)
 
 
-def test_walking_records_finds_what_a_right_crc_hides(bed):
+def test_walking_records_finds_what_a_right_crc_hides(harness):
     lying = with_field(with_field(batch(2), 23, ">i", 2), 57, ">i", 3)
-    log = bed.fresh()
+    log = harness.fresh()
     log.append(lying, leader_epoch=0)
     log.config = LogConfig(walk_records=True)
     with pytest.raises((InvalidRecord, CorruptMessage)):
         log.append(lying, leader_epoch=0)
 
 
-def test_flush_messages_asks_for_a_flush(bed):
-    bed.config = LogConfig(flush_messages=3)
-    log = bed.fresh()
+def test_flush_messages_asks_for_a_flush(harness):
+    harness.config = LogConfig(flush_messages=3)
+    log = harness.fresh()
     assert not append(log, 2).must_flush
     assert append(log).must_flush
     log.flush()
@@ -157,8 +157,8 @@ def test_flush_messages_asks_for_a_flush(bed):
     assert not append(log).must_flush
 
 
-def test_replicated_batches_keep_offsets_and_epochs_and_a_cut_last_one_is_left_out(bed):
-    log = bed.fresh()
+def test_replicated_batches_keep_offsets_and_epochs_and_a_cut_last_one_is_left_out(harness):
+    log = harness.fresh()
     sent = batch(2, base_offset=10, leader_epoch=3) + batch(1, base_offset=15, leader_epoch=4)
     appended = log.append(sent + sent[:70], leader_epoch=9, origin=Origin.REPLICATION)
     assert (appended.base_offset, appended.last_offset, log.next_offset) == (10, 15, 16)
@@ -169,8 +169,25 @@ def test_replicated_batches_keep_offsets_and_epochs_and_a_cut_last_one_is_left_o
         log.append(sent, leader_epoch=9, origin=Origin.REPLICATION)
 
 
-def test_coordinators_may_append_several_batches(bed):
-    log = bed.fresh()
+def test_coordinators_may_append_several_batches(harness):
+    log = harness.fresh()
     appended = log.append(batch(2) + batch(3), leader_epoch=1, origin=Origin.COORDINATOR)
     assert (appended.base_offset, appended.last_offset) == (0, 4)
     assert [h.base_offset for h in headers(log)] == [0, 2]
+
+
+@pytest.mark.parametrize("deltas", [(1, 2, 3), (0, 2, 3), (0, 0, 1), (0, 2, 1)])
+def test_the_records_of_a_new_batch_are_numbered_without_gaps(harness, deltas):
+    log = harness.fresh()
+    log.config = LogConfig(walk_records=True)
+    contents = [record._replace(offset=delta) for record, delta in zip(records(3), deltas, strict=True)]
+    with pytest.raises(InvalidRecord):
+        log.append(build_batch(contents, last_offset_delta=2), leader_epoch=0)
+    assert log.next_offset == 0
+
+
+def test_a_new_batch_ends_at_its_last_record(harness):
+    log = harness.fresh()
+    with pytest.raises(InvalidRecord):
+        log.append(build_batch(records(3), last_offset_delta=3), leader_epoch=0)
+    assert log.next_offset == 0

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from logbed import Bed, append, batch, headers
+from log_harness import LogHarness, append, batch, headers
 
 from headrace.log.config import LogConfig
 from headrace.protocol.errors import StorageError
@@ -16,8 +16,8 @@ SIZE = len(batch(1))
 CONFIG = LogConfig(segment_bytes=3 * SIZE, index_interval_bytes=SIZE, file_delete_delay_ms=0)
 
 
-def fill(bed, acked, count=10):
-    log = bed.log()
+def fill(harness, acked, count=10):
+    log = harness.log()
     for _ in range(count):
         number = log.next_offset
         append(log, leader_epoch=number // 4, producer_id=5, producer_epoch=0, base_sequence=number)
@@ -25,59 +25,59 @@ def fill(bed, acked, count=10):
     return log
 
 
-def rolls(bed, acked):
-    fill(bed, acked)
+def rolls(harness, acked):
+    fill(harness, acked)
 
 
-def retention(bed, acked):
-    log = fill(bed, acked)
+def retention(harness, acked):
+    log = fill(harness, acked)
     log.config = LogConfig(segment_bytes=3 * SIZE, retention_bytes=4 * SIZE, file_delete_delay_ms=0)
     acked[:] = acked[6:]
     log.enforce_retention()
-    bed.manager.remove_deleted()
+    harness.manager.remove_deleted()
 
 
-def delete_records(bed, acked):
-    log = fill(bed, acked)
+def delete_records(harness, acked):
+    log = fill(harness, acked)
     acked[:] = acked[7:]
     log.advance_log_start(7)
-    bed.manager.checkpoint()
+    harness.manager.checkpoint()
 
 
-def stop(bed, acked):
-    fill(bed, acked)
-    bed.manager.close()
+def stop(harness, acked):
+    fill(harness, acked)
+    harness.manager.close()
 
 
-def snapshots_and_checkpoints(bed, acked):
-    log = fill(bed, acked, 4)
+def snapshots_and_checkpoints(harness, acked):
+    log = fill(harness, acked, 4)
     log.take_snapshot()
     log.flush()
-    bed.manager.checkpoint()
-    fill(bed, acked, 4)
-    bed.manager.checkpoint()
+    harness.manager.checkpoint()
+    fill(harness, acked, 4)
+    harness.manager.checkpoint()
 
 
-def delete_topic(bed, acked):
-    fill(bed, acked)
+def delete_topic(harness, acked):
+    fill(harness, acked)
     acked.clear()
-    bed.manager.delete("t", 0)
-    bed.manager.remove_deleted()
+    harness.manager.delete("t", 0)
+    harness.manager.remove_deleted()
 
 
 def run(folder, work, crash_at):
-    """Whether the work was done before the crash; the folder's bed and what was acknowledged."""
+    """Whether the work was done before the crash; the folder's harness and what was acknowledged."""
     disk = FaultyDisk()
-    bed, acked = Bed(folder, config=CONFIG, disk=disk), []
-    bed.open()
+    harness, acked = LogHarness(folder, config=CONFIG, disk=disk), []
+    harness.open()
     disk.crash_at(crash_at)
     try:
-        work(bed, acked)
+        work(harness, acked)
     except Crash:
-        return False, bed, acked
+        return False, harness, acked
     finally:
-        bed.manager.abandon()
-    return True, bed, acked
+        harness.manager.abandon()
+    return True, harness, acked
 
 
 @pytest.mark.parametrize("work", [rolls, retention, delete_records, stop, snapshots_and_checkpoints, delete_topic])
@@ -85,9 +85,9 @@ def test_a_crash_at_every_step(tmp_path, work):
     for crash_at in range(1, 400):
         folder = tmp_path / str(crash_at)
         done, _, acked = run(folder, work, crash_at)
-        bed = Bed(folder, config=CONFIG, disk=FaultyDisk())
-        bed.open()
-        log = bed.manager.get("t", 0)
+        harness = LogHarness(folder, config=CONFIG, disk=FaultyDisk())
+        harness.open()
+        log = harness.manager.get("t", 0)
         if log is not None:
             found = [header.base_offset for header in headers(log)]
             assert found == list(range(log.log_start_offset, log.next_offset))
@@ -98,7 +98,7 @@ def test_a_crash_at_every_step(tmp_path, work):
             assert not [name for name in os.listdir(log.directory) if name.endswith((".tmp", ".deleted", ".swap"))]
         else:
             assert not acked
-        bed.stop()
+        harness.stop()
         shutil.rmtree(folder)
         if done:
             return
@@ -108,43 +108,43 @@ def test_a_crash_at_every_step(tmp_path, work):
 @pytest.mark.parametrize("partial_bytes", [0, 1, 16, 60, SIZE - 1])
 def test_a_full_disk_leaves_no_part_of_a_batch_and_takes_the_dir_offline(tmp_path, partial_bytes):
     disk = FaultyDisk()
-    bed = Bed(tmp_path / "data", config=CONFIG, disk=disk)
-    log = bed.fresh()
+    harness = LogHarness(tmp_path / "data", config=CONFIG, disk=disk)
+    log = harness.fresh()
     append(log)
     disk.fail("write", ".log", error_number=errno.ENOSPC, partial_bytes=partial_bytes)
     with pytest.raises(StorageError):
         append(log)
-    assert bed.went_offline == [tmp_path / "data"]
+    assert harness.went_offline == [tmp_path / "data"]
     assert os.path.getsize(log.active.path()) == SIZE
     disk.heal()
     for use in (lambda: append(log), lambda: log.read(0, 1, until_offset=1), log.flush, log.enforce_retention):
         with pytest.raises(StorageError):
             use()
-    log = bed.reborn()
+    log = harness.reborn()
     assert log.next_offset == 1
     append(log)
-    bed.kill()
+    harness.kill()
 
 
 def test_a_disk_that_cannot_even_cut_is_repaired_at_the_next_start(tmp_path):
     disk = FaultyDisk()
-    bed = Bed(tmp_path / "data", disk=disk)
-    log = bed.fresh()
+    harness = LogHarness(tmp_path / "data", disk=disk)
+    log = harness.fresh()
     append(log)
     disk.fail("write", ".log", partial_bytes=70)
     disk.fail("truncate", ".log")
     with pytest.raises(StorageError):
         append(log)
     disk.heal()
-    log = bed.reborn()
+    log = harness.reborn()
     assert (log.next_offset, log.size_bytes) == (1, SIZE)
-    bed.kill()
+    harness.kill()
 
 
 def test_one_dir_of_two_fails_and_the_other_goes_on(tmp_path):
     disk = FaultyDisk()
-    bed = Bed(tmp_path / "a", tmp_path / "b", disk=disk)
-    manager = bed.open()
+    harness = LogHarness(tmp_path / "a", tmp_path / "b", disk=disk)
+    manager = harness.open()
     logs = [manager.create("t", number, None) for number in range(4)]
     assert sorted(Path(log.log_dir.path).name for log in logs) == ["a", "a", "b", "b"]
     disk.fail("fsync", str(tmp_path / "a"))
@@ -164,49 +164,49 @@ def test_one_dir_of_two_fails_and_the_other_goes_on(tmp_path):
     assert not (tmp_path / "a" / ".kafka_cleanshutdown").exists()
     assert (tmp_path / "b" / ".kafka_cleanshutdown").exists()
     disk.heal()
-    manager = bed.open()
-    assert bed.report.recovered == 2
+    manager = harness.open()
+    assert harness.report.recovered == 2
     assert manager.get("t", good[0].partition).next_offset == 1
-    bed.kill()
+    harness.kill()
 
 
 def test_a_dir_that_fails_while_loading_is_left_out(tmp_path):
     disk = FaultyDisk()
     disk.fail("list", str(tmp_path / "a"))
-    bed = Bed(tmp_path / "a", tmp_path / "b", disk=disk)
-    bed.open()
-    assert bed.report.offline == [tmp_path / "a"]
-    bed.kill()
+    harness = LogHarness(tmp_path / "a", tmp_path / "b", disk=disk)
+    harness.open()
+    assert harness.report.offline == [tmp_path / "a"]
+    harness.kill()
 
 
 def test_no_descriptor_left_fails_one_append_and_not_the_dir(tmp_path):
     disk = FaultyDisk()
-    bed = Bed(tmp_path / "data", disk=disk)
-    log = bed.fresh()
+    harness = LogHarness(tmp_path / "data", disk=disk)
+    log = harness.fresh()
     append(log)
     log.active.release()
     disk.fail("open", ".log", error_number=errno.EMFILE, lasting=False)
     with pytest.raises(StorageError, match="too many open files"):
         append(log)
-    assert bed.went_offline == []
+    assert harness.went_offline == []
     assert append(log).base_offset == 1
-    bed.kill()
+    harness.kill()
 
 
 def test_a_flush_that_began_before_its_segments_were_dropped_makes_no_files(tmp_path):
     disk = FaultyDisk()
-    bed = Bed(tmp_path / "data", config=CONFIG, disk=disk)
-    log = fill_three_segments(bed)
+    harness = LogHarness(tmp_path / "data", config=CONFIG, disk=disk)
+    log = fill_three_segments(harness)
     began_with = list(log.segments)
     log.config = LogConfig(segment_bytes=3 * SIZE, retention_bytes=0)
     log.enforce_retention()
     for segment in began_with:
         log._fsync(segment, is_finished=True)
     assert {name for name in os.listdir(log.directory) if name.endswith(".log")} == {f"{log.next_offset:020d}.log"}
-    assert bed.went_offline == []
-    bed.kill()
+    assert harness.went_offline == []
+    harness.kill()
 
 
-def fill_three_segments(bed):
-    bed.open()
-    return fill(bed, [], 9)
+def fill_three_segments(harness):
+    harness.open()
+    return fill(harness, [], 9)

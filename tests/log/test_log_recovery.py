@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from logbed import Bed, append, base_offsets, batch, headers
+from log_harness import LogHarness, append, base_offsets, batch, headers
 
 from headrace.log.config import LogConfig
 from headrace.protocol.errors import OutOfOrderSequence
@@ -17,29 +17,29 @@ from headrace.testing.faulty_disk import FaultyDisk
 SIZE = len(batch(2))
 
 
-def filled(bed, batches=5):
-    log = bed.fresh()
+def filled(harness, batches=5):
+    log = harness.fresh()
     for number in range(batches):
         append(log, 2, leader_epoch=number // 3, producer_id=5, producer_epoch=0, base_sequence=2 * number)
     return log
 
 
-def test_the_last_segment_cut_at_every_byte_of_its_last_batch(bed, caplog):
-    log = filled(bed)
+def test_the_last_segment_cut_at_every_byte_of_its_last_batch(harness, caplog):
+    log = filled(harness)
     path, size = log.active.path(), log.active.size_bytes
-    bed.kill()
+    harness.kill()
     whole = Path(path).read_bytes()
     for cut in range(SIZE):
         with open(path, "wb") as file:
             file.write(whole[: size - SIZE + cut])
         caplog.clear()
-        log = bed.fresh()
+        log = harness.fresh()
         assert log.next_offset == 8
         assert [h.base_offset for h in headers(log)] == [0, 2, 4, 6]
         assert log.producers.active()[0].last_sequence == 7
         assert os.path.getsize(path) == size - SIZE == log.size_bytes
         assert len(caplog.records) == (1 if cut else 0)
-        bed.kill()
+        harness.kill()
 
 
 @settings(max_examples=60, deadline=None)
@@ -47,9 +47,9 @@ def test_the_last_segment_cut_at_every_byte_of_its_last_batch(bed, caplog):
 def test_flipped_bytes_anywhere_leave_a_valid_prefix(tmp_path_factory, seed, flips, segment_bytes):
     folder = tmp_path_factory.mktemp("log")
     config = LogConfig(segment_bytes=segment_bytes, index_interval_bytes=100)
-    bed = Bed(folder / "data", config=config, disk=FaultyDisk())
-    filled(bed, 8)
-    bed.kill()
+    harness = LogHarness(folder / "data", config=config, disk=FaultyDisk())
+    filled(harness, 8)
+    harness.kill()
     rng = random.Random(seed)
     paths = sorted(entry.path for entry in os.scandir(folder / "data" / "t-0"))
     for _ in range(flips):
@@ -60,74 +60,74 @@ def test_flipped_bytes_anywhere_leave_a_valid_prefix(tmp_path_factory, seed, fli
                 data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
                 file.seek(0)
                 file.write(data)
-    log = bed.fresh()
+    log = harness.fresh()
     found = [h.base_offset for h in headers(log)]
     assert found == list(range(0, log.next_offset, 2))
     append(log, leader_epoch=9)
     end = log.next_offset
-    assert bed.restarted().next_offset == end
+    assert harness.restarted().next_offset == end
     shutil.rmtree(folder)
 
 
-def test_only_segments_from_the_recovery_point_on_are_scanned(bed, caplog):
-    bed.config = LogConfig(segment_bytes=2 * SIZE)
-    log = filled(bed, 9)
+def test_only_segments_from_the_recovery_point_on_are_scanned(harness, caplog):
+    harness.config = LogConfig(segment_bytes=2 * SIZE)
+    log = filled(harness, 9)
     first = log.segments[0].path()
     log.flush()
-    bed.manager.checkpoint()
-    bed.kill()
+    harness.manager.checkpoint()
+    harness.kill()
     with open(first, "r+b") as file:
         file.seek(-1, os.SEEK_END)
         file.write(b"\xff")
-    assert bed.fresh().next_offset == 18
+    assert harness.fresh().next_offset == 18
     assert not caplog.records
 
 
-def test_what_lies_behind_a_bad_batch_goes(bed, caplog):
-    bed.config = LogConfig(segment_bytes=2 * SIZE)
-    log = filled(bed, 9)
+def test_what_lies_behind_a_bad_batch_goes(harness, caplog):
+    harness.config = LogConfig(segment_bytes=2 * SIZE)
+    log = filled(harness, 9)
     second = log.segments[1]
     path = second.path()
-    bed.kill()
+    harness.kill()
     with open(path, "r+b") as file:
         file.seek(SIZE + 70)
         file.write(b"\x00\x01")
-    log = bed.fresh()
+    log = harness.fresh()
     assert (log.next_offset, base_offsets(log)) == (6, [0, 4])
     assert "cut at offset 6" in caplog.text
     assert append(log).base_offset == 6
-    assert bed.reborn().next_offset == 7
+    assert harness.reborn().next_offset == 7
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize("damage", ["missing", "short", "insane"])
-def test_an_index_of_an_older_segment_is_rebuilt_when_it_is_used(bed, suffix, damage):
-    bed.config = LogConfig(segment_bytes=1000, index_interval_bytes=100)
-    log = filled(bed, 20)
+def test_an_index_of_an_older_segment_is_rebuilt_when_it_is_used(harness, suffix, damage):
+    harness.config = LogConfig(segment_bytes=1000, index_interval_bytes=100)
+    log = filled(harness, 20)
     path = log.segments[0].path(suffix)
     right = Path(path).read_bytes()
-    bed.stop()
+    harness.stop()
     if damage == "missing":
         os.unlink(path)
     else:
         with open(path, "wb") as file:
             file.write(right[:-3] if damage == "short" else right[::-1])
-    log = bed.fresh()
+    log = harness.fresh()
     assert [h.base_offset for h in headers(log)] == list(range(0, 40, 2))
     log.locate_time(1, until_offset=100)
     assert Path(path).read_bytes() == right
 
 
-def test_a_damaged_snapshot_is_passed_over(bed, caplog):
-    log = filled(bed, 3)
-    log = bed.restarted()
+def test_a_damaged_snapshot_is_passed_over(harness, caplog):
+    log = filled(harness, 3)
+    log = harness.restarted()
     for number in range(3, 5):
         append(log, 2, producer_id=5, producer_epoch=0, base_sequence=2 * number)
-    bed.stop()
+    harness.stop()
     newest = max(entry.path for entry in os.scandir(log.directory) if entry.name.endswith(".snapshot"))
     with open(newest, "r+b") as file:
         file.write(b"\x00\x01\x00\x00")
-    log = bed.fresh()
+    log = harness.fresh()
     assert log.producers.active()[0].last_sequence == 9
     assert "snapshot" in caplog.text
     duplicate = append(log, 2, producer_id=5, producer_epoch=0, base_sequence=8)
@@ -135,10 +135,10 @@ def test_a_damaged_snapshot_is_passed_over(bed, caplog):
     assert duplicate.base_offset == 8
 
 
-def test_leftovers_are_removed(bed):
-    log = filled(bed)
+def test_leftovers_are_removed(harness):
+    log = filled(harness)
     folder = log.directory
-    bed.kill()
+    harness.kill()
     for name in (
         "00000000000000000099.index",
         "00000000000000000007.log.deleted",
@@ -146,27 +146,27 @@ def test_leftovers_are_removed(bed):
         "00000000000000000000.log.cleaned",
     ):
         (folder / name).write_bytes(b"junk")
-    assert bed.fresh().next_offset == 10
+    assert harness.fresh().next_offset == 10
     left = {name.split(".", 1)[1] for name in os.listdir(folder) if "." in name}
     assert left == {"log", "index", "timeindex"}
 
 
-def test_a_kill_right_after_an_acknowledged_append_loses_nothing(bed):
-    log = bed.fresh()
+def test_a_kill_right_after_an_acknowledged_append_loses_nothing(harness):
+    log = harness.fresh()
     for number in range(5):
         append(log)
-        log = bed.reborn()
+        log = harness.reborn()
         assert log.next_offset == number + 1
 
 
-def test_recovery_on_several_threads(bed):
-    bed.open()
+def test_recovery_on_several_threads(harness):
+    harness.open()
     for partition in range(8):
-        append(bed.log("t", partition), 3)
-    bed.kill()
-    bed.open(threads=4)
-    assert bed.report.recovered == bed.report.logs == 8
-    assert {log.next_offset for log in bed.manager.all()} == {3}
+        append(harness.log("t", partition), 3)
+    harness.kill()
+    harness.open(threads=4)
+    assert harness.report.recovered == harness.report.logs == 8
+    assert {log.next_offset for log in harness.manager.all()} == {3}
 
 
 def _five_in_flight(log, producer_id, *, first=0):
@@ -179,15 +179,15 @@ def _five_in_flight(log, producer_id, *, first=0):
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
 @pytest.mark.parametrize("others", [0, 3])
-def test_all_five_batches_in_flight_are_known_again_although_a_snapshot_has_one(bed, end, others):
+def test_all_five_batches_in_flight_are_known_again_although_a_snapshot_has_one(harness, end, others):
     batch_bytes = len(batch(2))
-    bed.config = LogConfig(segment_bytes=(1 + others) * 2 * batch_bytes)  # Rolls, and snapshots, between the five.
-    log = bed.fresh()
+    harness.config = LogConfig(segment_bytes=(1 + others) * 2 * batch_bytes)  # Rolls, and snapshots, between the five.
+    log = harness.fresh()
     for number in range(others):
         append(log, producer_id=100 + number, producer_epoch=0, base_sequence=0)
     _five_in_flight(log, 7)
     offsets = _five_in_flight(log, 7, first=10)
-    log = bed.restarted() if end == "stop" else bed.reborn()
+    log = harness.restarted() if end == "stop" else harness.reborn()
 
     for sequence, offset in offsets.items():
         again = append(log, 2, producer_id=7, producer_epoch=0, base_sequence=sequence)
@@ -197,10 +197,10 @@ def test_all_five_batches_in_flight_are_known_again_although_a_snapshot_has_one(
     assert not append(log, producer_id=7, producer_epoch=0, base_sequence=20).is_duplicate
 
 
-def test_batches_of_an_older_epoch_are_not_known_again(bed):
-    log = bed.fresh()
+def test_batches_of_an_older_epoch_are_not_known_again(harness):
+    log = harness.fresh()
     _five_in_flight(log, 7)
     append(log, producer_id=7, producer_epoch=1, base_sequence=0)
-    log = bed.restarted()
+    log = harness.restarted()
     with pytest.raises(OutOfOrderSequence):
         append(log, 2, producer_id=7, producer_epoch=1, base_sequence=8)

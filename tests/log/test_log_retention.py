@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from logbed import append, base_offsets, batch, headers
+from log_harness import append, base_offsets, batch, headers
 
 from headrace.log.config import LogConfig
 from headrace.protocol.errors import OffsetOutOfRange
@@ -11,37 +11,37 @@ from headrace.protocol.errors import OffsetOutOfRange
 SIZE = len(batch(1))
 
 
-def test_the_retention_demonstration_of_the_seed(bed):
+def test_the_retention_demonstration_of_the_seed(harness):
     """segment.bytes=1000, retention.bytes=2000, retention.ms=60000: size keeps about 2000 bytes, time empties all."""
-    bed.config = LogConfig(segment_bytes=1000, retention_bytes=2000, retention_ms=60_000, file_delete_delay_ms=1000)
-    log = bed.fresh()
+    harness.config = LogConfig(segment_bytes=1000, retention_bytes=2000, retention_ms=60_000, file_delete_delay_ms=1000)
+    log = harness.fresh()
     for _ in range(100):
-        append(log, timestamp_ms=bed.clock.wall_ms())
+        append(log, timestamp_ms=harness.clock.wall_ms())
     before = base_offsets(log)
     assert all(segment.size_bytes <= 1000 for segment in log.segments)
-    bed.manager.enforce_retention()
+    harness.manager.enforce_retention()
     assert 2000 <= log.size_bytes < 3000
     assert base_offsets(log) == before[-len(log.segments) :]
     assert log.log_start_offset == log.segments[0].base_offset > 0
     with pytest.raises(OffsetOutOfRange):
         log.read(0, 100, until_offset=100)
 
-    bed.clock.advance(60_000)
-    assert bed.manager.enforce_retention() == 0
-    bed.clock.advance(1)
-    assert bed.manager.enforce_retention() > 0
+    harness.clock.advance(60_000)
+    assert harness.manager.enforce_retention() == 0
+    harness.clock.advance(1)
+    assert harness.manager.enforce_retention() > 0
     assert (log.log_start_offset, log.next_offset, log.size_bytes, base_offsets(log)) == (100, 100, 0, [100])
 
-    bed.clock.advance(1000)
-    bed.manager.remove_deleted()
+    harness.clock.advance(1000)
+    harness.manager.remove_deleted()
     left = sorted(name for name in os.listdir(log.directory) if not name.endswith("checkpoint"))
     assert left == [f"{100:020d}{suffix}" for suffix in (".index", ".log", ".snapshot", ".timeindex")]
-    assert append(log, timestamp_ms=bed.clock.wall_ms()).base_offset == 100
+    assert append(log, timestamp_ms=harness.clock.wall_ms()).base_offset == 100
 
 
-def test_nothing_above_the_high_watermark_goes(bed):
-    bed.config = LogConfig(segment_bytes=2 * SIZE, retention_bytes=0)
-    log = bed.fresh()
+def test_nothing_above_the_high_watermark_goes(harness):
+    harness.config = LogConfig(segment_bytes=2 * SIZE, retention_bytes=0)
+    log = harness.fresh()
     for _ in range(6):
         append(log)
     log.high_watermark = 3
@@ -49,38 +49,40 @@ def test_nothing_above_the_high_watermark_goes(bed):
     assert log.log_start_offset == 2
 
 
-def test_a_compacted_topic_keeps_old_segments(bed):
-    bed.config = LogConfig(segment_bytes=SIZE, retention_bytes=0, retention_ms=0, cleanup_policy=frozenset({"compact"}))
-    log = bed.fresh()
+def test_a_compacted_topic_keeps_old_segments(harness):
+    harness.config = LogConfig(
+        segment_bytes=SIZE, retention_bytes=0, retention_ms=0, cleanup_policy=frozenset({"compact"})
+    )
+    log = harness.fresh()
     append(log), append(log)
-    bed.clock.advance(10**9)
+    harness.clock.advance(10**9)
     assert log.enforce_retention() == 0
 
 
-def test_segment_ms_counts_from_the_first_batch(bed):
-    bed.config = LogConfig(segment_ms=1000)
-    log = bed.fresh()
-    start = bed.clock.wall_ms()
+def test_segment_ms_counts_from_the_first_batch(harness):
+    harness.config = LogConfig(segment_ms=1000)
+    log = harness.fresh()
+    start = harness.clock.wall_ms()
     append(log, timestamp_ms=start), append(log, timestamp_ms=start + 1000)
     assert base_offsets(log) == [0]
-    log = bed.restarted()
+    log = harness.restarted()
     append(log, timestamp_ms=start + 1001)
     assert base_offsets(log) == [0, 2]
 
 
-def test_a_compacted_log_rolls_in_time_for_its_compaction_lag(bed):
-    bed.config = LogConfig(segment_ms=5000, max_compaction_lag_ms=1000, cleanup_policy=frozenset({"compact"}))
-    log = bed.fresh()
-    start = bed.clock.wall_ms()
+def test_a_compacted_log_rolls_in_time_for_its_compaction_lag(harness):
+    harness.config = LogConfig(segment_ms=5000, max_compaction_lag_ms=1000, cleanup_policy=frozenset({"compact"}))
+    log = harness.fresh()
+    start = harness.clock.wall_ms()
     append(log, timestamp_ms=start), append(log, timestamp_ms=start + 1000)
     assert base_offsets(log) == [0]
     append(log, timestamp_ms=start + 1001)
     assert base_offsets(log) == [0, 2]
 
 
-def test_a_full_index_rolls(bed):
-    bed.config = LogConfig(segment_index_bytes=36, index_interval_bytes=1)
-    log = bed.fresh()
+def test_a_full_index_rolls(harness):
+    harness.config = LogConfig(segment_index_bytes=36, index_interval_bytes=1)
+    log = harness.fresh()
     for number in range(10):
         append(log, timestamp_ms=1000 + number)
     assert len(log.segments) > 1
@@ -88,21 +90,21 @@ def test_a_full_index_rolls(bed):
     assert len(headers(log)) == 10
 
 
-def test_an_offset_too_far_from_the_base_rolls(bed):
+def test_an_offset_too_far_from_the_base_rolls(harness):
     from headrace.log.partition_log import Origin
 
-    log = bed.fresh()
+    log = harness.fresh()
     for offset in (0, 2**31 - 1, 2**31, 2**40):
         log.append(batch(1, base_offset=offset), leader_epoch=0, origin=Origin.REPLICATION)
     assert base_offsets(log) == [0, 2**31, 2**40]
     assert [h.base_offset for h in headers(log)] == [0, 2**31 - 1, 2**31, 2**40]
-    log = bed.reborn()
+    log = harness.reborn()
     assert log.next_offset == 2**40 + 1
 
 
-def test_delete_records(bed):
-    bed.config = LogConfig(segment_bytes=2 * SIZE)
-    log = bed.fresh()
+def test_delete_records(harness):
+    harness.config = LogConfig(segment_bytes=2 * SIZE)
+    log = harness.fresh()
     for _ in range(7):
         append(log)
     log.advance_log_start(5)
@@ -111,19 +113,19 @@ def test_delete_records(bed):
     assert log.log_start_offset == 5
     with pytest.raises(OffsetOutOfRange):
         log.advance_log_start(8)
-    bed.manager.checkpoint()
-    log = bed.reborn()
+    harness.manager.checkpoint()
+    log = harness.reborn()
     assert log.log_start_offset == 5
     log.high_watermark = 7
     log.advance_log_start(7)
-    log = bed.restarted()
+    log = harness.restarted()
     assert (log.log_start_offset, log.next_offset) == (7, 7)
 
 
 @pytest.mark.parametrize("offset", range(14))
-def test_truncate_anywhere(bed, offset):
-    bed.config = LogConfig(segment_bytes=400, index_interval_bytes=50)
-    log = bed.fresh()
+def test_truncate_anywhere(harness, offset):
+    harness.config = LogConfig(segment_bytes=400, index_interval_bytes=50)
+    log = harness.fresh()
     for number in range(6):
         append(log, 2, leader_epoch=number // 2, producer_id=5, producer_epoch=0, base_sequence=number * 2)
     log.truncate_to(offset)
@@ -135,24 +137,24 @@ def test_truncate_anywhere(bed, offset):
     if 0 < end < 12:
         assert log.producers.active()[0].last_sequence == end - 1
     append(log, 1, leader_epoch=9)
-    log = bed.reborn()
+    log = harness.reborn()
     assert (log.next_offset, log.latest_epoch, len(headers(log))) == (end + 1, 9, end // 2 + 1)
 
 
-def test_truncate_fully_and_start_elsewhere(bed):
-    log = bed.fresh()
+def test_truncate_fully_and_start_elsewhere(harness):
+    log = harness.fresh()
     append(log, 3)
     log.truncate_fully(50)
     assert (log.log_start_offset, log.next_offset, log.latest_epoch) == (50, 50, -1)
     assert append(log).base_offset == 50
-    assert bed.restarted().next_offset == 51
+    assert harness.restarted().next_offset == 51
 
 
-def test_epochs_answer_where_they_ended(bed):
-    log = bed.fresh()
+def test_epochs_answer_where_they_ended(harness):
+    log = harness.fresh()
     assert log.end_offset_for_epoch(0) == (-1, -1)
     append(log, 3, leader_epoch=1), append(log, 2, leader_epoch=4)
-    for reopen in (None, bed.restarted, bed.reborn):
+    for reopen in (None, harness.restarted, harness.reborn):
         log = reopen() if reopen else log
         wanted = {-1: (-1, -1), 0: (0, 0), 1: (1, 3), 2: (1, 3), 4: (4, 5), 5: (-1, -1)}
         assert {epoch: log.end_offset_for_epoch(epoch) for epoch in wanted} == wanted

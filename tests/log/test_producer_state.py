@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from logbed import append, batch
+from log_harness import append, batch
 
 from headrace.log.control_marker import read_marker
 from headrace.log.partition_log import AbortedTxn, Origin
@@ -26,8 +26,8 @@ def end(log, kind, *, producer_id=5, epoch=0, coordinator_epoch=3):
     return log.append(marker, leader_epoch=0, origin=Origin.COORDINATOR)
 
 
-def test_each_of_the_last_five_batches_is_known_again(bed):
-    log = bed.fresh()
+def test_each_of_the_last_five_batches_is_known_again(harness):
+    log = harness.fresh()
     for number in range(7):
         produce(log, number * 2, 2)
     for number in range(2, 7):
@@ -40,21 +40,21 @@ def test_each_of_the_last_five_batches_is_known_again(bed):
     assert log.next_offset == 14
 
 
-def test_the_last_batch_is_known_again_after_a_stop_and_all_five_after_a_kill(bed):
-    log = bed.fresh()
+def test_the_last_batch_is_known_again_after_a_stop_and_all_five_after_a_kill(harness):
+    log = harness.fresh()
     for number in range(4):
         produce(log, number)
-    log = bed.reborn()
+    log = harness.reborn()
     assert [produce(log, number).base_offset for number in range(4)] == [0, 1, 2, 3]
-    log = bed.restarted()
+    log = harness.restarted()
     assert produce(log, 3).is_duplicate
     with pytest.raises(OutOfOrderSequence):
         produce(log, 5)
     assert not produce(log, 4).is_duplicate
 
 
-def test_epochs(bed):
-    log = bed.fresh()
+def test_epochs(harness):
+    log = harness.fresh()
     produce(log, 0, epoch=3)
     with pytest.raises(InvalidProducerEpoch):
         produce(log, 1, epoch=2)
@@ -65,12 +65,12 @@ def test_epochs(bed):
     produce(log, 1, epoch=4)
 
 
-def test_an_unknown_producer_may_start_anywhere(bed):
-    assert produce(bed.fresh(), 17).base_offset == 0
+def test_an_unknown_producer_may_start_anywhere(harness):
+    assert produce(harness.fresh(), 17).base_offset == 0
 
 
-def test_sequences_wrap(bed):
-    log = bed.fresh()
+def test_sequences_wrap(harness):
+    log = harness.fresh()
     produce(log, MAX_SEQUENCE - 1, 4)
     with pytest.raises(OutOfOrderSequence):
         produce(log, 3)
@@ -78,18 +78,18 @@ def test_sequences_wrap(bed):
     assert produce(log, MAX_SEQUENCE - 1, 4).is_duplicate
 
 
-def test_idle_producers_expire_but_not_with_a_transaction_open(bed):
-    log = bed.fresh()
+def test_idle_producers_expire_but_not_with_a_transaction_open(harness):
+    log = harness.fresh()
     produce(log, 0)
     produce(log, 0, producer_id=6, is_transactional=True)
-    bed.clock.advance(86_400_000)
+    harness.clock.advance(86_400_000)
     log.expire_producers()
     assert [producer.producer_id for producer in log.producers.active()] == [6]
     assert produce(log, 9).base_offset == 2
 
 
-def test_an_open_transaction_holds_the_last_stable_offset(bed):
-    log = bed.fresh()
+def test_an_open_transaction_holds_the_last_stable_offset(harness):
+    log = harness.fresh()
     produce(log, 0)
     produce(log, 0, 2, producer_id=6, is_transactional=True)
     produce(log, 0, 2, producer_id=7, is_transactional=True)
@@ -107,8 +107,8 @@ def test_an_open_transaction_holds_the_last_stable_offset(bed):
     assert (active[7].coordinator_epoch, active[7].current_txn_start_offset) == (3, -1)
 
 
-def test_aborted_transactions_are_listed_and_found_again_after_a_kill(bed):
-    log = bed.fresh()
+def test_aborted_transactions_are_listed_and_found_again_after_a_kill(harness):
+    log = harness.fresh()
     produce(log, 0, 2, producer_id=6, is_transactional=True)
     produce(log, 0, 2, producer_id=7, is_transactional=True)
     end(log, ControlKind.abort, producer_id=7)
@@ -116,7 +116,7 @@ def test_aborted_transactions_are_listed_and_found_again_after_a_kill(bed):
     end(log, ControlKind.abort, producer_id=6)
     produce(log, 2, producer_id=6, is_transactional=True)
     expected = [AbortedTxn(7, 2, 4, 0), AbortedTxn(6, 0, 5, 6)]
-    for reopen in (None, bed.restarted, bed.reborn):
+    for reopen in (None, harness.restarted, harness.reborn):
         log = reopen() if reopen else log
         log.high_watermark = log.next_offset
         assert log.aborted_transactions(0, 7) == expected
@@ -125,14 +125,14 @@ def test_aborted_transactions_are_listed_and_found_again_after_a_kill(bed):
         assert log.first_unstable_offset == 6
 
 
-def test_a_marker_of_an_older_epoch_is_refused(bed):
-    log = bed.fresh()
+def test_a_marker_of_an_older_epoch_is_refused(harness):
+    log = harness.fresh()
     produce(log, 0, epoch=4, is_transactional=True)
     with pytest.raises(InvalidProducerEpoch):
         end(log, ControlKind.commit, epoch=3)
 
 
-def test_a_control_batch_without_a_marker(bed):
+def test_a_control_batch_without_a_marker(harness):
     with pytest.raises(InvalidRecord):
         read_marker(batch(1)[:62])
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from logbed import Bed, append, base_offsets, headers
+from log_harness import LogHarness, append, base_offsets, headers
 
 from headrace.log.compaction.cleaner import Cleaner, CleaningStopped
 from headrace.log.config import LogConfig
@@ -17,29 +17,29 @@ SMALL = LogConfig(segment_bytes=400, file_delete_delay_ms=0)
 
 @pytest.fixture
 def two(tmp_path):
-    made = Bed(tmp_path / "a", tmp_path / "b", config=SMALL)
+    made = LogHarness(tmp_path / "a", tmp_path / "b", config=SMALL)
     yield made
     made.kill()
 
 
-def filled(bed, disk=None):
+def filled(harness, disk=None):
     """Three closed segments and an active one, a start inside the first, a producer, two epochs."""
-    log = bed.open(disk=disk).create("t", 0, None)
+    log = harness.open(disk=disk).create("t", 0, None)
     for number in range(6):
         append(log, 2, value=b"v" * 50, leader_epoch=number // 3)
     append(log, 1, producer_id=7, producer_epoch=0, base_sequence=0, leader_epoch=1)
     append(log, 1, producer_id=7, producer_epoch=0, base_sequence=1, leader_epoch=1)
     log.advance_log_start(1)
-    bed.manager.checkpoint()
+    harness.manager.checkpoint()
     return log
 
 
-def other_home(bed, log):
-    return next(log_dir for log_dir in bed.manager.log_dirs if log_dir is not log.log_dir)
+def other_home(harness, log):
+    return next(log_dir for log_dir in harness.manager.log_dirs if log_dir is not log.log_dir)
 
 
-def begun(bed, log):
-    relocation = Relocation(log, other_home(bed, log))
+def begun(harness, log):
+    relocation = Relocation(log, other_home(harness, log))
     relocation.note(relocation.copy(relocation.plan()))
     return relocation
 
@@ -48,8 +48,8 @@ def facts(log):
     return log.log_start_offset, log.next_offset, headers(log), log.end_offset_for_epoch(0), log.latest_epoch
 
 
-def folders(bed):
-    return sorted(path.name for folder in bed.folders for path in folder.iterdir() if path.is_dir())
+def folders(harness):
+    return sorted(path.name for folder in harness.folders for path in folder.iterdir() if path.is_dir())
 
 
 def test_what_was_cut_and_written_anew_is_copied_anew(two):
@@ -221,13 +221,13 @@ def test_a_source_that_cannot_be_read_goes_offline(two):
 
 
 def changes_of_a_move(folder):
-    bed = Bed(folder / "a", folder / "b", config=SMALL)
+    harness = LogHarness(folder / "a", folder / "b", config=SMALL)
     disk = FaultyDisk()
-    log = filled(bed, disk)
+    log = filled(harness, disk)
     before = facts(log)
     disk.changes.clear()
-    bed.manager.replace_with_copy(begun(bed, log))
-    bed.kill()
+    harness.manager.replace_with_copy(begun(harness, log))
+    harness.kill()
     return len(disk.changes), before
 
 
@@ -236,26 +236,26 @@ def test_a_crash_at_any_moment_leaves_the_whole_log(tmp_path):
     assert count > 20
     for change in range(1, count + 1):
         folder = tmp_path / str(change)
-        bed = Bed(folder / "a", folder / "b", config=SMALL)
+        harness = LogHarness(folder / "a", folder / "b", config=SMALL)
         disk = FaultyDisk()
-        log = filled(bed, disk)
+        log = filled(harness, disk)
         disk.crash_at(change)
         with pytest.raises(Crash):
-            bed.manager.replace_with_copy(begun(bed, log))
-        bed.kill()
-        bed.disk = None
-        bed.open()
-        found = bed.manager.get("t", 0)
+            harness.manager.replace_with_copy(begun(harness, log))
+        harness.kill()
+        harness.disk = None
+        harness.open()
+        found = harness.manager.get("t", 0)
         assert found is not None, change
         assert facts(found) == before, change
-        bed.manager.remove_deleted()
-        assert folders(bed) == ["t-0"], change
-        bed.kill()
+        harness.manager.remove_deleted()
+        assert folders(harness) == ["t-0"], change
+        harness.kill()
 
 
 @pytest.fixture
 def compacted(tmp_path):
-    made = Bed(tmp_path / "a", tmp_path / "b", config=replace(SMALL, cleanup_policy=frozenset({"compact"})))
+    made = LogHarness(tmp_path / "a", tmp_path / "b", config=replace(SMALL, cleanup_policy=frozenset({"compact"})))
     yield made
     made.kill()
 

@@ -145,19 +145,6 @@ def test_completing_one_may_complete_another_of_the_same_key(purgatory, timer):
     assert is_empty(purgatory, timer)
 
 
-def test_cancelling_a_key_hands_its_operations_back_uncompleted(purgatory, timer):
-    one, both, other = Gate(), Gate(), Gate()
-    purgatory.try_complete_else_watch(one, ["a"], 100)
-    purgatory.try_complete_else_watch(both, ["a", "b"], 100)
-    purgatory.try_complete_else_watch(other, ["b"], 100)
-    assert purgatory.cancel_for_key("a") == [one, both]
-    assert purgatory.cancel_for_key("a") == []
-    assert (purgatory.watched, purgatory.delayed, len(timer)) == (1, 1, 1)
-    assert one.events == both.events == []
-    assert one.force_complete()
-    assert one.events == ["complete"]
-
-
 def test_a_completed_operation_is_freed_without_the_garbage_collector(purgatory):
     gate = Gate()
     freed = weakref.ref(gate)
@@ -189,13 +176,12 @@ def test_many_operations_leave_nothing_behind(purgatory, timer, clock):
         assert timer.next_due_ms() is None
 
 
-@given(st.lists(st.tuples(st.sampled_from(["add", "open", "event", "pass", "cancel"]), st.integers(0, 9)), max_size=60))
+@given(st.lists(st.tuples(st.sampled_from(["add", "open", "event", "pass"]), st.integers(0, 9)), max_size=60))
 def test_whatever_happens_each_completes_once_and_the_sizes_agree(steps):
     clock = ManualClock()
     timer = Timer(clock)
     purgatory: Purgatory[int] = Purgatory("test", timer)
     gates: list[Gate] = []
-    withdrawn: set[int] = set()
     keys_of: dict[int, set[int]] = {}
     for step, value in steps:
         if step == "add":
@@ -209,12 +195,10 @@ def test_whatever_happens_each_completes_once_and_the_sizes_agree(steps):
         elif step == "pass":
             clock.advance(value * 5)
             timer.advance()
-        elif step == "cancel":
-            withdrawn |= {id(gate) for gate in purgatory.cancel_for_key(value % 4)}
-        waiting = [gate for gate in gates if not gate.is_completed and id(gate) not in withdrawn]
+        waiting = [gate for gate in gates if not gate.is_completed]
         assert purgatory.delayed == len(timer) == len(waiting)
         assert purgatory.watched == sum(len(keys_of[id(gate)]) for gate in waiting)
     clock.advance(1_000)
     timer.advance()
-    assert all(gate.events.count("complete") == (id(gate) not in withdrawn) for gate in gates)
+    assert all(gate.events.count("complete") == 1 for gate in gates)
     assert (purgatory.watched, purgatory.delayed, len(timer)) == (0, 0, 0)

@@ -9,18 +9,14 @@ Control batches are never compressed, so the record follows the batch header dir
 (zigzag varints for lengths).
 """
 
-from struct import Struct
 from struct import error as struct_error
 from typing import NamedTuple
 
 from headrace.log.producer_state import CompletedTxn, ProducerStates
 from headrace.protocol.errors import InvalidRecord
+from headrace.protocol.record_body import CONTROL_KEY, CONTROL_VALUE, ControlKind
 from headrace.protocol.records import HEADER_BYTES, BatchHeader, Buffer
 from headrace.protocol.wire.varints import read_varint
-
-_KEY = Struct(">hh")
-_VALUE = Struct(">hi")
-ABORT, COMMIT = 0, 1
 
 
 class Marker(NamedTuple):
@@ -38,14 +34,14 @@ def read_marker(batch: Buffer) -> Marker | None:
         _, at = read_varint(batch, at + 1)
         _, at = read_varint(batch, at)
         key_bytes, at = read_varint(batch, at)
-        _, kind = _KEY.unpack_from(batch, at)
+        _, kind = CONTROL_KEY.unpack_from(batch, at)
         _, at = read_varint(batch, at + key_bytes)
-        if kind not in (ABORT, COMMIT):
+        if kind not in (ControlKind.abort, ControlKind.commit):
             return None
-        _, coordinator_epoch = _VALUE.unpack_from(batch, at)
+        _, coordinator_epoch = CONTROL_VALUE.unpack_from(batch, at)
     except (IndexError, ValueError, struct_error) as error:
         raise InvalidRecord("the control batch has no marker that can be read") from error
-    return Marker(kind == COMMIT, coordinator_epoch)
+    return Marker(kind == ControlKind.commit, coordinator_epoch)
 
 
 def end_transaction(producers: ProducerStates, header: BatchHeader, batch: Buffer) -> CompletedTxn | None:

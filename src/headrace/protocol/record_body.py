@@ -41,7 +41,6 @@ __all__ = [
     "ControlKind",
     "Record",
     "RecordSlice",
-    "check_every_record",
     "codec_of",
     "decode_records",
     "decode_slices",
@@ -197,23 +196,6 @@ def iter_slices(header: BatchHeader, body: bytes) -> Iterator[RecordSlice]:
         _invalid("the bytes end inside a record")
     if position != end:
         _invalid(f"{end - position} bytes follow the last record")
-
-
-def check_every_record(batch: Buffer, *, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> list[Record]:
-    """All records of a batch that a producer sent. Their offsets must have no gaps.
-
-    :raises KafkaError: as :func:`decode_records`, and for a gap.
-    """
-    records = decode_records(batch, limit_bytes=limit_bytes)
-    header = check_batch(batch)
-    if header.last_offset_delta != len(records) - 1:
-        _invalid(f"a batch of {len(records)} records has the last offset delta {header.last_offset_delta}")
-    for expected_offset, record in enumerate(records, header.base_offset):
-        if record.offset != expected_offset:
-            _invalid(
-                f"record {expected_offset - header.base_offset} has offset delta {record.offset - expected_offset}"
-            )
-    return records
 
 
 def read_record_headers(body: bytes, position: int, end: int) -> Headers:

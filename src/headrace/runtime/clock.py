@@ -1,8 +1,8 @@
-"""Where time comes from.
+"""Gives the time. Code that needs the time gets a Clock, so that tests can pass one that moves only when they say so
+(``headrace.testing.ManualClock``).
 
-Two readings, never mixed: wall time stamps records and decides retention, and may jump when the host's clock is set;
-monotonic time measures delays, and never goes back. Whoever needs time is given a Clock; tests pass one that moves
-only when told (``headrace.testing.ManualClock``).
+There are two kinds of time, which are never mixed. Wall time stamps records and decides retention; it may jump when the
+host's clock is set. Monotonic time measures delays, and never goes back.
 """
 
 import time
@@ -15,7 +15,7 @@ class Clock(Protocol):
         ...
 
     def monotonic_ms(self) -> int:
-        """Milliseconds since some fixed moment of the past."""
+        """Milliseconds since a fixed moment in the past."""
         ...
 
 

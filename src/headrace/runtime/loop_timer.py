@@ -1,4 +1,4 @@
-"""Drives the timing wheel from an event loop: one loop timer, armed for the next bucket that is due."""
+"""Runs a timer on an event loop: keeps one loop timer set for the time at which the next bucket is due."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -12,7 +12,7 @@ class _Handle(Protocol):
 
 
 class _Loop(Protocol):
-    """As much of an asyncio loop as is needed here, where no loop may be imported."""
+    """The part of an asyncio loop that is needed here. The core must not import asyncio."""
 
     def call_later(self, delay: float, callback: Callable[[], None], /) -> _Handle: ...
 

@@ -1,10 +1,10 @@
-"""Settings of Python's garbage collector and of the C library's allocator, for a process that is a broker.
+"""Tunes Python's garbage collector and the C library's allocator for the process of a broker.
 
-Python's collector looks at all objects that live long, again and again. In a broker most of those were there when it
-started. A request makes hundreds of objects that are freed with it, and there are no cycles among them.
+Python's collector checks all long-lived objects again and again. In a broker, most of those exist since its start. A
+request creates hundreds of objects that are freed with it, and there are no cycles among them.
 
-glibc keeps freed memory for the next allocation, and one small object at the end of its heap is enough for it to keep
-everything below. After a request that took a hundred megabytes the process would stay that large.
+glibc keeps freed memory for the next allocation. One small object at the end of its heap makes glibc keep all memory
+below that object. So after a request that took a hundred megabytes, the process would stay that large.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ _COLLECT_AFTER = (50_000, 20, 20)
 
 
 def collect_rarely() -> None:
-    """Takes everything that is there now out of the collector's sight, and has it look less often at the rest."""
+    """Exempts all present objects from garbage collection, and makes collections of new objects rarer."""
     gc.freeze()
     gc.set_threshold(*_COLLECT_AFTER)
 
 
 def give_back_freed() -> None:
-    """Asks the C library to return what it does not use. Takes a few milliseconds; does nothing without glibc."""
+    """Makes the C library return unused memory to the system. Takes a few milliseconds; does nothing without glibc."""
     import ctypes  # takes milliseconds to import, and few brokers ever need it
 
     try:

@@ -1,11 +1,11 @@
-"""The timer: what is to be done after a delay, on a timing wheel (see ``wheel.py`` for how that works).
+"""Runs actions after a delay, on a timing wheel (``wheel.py`` explains it).
 
-It has no thread and no loop. Whoever owns the loop keeps one loop timer armed for :meth:`Timer.next_due_ms`, calls
-:meth:`Timer.advance` when that fires, and arms it anew; ``on_earlier`` says that a new task is due before all others,
-so that the loop timer must be moved forward. While nothing is pending nothing is armed.
+The timer has no thread and no loop. The owner of the loop sets one loop timer for :meth:`Timer.next_due_ms`, calls
+:meth:`Timer.advance` when it fires, and sets it again. The timer calls ``on_earlier`` when a new task is due before all
+others, so that the owner sets its loop timer to an earlier time. While no task is pending, no loop timer is set.
 
-Delays count from the clock's current millisecond and are rounded up to whole ticks: nothing runs before its time, and
-everything runs in the first ``advance`` at or after its tick, tick by tick. Within one tick there is no promise.
+Delays count from the clock's current millisecond, and are rounded up to whole ticks. So no task runs too early, and
+each runs in the first ``advance`` at or after its tick, in the order of ticks. The order within one tick is undefined.
 """
 
 from collections.abc import Callable
@@ -28,13 +28,15 @@ class Timer:
         self, clock: Clock, *, tick_ms: int = 1, wheel_size: int = 20, on_earlier: Callable[[], None] | None = None
     ) -> None:
         if tick_ms < 1 or wheel_size < 2:
-            raise ValueError(f"a wheel of {wheel_size} buckets of {tick_ms} ms cannot turn")
+            raise ValueError(
+                f"a timing wheel needs at least 2 buckets of at least 1 ms, not {wheel_size} buckets of {tick_ms} ms"
+            )
         self._clock = clock
         self._tick_ms = tick_ms
         self._on_earlier = on_earlier or _ignore
         self._queue = DelayQueue(self._head_changed)
         self._wheel = TimingWheel(tick_ms, wheel_size, clock.monotonic_ms(), self._queue)
-        #: Due, and not yet run.
+        #: The tasks that are due and have not run yet.
         self._ready = TimerTaskList()
         self._pending = PendingCount()
         self._is_moving_tasks = False
@@ -43,7 +45,7 @@ class Timer:
         return self._pending.count
 
     def schedule(self, delay_ms: int, action: Callable[[], None]) -> TimerTask:
-        """Run ``action`` in ``delay_ms``; with no delay or a negative one, in the next ``advance``."""
+        """Runs an action after a delay; without a delay, or with a negative one, in the next ``advance``."""
         now_ms = self._clock.monotonic_ms()
         wheel = self._wheel
         tick_ms = self._tick_ms
@@ -61,24 +63,24 @@ class Timer:
         return task
 
     def next_due_ms(self) -> int | None:
-        """When, in the clock's monotonic time, ``advance`` has something to do next; None when nothing is pending."""
+        """When, in monotonic time, to call ``advance`` next; None if no task is pending."""
         first_ready = self._ready.first()
         if first_ready is not None:
             return first_ready.expiration_ms
         return self._queue.next_expiration_ms()
 
     def advance(self) -> int:
-        """Run all that is due by now, and say how many actions ran. What they schedule waits for the next call."""
+        """Runs all actions that are due; returns how many. What they schedule waits for the next call."""
         self._move_due_tasks(self._clock.monotonic_ms())
         running, self._ready = self._ready, TimerTaskList()
         ran_count = 0
         try:
-            # One by one off the list, so that an action can still cancel those after it.
+            # One task after the other is taken from the list, so that an action can still cancel later ones.
             while (task := running.first()) is not None:
                 ran_count += 1
                 self._run(task.take_action())
         finally:
-            # Something stopped us that is no Exception: what has not run is still due.
+            # After a BaseException, the tasks that did not run are still due.
             while (task := running.pop_first()) is not None:
                 self._ready.add(task)
         return ran_count
@@ -96,9 +98,9 @@ class Timer:
         self._is_moving_tasks = False
 
     def _catch_up(self, now_ms: int) -> None:
-        """Turn the wheel as near to now as the next bucket allows.
+        """Turns the wheel to the current time, unless a bucket is due before.
 
-        Without this a short delay after a long quiet time would land in a coarse wheel, and pass through them all.
+        Without this, a short delay after a long idle time would go into a coarse wheel, and move down through all.
         """
         next_expiration_ms = self._queue.next_expiration_ms()
         if next_expiration_ms is None or next_expiration_ms > now_ms:
@@ -111,7 +113,7 @@ class Timer:
             self._on_earlier()
 
     def _head_changed(self) -> None:
-        # Moving down the wheels is not news to the driver, who asks anew after each advance.
+        # While tasks move down the wheels, on_earlier is not needed: the owner asks again after each advance.
         if not self._is_moving_tasks:
             self._on_earlier()
 
@@ -120,4 +122,4 @@ class Timer:
         try:
             action()
         except Exception:
-            logger.exception("a timer's action failed: %r", action)
+            logger.exception("the action %r of a timer failed", action)

@@ -1,16 +1,17 @@
-"""A hierarchical timing wheel: a million pending delays, each inserted and cancelled in constant time.
+"""A hierarchical timing wheel: holds a million pending delays, and inserts or cancels each in constant time.
 
-A wheel is a ring of ``wheel_size`` buckets, one a tick of ``tick_ms``; together they span ``interval_ms = tick_ms ×
+A wheel is a ring of ``wheel_size`` buckets, one per tick of ``tick_ms``. Together they span ``interval_ms = tick_ms ×
 wheel_size`` from ``current_time_ms`` on, which is always a multiple of the tick. A task goes to the bucket of the tick
-in which it is due. What is due later than the interval goes to the overflow wheel, made when first needed, whose tick
-is this wheel's whole interval; that one overflows into a third, and so on. A bucket (:class:`TimerTaskList`) is a
-circular doubly linked list whose root is the list itself, and a task carries its own links, so that neither inserting
-nor cancelling searches or allocates.
+in which it is due. A task that is due after the interval goes to the overflow wheel, which is created when it is first
+needed, and whose tick is the whole interval of this wheel. That wheel overflows into a third one, and so on. A bucket
+(:class:`TimerTaskList`) is a circular doubly linked list whose root is the list itself, and a task has its own links.
+So inserting and cancelling neither search nor allocate.
 
-Nothing ticks. A bucket that gets its first task enters the :class:`DelayQueue`, a heap by expiration (the start of the
-bucket's tick), and whoever drives the timer sleeps until the earliest. A bucket is queued at most once, so that the
-heap holds at most ``wheel_size`` entries a wheel, however many tasks are pending. When a bucket expires, the wheels
-turn to that moment and each task of it is added again: it is due now, or it moves down to a finer wheel.
+Nothing runs at each tick. A bucket that gets its first task enters the :class:`DelayQueue`, a heap ordered by
+expiration (the start of the bucket's tick). The owner of the timer sleeps until the earliest expiration. A bucket is
+queued at most once, so the heap has at most ``wheel_size`` entries per wheel, however many tasks are pending. When a
+bucket expires, the wheels turn to that time and each of its tasks is added again: it is due now, or it moves down to a
+finer wheel.
 
 Worked example: ``tick_ms=1``, ``wheel_size=20``, ``current_time_ms=0``. The first wheel spans [0, 20) in ticks of 1,
 the second [0, 400) in ticks of 20, the third [0, 8000) in ticks of 400.
@@ -22,11 +23,11 @@ the second [0, 400) in ticks of 20, the third [0, 8000) in ticks of 400.
   task has 53 ms left: not below 420, but the second wheel takes it, tick 453 // 20 = 22, bucket 2, expiration 440.
 - At 440 it moves down again, to bucket 453 % 20 = 13 of the first wheel, expiration 453, and there it runs.
 
-Two buckets of one wheel never share a slot: all that is queued expires after ``current_time_ms`` and before
-``current_time_ms + interval_ms``, provided that the wheel never turns past a queued bucket. A bucket emptied by
-cancelling stays queued until it comes to the front; it costs nothing before.
+Two buckets of one wheel never share a slot: all queued buckets expire after ``current_time_ms`` and before
+``current_time_ms + interval_ms``, provided that the wheel never turns past a queued bucket. A bucket that cancelling
+has emptied stays queued until it comes to the front; it costs nothing before.
 
-Dropped: Kafka's separate TimerTaskEntry. It lets a task be replaced from another thread; here one object is enough.
+Kafka has a separate TimerTaskEntry, so that another thread can replace a task. Here one object is enough.
 """
 
 from collections.abc import Callable
@@ -43,8 +44,8 @@ class Link:
     prev: "Link"
 
 
-# Both neighbours of a link that is in no list. Not None, which would be tested for at every step; not the link
-# itself, which would make each task a reference cycle that only the garbage collector can free.
+# Both neighbours of a link that is in no list. None would need a test at every step. The link itself would make each
+# task a reference cycle, which only the garbage collector can free.
 DETACHED: Final = Link()
 
 
@@ -53,7 +54,7 @@ def _nothing() -> None:
 
 
 class TimerTask(Link):
-    """One pending action. It is in exactly one list until it is taken out to run, or is cancelled."""
+    """One pending action. The task is in exactly one list until it is removed to run, or is cancelled."""
 
     __slots__ = ("_pending", "action", "expiration_ms")
 
@@ -63,12 +64,8 @@ class TimerTask(Link):
         self._pending = pending
         self.next = self.prev = DETACHED
 
-    @property
-    def is_pending(self) -> bool:
-        return self.next is not DETACHED
-
     def cancel(self) -> None:
-        """The action will not run. Without effect when it has run, is running, or was cancelled."""
+        """Keeps the action from running. Does nothing if it has run, is running, or was cancelled."""
         next_link = self.next
         if next_link is DETACHED:
             return
@@ -76,18 +73,19 @@ class TimerTask(Link):
         prev_link.next = next_link
         next_link.prev = prev_link
         self.next = self.prev = DETACHED
-        self.action = _nothing  # whoever keeps this handle does not keep what the action refers to
+        self.action = _nothing  # a handle that somebody keeps must not keep the objects of the action alive
         self._pending.count -= 1
 
     def take_action(self) -> Callable[[], None]:
-        """Out of its list, to run: the action."""
+        """Removes the task from its list; returns the action, to be run."""
         action = self.action
         self.cancel()
         return action
 
 
 class PendingCount:
-    """How many tasks are in any list of a timer. Shared by its tasks, which count themselves out."""
+    """How many tasks are in the lists of a timer. All its tasks share the object, and a cancelled task decrements
+    it."""
 
     __slots__ = ("count",)
 
@@ -96,7 +94,7 @@ class PendingCount:
 
 
 class TimerTaskList(Link):
-    """A bucket: the tasks of one tick, in the order in which they came."""
+    """A bucket: the tasks of one tick, in the order in which they were added."""
 
     __slots__ = ("expiration_ms",)
 
@@ -122,7 +120,7 @@ class TimerTaskList(Link):
         return first if isinstance(first, TimerTask) else None
 
     def pop_first(self) -> TimerTask | None:
-        """The first task, out of the list but still counted as pending: it is on its way to another list."""
+        """Removes and returns the first task. It still counts as pending, because it moves to another list."""
         first = self.next
         if not isinstance(first, TimerTask):
             return None
@@ -133,12 +131,12 @@ class TimerTaskList(Link):
 
 
 class DelayQueue:
-    """The buckets that hold tasks, earliest first. Calls ``on_new_head`` when the earliest gets earlier."""
+    """The buckets that hold tasks, the earliest first. Calls ``on_new_head`` when a new bucket is the earliest."""
 
     __slots__ = ("_heap", "_on_new_head")
 
     def __init__(self, on_new_head: Callable[[], None]) -> None:
-        # The tick tells two buckets of one expiration apart, so that buckets themselves are never compared.
+        # Two buckets with the same expiration have different ticks, so buckets themselves are never compared.
         self._heap: list[tuple[int, int, TimerTaskList]] = []
         self._on_new_head = on_new_head
 
@@ -149,7 +147,7 @@ class DelayQueue:
             self._on_new_head()
 
     def next_expiration_ms(self) -> int | None:
-        """When the earliest bucket that is not empty expires. Empty ones before it leave the queue."""
+        """When the earliest bucket that is not empty expires. Empty buckets before it are removed."""
         heap = self._heap
         while heap:
             expiration_ms, _, bucket = heap[0]
@@ -160,7 +158,7 @@ class DelayQueue:
         return None
 
     def poll(self, now_ms: int) -> tuple[int, TimerTaskList] | None:
-        """The earliest bucket, with its expiration, if it has expired. It leaves the queue."""
+        """Removes and returns the earliest bucket, with its expiration, if it has expired."""
         expiration_ms = self.next_expiration_ms()
         if expiration_ms is None or expiration_ms > now_ms:
             return None
@@ -192,7 +190,7 @@ class TimingWheel:
         self._queue = queue
 
     def add(self, task: TimerTask) -> bool:
-        """Put the task into the bucket of its tick. False, and nothing done, when it is due already."""
+        """Puts a task into the bucket of its tick. Returns False, and does nothing, if the task is due already."""
         expiration_ms = task.expiration_ms
         if expiration_ms < self.current_time_ms + self.tick_ms:
             return False
@@ -208,9 +206,9 @@ class TimingWheel:
         return True
 
     def advance_clock(self, time_ms: int) -> None:
-        """Turn to ``time_ms``, and the overflow wheels with it. No queued bucket may expire before that."""
+        """Turns this wheel and its overflow wheels to ``time_ms``. No queued bucket may expire before that time."""
         wheel: TimingWheel | None = self
-        # A wheel that stays within its tick leaves all coarser ones within theirs.
+        # If a wheel stays within its tick, all coarser wheels stay within theirs.
         while wheel is not None and time_ms >= wheel.current_time_ms + wheel.tick_ms:
             wheel.current_time_ms = time_ms - time_ms % wheel.tick_ms
             wheel.end_ms = wheel.current_time_ms + wheel.interval_ms

@@ -7,14 +7,12 @@ does no harm: the second ends nothing. So after a crash all are written again.
 
 from collections.abc import Callable, Iterable
 from logging import getLogger
-from struct import Struct
 from typing import NamedTuple, Protocol
 
-from headrace.log.control_marker import ABORT, COMMIT
 from headrace.log.partition_log import Origin
-from headrace.protocol.batch_building import build_batch
+from headrace.protocol.batch_building import build_batch, control_record
 from headrace.protocol.errors import InvalidProducerEpoch, KafkaError, TransactionCoordinatorFenced
-from headrace.protocol.record_body import Record
+from headrace.protocol.record_body import ControlKind
 from headrace.protocol.records import NO_SEQUENCE
 from headrace.replication.partition import Partition
 from headrace.replication.partitions import Partitions
@@ -22,10 +20,6 @@ from headrace.runtime.clock import Clock
 from headrace.transactions.metadata import TopicPartition
 
 logger = getLogger(__name__)
-
-_KEY = Struct(">hh")
-_VALUE = Struct(">hi")
-_VERSION = 0
 
 
 class Marker(NamedTuple):
@@ -36,10 +30,9 @@ class Marker(NamedTuple):
     coordinator_epoch: int
 
     def batch(self, now_ms: int) -> bytes:
-        key = _KEY.pack(_VERSION, COMMIT if self.is_commit else ABORT)
-        value = _VALUE.pack(_VERSION, self.coordinator_epoch)
+        kind = ControlKind.commit if self.is_commit else ControlKind.abort
         return build_batch(
-            [Record(0, now_ms, key, value, ())],
+            [control_record(kind, self.coordinator_epoch, timestamp_ms=now_ms)],
             producer_id=self.producer_id,
             producer_epoch=self.producer_epoch,
             base_sequence=NO_SEQUENCE,

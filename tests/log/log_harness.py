@@ -17,7 +17,7 @@ def batch(count=1, *, timestamp_ms=1_700_000_000_000, value=b"v" * 10, key=b"k",
     return build_batch(contents, base_offset=base_offset, **fields)
 
 
-class Bed:
+class LogHarness:
     """Opens, stops and kills a manager over the same folders."""
 
     def __init__(self, *folders, config=None, disk=None, clock=None):
