@@ -31,7 +31,7 @@ def complete(capsys):
 
     def offered(*words):
         line = " ".join(f"'{word}'" for word in words)
-        ask = f"COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _headrace; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+        ask = f"COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _shtab_headrace headrace; printf '%s\\n' \"${{COMPREPLY[@]}}\""
         done = subprocess.run(["bash", "-uc", f"{text}\n{ask}"], capture_output=True, text=True, check=True, timeout=20)
         return done.stdout.split()
 
@@ -40,11 +40,14 @@ def complete(capsys):
 
 def test_bash_completes_commands_options_and_values(complete):
     assert complete("headrace", "dump") == ["dump-log"]
-    assert set(complete("headrace", "")) == {*COMMANDS, "--help", "--version"}
+    assert set(complete("headrace", "")) == {*COMMANDS}
+    assert set(complete("headrace", "--")) == {"--help", "--version"}
     assert complete("headrace", "start", "--li") == ["--listen"]
     assert complete("headrace", "start", "--log-level", "w") == ["warning"]
     assert complete("headrace", "start", "--listen", "") == []
     assert complete("headrace", "completion", "z") == ["zsh"]
+    assert complete("headrace", "views", "roll") == ["rollback"]
+    assert complete("headrace", "views", "status", "--wa") == ["--watch"]
 
 
 def test_bash_completes_files(complete, tmp_path, monkeypatch):
@@ -64,7 +67,7 @@ def test_other_shells_can_read_theirs(shell, check, capsys, tmp_path):
 def test_the_shell_is_taken_from_the_environment(capsys, monkeypatch):
     monkeypatch.setenv("SHELL", "/usr/bin/fish")
     assert main([]) == 0
-    assert "for fish" in capsys.readouterr().out
+    assert "fish/completions" in capsys.readouterr().out
     monkeypatch.setenv("SHELL", "/bin/dash")
     assert main([]) == 2
-    assert capsys.readouterr().err.startswith("headrace completion: say for which shell: bash, zsh, fish")
+    assert capsys.readouterr().err.startswith("headrace completion: name the shell: bash, zsh, fish, tcsh")
