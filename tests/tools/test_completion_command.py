@@ -31,7 +31,8 @@ def complete(capsys):
 
     def offered(*words):
         line = " ".join(f"'{word}'" for word in words)
-        ask = f"COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _shtab_headrace headrace; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+        ask = f"COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _shtab_headrace headrace\n"
+        ask += "printf '%s\\n' \"${COMPREPLY[@]}\""
         done = subprocess.run(["bash", "-uc", f"{text}\n{ask}"], capture_output=True, text=True, check=True, timeout=20)
         return done.stdout.split()
 

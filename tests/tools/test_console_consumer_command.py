@@ -187,7 +187,7 @@ def test_a_record_that_cannot_be_shown(consume):
         (["--topic", "a", "--from-beginning", "--command-property", "auto.offset.reset=latest"], "contradict"),
         (["--topic", "a", "--formatter", "mine"], "there is no formatter mine"),
         (["--topic", "a", "--property", "print.keys=true"], "there is no formatter property print.keys"),
-        (["--topic", "a", "--max-messages", "0"], "'0' is no number above 0"),
+        (["--topic", "a", "--max-messages", "0"], "'0' is not a number above 0"),
     ],
 )
 def test_wrong_use(tool, arguments, said):

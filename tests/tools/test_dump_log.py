@@ -184,8 +184,8 @@ def test_an_index_that_does_not_fit_its_log(dump, log):
     assert (code, len(lines)) == (1, 1)
     assert [line.split(": ", 2)[2] for line in complaints] == [
         "19 bytes are not a whole number of entries of 8",
-        f"offset 11 is said to be at position {len(FIRST)}, there is 12",
-        "offset 12 is said to be at position 5, where no batch begins",
+        f"offset 11 has an entry for position {len(FIRST)}, but the batch there ends with offset 12",
+        "offset 12 has an entry for position 5, but no batch begins there",
     ]
     code, _, complaints = dump("--files", index, "--index-sanity-check")
     assert (code, len(complaints)) == (1, 1)
@@ -205,7 +205,7 @@ def test_a_time_index_that_fits_its_log(dump, log):
 @pytest.mark.parametrize(
     ("entries", "reason"),
     [
-        ((3001, 1, 4000, 2), "offset 11 is said to have timestamp 3001, it has 3000"),
+        ((3001, 1, 4000, 2), "offset 11 has an entry with timestamp 3001, but the batch has timestamp 3000"),
         ((3000, 1, 3000, 1), "timestamp 3000 follows 3000"),
         ((3000, 1, 4000, 3), "offset 13 is not in the log"),
     ],
@@ -251,7 +251,7 @@ def test_snapshots_show_their_producers(dump, tmp_path):
         "firstSequence: 4 lastSequence: 6 lastOffset: 22 offsetDelta: 2 timestamp: 99"
     )
     path.write_bytes(path.read_bytes()[:-1])
-    assert dump("--files", path)[::2] == (1, [f"headrace dump-log: {path}: is cut or does not match its crc"])
+    assert dump("--files", path)[::2] == (1, [f"headrace dump-log: {path}: is truncated or does not match its crc"])
 
 
 def test_aborted_transactions(dump, tmp_path):

@@ -86,7 +86,7 @@ def test_a_delimiter_that_is_none(perf, tmp_path):
     (tmp_path / "lines").touch()
     done = perf("lines", 1, "--payload-file", tmp_path / "lines", "--payload-delimiter", "\\x")
     assert (done.code, done.out) == (2, "")
-    assert "has a backslash with no character behind it" in done.err
+    assert "has a backslash without a character after it" in done.err
 
 
 def test_transactions(perf, values):
@@ -158,7 +158,7 @@ def test_records_that_are_refused_are_a_failure(perf, admin):
     [
         ([], "one of the arguments --record-size --payload-file --payload-monotonic is required"),
         (["--record-size", "1", "--payload-monotonic"], "not allowed with"),
-        (["--record-size", "-1"], "is no number of 0 or more"),
+        (["--record-size", "-1"], "is not a number of 0 or more"),
         (["--record-size", "1", "--warmup-records", "10"], "must be strictly fewer than the number of records"),
         (["--record-size", "1", "--throughput", "0"], "--throughput 0 would never end"),
         (["--payload-file", "/is/not/there"], "cannot read /is/not/there"),

@@ -96,7 +96,7 @@ def test_the_statement_may_come_from_standard_input(query, monkeypatch):
         (["DROP VIEW pages"], 1, "only reading is possible"),
         (["SELECT 1; SELECT 2"], 1, "one statement at a time"),
         (["SELECT 1", "--json", "--csv"], 2, "not both"),
-        (["SELECT 1", "--limit", "0"], 2, "no number above 0"),
+        (["SELECT 1", "--limit", "0"], 2, "not a number above 0"),
         (["SELECT 1", "--database", "oracle://x"], 1, "is not supported as a serving database"),
         (["SELECT 1", "--database", "sqlite:////nowhere/x.db"], 1, "there is no serving database at /nowhere/x.db"),
         (["WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x+1 FROM n) SELECT count(*) FROM n", "--timeout", "20"], 1,

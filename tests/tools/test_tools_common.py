@@ -128,7 +128,7 @@ def test_a_number_that_no_request_has_room_for_is_wrong_use(tool, admin, line):
 def test_numbers_have_room_up_to_their_bits():
     assert (int16("-32768"), int32("2147483647"), int64("-9223372036854775808")) == (-(2**15), 2**31 - 1, -(2**63))
     for kind, text in ((int16, "32768"), (int32, "-2147483649"), (int64, "9223372036854775808")):
-        with pytest.raises(ArgumentTypeError, match=f"{text} has no room in"):
+        with pytest.raises(ArgumentTypeError, match=f"{text} does not fit into"):
             kind(text)
 
 

@@ -28,7 +28,7 @@ from headrace.tools.views.watch import Rates, bars
 
 DEFINITION = {"architecture": "kappa", "topics": ["clicks"], "pattern": "", "kappa": {"switch": "auto"}}
 REPORT = Report("pages", 1)
-NOT_AT_WORK = "'headrace views run' is not at work"
+NOT_AT_WORK = "'headrace views run' is not running"
 
 
 class Project:
@@ -108,7 +108,7 @@ def test_init_overwrites_nothing(tmp_path, capsys):
     (tmp_path / "headrace.toml").unlink()
     assert main(["init", str(tmp_path)]) == 1
     assert (tmp_path / "views" / "users.sql").read_text() == "mine"
-    assert "is there already" in capsys.readouterr().err
+    assert "exists already" in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def test_init_creates_the_topics(tmp_path, capsys, broker, admin, no_topics):
     assert {"clicks", "clicks.dead"} <= set(admin.list_topics())
     out = capsys.readouterr().out
     assert "created the topic clicks\n" in out
-    assert "the topic clicks is there already\n" in out
+    assert "the topic clicks exists already\n" in out
 
 
 def test_the_producer_of_the_example_sends_clicks(tmp_path, broker, no_topics):
@@ -232,7 +232,7 @@ def test_watching_says_if_nothing_will_change_or_something_failed(project, monke
 def test_what_failed_and_is_tried_again_is_waited_for(project):
     project.add(Event.STARTED)
     project.catalog.set_state("pages", 1, Event.FAILED, error="no broker", due_ms=1)
-    assert "pages v1 failed, and is tried again: no broker\n" in project("status")[2]
+    assert "pages v1 failed, and will be tried again: no broker\n" in project("status")[2]
 
     def come_back():
         for event in (Event.RESTARTED, Event.STARTED, Event.CAUGHT_UP):
@@ -244,7 +244,7 @@ def test_what_failed_and_is_tried_again_is_waited_for(project):
         code, out, _ = project("status", "--watch")
     timer.join()
     assert code == 0
-    assert out.splitlines()[0] == "pages v1 failed, and is tried again: no broker"
+    assert out.splitlines()[0] == "pages v1 failed, and will be tried again: no broker"
     assert out.splitlines()[-1] == "pages v1 caught_up"
 
 
@@ -281,7 +281,7 @@ def test_the_progress_within_a_batch_is_shown(project, broker, admin, no_topics)
         timer.start()
         out = project("status", "--watch")[1]
     timer.join()
-    words = "10 of 10 records behind, 4 of them read by the batch under way"
+    words = "10 of 10 records behind, 4 of them read by the current batch"
     assert out.splitlines()[0] == f"pages v1 replaying: {words}"
 
 
@@ -338,11 +338,14 @@ def test_switch_takes_the_newest_that_has_caught_up(project):
 @pytest.mark.parametrize(
     ("events", "words"),
     [
-        ((), "pages v2 is starting: readers cannot be sent there; wait until it has caught up"),
-        ((Event.STARTED,), "pages v2 is replaying: readers cannot be sent there; wait until it has caught up"),
-        ((Event.STOPPED,), "pages v2 is stopped: readers cannot be sent there; start it with 'headrace views run'"),
-        ((Event.FAILED,), "pages v2 is failed: readers cannot be sent there; it says: None"),
-        ((Event.DROPPED,), "pages v2 is dropping: readers cannot be sent there; apply its definition again"),
+        ((), "pages v2 is starting, so readers cannot be switched to it; wait until it has caught up"),
+        ((Event.STARTED,), "pages v2 is replaying, so readers cannot be switched to it; wait until it has caught up"),
+        (
+            (Event.STOPPED,),
+            "pages v2 is stopped, so readers cannot be switched to it; start it with 'headrace views run'",
+        ),
+        ((Event.FAILED,), "pages v2 is failed, so readers cannot be switched to it; it says: None"),
+        ((Event.DROPPED,), "pages v2 is dropping, so readers cannot be switched to it; apply its definition again"),
     ],
 )
 def test_readers_are_only_sent_where_everything_is(project, events, words):
@@ -358,7 +361,7 @@ def test_readers_are_only_sent_where_everything_is(project, events, words):
         (["switch", "pagez"], "there is no view 'pagez'"),
         (["switch", "pages", "9"], "pages has no version 9"),
         (["switch", "pages"], "no newer version of pages has caught up"),
-        (["rollback", "pages"], "pages was never switched"),
+        (["rollback", "pages"], "pages has no earlier version: the view was never switched"),
         (["drop", "pages", "1"], "pages v1 serves: switch to another version before it is dropped"),
         (["batch", "pages"], NOT_AT_WORK),
         (["status", "nobody"], "there is no view 'nobody'"),
@@ -374,7 +377,7 @@ def test_what_cannot_be_done_is_told_in_a_line(project, arguments, words):
 def test_a_restart_is_asked_of_the_runner(project):
     project.add(Event.FAILED)
     code, out, err = project("switch", "pages", "--restart")
-    assert (code, out) == (0, "what failed of pages is tried again\n")
+    assert (code, out) == (0, "the failed versions of pages will be tried again\n")
     assert NOT_AT_WORK in err
     assert [request.kind for request in project.catalog.open_requests()] == ["restart"]
 
@@ -399,7 +402,7 @@ def test_dropping_a_view_takes_it_from_its_readers_at_once(project):
     (project.folder / "views" / "pages.toml").touch()
     code, out, err = project("drop", "pages")
     assert (code, out) == (0, "pages will be dropped\n")
-    assert "pages.toml is still there: the next 'headrace views apply' makes the view again" in err
+    assert "pages.toml still exists: the next 'headrace views apply' creates the view again" in err
     assert {version.wanted for version in project.catalog.versions()} == {Wanted.DROP}
     with project.database.read() as connection:
         assert not connection.exec_driver_sql("SELECT 1 FROM sqlite_master WHERE type = 'view'").all()
@@ -461,7 +464,7 @@ def test_a_batch_is_asked_of_the_runner_and_waited_for(project, error):
     assert asked == [("batch", {"full": True})]
     if error is None:
         assert (code, err) == (0, "")
-        assert out.startswith("a full batch of pages has landed, in ")
+        assert out.startswith("a full batch of pages is done, after ")
     else:
         assert (code, out, err) == (1, "", f"headrace views: {error}\n")
 
@@ -470,7 +473,7 @@ def test_a_batch_that_takes_too_long_is_not_waited_for(project):
     project.add(*SERVING)
     with runner_lock(project.url):
         code, _, err = project("batch", "pages", "--timeout", 1)
-    assert (code, "not done after 1 ms; it goes on" in err) == (1, True)
+    assert (code, "not done after 1 ms; it continues" in err) == (1, True)
 
 
 # ------------------------------------------------------------------------------------------------------------- all
@@ -520,7 +523,7 @@ def test_apply_tells_everything_at_once_though_the_broker_is_away(tmp_path):
 
 def test_wrong_use(project):
     assert project("run", "--serve", "nowhere") == (
-        2, "", "headrace views: 'nowhere' is no HOST:PORT to listen on (see headrace views --help)\n",
+        2, "", "headrace views: 'nowhere' is not an address; write HOST:PORT (see headrace views --help)\n",
     )  # fmt: skip
     assert main(["nonsense"]) == 2
     assert main([]) == 2

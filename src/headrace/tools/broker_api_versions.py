@@ -1,4 +1,4 @@
-"""``headrace broker-api-versions``: which requests brokers speak, and in which versions our clients would send them."""
+"""``headrace broker-api-versions``: shows the APIs and versions of brokers, and which version our clients would use."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _EXAMPLES = """
 headrace broker-api-versions
 headrace broker-api-versions --bootstrap-server kafka1:9092 --json
 """
-#: What only brokers and controllers send to each other; a broker that does not speak it is no news.
+#: APIs that only brokers and controllers send to each other. The command does not report that a broker lacks one.
 _BETWEEN_BROKERS = frozenset({4, 5, 6, 7, 52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73, 82})
-#: Names of what our clients never send.
+#: APIs that our clients never send.
 _NOT_OURS = {
     55: "DescribeQuorum", 57: "UpdateFeatures", 64: "UnregisterBroker", 71: "GetTelemetrySubscriptions",
     72: "PushTelemetry", 74: "ListConfigResources", 76: "ShareGroupHeartbeat", 77: "ShareGroupDescribe",
@@ -29,7 +29,10 @@ _NOT_OURS = {
 
 
 class ApiSupport(NamedTuple):
-    """What a broker has of an API: None is nothing. ``usable`` is the version that we would send."""
+    """The versions of an API that a broker supports (None: no version).
+
+    ``usable`` is the version that our clients send.
+    """
 
     key: int
     name: str
@@ -50,7 +53,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def parser() -> ArgumentParser:
-    return new_parser("broker-api-versions", "Show which versions of which requests brokers speak.", _EXAMPLES)
+    return new_parser("broker-api-versions", "Show which versions of each API brokers support.", _EXAMPLES)
 
 
 def _work(options: Namespace, out: Output) -> int:
@@ -97,7 +100,7 @@ def _work(options: Namespace, out: Output) -> int:
 
 
 def support_of(found: BrokerVersions) -> Iterator[ApiSupport]:
-    """Every API that the broker has or that a client could want of it."""
+    """Every API that the broker has, or that a client could ask for."""
     ours = {int(api): api for api in Api}
     for key in sorted(found.apis.keys() | (ours.keys() - _BETWEEN_BROKERS)):
         theirs, api = found.apis.get(key), ours.get(key)

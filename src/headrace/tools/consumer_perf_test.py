@@ -1,11 +1,11 @@
-"""``headrace consumer-perf-test``: how fast records are consumed, in the columns of Kafka's tool.
+"""``headrace consumer-perf-test``: measures how fast records are consumed, in the columns of Kafka's tool.
 
-The test is a consumer of a group. It takes batches as they were fetched, checks the crc of each, decompresses it and
-walks its records to count them and the bytes of their keys and values; objects are not made of them (with Numba; else
-they are, see ``perf_counting.py``). The count goes on in a thread while the next batches are fetched.
+The test is a consumer of a group. For each fetched batch it checks the crc, decompresses the batch, and walks the
+records to count them and the bytes of their keys and values. With Numba it creates no objects for records; without
+Numba it does (``perf/counting.py``). A thread counts while the consumer fetches the next batches.
 
-``rebalance.time.ms`` is what passed until partitions were assigned, ``fetch.time.ms`` the rest. The rates that begin
-with ``fetch.`` are those of that rest.
+``rebalance.time.ms`` is the time until partitions were assigned; ``fetch.time.ms`` is the rest. The rates that begin
+with ``fetch.`` refer to ``fetch.time.ms``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _CLIENT_ID = "perf-consumer-client"
 _POLL_MS = 100
-#: Beyond that a poll hands out less than it has, so that progress is shown and the time is looked at.
+#: A poll returns at most this much, so that the command can show progress and check the time.
 _POLL_BYTES = 32 << 20
 
 _EXAMPLES = """
@@ -47,35 +47,47 @@ def main(arguments: Sequence[str]) -> int:
 def parser() -> ArgumentParser:
     parser = new_parser(
         "consumer-perf-test",
-        "Measure how fast records are consumed. Batches are taken as fetched, checked by their crc, decompressed and"
-        "\nwalked record by record by a kernel (with headrace[arrow] installed; else by Python), so that no Python"
-        "\nobjects are made. MB count keys and values.",
+        "Measure how fast records are consumed. The command checks the crc of each fetched batch, decompresses it and"
+        "\nwalks its records: in a kernel if headrace[arrow] is installed, otherwise in Python. It creates no Python"
+        "\nobjects for records. MB counts keys and values.",
         _EXAMPLES,
         has_broker_list=True,
     )
     add = parser.add_argument
     add("--topic", metavar="NAME", help="the topic to consume")
-    add("--include", metavar="REGEX", help="consume all topics whose names match")
+    add("--include", metavar="REGEX", help="consume all topics whose whole names match")
     add("--num-records", "--messages", metavar="N", type=positive, required=True, help="how many records to consume")
-    add("--group", metavar="ID", help="the group to consume as (default: a new one)")
+    add("--group", metavar="ID", help="the group of the consumer (default: a new one)")
     add(
         "--fetch-size",
         metavar="BYTES",
         type=positive,
         default=1 << 20,
-        help="of a partition in a request (%(default)s)",
+        help="bytes per partition in one fetch request (default %(default)s)",
     )
-    add("--from-latest", action="store_true", help="begin at the end, where the group has no offset yet")
-    add("--show-detailed-stats", action="store_true", help="a line for each reporting interval")
+    add(
+        "--from-latest",
+        action="store_true",
+        help="start at the end of partitions where the group has no committed offset",
+    )
+    add("--show-detailed-stats", action="store_true", help="print a line per reporting interval")
     add("--reporting-interval", metavar="MS", type=positive, default=5000, help="default %(default)s")
     add("--hide-header", action="store_true", help="do not print the names of the columns")
     add("--print-metrics", action="store_true", help="print metrics at the end")
     add(
-        "--date-format", metavar="FORMAT", default=DATE_FORMAT, help="of times, in Java's letters (default %(default)s)"
+        "--date-format",
+        metavar="FORMAT",
+        default=DATE_FORMAT,
+        help="the format of times, in Java's letters (default %(default)s)",
     )
-    add("--socket-buffer-size", metavar="BYTES", type=positive, help="taken, without effect: the system sizes buffers")
-    add("--threads", metavar="N", type=positive, help="taken, without effect, as in Kafka's tool")
-    add("--num-fetch-threads", metavar="N", type=positive, help="taken, without effect, as in Kafka's tool")
+    add(
+        "--socket-buffer-size",
+        metavar="BYTES",
+        type=positive,
+        help="accepted and ignored: the operating system sizes the buffers",
+    )
+    add("--threads", metavar="N", type=positive, help="accepted and ignored, as in Kafka's tool")
+    add("--num-fetch-threads", metavar="N", type=positive, help="accepted and ignored, as in Kafka's tool")
     add_client_properties(parser, "consumer", "--consumer-property")
     return parser
 
@@ -97,7 +109,7 @@ def _work(options: Namespace, out: Output) -> None:
     try:
         with progress("consumed", options.num_records, unit="records") as moved_to:
             run_loop(test.run(moved_to))
-    finally:  # also after Ctrl-C: of what was consumed until then
+    finally:  # Also after Ctrl-C: for the records that were consumed until then.
         test.report()
 
 
@@ -179,13 +191,13 @@ class _Test:
             f"({self._options.timeout} ms) exceeded. You can use the --timeout option to increase the timeout.\n"
         )
 
-    # -- what is said
+    # -- output
 
     def _report_interval(self, now: float) -> None:
         elapsed_ms = (now - self._reported) * 1000
         if not self._options.show_detailed_stats or elapsed_ms < self._options.reporting_interval:
             return
-        if self._joining_since is not None:  # how long that takes is known at its end
+        if self._joining_since is not None:  # The duration of the rebalance is known at its end.
             return
         numbers = ConsumerReport.numbers(self._totals, self._reported_totals, elapsed_ms)
         moment = date_text(time(), self._options.date_format)
@@ -196,7 +208,7 @@ class _Test:
         self._reported, self._reported_totals = now, self._totals.copy()
 
     def report(self) -> None:
-        if self._ended is None:  # it did not begin
+        if self._ended is None:  # The test did not begin.
             return
         if not self._options.show_detailed_stats:
             numbers = ConsumerReport.numbers(self._totals, ConsumerTotals(), (self._ended - self._began) * 1000)

@@ -1,4 +1,4 @@
-"""``headrace delete-records``: delete the oldest records of partitions, up to an offset that a file says."""
+"""``headrace delete-records``: deletes the oldest records of partitions, up to the offsets that a file names."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def parser() -> ArgumentParser:
         metavar="FILE",
         type=Path,
         required=True,
-        help="which partitions, and for each the offset of the first record that stays; -1 deletes all",
+        help="a file with partitions, each with the offset of the first record to keep; -1 deletes all records",
     )
     return parser
 

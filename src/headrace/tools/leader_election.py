@@ -1,4 +1,4 @@
-"""``headrace leader-election``: give partitions back to their preferred leader, or to any replica that is alive."""
+"""``headrace leader-election``: elects the preferred leaders of partitions, or any live replica."""
 
 from __future__ import annotations
 
@@ -33,12 +33,13 @@ def parser() -> ArgumentParser:
         required=True,
         type=str.lower,
         choices=["preferred", "unclean"],
-        help="preferred: the first of its replicas is to lead; unclean: any replica, where none leads; loses records",
+        help="preferred: the first replica becomes leader; unclean: any live replica becomes leader of a partition "
+        "without a leader, which may lose records",
     )
     parser.add_argument("--topic", metavar="NAME", help="the topic of one partition")
     parser.add_argument("--partition", metavar="N", type=int32, help="the partition of that topic")
-    parser.add_argument("--all-topic-partitions", action="store_true", help="all partitions that need it")
-    parser.add_argument("--path-to-json-file", metavar="FILE", type=Path, help="the partitions that a file names")
+    parser.add_argument("--all-topic-partitions", action="store_true", help="all partitions that need an election")
+    parser.add_argument("--path-to-json-file", metavar="FILE", type=Path, help="the partitions of a file")
     return parser
 
 
@@ -69,7 +70,7 @@ def _work(options: Namespace, out: Output) -> int:
 
 
 def _wanted(options: Namespace) -> list[TopicPartition] | None:
-    """The partitions that are meant, None being all."""
+    """The partitions of the options; None means all."""
     ways = [options.topic is not None, options.all_topic_partitions, options.path_to_json_file is not None]
     if sum(ways) != 1:
         choices = "topic, all-topic-partitions, path-to-json-file"

@@ -1,4 +1,4 @@
-"""``headrace log-dirs``: how much each partition takes in the log dirs of brokers; Kafka's JSON."""
+"""``headrace log-dirs``: prints the size of each partition in the log dirs of brokers, as Kafka's JSON."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def parser() -> ArgumentParser:
-    parser = new_parser("log-dirs", "Show what partitions take in the log dirs of brokers.", _EXAMPLES)
-    parser.add_argument("--describe", action="store_true", help="the only action there is; must be given, as in Kafka")
-    parser.add_argument("--broker-list", metavar="0,1,...", default="", help="which brokers (default all)")
-    parser.add_argument("--topic-list", metavar="NAME,NAME,...", default="", help="which topics (default all)")
+    parser = new_parser("log-dirs", "Show the size of partitions in the log dirs of brokers.", _EXAMPLES)
+    parser.add_argument("--describe", action="store_true", help="required, as in Kafka; the only action")
+    parser.add_argument("--broker-list", metavar="0,1,...", default="", help="the brokers (default: all)")
+    parser.add_argument("--topic-list", metavar="NAME,NAME,...", default="", help="the topics (default: all)")
     return parser
 
 
@@ -53,7 +53,7 @@ def _work(options: Namespace, out: Output) -> None:
 
 
 def as_json(found: Mapping[int, Mapping[str, LogDir]], topics: set[str]) -> dict[str, object]:
-    """What Kafka's tool prints, in the order in which it does."""
+    """The JSON of Kafka's tool, with its order of fields."""
     return {
         "brokers": [
             {

@@ -1,10 +1,10 @@
 """``headrace mirror-maker``: copies topics of one cluster to another and keeps them up to date.
 
-The options are here, and what is shown; the work is in ``client/mirror/``, and what it guarantees in docs/mirroring.md.
-Flags of Kafka's own tool of that name (``--consumer.config``, ``--whitelist``, ...) are taken as they are.
+This module has the options and the output. ``client/mirror/`` does the work; docs/mirroring.md has its guarantees. The
+command accepts the flags of Kafka's tool of that name (``--consumer.config``, ``--whitelist``, ...).
 
-With ``--json`` each thing that happens is a line: ``mirroring`` a topic, ``note``, ``failed`` (it tries again),
-``groups`` and at last ``ended``.
+With ``--json`` each event is a line: ``mirroring`` a topic, ``note``, ``failed`` (the mirror tries again), ``groups``,
+and ``ended`` at the end.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ headrace mirror-maker --source kafka1:9092 --target 127.0.0.1:9092 --include '.*
 headrace mirror-maker --source kafka1:9092 --target 127.0.0.1:9092 --rename orders=orders-old --sync-group-offsets '.*'
 headrace mirror-maker --consumer.config source.properties --producer.config target.properties --whitelist 'orders.*'
 """
-#: Names of classes in Java's properties, that mean nothing here; bytes are copied as they are.
+#: Names of classes in Java's properties. They are ignored, because the mirror copies bytes unchanged.
 _CLASSES = ("key.deserializer", "value.deserializer", "key.serializer", "value.serializer", "partitioner.class")
 _CONSUMER = {
     "isolation.level": "read_committed",
@@ -60,8 +60,8 @@ _CONSUMER = {
     "allow.auto.create.topics": "false",
     "enable.auto.commit": "false",
 }
-#: Unless the files have others. What is not delivered for long may be so since the topic was deleted: then the next
-#: session makes it again, and nobody else would. A transaction does not last much longer anyway.
+#: Defaults that the files override. If records are not delivered for this time, the topic may have been deleted. The
+#: next session creates the topic again. A transaction does not last much longer anyway.
 _CONSUMER_DEFAULTS = {"max.partition.fetch.bytes": 4 << 20}
 _PRODUCER_DEFAULTS = {
     "buffer.memory": 64 << 20,
@@ -84,53 +84,58 @@ def parser() -> ArgumentParser:
     add("--target", metavar="HOST:PORT,...", help="brokers of the cluster to copy to")
     add("--consumer.config", dest="consumer_config", metavar="FILE", type=Path, help="properties for the source")
     add("--producer.config", dest="producer_config", metavar="FILE", type=Path, help="properties for the target")
-    add("--include", "--whitelist", metavar="REGEX", help="topics whose whole names match; a comma is an or")
+    add(
+        "--include",
+        "--whitelist",
+        metavar="REGEX",
+        help="regular expression for the whole names of topics; a comma means or",
+    )
     add("--exclude", metavar="REGEX", help="but not these")
-    add("--topic-prefix", metavar="TEXT", default="", help="what names at the target begin with")
+    add("--topic-prefix", metavar="TEXT", default="", help="prefix of topic names at the target")
     add(
         "--rename", metavar="OLD=NEW", type=name_and_value, action="append", default=[],
-        help="mirror a topic under another name; may be given several times",
+        help="mirror a topic under another name; may be repeated",
     )  # fmt: skip
     add(
         "--name", metavar="NAME", type=_name,
-        help="which mirror this is: it goes on where the one of that name ended (default mirror, or the group.id of "
-        "--consumer.config)",
+        help="the name of the mirror, which continues where the last mirror of that name ended (default mirror, or the "
+        "group.id of --consumer.config)",
     )  # fmt: skip
-    add("--once", action="store_true", help="end when it has caught up with where the source ends now")
+    add("--once", action="store_true", help="exit when everything that the source has now is copied")
     add(
         "--start", choices=["earliest", "latest"], default="earliest",
-        help="where to begin with what was never mirrored (default %(default)s)",
+        help="where to start in partitions that were never mirrored (default %(default)s)",
     )  # fmt: skip
     add(
         "--delivery", choices=["exactly-once", "at-least-once"], default="exactly-once",
-        help="by transactions at the target or without (default %(default)s)",
+        help="exactly-once uses transactions at the target (default %(default)s)",
     )  # fmt: skip
     add(
         "--sync-group-offsets", metavar="REGEX",
-        help="translate what these groups have committed, for those not in use at the target",
+        help="translate the committed offsets of these groups, if they have no members at the target",
     )  # fmt: skip
     for flag, default_ms, help_text in (
-        ("--sync.group.offsets.interval.ms", 10_000, "how often that is done"),
-        ("--refresh.topics.interval.ms", 60_000, "how often it looks for new topics and partitions"),
-        ("--offset.commit.interval.ms", 1_000, "how long a transaction takes in records, at most"),
+        ("--sync.group.offsets.interval.ms", 10_000, "how often to translate offsets"),
+        ("--refresh.topics.interval.ms", 60_000, "how often to look for new topics and partitions"),
+        ("--offset.commit.interval.ms", 1_000, "the longest duration of a transaction"),
     ):
         add(flag, dest=flag[2:].replace(".", "_"), metavar="MS", type=int, default=default_ms,
             help=f"{help_text} (default %(default)s)")  # fmt: skip
     add(
         "--abort.on.send.failure", dest="abort_on_send_failure", choices=["true", "false"], default="true",
-        help="end when the target refuses records; false tries again (default %(default)s)",
+        help="exit when the target rejects records; false: try again (default %(default)s)",
     )  # fmt: skip
     add("--num.streams", dest="num_streams", metavar="N", type=int, help="taken, without effect")
     add(
         "--timeout", metavar="MS", type=int, default=DEFAULT_TIMEOUT_MS,
-        help="give up after so long if a cluster does not answer at the start (default %(default)s)",
+        help="exit if a cluster does not answer within this time at the start (default %(default)s)",
     )  # fmt: skip
     return parser
 
 
 def _name(text: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9._-]{1,200}", text):
-        raise ArgumentTypeError(f"{text!r}: letters, digits, dots, dashes and underscores")
+        raise ArgumentTypeError(f"{text!r} may have letters, digits, dots, dashes and underscores only")
     return text
 
 
@@ -141,7 +146,7 @@ def _work(options: Namespace, out: Output) -> int:
     except ImportError as error:
         raise CommandError(str(error)) from None
     if not options.json:
-        out.note(f"mirroring from {options.source} to {options.target}; Ctrl-C ends it")
+        out.note(f"mirroring from {options.source} to {options.target}; stop with Ctrl-C")
     began = monotonic()
     with progress("mirrored", None, unit="offsets") as move_to:
         mirror = Mirror(mirror_options, _shown(out, move_to))
@@ -151,9 +156,10 @@ def _work(options: Namespace, out: Output) -> int:
 
 
 async def _run(mirror: Mirror, patience_ms: int) -> None:
-    """A first signal ends it after the round it is in; a second, or that round taking too long, ends it at once.
+    """The first signal ends the mirror after its current round.
 
-    The round does not count then, and is the first one of the next run.
+    A second signal, or a round that takes too long, ends the mirror at once. The unfinished round is then
+    aborted, and the next run repeats it.
     """
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -161,7 +167,7 @@ async def _run(mirror: Mirror, patience_ms: int) -> None:
 
     def stop() -> None:
         if stopping.is_set() or not mirror.is_mirroring:
-            task.cancel()  # nothing is open, or there is no more patience
+            task.cancel()  # No round is open, or the round took too long.
         stopping.set()
         loop.call_later(patience_ms / 1000, task.cancel)
 
@@ -188,9 +194,9 @@ def _mirror_options(options: Namespace) -> MirrorOptions:
     options.source = options.source or source.get("bootstrap.servers")
     options.target = options.target or target.get("bootstrap.servers")
     if not options.source or not options.target:
-        raise UsageError("both --source and --target are needed, or files that have bootstrap.servers")
+        raise UsageError("give --source and --target, or files with bootstrap.servers")
     if options.include is None and not options.rename:
-        raise UsageError("which topics? Give --include, or --rename")
+        raise UsageError("name the topics with --include or --rename")
     name = options.name or source.pop("group.id", None) or "mirror"
     try:
         names = TopicNames(options.include, options.exclude, dict(options.rename), options.topic_prefix)
@@ -267,7 +273,7 @@ def _tell(out: Output, event: str, value: Mapping[str, object], text: str) -> No
         sys.stdout.write(json.dumps({"event": event, **value}) + "\n")
         sys.stdout.flush()
     else:
-        sys.stderr.write(f"{text}\n")  # whatever that is now: a progress bar takes lines above itself
+        sys.stderr.write(f"{text}\n")  # Looked up now, because a progress bar replaces the stream.
 
 
 def _show_end(mirror: Mirror, out: Output, seconds: float) -> None:

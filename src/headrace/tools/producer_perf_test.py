@@ -1,10 +1,10 @@
-"""``headrace producer-perf-test``: how fast records are produced, in the words of Kafka's tool.
+"""``headrace producer-perf-test``: measures how fast records are produced, in the words of Kafka's tool.
 
-Records are encoded a batch at a time, as large as ``batch.size`` allows, and put into the producer's queues whole;
-partition, sequence, compression, checksum, sending and retries are the producer's own. A batch's latency is from when
-it was made until the broker answered, waiting in the queue included, and is that of all its records.
+The command encodes whole batches, as large as ``batch.size`` allows, and puts them into the producer's queues. The
+producer does the rest: partition, sequence, compression, checksum, sending and retries. The latency of a batch is the
+time from its creation to the broker's answer, with the time in the queue, and counts for all records of the batch.
 
-With ``--throughput`` the records that are due are sent every few milliseconds, in a batch if they are several.
+With ``--throughput`` the command sends the due records every few milliseconds, in one batch if they are several.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ def main(arguments: Sequence[str]) -> int:
 def parser() -> ArgumentParser:
     parser = new_parser(
         "producer-perf-test",
-        "Measure how fast records are produced. Records are encoded a batch at a time and sent by an ordinary"
-        "\nproducer, idempotent and with acks=all unless told otherwise. Latency is from when a batch was made, before"
-        "\nit waits in the producer's queue, to the broker's answer, and counts for each of its records.",
+        "Measure how fast records are produced. The command encodes whole batches, and an ordinary producer sends"
+        "\nthem, idempotent and with acks=all by default. Latency is the time from the creation of a batch to the"
+        "\nbroker's answer, with the time in the producer's queue. It counts for each record of the batch.",
         _EXAMPLES,
     )
     add = parser.add_argument
-    add("--topic", metavar="NAME", required=True, help="where to send to")
+    add("--topic", metavar="NAME", required=True, help="the topic to send to")
     add("--num-records", metavar="N", type=positive, required=True, help="how many records to send")
     payload = parser.add_mutually_exclusive_group(required=True)
     payload.add_argument("--record-size", metavar="BYTES", type=not_negative, help="random letters of this size")
@@ -67,7 +67,13 @@ def parser() -> ArgumentParser:
         default=b"\n",
         help="what divides the file (default a new line)",
     )
-    add("--throughput", metavar="N", type=float, default=-1, help="about so many records a second; -1: all it can")
+    add(
+        "--throughput",
+        metavar="N",
+        type=float,
+        default=-1,
+        help="send about this many records per second; -1: as fast as possible",
+    )
     add_client_properties(parser, "producer", "--producer-props", many=True)
     add("--print-metrics", action="store_true", help="print metrics at the end")
     add("--transactional-id", metavar="ID", help="send in transactions under this id")
@@ -75,40 +81,40 @@ def parser() -> ArgumentParser:
         "--transaction-duration-ms",
         metavar="MS",
         type=positive,
-        help=f"commit after so long; with an id {_TRANSACTION_MS} if not given",
+        help=f"commit after this time (default with an id: {_TRANSACTION_MS})",
     )
     add(
         "--warmup-records",
         metavar="N",
         type=not_negative,
         default=0,
-        help="say at the end how it was without the first",
+        help="print also the results without the first N records",
     )
     add("--reporting-interval", metavar="MS", type=positive, default=5000, help="default %(default)s")
     return parser
 
 
 def _delimiter(text: str) -> bytes:
-    r"""An argparse type: text in which \n, \t and the like are characters that a command line can hardly have."""
+    r"""An argparse type: text in which \n, \t and the like stand for control characters."""
     try:
-        # What Latin-1 lacks becomes an escape itself: unicode_escape takes all other bytes for Latin-1.
+        # Characters outside Latin-1 become escapes first, because unicode_escape reads all other bytes as Latin-1.
         return text.encode("latin-1", "backslashreplace").decode("unicode_escape").encode()
     except UnicodeError:
-        raise ArgumentTypeError(f"{text!r} has a backslash with no character behind it") from None
+        raise ArgumentTypeError(f"{text!r} has a backslash without a character after it") from None
 
 
 def _work(options: Namespace, out: Output) -> int | None:
     if options.warmup_records >= options.num_records:
         raise UsageError("The value for --warmup-records must be strictly fewer than the number of records in the test")
     if options.throughput == 0:
-        raise UsageError("--throughput 0 would never end; -1 does not limit it")
+        raise UsageError("--throughput 0 would never end; -1 means no limit")
     config = _config(options)
     source = _source(options)
     test = _Test(options, config, source, out)
     try:
         with progress("sent", options.num_records, unit="records") as moved_to:
             run_loop(test.run(moved_to))
-    finally:  # also after Ctrl-C: of what was sent until then
+    finally:  # Also after Ctrl-C: for the records that were sent until then.
         test.report()
     if test.failed_count:
         raise CommandError(f"{test.failed_count} records were not delivered: {test.first_error}")
@@ -184,7 +190,7 @@ class _Test:
                 await self._send_all(producer)
                 await producer.flush()
             except asyncio.CancelledError:
-                await producer.close(_QUIT_MS)  # who presses Ctrl-C does not wait for all that is buffered
+                await producer.close(_QUIT_MS)  # After Ctrl-C do not wait for all buffered records.
                 raise
             finally:
                 reporting.cancel()
@@ -214,7 +220,7 @@ class _Test:
             await producer.commit_transaction()
 
     async def _due(self) -> int:
-        """How many records may be sent now; waits until it is one."""
+        """How many records may be sent now; waits until there is at least one."""
         while True:
             due = int((monotonic() - self._began) * self._options.throughput) + 1 - self._made_count
             if due > 0:
@@ -238,7 +244,7 @@ class _Test:
             batch.listeners.append(answered)
 
     def _answered(self, batch: ProducerBatch, made: PayloadBatch, began: float, is_warmup: bool) -> None:
-        if batch.parts:  # the broker found it too large: they go on alone
+        if batch.parts:  # The broker rejected the batch as too large, so its halves are sent separately.
             for _, part in batch.parts:
                 share = made._replace(
                     record_count=part.record_count,
@@ -254,7 +260,7 @@ class _Test:
         for latencies in (self._total, self._window) if is_warmup else (self._total, self._window, self._steady):
             latencies.add(latency_ms, made.record_count, made.payload_bytes)
 
-    # -- what is said
+    # -- output
 
     async def _report_windows(self, moved_to: Callable[[float], None]) -> None:
         while True:
@@ -269,7 +275,7 @@ class _Test:
                 self._window, self._reported = Latencies(), monotonic()
 
     def report(self) -> None:
-        if self._ended is None:  # it did not begin
+        if self._ended is None:  # The test did not begin.
             return
         elapsed_s = self._ended - self._began
         shown = ProducerReport.as_json(self._total, elapsed_s)
@@ -292,7 +298,7 @@ class _Test:
 
 
 def _partition(producer: AsyncProducer, topic: str, size_bytes: int) -> int:
-    """Where the producer would send a record without a key."""
+    """The partition that the producer would choose for a record without a key."""
     partitions = producer.record_buffer.metadata.topics[topic].partitions
     available = [one.partition for one in partitions if one.leader_id >= 0]
     partitioner = producer.record_buffer.partitioner

@@ -1,7 +1,7 @@
-"""``headrace query``: SQL over the views of a project, from the database that serves them.
+"""``headrace query``: runs SQL over the views of a project, in the serving database.
 
-It reads that database directly: neither the broker nor ``headrace views run`` needs to be up. Rows go to standard
-output; which offsets they count up to, and how old that is, goes to standard error, or into the JSON.
+The command reads the serving database directly; neither the broker nor ``headrace views run`` needs to run. Rows go to
+standard output. The offsets up to which the answer counts, and its age, go to standard error, or into the JSON.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ headrace query "SELECT count(*) FROM pages" --project shop --json
 headrace query "SELECT * FROM pages" --database postgresql://reader@db.example/views --csv --limit 100000 > pages.csv
 echo "SELECT max(clicks) FROM pages" | headrace query - --timeout 1000
 """
-#: As in the serving layer, which is not imported for --help.
+#: The same values as in the serving layer, which --help does not import.
 _DEFAULT_LIMIT = 1000
 _DEFAULT_TIMEOUT_MS = 30_000
 
@@ -34,15 +34,19 @@ def main(arguments: Sequence[str]) -> int:
 def parser() -> ArgumentParser:
     parser = new_parser(
         "query",
-        "Ask the views of a project in SQL, and see up to which offsets the answer counts. Nothing can be changed.",
+        "Query the views of a project in SQL, and show up to which offsets the answer counts. A query only reads.",
         _EXAMPLES,
         connects=False,
     )
-    parser.add_argument("sql", metavar="SQL", help="one statement that reads; - takes it from standard input")
+    parser.add_argument("sql", metavar="SQL", help="one SELECT statement; - reads it from standard input")
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--project", metavar="DIR", default=".", help="the project's folder (default: this one)")
     where.add_argument(
-        "--database", metavar="URL", help="the serving database itself: sqlite:///FILE or postgresql://USER@HOST/NAME"
+        "--project", metavar="DIR", default=".", help="the project's folder (default: the current folder)"
+    )
+    where.add_argument(
+        "--database",
+        metavar="URL",
+        help="the URL of the serving database: sqlite:///FILE or postgresql://USER@HOST/NAME",
     )
     parser.add_argument("--csv", action="store_true", help="results as CSV")
     parser.add_argument(
@@ -50,27 +54,27 @@ def parser() -> ArgumentParser:
         metavar="ROWS",
         type=_positive,
         default=_DEFAULT_LIMIT,
-        help="no more rows than that (default %(default)s)",
+        help="the largest number of rows (default %(default)s)",
     )
     parser.add_argument(
         "--timeout",
         metavar="MS",
         type=_positive,
         default=_DEFAULT_TIMEOUT_MS,
-        help="stop after so long (default %(default)s)",
+        help="stop the query after this time (default %(default)s)",
     )
     return parser
 
 
 def _positive(text: str) -> int:
     if not (text.isascii() and text.isdecimal()) or int(text) < 1:
-        raise ArgumentTypeError(f"{text!r} is no number above 0")
+        raise ArgumentTypeError(f"{text!r} is not a number above 0")
     return int(text)
 
 
 def _work(options: Namespace, out: Output) -> None:
     if options.csv and options.json:
-        raise UsageError("--json or --csv, not both")
+        raise UsageError("give --json or --csv, not both")
     sql = sys.stdin.read() if options.sql == "-" else options.sql
     answer = _ask(options, sql)
     _show(answer, options, out)
@@ -105,7 +109,7 @@ def _show(answer: Answer, options: Namespace, out: Output) -> None:
 
 
 def _remarks(answer: Answer, limit: int) -> Iterable[str]:
-    """What one must know of an answer and what is not in its rows."""
+    """Remarks about an answer that its rows do not show."""
     if answer.is_truncated:
         yield f"only the first {limit} rows are shown: there are more (--limit)"
     for as_of in answer.as_of:

@@ -1,8 +1,8 @@
-"""``headrace zookeeper``: the znode tree served on ZooKeeper's protocol, in the foreground, until it is told to stop.
+"""``headrace zookeeper``: serves a tree of znodes on ZooKeeper's protocol, in the foreground, until a signal stops it.
 
-Prints one line, ``ready HOST:PORT``, on standard output when it serves; everything else goes to standard error. SIGTERM
-and Ctrl-C end it cleanly with exit 0; sessions stay open, so that clients come back to them when it starts again. What
-was answered survives ``kill -9``.
+The command prints one line, ``ready HOST:PORT``, on standard output when it serves. Everything else goes to standard
+error. SIGTERM and Ctrl-C end the server cleanly with exit code 0. Sessions stay open, so that clients resume them after
+a restart. Every change that was answered survives ``kill -9``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _EPILOG = """examples:
 
 
 class StartError(Exception):
-    """It cannot start; the message is one line for the user."""
+    """The server cannot start; the message is one line for the user."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -53,8 +53,8 @@ def main(arguments: Sequence[str]) -> int:
 def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="headrace zookeeper",
-        description="Serve a znode tree on ZooKeeper's protocol. It prints 'ready HOST:PORT' when it serves.\n"
-        "One server, no ensemble; access control lists, containers and times to live are not supported.",
+        description="Serve a tree of znodes on ZooKeeper's protocol. It prints 'ready HOST:PORT' when it serves.\n"
+        "It is one server, without an ensemble, access control lists, containers and times to live.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -63,17 +63,20 @@ def parser() -> argparse.ArgumentParser:
         metavar="DIR",
         type=Path,
         default=Path("headrace-zookeeper"),
-        help="where the tree is kept (default ./%(default)s)",
+        help="the data folder (default ./%(default)s)",
     )
     parser.add_argument(
-        "--listen", metavar="HOST:PORT", default="127.0.0.1:2181", help="default %(default)s; port 0 picks a free one"
+        "--listen",
+        metavar="HOST:PORT",
+        default="127.0.0.1:2181",
+        help="the address to listen on (default %(default)s); port 0 picks a free port",
     )
     parser.add_argument(
         "--tick-time",
         metavar="MS",
         type=_positive,
         default=DEFAULT_TICK_TIME_MS,
-        help="sessions time out after 2 to 20 of these, as their clients wish (default %(default)s)",
+        help="session timeouts are 2 to 20 ticks, as the client requests (default %(default)s)",
     )
     parser.add_argument(
         "--log-level", choices=["debug", "info", "warning", "error"], default="info", help="default %(default)s"
@@ -85,14 +88,14 @@ def parser() -> argparse.ArgumentParser:
 def _positive(text: str) -> int:
     value = int(text)
     if value <= 0:
-        raise argparse.ArgumentTypeError(f"{value} ms is no time")
+        raise argparse.ArgumentTypeError(f"{value} ms is not a valid tick time")
     return value
 
 
 def _address(text: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     if not colon or not (port.isascii() and port.isdecimal()) or int(port) > 65535:
-        raise StartError(f"{text!r} is no HOST:PORT to listen on")
+        raise StartError(f"{text!r} is not an address; write HOST:PORT")
     return host.strip("[]"), int(port)
 
 

@@ -387,7 +387,7 @@ def test_what_keeps_it_from_starting_is_one_line(tmp_path):
         for arguments, folder, reason in (
             (("--listen", server.address), "b", f"cannot listen on {server.address}: [Aa]ddress already in use"),
             ((), "a", "a is in use by another process"),
-            (("--listen", "nonsense"), "b", "'nonsense' is no HOST:PORT to listen on"),
+            (("--listen", "nonsense"), "b", "'nonsense' is not an address; write HOST:PORT"),
         ):
             with pytest.raises(StartFailed, match=f"^headrace: .*{reason}\n$"):
                 BrokerProcess(tmp_path / folder, *arguments, command="zookeeper")

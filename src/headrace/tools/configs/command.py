@@ -1,4 +1,4 @@
-"""``headrace configs``: look at and change settings of topics, brokers, groups and brokers' loggers."""
+"""``headrace configs``: shows and changes settings of topics, brokers, groups and the loggers of brokers."""
 
 from __future__ import annotations
 
@@ -52,11 +52,15 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def parser() -> ArgumentParser:
-    parser = new_parser("configs", "Look at and change settings of topics, brokers and groups.", _EXAMPLES)
+    parser = new_parser("configs", "Show and change settings of topics, brokers and groups.", _EXAMPLES)
     parser.add_argument("--describe", action="store_true", help="show settings")
     parser.add_argument("--alter", action="store_true", help="change settings")
     parser.add_argument("--entity-type", metavar="TYPE", help=f"whose settings: {', '.join(TYPES)}")
-    parser.add_argument("--entity-name", metavar="NAME", help="the topic's name, the broker's id, ...; without, all")
+    parser.add_argument(
+        "--entity-name",
+        metavar="NAME",
+        help="the topic's name, the broker's id, ... (default: all entities of the type)",
+    )
     parser.add_argument("--entity-default", action="store_true", help="the defaults of all brokers")
     parser.add_argument("--topic", metavar="NAME", help="a topic: short for type and name")
     parser.add_argument("--broker", metavar="ID", help="a broker")
@@ -64,12 +68,16 @@ def parser() -> ArgumentParser:
     parser.add_argument("--broker-logger", metavar="ID", help="the log levels of a broker")
     parser.add_argument("--group", metavar="ID", help="a consumer group")
     parser.add_argument("--client-metrics", metavar="NAME", help="a subscription to metrics of clients")
-    parser.add_argument("--all", action="store_true", help="--describe: also what comes from files and defaults")
+    parser.add_argument("--all", action="store_true", help="--describe: show also the values of files and defaults")
     parser.add_argument(
-        "--add-config", metavar="NAME=VALUE,...", help="set these; brackets around a value that has commas: a=[b,c]"
+        "--add-config",
+        metavar="NAME=VALUE,...",
+        help="set these settings; write brackets around a value with commas: a=[b,c]",
     )
-    parser.add_argument("--add-config-file", metavar="FILE", type=Path, help="set what a properties file has")
-    parser.add_argument("--delete-config", metavar="NAME,...", help="back to the default")
+    parser.add_argument("--add-config-file", metavar="FILE", type=Path, help="set the settings of a properties file")
+    parser.add_argument(
+        "--delete-config", metavar="NAME,...", help="remove these settings, so that their defaults apply"
+    )
     return parser
 
 
@@ -111,7 +119,10 @@ def _alter(options: Namespace, entity: Entity, out: Output) -> int:
 
 
 def _check_names(admin: Admin, entity: Entity, wanted: Sequence[ConfigChange]) -> None:
-    """Refuses to take back what is not set: to a broker that is done already, and a slip of the pen goes unseen."""
+    """Refuses to delete a setting that is not set.
+
+    A broker accepts that silently, and would hide a spelling mistake.
+    """
     names = names_to_be_there(entity, wanted)
     if not names:
         return
@@ -154,7 +165,7 @@ def _describe(options: Namespace, entity: Entity, out: Output) -> int:
 
 
 def _every(admin: Admin, entity: Entity) -> list[Entity]:
-    """All of a type; of brokers their defaults too."""
+    """All entities of a type; for brokers also their defaults."""
     kind = entity.type
     match kind.name:
         case "topics":

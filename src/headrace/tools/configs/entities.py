@@ -1,7 +1,7 @@
-"""What ``headrace configs`` is about: entities, changes to their settings, and settings as Kafka's tool shows them.
+"""The entities of ``headrace configs``, changes to their settings, and the output in the words of Kafka's tool.
 
-No I/O. An entity is a topic, a broker, the loggers of a broker, a group or a subscription to client metrics; None as
-its name is all of that type, ``""`` the defaults of all brokers.
+No I/O. An entity is a topic, a broker, the loggers of a broker, a group or a subscription to client metrics. The name
+None means all entities of that type. The name ``""`` means the defaults of all brokers.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import NamedTuple
 from headrace.client.admin.types import ConfigChange, ConfigEntry, ConfigResource, ResourceKind
 from headrace.tools.shared.commands import UsageError
 
-#: A comma that stands in no brackets.
+#: A comma outside of brackets.
 _COMMA = re.compile(r",(?=[^\]]*(?:\[|$))")
 _NAME = re.compile(r"[$a-zA-Z0-9._-]+")
 
 
 class EntityType(NamedTuple):
-    """Kafka's word for it, our clients' word, its own flag, and where its settings of its own are kept."""
+    """Kafka's word for the type, our clients' word, the type's own flag, and the source of its own settings."""
 
     name: str
     kind: ResourceKind
@@ -42,7 +42,7 @@ TYPES = {
         EntityType("groups", "group", "group", "DYNAMIC_GROUP_CONFIG"),
     )
 }
-#: They have quotas and credentials, which no broker of ours keeps yet.
+#: Entities with quotas and credentials, which our brokers do not have yet.
 _WITHOUT_SETTINGS = ("clients", "users", "ips")
 LOGGERS = "broker-loggers"
 _OF_BROKERS = ("brokers", LOGGERS)
@@ -71,7 +71,7 @@ def entity_of(options: Namespace) -> Entity:
     if by_flag and (options.entity_type or options.entity_name is not None or options.entity_default):
         raise UsageError("--entity-{type,name,default} should not be used in conjunction with specific entity flags")
     if len(by_flag) > 1:
-        raise UsageError("exactly one entity is wanted")
+        raise UsageError("name exactly one entity")
     entity = by_flag[0] if by_flag else _by_type(options)
     if entity.type.name in _OF_BROKERS and entity.name and not entity.name.isdecimal():
         raise UsageError(
@@ -84,7 +84,9 @@ def _by_type(options: Namespace) -> Entity:
     if options.entity_type is None:
         raise UsageError("At least one entity type must be specified")
     if options.entity_type in _WITHOUT_SETTINGS:
-        raise UsageError(f"{options.entity_type} have quotas and credentials; headrace configs does settings only")
+        raise UsageError(
+            f"{options.entity_type} have quotas and credentials, which Headrace lacks; name another entity type"
+        )
     if options.entity_type not in TYPES:
         raise UsageError(
             f"Invalid entity type {options.entity_type}, the entity type must be one of {', '.join(TYPES)}"
@@ -102,7 +104,7 @@ def _by_type(options: Namespace) -> Entity:
 
 
 def parse_added(text: str) -> dict[str, str]:
-    """``a=1,b=[x,y]``: brackets keep commas of a value together."""
+    """Parses ``a=1,b=[x,y]``. Brackets keep the commas of a value together."""
     settings: dict[str, str] = {}
     for pair in filter(None, map(str.strip, _COMMA.split(text))):
         name, equals, value = (part.strip() for part in pair.partition("="))
@@ -127,7 +129,7 @@ def changes(added: dict[str, str], deleted: str | None) -> list[ConfigChange]:
 
 
 def names_to_be_there(entity: Entity, wanted: Iterable[ConfigChange]) -> list[str]:
-    """What must be among the entity's own entries: what is taken back, and each logger, since nobody can add one."""
+    """The names that the entity must have already: deleted settings, and loggers, because a logger cannot be added."""
     return [change.name for change in wanted if change.value is None or entity.type.name == LOGGERS]
 
 
@@ -156,7 +158,7 @@ def lines(entity: Entity, entries: Iterable[ConfigEntry], *, with_all: bool) -> 
 
 
 def value(entity: Entity, entries: Iterable[ConfigEntry]) -> dict[str, object]:
-    """For ``--json``."""
+    """The value for ``--json``."""
     return {
         "entityType": entity.type.name,
         "entityName": None if entity.is_default else entity.name,

@@ -1,10 +1,10 @@
-"""``headrace console-consumer``: the records of topics, a line each.
+"""``headrace console-consumer``: prints the records of topics, one line per record.
 
-Without ``--group`` a topic's partitions are read directly: no group is made, so nothing waits for one to settle, and
-nothing is left of it at the broker. Kafka's tool makes one with a random name; with ``--include`` ours does too, since
-who reads topics by a pattern must be told of new ones.
+Without ``--group`` the command reads the partitions of the topic directly. It creates no group, so it does not wait for
+a rebalance, and leaves no group at the broker. Kafka's tool creates a group with a random name. With ``--include`` our
+command does so too, because a consumer of a pattern must notice new topics.
 
-How a record is shown: ``record_formatters.py``.
+``formatters.py`` prints records.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _MOST_AT_ONCE = 5_000
 _WAIT_MS = 1_000
-#: How often it is looked whether the topic has more partitions.
+#: How often the command checks whether the topic has new partitions.
 _LOOK_EVERY_S = 5.0
 
 _EXAMPLES = """
@@ -53,20 +53,29 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def parser() -> ArgumentParser:
-    parser = new_parser("console-consumer", "Show the records of topics, a line each.", _EXAMPLES)
+    parser = new_parser("console-consumer", "Show the records of topics, one line per record.", _EXAMPLES)
     add = parser.add_argument
     add("--topic", metavar="NAME", help="the topic to read")
-    add("--include", "--whitelist", metavar="REGEX", help="read all topics whose names match")
-    add("--from-beginning", action="store_true", help="begin at the first record, where the group has no offset yet")
+    add(
+        "--include",
+        "--whitelist",
+        metavar="REGEX",
+        help="read all topics whose whole names match this regular expression",
+    )
+    add(
+        "--from-beginning",
+        action="store_true",
+        help="start at the first record where the group has no committed offset",
+    )
     add("--partition", metavar="N", type=int32, help="read this partition only")
-    add("--offset", metavar="OFFSET", type=_offset, help="where in the partition: a number, earliest or latest")
-    add("--group", metavar="ID", help="read as a member of this group, and commit")
-    add("--max-messages", metavar="N", type=_limit, help="end after so many records; -1: never")
-    add("--timeout-ms", metavar="MS", type=_limit, help="end when no record came for so long; -1: never")
+    add("--offset", metavar="OFFSET", type=_offset, help="the offset to start at: a number, earliest or latest")
+    add("--group", metavar="ID", help="read as a member of this group, and commit offsets")
+    add("--max-messages", metavar="N", type=_limit, help="exit after this many records; -1: never")
+    add("--timeout-ms", metavar="MS", type=_limit, help="exit when no record arrived for this time; -1: never")
     add(
         "--isolation-level",
         choices=["read_committed", "read_uncommitted"],
-        help="whether records of transactions are shown before these are committed (default read_uncommitted)",
+        help="read_committed: show records of transactions only after their commit (default read_uncommitted)",
     )
     add(
         "--formatter",
@@ -84,8 +93,8 @@ def parser() -> ArgumentParser:
     )
     add("--key-deserializer", metavar="CLASS", help="String, Long, Integer, ... or the name of Kafka's class")
     add("--value-deserializer", metavar="CLASS", help="the same for values")
-    add("--skip-message-on-error", action="store_true", help="go on after a record that cannot be shown")
-    add("--enable-systest-events", action="store_true", help="say shutdown_complete at the end")
+    add("--skip-message-on-error", action="store_true", help="continue after a record that cannot be formatted")
+    add("--enable-systest-events", action="store_true", help="print shutdown_complete at the end")
     add_client_properties(parser, "consumer", "--consumer-property")
     return parser
 
@@ -105,7 +114,7 @@ def _limit(text: str) -> int | None:
     if text == "-1":
         return None
     if not text.isdecimal() or int(text) == 0:
-        raise ArgumentTypeError(f"{text!r} is no number above 0")
+        raise ArgumentTypeError(f"{text!r} is not a number above 0")
     return int(text)
 
 
@@ -162,7 +171,7 @@ def _config(options: Namespace) -> dict[str, object]:
 
 
 def _group(options: Namespace, in_file: Mapping[str, str], properties: Mapping[str, str]) -> str | None:
-    """The one group that is named, in whatever places."""
+    """The group that the options and the properties name; all of them must name the same group."""
     places = (options.group, properties.get("group.id"), in_file.get("group.id"))
     groups = list(dict.fromkeys(group for group in places if group is not None))
     if len(groups) > 1:
@@ -174,7 +183,7 @@ def _group(options: Namespace, in_file: Mapping[str, str], properties: Mapping[s
 
 
 class _Shown:
-    """Writes records, and counts them."""
+    """Prints records, and counts them."""
 
     def __init__(self, show: Formatter, out: Output, *, skips_errors: bool) -> None:
         self.count = 0
@@ -225,10 +234,12 @@ async def _consume(options: Namespace, config: dict[str, object], shown: _Shown)
             if records:
                 shown.add(records)
                 last = monotonic()
-                await asyncio.sleep(0)  # Ctrl-C is seen also where there is always something to read
+                await asyncio.sleep(0)  # So that Ctrl-C works even if there is always a record to read.
             if options.group is None and options.topic and monotonic() - looked > _LOOK_EVERY_S:
                 looked = monotonic()
-                with suppress(HeadraceError):  # no broker now: it goes on when there is one again
+                with suppress(
+                    HeadraceError
+                ):  # No broker answers now. The command continues when a broker answers again.
                     await _add_partitions(options, consumer)
 
 
@@ -260,7 +271,7 @@ async def _begin(options: Namespace, consumer: AsyncConsumer) -> None:
 
 
 async def _add_partitions(options: Namespace, consumer: AsyncConsumer) -> None:
-    """Reads partitions that the topic has got meanwhile, from their beginning."""
+    """Reads new partitions of the topic from their start."""
     from headrace import TopicPartition
 
     if options.partition is not None:

@@ -1,17 +1,17 @@
-"""How ``headrace console-consumer`` shows a record: Kafka's formatters, by short names or by those of their classes.
+"""The formatters of ``headrace console-consumer``: Kafka's formatters, by short names or by the names of their classes.
 
 ===================  ================================================================================================
-``default``          value, and by properties time, partition, offset, epoch, headers and key before it
+``default``          the value; properties add time, partition, offset, epoch, headers and key before the value
 ``logging``          the same as a log line
-``no-op``            nothing, for those who only want the count
-``offsets``          committed offsets of ``__consumer_offsets``, as JSON; other records are passed over
+``no-op``            nothing, for a count only
+``offsets``          committed offsets of ``__consumer_offsets``, as JSON; other records are skipped
 ``group-metadata``   classic groups of ``__consumer_offsets``, as JSON
 ``transaction-log``  transactional ids of ``__transaction_state``, as JSON
-``json``             all of a record as JSON; what ``--json`` does
+``json``             the whole record as JSON; ``--json`` uses this formatter
 ===================  ================================================================================================
 
-A formatter takes a record and gives the bytes of its lines. Keys and values that are not text come out as the bytes
-that they are. Kafka's tool puts no ends between the JSON of internal records; ours has a line for each.
+A formatter takes a record and returns the bytes of its lines. Keys and values that are not text are printed as their
+bytes. Kafka's tool prints the JSON of internal records without line ends; our command prints one line per record.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _DEFAULTS = {
     "value.deserializer": "",
     "headers.deserializer": "",
 }
-#: Kafka says header.deserializer in its help and reads headers.deserializer.
+#: Kafka's help names header.deserializer, but Kafka's code reads headers.deserializer.
 _ALIASES = {"header.deserializer": "headers.deserializer"}
 
 
@@ -96,13 +96,13 @@ DESERIALIZERS: dict[str, Part] = {
 }
 
 
-#: Those whose text JSON has values for.
+#: Deserializers whose results have a JSON type of their own.
 _JSON_VALUES = frozenset({"Short", "Integer", "Long", "Float", "Double", "Boolean"})
 
 
 def deserializer_named(name: str) -> Part:
     """
-    :raises ValueError: if there is none.
+    :raises ValueError: if there is no such deserializer.
     """
     short = _short(name)
     if not name:
@@ -117,7 +117,7 @@ def _short(name: str) -> str:
 
 
 def _json_reader(name: str) -> Callable[[bytes | None], object]:
-    """What a deserializer makes of a part: numbers and booleans as JSON has them, all else as text."""
+    """Returns the JSON value of a part: numbers and booleans as such, all else as text."""
     read = deserializer_named(name)
 
     def value(data: bytes | None) -> object:
@@ -126,7 +126,7 @@ def _json_reader(name: str) -> Callable[[bytes | None], object]:
             return json_value(text)
         try:
             return json.loads(text)
-        except ValueError:  # nan and inf, which are no JSON
+        except ValueError:  # JSON has no nan and no inf.
             return json_value(text)
 
     return value
@@ -137,7 +137,7 @@ def _json_reader(name: str) -> Callable[[bytes | None], object]:
 
 def default_formatter(properties: Mapping[str, str]) -> Formatter:
     """
-    :raises ValueError: if a property is none.
+    :raises ValueError: if a property does not exist.
     """
     given = _without_aliases(properties)
     unknown = sorted(
@@ -160,7 +160,7 @@ def _without_aliases(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def _parts(properties: Mapping[str, str]) -> list[tuple[str, Formatter]]:
-    """What may be shown, in order, and the property that asks for it."""
+    """The parts that may be printed, in order, each with the property that enables it."""
     null = properties["null.literal"].encode()
     read_key, read_value, read_header = (
         deserializer_named(properties[f"{name}.deserializer"]) for name in ("key", "value", "headers")
@@ -208,7 +208,7 @@ def no_op_formatter(_: Mapping[str, str]) -> Formatter:
 
 
 def json_formatter(properties: Mapping[str, str]) -> Formatter:
-    """Shows everything; of the properties only deserializers count.
+    """Prints the whole record. It uses the properties for deserializers only.
 
     :raises ValueError: if there is no such deserializer.
     """
@@ -260,7 +260,7 @@ FORMATTERS: dict[str, Callable[[Mapping[str, str]], Formatter]] = {
     "group-metadata": _internal_formatter(InternalTopic.CONSUMER_OFFSETS, RecordType.GROUP_METADATA),
     "transaction-log": _internal_formatter(InternalTopic.TRANSACTION_STATE, RecordType.TRANSACTION),
 }
-#: What the classes are called, in all the packages that they were in.
+#: The names of Kafka's classes, in every package that ever had them.
 _CLASSES = {
     "DefaultMessageFormatter": "default",
     "LoggingMessageFormatter": "logging",
@@ -273,7 +273,7 @@ _CLASSES = {
 
 def formatter_named(name: str, properties: Mapping[str, str]) -> Formatter:
     """
-    :raises ValueError: if there is none of that name, or it does not know a property.
+    :raises ValueError: if there is no such formatter, or if the formatter does not know a property.
     """
     short = name.replace("$", ".").rpartition(".")[2]
     make = FORMATTERS.get(_CLASSES.get(short, name))

@@ -1,11 +1,12 @@
-"""``headrace console-producer``: lines of standard input as records.
+"""``headrace console-producer``: sends the lines of standard input as records.
 
-The broker and the topic are looked for before the first line is read, so that a mistake is told at once. What a line
-is: ``line_reader.py``. A record that is not delivered is told in one line and the next ones are still sent, as Kafka's
-tool does; but the exit code is 1 then. A line that lacks a part ends it; what was read before is sent.
+The command looks for the broker and the topic before it reads the first line, so that the user sees a mistake at once.
+``line_reader.py`` makes a record of a line. If a record is not delivered, the command prints one line and sends the
+next records, as Kafka's tool does, but its exit code is then 1. A line that lacks a part ends the command; the records
+before it are sent.
 
-``--timeout`` is Kafka's: how long a record may wait for its batch to fill (``linger.ms``). At the end of the input
-nothing waits. Where it is given, it is also how long to look for a broker, as in the other commands.
+``--timeout`` has Kafka's meaning: how long a record may wait for its batch to fill (``linger.ms``). At the end of the
+input no record waits. If ``--timeout`` is given, it is also the time to look for a broker, as in the other commands.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 _READERS = ("LineMessageReader", "org.apache.kafka.tools.LineMessageReader", "line")
 _LINGER_MS = 1_000
 _FIND_BROKER_MS = 10_000
-#: Of failed records, so many are told one by one.
+#: How many failed records are reported one by one.
 _MOST_COMPLAINTS = 10
 _LOOK_EVERY = 2_000
 
@@ -60,7 +61,7 @@ def parser() -> ArgumentParser:
         has_broker_list=True,
     )
     add = parser.add_argument
-    add("--topic", metavar="NAME", required=True, help="where to send to")
+    add("--topic", metavar="NAME", required=True, help="the topic to send to")
     add_named_properties(
         parser,
         "reader",
@@ -68,30 +69,48 @@ def parser() -> ArgumentParser:
         "parse.key, parse.headers, ignore.error = true or false; key.separator (a tab), headers.delimiter (a tab),"
         " headers.separator (,), headers.key.separator (:), null.marker (none)",
     )
-    add("--line-reader", metavar="CLASS", choices=_READERS, default="line", help="there is one: line")
-    add("--sync", action="store_true", help="wait for each record to be delivered before the next is read")
+    add(
+        "--line-reader",
+        metavar="CLASS",
+        choices=_READERS,
+        default="line",
+        help="the name of the reader; line is the only one",
+    )
+    add("--sync", action="store_true", help="wait until each record is delivered before reading the next")
     add(
         "--timeout",
         metavar="MS",
         type=not_negative,
-        help=f"how long a batch may fill (default {_LINGER_MS}), and to look for a broker (default {_FIND_BROKER_MS})",
+        help=f"how long a record may wait for its batch to fill (default {_LINGER_MS}), and how long to look for a "
+        f"broker (default {_FIND_BROKER_MS})",
     )
     add(
         "--compression-codec",
         nargs="?",
         const="gzip",
         choices=_CODECS,
-        help="compress batches; without a name with gzip",
+        help="compress batches (default codec: gzip)",
     )
-    add("--request-required-acks", metavar="ACKS", help="how many replicas must have it: all, -1, 1, 0 (default -1)")
-    add("--max-block-ms", metavar="MS", type=positive, help="how long to wait for a broker, the topic or memory")
+    add(
+        "--request-required-acks",
+        metavar="ACKS",
+        help="how many replicas must have a record: all, -1, 1, 0 (default -1)",
+    )
+    add(
+        "--max-block-ms", metavar="MS", type=positive, help="how long to wait for a broker, for the topic or for memory"
+    )
     add("--batch-size", "--max-partition-memory-bytes", metavar="BYTES", type=not_negative, help="batch.size")
     add("--max-memory-bytes", metavar="BYTES", type=positive, help="buffer.memory")
     add("--message-send-max-retries", metavar="N", type=not_negative, help="retries")
     add("--request-timeout-ms", metavar="MS", type=positive, help="request.timeout.ms")
     add("--retry-backoff-ms", metavar="MS", type=not_negative, help="retry.backoff.ms")
     add("--metadata-expiry-ms", metavar="MS", type=not_negative, help="metadata.max.age.ms")
-    add("--socket-buffer-size", metavar="BYTES", type=positive, help="taken, without effect: the system sizes buffers")
+    add(
+        "--socket-buffer-size",
+        metavar="BYTES",
+        type=positive,
+        help="accepted and ignored: the operating system sizes the buffers",
+    )
     add_client_properties(parser, "producer", "--producer-property")
     return parser
 
@@ -111,7 +130,7 @@ def _work(options: Namespace, out: Output) -> int:
             _send_all(producer, options, reader, failures)
     except BadLine as error:
         raise CommandError(str(error)) from None
-    finally:  # also after Ctrl-C: closing has sent what could be sent
+    finally:  # Also after Ctrl-C: close() has sent the buffered records, as far as possible.
         code = failures.report()
     return code
 
@@ -131,11 +150,12 @@ def _config(options: Namespace) -> dict[str, object]:
         "retries": options.message_send_max_retries,
         "retry.backoff.ms": options.retry_backoff_ms,
     }
-    if options.request_required_acks in ("0", "1"):  # nobody is asked to be idempotent here
+    if options.request_required_acks in ("0", "1"):  # The user has not asked for an idempotent producer.
         fixed["enable.idempotence"] = False
-    # Where each record is waited for, there is nothing that it could wait for itself.
+    # With --sync no second record can join the batch, so lingering would only delay the first.
     defaults = {"client.id": "console-producer", "linger.ms": 0 if options.sync else _LINGER_MS}
-    # What the shared options mean by it: how long to look for a broker. Less than a second would be linger.ms alone.
+    # The shared options mean by --timeout the time to look for a broker. A value below a second is meant as linger.ms
+    # only.
     options.timeout = options.max_block_ms or max(options.timeout or _FIND_BROKER_MS, 1_000)
     return client_config(options, ProducerConfig, defaults, fixed)
 
@@ -154,7 +174,7 @@ def _send_all(producer: Producer, options: Namespace, reader: LineReader, failur
 
 
 def _lines() -> Iterator[bytes]:
-    """As they come; on a terminal with Kafka's prompt."""
+    """Yields the lines of standard input as they arrive; on a terminal with Kafka's prompt."""
     source = sys.stdin.buffer
     if not sys.stdin.isatty():
         yield from source
@@ -169,7 +189,10 @@ def _lines() -> Iterator[bytes]:
 
 
 class _Failures:
-    """Watches what was sent, and tells of what was not delivered. A callback a record would cost more than sending."""
+    """Reports records that were not delivered.
+
+    It looks at deliveries, because a callback per record costs more than sending.
+    """
 
     def __init__(self, out: Output) -> None:
         self._out = out
@@ -184,7 +207,7 @@ class _Failures:
             self._next_look = len(self._waiting) + _LOOK_EVERY
 
     def _look(self) -> None:
-        """Partitions answer each in its order, so those that wait longest are done first, or nearly so."""
+        """Each partition answers in order, so the oldest deliveries are usually done first."""
         waiting = self._waiting
         while waiting and waiting[0].done():
             error = waiting.popleft().exception_now()
@@ -194,7 +217,7 @@ class _Failures:
                     self._out.complain(f"a record was not delivered: {error}")
 
     def report(self) -> int:
-        """The exit code, once everything is flushed."""
+        """Returns the exit code, after everything is flushed."""
         self._look()
         if self._count > _MOST_COMPLAINTS:
             self._out.complain(f"{self._count} records were not delivered")

@@ -1,11 +1,11 @@
-"""Lines of standard input as records, by the rules and properties of Kafka's LineMessageReader.
+"""Makes records of the lines of standard input, by the rules and properties of Kafka's LineMessageReader.
 
-A line is ``headers TAB key TAB value``; headers are there with ``parse.headers``, the key with ``parse.key``. Headers
-are ``name:content,name:content``. With ``null.marker`` a key, value or header content of just these characters is null.
-A line that lacks a separator is an error, or with ``ignore.error`` a value without them. No text where headers would be
-is no headers; Kafka's tool refuses that, or with ``ignore.error`` makes a header without a name of it.
+A line is ``headers TAB key TAB value``. It has headers with ``parse.headers``, and a key with ``parse.key``. Headers
+are ``name:content,name:content``. With ``null.marker``, a key, value or header content that equals the marker is null.
+A line that lacks a separator is an error; with ``ignore.error`` the whole line is the value. An empty text in place of
+headers means no headers; Kafka's tool rejects that, or with ``ignore.error`` makes a header without a name.
 
-Lines are bytes and stay what they are: nothing needs to be UTF-8 but separators and header names.
+Lines are bytes and stay unchanged. Only separators and header names must be UTF-8.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _DEFAULTS = {
     "headers.key.separator": ":",
     "null.marker": "",
 }
-#: Taken and without meaning for lines that stay bytes.
+#: Accepted and ignored, because lines stay bytes.
 _WITHOUT_EFFECT = frozenset({"key.serializer", "value.serializer", "topic"})
 
 
 class BadLine(ValueError):
-    """The line does not have the parts that it must have."""
+    """The line lacks a part that it must have."""
 
 
 class Line(NamedTuple):
@@ -42,7 +42,7 @@ class Line(NamedTuple):
 class LineReader:
     def __init__(self, properties: Mapping[str, str] | None = None) -> None:
         """
-        :raises ValueError: if a property is none, or does not fit the others.
+        :raises ValueError: if a property does not exist, or contradicts another property.
         """
         given = dict(properties or {})
         unknown = given.keys() - _DEFAULTS.keys() - _WITHOUT_EFFECT
@@ -62,9 +62,9 @@ class LineReader:
         _check(found, self._parses_key, self._parses_headers)
 
     def parse(self, line: bytes) -> Line:
-        """A line without its end.
+        """Makes a record of a line without its line end.
 
-        :raises BadLine: if something is missing.
+        :raises BadLine: if a part is missing.
         """
         self._number += 1
         headers: Headers = ()
@@ -103,7 +103,7 @@ class LineReader:
 
 
 def without_end(line: bytes) -> bytes:
-    """A line as Java reads it: without its ``\\n`` or ``\\r\\n``."""
+    """Removes the line end, as Java does: ``\\n`` or ``\\r\\n``."""
     if line.endswith(b"\n"):
         line = line[:-1]
     return line.removesuffix(b"\r")
@@ -120,7 +120,7 @@ def _check(properties: Mapping[str, str], parses_key: bool, parses_headers: bool
     for name in used:
         if not properties[name]:
             raise ValueError(f"{name} may not be empty")
-    # The delimiter of headers may be the separator of the key: each is used once, from the left.
+    # The delimiter of headers may equal the separator of the key: each is used once, from the left.
     pairs = [
         ("headers.delimiter", "headers.separator"),
         ("headers.delimiter", "headers.key.separator"),

@@ -1,7 +1,7 @@
-"""``headrace consumer-groups``: which groups there are, how far behind they are, and where they go on from.
+"""``headrace consumer-groups``: lists groups, shows their lag, resets their offsets, and deletes groups.
 
-Groups of both protocols, classic and consumer (KIP-848). What is shown is made in ``group_descriptions``; offsets are
-reset and deleted in ``group_resets``.
+The command knows groups of both protocols, classic and consumer (KIP-848). ``descriptions.py`` makes the output;
+``resets.py`` resets and deletes offsets.
 """
 
 from __future__ import annotations
@@ -57,36 +57,63 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def parser() -> ArgumentParser:
-    parser = new_parser("consumer-groups", "Look at consumer groups, reset their offsets, delete them.", _EXAMPLES)
+    parser = new_parser(
+        "consumer-groups", "List and describe consumer groups, reset their offsets, delete them.", _EXAMPLES
+    )
     add = parser.add_argument
     flag = partial(parser.add_argument, action="store_true")
-    flag("--list", help="ids of groups; with --state or --type these too")
-    flag("--describe", help="offsets and lag of groups (--offsets), their --members or their --state")
+    flag("--list", help="list the ids of groups; with --state or --type also these")
+    flag("--describe", help="show the offsets and lag of groups (--offsets), their --members or their --state")
     flag("--delete", help="delete groups that have no members")
-    flag("--reset-offsets", help="move groups that have no members; --dry-run unless --execute is given")
-    flag("--delete-offsets", help="forget what a group has committed")
-    add("--validate-regex", metavar="REGEX", help="say whether a subscription could use this regular expression (RE2)")
-    add("--group", metavar="ID", action="append", default=[], help="which group; may be repeated")
-    flag("--all-groups", help="all groups")
-    flag("--offsets", help="--describe: offsets and lag, the default")
-    flag("--members", help="--describe: who is in the group")
-    add(
-        "--state", metavar="STATE,...", nargs="?", const="", help="--describe: the state; --list: states, or only these"
+    flag(
+        "--reset-offsets",
+        help="reset the offsets of groups that have no members; only shows the new offsets unless --execute is given",
     )
-    add("--type", metavar="TYPE,...", nargs="?", const="", help="--list: types, or only these: classic, consumer")
+    flag("--delete-offsets", help="delete committed offsets of a group")
+    add(
+        "--validate-regex", metavar="REGEX", help="check whether a subscription could use this regular expression (RE2)"
+    )
+    add("--group", metavar="ID", action="append", default=[], help="the group; may be repeated")
+    flag("--all-groups", help="all groups")
+    flag("--offsets", help="--describe: show offsets and lag (the default)")
+    flag("--members", help="--describe: show the members")
+    add(
+        "--state",
+        metavar="STATE,...",
+        nargs="?",
+        const="",
+        help="--describe: show the state; --list: show states, or only groups in these states",
+    )
+    add(
+        "--type",
+        metavar="TYPE,...",
+        nargs="?",
+        const="",
+        help="--list: show types, or only groups of these types: classic, consumer",
+    )
     flag("--verbose", help="--describe: more columns")
-    add("--topic", metavar="NAME[:0,1]", action="append", default=[], help="which topic, or partitions of it; repeat")
-    flag("--all-topics", help="--reset-offsets: all that the group has committed to")
-    flag("--to-earliest", help="to the first record")
-    flag("--to-latest", help="behind the last record")
-    flag("--to-current", help="to where the group is, or behind the last record")
+    add(
+        "--topic",
+        metavar="NAME[:0,1]",
+        action="append",
+        default=[],
+        help="the topic, or some partitions of it; may be repeated",
+    )
+    flag("--all-topics", help="--reset-offsets: all topics for which the group has committed offsets")
+    flag("--to-earliest", help="reset to the first record")
+    flag("--to-latest", help="reset to the end of the partition")
+    flag("--to-current", help="reset to the committed offset, or to the end if there is none")
     add("--to-offset", metavar="N", type=int64, help="to this offset")
-    add("--shift-by", metavar="N", type=int64, help="so many records further, or back if negative")
-    add("--to-datetime", metavar="TIME", help="to the first record since YYYY-MM-DDThh:mm:ss.sss (UTC, or with a zone)")
-    add("--by-duration", metavar="DURATION", help="to the first record that is not older than PnDTnHnMnS")
-    add("--from-file", metavar="FILE", type=Path, help="to what a file says, as --export writes it")
+    add("--shift-by", metavar="N", type=int64, help="move the offset by this many records, backward if negative")
+    add(
+        "--to-datetime",
+        metavar="TIME",
+        help="reset to the first record at or after YYYY-MM-DDThh:mm:ss.sss (UTC, or with a time zone)",
+    )
+    add("--by-duration", metavar="DURATION", help="reset to the first record that is not older than PnDTnHnMnS")
+    add("--from-file", metavar="FILE", type=Path, help="reset to the offsets of a file, as --export prints them")
     flag("--export", help="--reset-offsets: print lines for --from-file")
-    flag("--dry-run", help="--reset-offsets: only show what would be done")
+    flag("--dry-run", help="--reset-offsets: only show the new offsets")
     flag("--execute", help="--reset-offsets: do it")
     return parser
 
@@ -130,7 +157,7 @@ def _check(action: str, options: Namespace) -> None:
 
 
 def _consumers(admin: Admin, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[GroupListing]:
-    """Groups of consumers, and those that only commit offsets; not those of Kafka Connect and the like."""
+    """The groups of consumers, and groups that only commit offsets; not the groups of Kafka Connect and the like."""
     return [each for each in admin.list_groups(states=states, types=types) if each.protocol_type in ("consumer", "")]
 
 
@@ -160,7 +187,7 @@ def _list(admin: Admin, options: Namespace, out: Output) -> int:
 
 
 def _known(text: str | None, names: Sequence[str], complaint: str) -> list[str]:
-    """The names of a list with commas, in Kafka's spelling."""
+    """Splits a list at commas, and returns the names in Kafka's spelling."""
     by_lower = {name.lower(): name for name in names}
     wanted = [part.strip().lower() for part in (text or "").split(",") if part.strip()]
     if not by_lower.keys() >= set(wanted):

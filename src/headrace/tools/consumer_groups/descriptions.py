@@ -1,7 +1,7 @@
-"""What ``headrace consumer-groups --describe`` shows: lag by partition, members, state; in Kafka's columns. No I/O.
+"""Makes the output of ``headrace consumer-groups --describe``: lag per partition, members, state. No I/O.
 
-A column has a width that it has at least; what people name themselves makes it wider. The last one is not filled up
-unless Kafka's tool does so too. ``-`` is what is not known or not there.
+The columns are those of Kafka's tool. A column has a minimum width; longer names make the column wider. The last column
+is padded only where Kafka's tool pads it. ``-`` means that a value is unknown or missing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Column(NamedTuple):
 
 
 class PartitionRow(NamedTuple):
-    """A partition that a group has committed to or has given to a member."""
+    """A partition that has a committed offset, or that is assigned to a member."""
 
     partition: TopicPartition
     committed: OffsetAndMetadata | None
@@ -38,20 +38,20 @@ class PartitionRow(NamedTuple):
 
     @property
     def leader_epoch(self) -> int | None:
-        """That of the last record that was read, where the consumer has said so."""
+        """The epoch of the last record that was read, if the consumer has committed the epoch."""
         if self.committed is None or self.committed.leader_epoch < 0:
             return None
         return self.committed.leader_epoch
 
 
 class Text(NamedTuple):
-    """A description ready to be shown."""
+    """The text of a description."""
 
     columns: Sequence[Column]
     rows: Sequence[Sequence[object]]
 
     def lines(self) -> Iterator[str]:
-        """As Kafka has them: an empty line first."""
+        """The lines of Kafka's tool: an empty line first."""
         yield ""
         cells = [[column.heading for column in self.columns], *([_cell(value) for value in row] for row in self.rows)]
         widths = [
@@ -66,7 +66,7 @@ class Text(NamedTuple):
 
 
 def member_state(group: GroupDescription) -> str | None:
-    """What is to be known before the rest is read."""
+    """A warning to be printed before the description."""
     if group.state == "Empty":
         return f"Consumer group '{group.group_id}' has no active members."
     if group.state in _REBALANCING:
@@ -82,7 +82,7 @@ def partition_rows(
     committed: Mapping[TopicPartition, OffsetAndMetadata],
     log_end_offsets: Mapping[TopicPartition, int],
 ) -> list[PartitionRow]:
-    """Members' partitions, whoever has most first, then those that nobody has."""
+    """The partitions of members (the member with most partitions first), then the unassigned partitions."""
     members = sorted(group.members, key=lambda member: (-len(member.assignment), member.member_id))
     owned = [(partition, member) for member in members for partition in sorted(member.assignment)]
     orphans = sorted(committed.keys() - {partition for partition, _ in owned})
@@ -93,7 +93,7 @@ def partition_rows(
 def partitions_of(
     group: GroupDescription, committed: Mapping[TopicPartition, OffsetAndMetadata]
 ) -> set[TopicPartition]:
-    """The partitions that :func:`partition_rows` is about."""
+    """The partitions of which :func:`partition_rows` makes rows."""
     return committed.keys() | {partition for member in group.members for partition in member.assignment}
 
 

@@ -1,20 +1,20 @@
-"""Where ``headrace consumer-groups --reset-offsets`` puts a group: the seven strategies and files of offsets. No I/O.
+"""Decides the new offsets of ``headrace consumer-groups --reset-offsets``: strategies, and files of offsets. No I/O.
 
 ===================  ================================================================================================
-``--to-earliest``    the first record that is there
-``--to-latest``      behind the last one
-``--to-current``     where the group is; where it has committed nothing, behind the last one
+``--to-earliest``    the first record of the partition
+``--to-latest``      the end of the partition
+``--to-current``     the committed offset; the end, if the group has committed none
 ``--to-offset N``    N
-``--shift-by N``     N further, or back if negative; fails where the group has committed nothing
-``--to-datetime T``  the first record at or after T; behind the last one, if there is none
-``--by-duration D``  the same, for the time that is D before now
-``--from-file F``    what the file says
+``--shift-by N``     N records later, earlier if negative; an error if the group has no committed offset
+``--to-datetime T``  the first record at or after T; the end, if there is none
+``--by-duration D``  the same for the time D before now
+``--from-file F``    the offsets of the file
 ===================  ================================================================================================
 
-No strategy leaves a partition: an offset that a partition does not have becomes its first, or the end, and a warning
-says so.
+The new offset is always within the partition: a smaller offset becomes the first, a larger one becomes the end, and the
+command prints a warning.
 
-A file has a line for each partition, ``topic,partition,offset`` for one group and ``group,topic,partition,offset`` for
+A file has one line per partition: ``topic,partition,offset`` for one group, ``group,topic,partition,offset`` for
 several. ``--export`` prints such lines.
 """
 
@@ -35,7 +35,7 @@ StrategyKind = Literal["to_earliest", "to_latest", "to_current", "to_offset", "s
 
 
 class Strategy(NamedTuple):
-    """How to reset; ``number`` is an offset, a distance or a time in ms."""
+    """The strategy of a reset. ``number`` is an offset, a distance or a time in ms."""
 
     kind: StrategyKind
     number: int = 0
@@ -51,19 +51,19 @@ class Strategy(NamedTuple):
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of the partitions that are reset."""
+    """The offsets of the partitions that are reset."""
 
     earliest: Mapping[TopicPartition, int] = field(default_factory=dict)
     latest: Mapping[TopicPartition, int] = field(default_factory=dict)
     committed: Mapping[TopicPartition, int] = field(default_factory=dict)
-    #: Where the wanted time leads to, where it does.
+    #: The offset of the first record at or after the wanted time, if there is one.
     at_time: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 class Plan(NamedTuple):
     #: The new offset of each partition, sorted.
     offsets: dict[TopicPartition, int]
-    #: What to tell of offsets that were wanted and that their partitions do not have.
+    #: A warning for each wanted offset that is outside its partition.
     warnings: list[str]
 
 
@@ -114,13 +114,13 @@ def _wanted(strategy: Strategy, partition: TopicPartition, facts: Facts, of_file
 
 
 def parse_datetime_ms(text: str) -> int:
-    """``2026-01-31T12:00:00.000``, in UTC if no zone is said."""
+    """Parses ``2026-01-31T12:00:00.000``, in UTC if the text has no time zone."""
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
         at = None
     if at is None or "T" not in text:
-        raise UsageError(f"Error parsing timestamp {text}: YYYY-MM-DDThh:mm:ss.sss is wanted, with a zone or in UTC")
+        raise UsageError(f"Error parsing timestamp {text}: write YYYY-MM-DDThh:mm:ss.sss, with a time zone or in UTC")
     return round((at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
@@ -140,7 +140,7 @@ Plans = Mapping[str, Mapping[TopicPartition, int]]
 def parse_csv(text: str, name: str, groups: Iterable[str]) -> dict[str, dict[TopicPartition, int]]:
     """The offsets of each group in a file.
 
-    :param groups: those of the command line; lines without a group are for its only one.
+    :param groups: the groups of the command line. If there is only one, lines without a group belong to that group.
     """
     groups = list(groups)
     plans: dict[str, dict[TopicPartition, int]] = {}
@@ -152,7 +152,7 @@ def parse_csv(text: str, name: str, groups: Iterable[str]) -> dict[str, dict[Top
             plans.setdefault(group, {})[TopicPartition(topic, int(partition))] = int(offset)
         except ValueError:
             raise UsageError(
-                f"{name}, line {number}: topic,partition,offset is wanted for one group, "
+                f"{name}, line {number}: write topic,partition,offset for one group, "
                 "group,topic,partition,offset for several"
             ) from None
     return plans

@@ -1,7 +1,7 @@
-"""``headrace consumer-groups --reset-offsets`` and ``--delete-offsets``: commits that are moved or forgotten.
+"""``headrace consumer-groups --reset-offsets`` and ``--delete-offsets``: changes and deletes committed offsets.
 
-Only groups without members are reset: whoever consumes would commit his own positions over it. What is to be done is
-shown, and done with ``--execute`` only. The strategies are in ``reset_offsets``.
+The command resets groups without members only: a member would overwrite the new offsets with its next commit. The
+command shows the new offsets, and commits them only with ``--execute``. The strategies are in ``reset_strategies.py``.
 """
 
 from __future__ import annotations
@@ -34,10 +34,7 @@ _STRATEGIES = (
     "shift_by", "to_offset", "to_earliest", "to_current", "to_latest", "by_duration", "to_datetime", "from_file",
 )  # fmt: skip
 _INACTIVE = ("Empty", "Dead")
-_WARNING = (
-    "WARN: No action will be performed as the --execute option is missing. Add --dry-run to say that this is what you "
-    "want."
-)
+_WARNING = "WARN: No action will be performed as the --execute option is missing. Add --dry-run to confirm that."
 
 
 def strategy_of(options: Namespace) -> Strategy:
@@ -69,7 +66,7 @@ def check_reset(options: Namespace) -> None:
     if not options.topic and not options.all_topics and options.from_file is None:
         raise UsageError("One of the reset scopes should be defined: --all-topics, --topic.")
     if options.topic and options.all_topics:
-        raise UsageError("--all-topics and --topic each say it all: one of them is wanted")
+        raise UsageError("give either --all-topics or --topic, not both")
 
 
 def reset(admin: Admin, groups: Sequence[str], options: Namespace, out: Output) -> int:
@@ -136,7 +133,7 @@ def _plan_of(
 
 
 def named_partitions(admin: Admin, topics: Iterable[str]) -> list[TopicPartition]:
-    """The partitions that ``--topic a --topic b:0,1`` name; all must be there."""
+    """The partitions that ``--topic a --topic b:0,1`` name; all of them must exist."""
     wanted = [parse_topic_partitions(text) for text in topics]
     described = admin.describe_topics([topic for topic, _ in wanted]).all()
     return _existing(
@@ -150,7 +147,7 @@ def named_partitions(admin: Admin, topics: Iterable[str]) -> list[TopicPartition
 
 
 def _existing(admin: Admin, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-    """The same, once it is known that they are there."""
+    """The same partitions, after the check that they exist."""
     wanted = sorted(partitions)
     if not wanted:
         return []
@@ -212,7 +209,7 @@ _Outcomes = dict[tuple[str, int | None], HeadraceError | None]
 
 
 def _to_forget(admin: Admin, topics: Iterable[str]) -> tuple[list[TopicPartition], _Outcomes]:
-    """The partitions that are meant, and topics that are not there, which have none."""
+    """The partitions whose offsets are deleted, and the topics that do not exist."""
     partitions: list[TopicPartition] = []
     missing: _Outcomes = {}
     for topic, indexes in map(parse_topic_partitions, topics):

@@ -1,4 +1,4 @@
-"""Makes ``docs/apis.md`` and the README's table of what works, from the registry of APIs and the handlers' own words.
+"""Makes ``docs/apis.md`` and the README's table of APIs, from the registry of APIs and the docstrings of handlers.
 
 An API is served if it has a handler; what it is for is then the first sentence of that file. For the others it stands
 here, until they have one.
@@ -19,9 +19,8 @@ _INTRODUCTION = """\
 
 <!-- Made by script/generate-docs from src/headrace/protocol/api.py and src/headrace/broker/handlers. Do not edit. -->
 
-The requests of Kafka's protocol, and whether they are answered. An API that is served is served in every version that
-is listed; ApiVersions tells clients so. A request of any other API or version closes the connection, as with Apache
-Kafka.
+This page lists the requests of Kafka's protocol, and the versions that the broker answers. ApiVersions sends the same
+list to clients. The broker closes the connection at a request of any other API or version, as Apache Kafka does.
 """
 
 AREAS: dict[str, tuple[Api, ...]] = {
@@ -59,7 +58,7 @@ AREAS: dict[str, tuple[Api, ...]] = {
     "Telemetry": (Api.GET_TELEMETRY_SUBSCRIPTIONS, Api.PUSH_TELEMETRY),
 }  # fmt: skip
 
-#: What the APIs without a handler will be for.
+#: The purpose of APIs that have no handler yet.
 _PLANNED = {
     Api.LEADER_AND_ISR: "the controller tells a broker what it leads and follows",
     Api.STOP_REPLICA: "the controller takes a replica off a broker",
@@ -130,7 +129,7 @@ def _where(api: Api) -> str:
 
 
 def purpose_of(api: Api) -> str:
-    """What its handler says first, behind ``Name (key N):``; for an API without one, what is planned."""
+    """The first sentence of the handler's docstring after ``Name (key N):``; without a handler, the planned purpose."""
     if api not in served_apis(in_cluster=True):
         return _PLANNED[api]
     document = import_module(f"{handlers.__name__}.{api.name.lower()}").__doc__ or ""
@@ -147,7 +146,7 @@ def _versions(api: Api) -> str:
 
 
 def readme_table() -> str:
-    """The compact table: an area a line."""
+    """The compact table: one line per area."""
     served = frozenset(served_apis(in_cluster=True))
     rows = []
     for area, apis in AREAS.items():
@@ -158,12 +157,12 @@ def readme_table() -> str:
 
 
 def with_table(readme: str) -> str:
-    """The README with what stands between the marks made anew.
+    """The README with a new table between the two marks.
 
-    :raises ValueError: if it has not exactly one pair of marks.
+    :raises ValueError: if the README does not have exactly one pair of marks.
     """
     before, begin, rest = readme.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end or BEGIN in after or END in after:
-        raise ValueError(f"README.md must have {BEGIN} and, behind it, {END}, once")
+        raise ValueError(f"README.md must have {BEGIN} and, after it, {END}, once each")
     return f"{before}{BEGIN}\n{readme_table()}{END}{after}"

@@ -6,13 +6,13 @@ from headrace.client.config import AdminConfig, ClientConfig, ConsumerConfig, Op
 from headrace.tools.docs.markdown import table
 
 _INTRODUCTION = """\
-# Options of the clients
+# Client options
 
 <!-- Made by script/generate-docs from src/headrace/client/config.py. Do not edit. -->
 
-Names and defaults are those of Java's clients; times are milliseconds. An option is given by its Python name,
-`Producer(linger_ms=20)`, or by Kafka's in a dict, `Producer(config={"linger.ms": 20})`. [How the clients are
-used](clients.md).
+Names and defaults are those of Java's clients. Times are in milliseconds. Give an option by its Python name,
+`Producer(linger_ms=20)`, or by Kafka's name in a dict, `Producer(config={"linger.ms": 20})`. See the [client
+guide](clients.md).
 """
 _KINDS: dict[str, type[ClientConfig]] = {"Producer": ProducerConfig, "Consumer": ConsumerConfig, "Admin": AdminConfig}
 

@@ -1,6 +1,7 @@
 """Makes ``docs/commands.md`` and a page for each command from their parsers; ``script/generate-docs`` calls it.
 
-From the parsers' facts and not from ``--help``: how argparse lays that out changes from one Python to the next.
+The pages come from the parsers, not from the text of ``--help``, because argparse changes its layout between Python
+versions.
 """
 
 from argparse import Action, ArgumentParser
@@ -18,10 +19,10 @@ _INTRODUCTION = f"""\
 
 {_MADE_BY}
 
-`headrace COMMAND --help` says the same as these pages. Flags and results are in the words of Kafka's own tools.
+`headrace COMMAND --help` prints the same text as these pages. Flags and output are those of Kafka's own tools.
 
-Results go to standard output, complaints to standard error. Colour, tables and progress bars are for terminals: what is
-piped is plain. Exit codes: 0 done, 1 failed, 2 wrong use or cannot start, 130 stopped by Ctrl-C.
+Results go to standard output, errors to standard error. Colour, tables and progress bars appear on terminals only;
+piped output is plain text. Exit codes: 0 done, 1 failed, 2 wrong usage or cannot start, 130 stopped by Ctrl-C.
 """
 
 

@@ -14,36 +14,37 @@ _INTRODUCTION = """\
 
 <!-- Made by script/generate-docs from src/headrace/broker/configs. Do not edit. -->
 
-Names, types and defaults are those of Apache Kafka, so a `server.properties` works as it is, unless it asks for
-security ([refused](#refused)). A broker reads settings from `--config FILE` and `-o key=value`; `headrace configs`
-shows and changes them while it runs. *Change* says how: a `read-only` one needs a restart, a `per-broker` one is set on
-one broker, a `cluster-wide` one on a broker or on all. A setting of one listener is written
-`listener.name.NAME.SETTING`.
+Names, types and defaults are those of Apache Kafka, so a Kafka `server.properties` works unchanged, unless it asks for
+security ([refused](#refused)). A broker reads settings from `--config FILE` and `-o key=value`. `headrace configs`
+shows and changes settings of a running broker. The column *Change* says how: a `read-only` setting needs a restart, a
+`per-broker` setting is set on one broker, a `cluster-wide` setting on one broker or on all. Write a setting of one
+listener as `listener.name.NAME.SETTING`.
 """
 
 _TOPIC_NOTE = (
-    "Set on a topic, at any time. What a topic does not set comes from the broker setting named under *Else*.\n"
+    "Set these on a topic, at any time. Without a setting on the topic, the broker setting under *Else* applies.\n"
 )
 _GROUP_NOTE = """\
-Set on a group of the consumer protocol, at any time (`headrace configs --group NAME`), within the bounds that the
-broker settings `group.consumer.min.…` and `group.consumer.max.…` have. What a group does not set comes from the broker.
+Set these on a group of the consumer protocol, at any time (`headrace configs --group NAME`), within the bounds of the
+broker settings `group.consumer.min.…` and `group.consumer.max.…`. For a setting that the group does not have, the
+broker's setting applies.
 """
 _UNKNOWN_NOTE = """\
-Settings of Apache Kafka whose names begin like this are accepted and do nothing, which a broker says when it starts.
-A name that is in no table at all is reported too.
+A broker accepts and ignores settings of Apache Kafka whose names begin like this, and logs a line for each at its
+start. It also logs a line for each name that is in no table.
 """
 _REFUSED_NOTE = """\
-Headrace has no security and no client quotas yet. A setting of Apache Kafka that promises either would leave open what
-it should protect. So a broker refuses such a setting: the broker does not start (exit code 2, one line that names the
-setting), and AlterConfigs answers INVALID_CONFIG. An empty value promises nothing, so a broker accepts it, as well as
-the values under *Accepted*. A name that ends with a dot is the beginning of names. The same holds for settings of one
-listener.
+Headrace has no security and no client quotas yet. If a broker ignored a setting that promises one of them, its data
+would be unprotected. So a broker refuses such a setting: the broker does not start (exit code 2, one line that names
+the setting), and AlterConfigs answers INVALID_CONFIG. A broker accepts an empty value, which promises nothing, and the
+values under *Accepted*. A name that ends with a dot stands for all names with that beginning. The same rules apply to
+settings of one listener.
 
 A broker refuses a listener whose protocol is {protocols}. The protocol comes from
 `listener.security.protocol.map`. Listeners of KRaft controllers count too.
 
-ZooKeeper may have such settings of brokers already, from Apache Kafka or from an older Headrace. They are not in force.
-A broker logs an error that names them, starts, and shows them, so that
+ZooKeeper may contain such settings of brokers already, from Apache Kafka or from an older Headrace. The broker does not
+apply them. It logs an error that names them, starts, and lists them, so that
 `headrace configs --alter --broker ID --delete-config NAME` can remove them.
 
 A broker that joins a ZooKeeper with ACLs or with client quotas logs a warning for each: Headrace enforces neither.

@@ -1,10 +1,10 @@
-"""Tables for the pages of ``docs/``."""
+"""Makes Markdown tables for the pages of ``docs/``."""
 
 from collections.abc import Iterable, Iterator
 
 
 def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
-    """The lines of a table, and an empty one behind it."""
+    """The lines of a table, followed by an empty line."""
     yield _row(head)
     yield _row(("---",) * len(head))
     for row in rows:

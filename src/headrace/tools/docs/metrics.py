@@ -14,8 +14,8 @@ _INTRODUCTION = """\
 
 `headrace start --metrics 127.0.0.1:9404` (or the setting `headrace.metrics.listener`) serves these at
 `http://127.0.0.1:9404/metrics`, in Prometheus' text format or OpenMetrics, whichever the scraper asks for. Names and
-labels are those that dashboards for Apache Kafka have: what the JMX exporter makes of Kafka's own metrics with its
-example rules for Kafka, names in lower case.
+labels are those of dashboards for Apache Kafka: the names that the JMX exporter makes of Kafka's own metrics with its
+example rules for Kafka, in lower case.
 
 For Prometheus:
 
@@ -26,32 +26,32 @@ scrape_configs:
       - targets: ["127.0.0.1:9404"]
 ```
 
-A scrape runs beside the event loop and rests often, so that requests do not wait for it: with 10,000 partitions it
-takes most of a second, and the 99th percentile of request times stays what it was.
+A scrape runs on a thread of its own and pauses often, so that requests do not wait. With 10,000 partitions a scrape
+takes most of a second, and the 99th percentile of request times does not change.
 """
 
 _PROCESS = """\
 ## The process
 
-What prometheus_client knows of every process: `process_cpu_seconds_total`, `process_resident_memory_bytes`,
+The metrics of prometheus_client for every process: `process_cpu_seconds_total`, `process_resident_memory_bytes`,
 `process_virtual_memory_bytes`, `process_open_fds`, `process_max_fds`, `process_start_time_seconds`, and `python_info`.
 """
 
 _VIEWS = """\
 ## Views
 
-`headrace views run --metrics-listen 127.0.0.1:9405` serves these, and what is said of the process above, of the views
-that it runs. All have the labels `view` and `version`; the state also has `state`. Counters begin with the process;
-`headrace views status --json` has totals since a version began.
+`headrace views run --metrics-listen 127.0.0.1:9405` serves these metrics of the views that it runs, and the metrics of
+the process above. All have the labels `view` and `version`; the state metric also has `state`. Counters start at 0
+with the process; `headrace views status --json` has the totals since the start of a version.
 """
 
 _NOT_YET = """\
-## Not here yet
+## Missing metrics
 
-Groups, transactions and quotas: their metrics come with them.
-The idle percentages of Kafka's thread pools have no counterpart, as one event loop does their work: a broker that is
-busy has `rate(process_cpu_seconds_total[1m])` near 1. Rates (`OneMinuteRate` and the like) are left to Prometheus,
-all but that of fetchers, of which Kafka shows the least.
+There are no metrics of groups, transactions and quotas yet. The idle percentages of Kafka's thread pools have no
+counterpart, because one event loop does all the work: a busy broker has `rate(process_cpu_seconds_total[1m])` near 1.
+Compute rates (`OneMinuteRate` and the like) in Prometheus. The only rate here is that of fetchers, because Kafka
+reports the minimum over all fetchers.
 """
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from headrace.tools.docs import apis, client_options, commands, configs, metrics
 from headrace.tools.main import COMMANDS
 
-#: Below the project's folder.
+#: Paths relative to the project's folder.
 PAGES: dict[str, Callable[[], str]] = {
     "docs/apis.md": apis.render,
     "docs/client-options.md": client_options.render,
@@ -20,7 +20,7 @@ README = "README.md"
 
 
 def wanted(root: Path) -> dict[Path, str]:
-    """Each file and what should be in it."""
+    """Each file with its text."""
     pages = {root / path: render() for path, render in PAGES.items()}
     readme = root / README
     pages[readme] = apis.with_table(readme.read_text(encoding="utf-8"))

@@ -1,21 +1,21 @@
-"""``headrace dump-log``: what is in the files of a partition, in the words of Kafka's own dump tool.
+"""``headrace dump-log``: prints the contents of the files of a partition, in the words of Kafka's own dump tool.
 
 ====================  ===============================================================================================
-``.log``              a line for each batch; with ``--deep-iteration`` one for each record, with ``--print-data-log``
-                      or a decoder its key and value too
+``.log``              a line per batch; with ``--deep-iteration`` a line per record; with ``--print-data-log`` or a
+                      decoder also the key and value of each record
 ``.index``            each entry, and whether the batch of that offset begins at that position of the .log beside it
 ``.timeindex``        each entry, and whether the batch of that offset has that timestamp
 ``.snapshot``         the producers
 ``.txnindex``         the aborted transactions
 ====================  ===============================================================================================
 
-Reads Apache Kafka's files as well as ours, also while a broker writes them. Not there: the decoders of Kafka's own
-metadata log, of its share groups and of tiered storage; we write none of these.
+The command reads the files of Apache Kafka and of Headrace, also while a broker writes them. It has no decoders for
+Kafka's metadata log, share groups and tiered storage, because Headrace writes none of these.
 
-A damaged file is shown as far as it can be read. What is wrong goes to standard error, one line each, and the exit
-code is 1; other files are still shown.
+The command prints a damaged file as far as the file can be read. It prints each problem as one line on standard error,
+continues with the other files, and exits with code 1.
 
-``--json`` gives one object a line, with the same names for the same fields, and the file and the kind in each.
+``--json`` prints one object per line, with the same field names, and with the file and the kind in each object.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from headrace.tools.dump_log.segment import NO_LIMIT_BYTES, SegmentView, dump_se
 from headrace.tools.shared.commands import Output, new_parser, progress, run
 
 _KNOWN = (LOG, INDEX, TIMEINDEX, SNAPSHOT, TXNINDEX)
-#: Files that take long enough for a bar.
+#: Files of this size get a progress bar.
 _LONG_BYTES = 16 * 1024 * 1024
 _STRING = PARTS["StringDecoder"]
 
@@ -53,21 +53,25 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def parser() -> ArgumentParser:
-    parser = new_parser("dump-log", "Show what is in the files of a partition.", _EXAMPLES, connects=False)
+    parser = new_parser("dump-log", "Show the contents of the files of a partition.", _EXAMPLES, connects=False)
     add = parser.add_argument
     add("--files", metavar="FILE,FILE,...", type=_file_names, required=True, help="the files to show")
     add("--print-data-log", action="store_true", help="show the records, with key and value")
     add("--deep-iteration", action="store_true", help="show the records, without key and value")
-    add("--skip-record-metadata", action="store_true", help="of records show only keys and values, no control records")
-    add("--offsets-decoder", action="store_true", help="read records as those of __consumer_offsets")
-    add("--transaction-log-decoder", action="store_true", help="read records as those of __transaction_state")
+    add(
+        "--skip-record-metadata",
+        action="store_true",
+        help="show only the keys and values of records, and no control records",
+    )
+    add("--offsets-decoder", action="store_true", help="decode records as those of __consumer_offsets")
+    add("--transaction-log-decoder", action="store_true", help="decode records as those of __transaction_state")
     names = ", ".join(PARTS)
-    add("--key-decoder-class", metavar="NAME", type=part_named, help=f"read keys with one of {names}")
-    add("--value-decoder-class", metavar="NAME", type=part_named, help=f"read values with one of {names}")
-    add("--index-sanity-check", action="store_true", help="only say whether a broker would take an index as it is")
-    add("--verify-index-only", action="store_true", help="compare indexes with their log, do not show entries")
-    add("--max-bytes", metavar="N", type=int, default=NO_LIMIT_BYTES, help="read no more of a log than this")
-    add("--max-message-size", metavar="N", type=int, help="taken, without effect: any size is read")
+    add("--key-decoder-class", metavar="NAME", type=part_named, help=f"decode keys with one of {names}")
+    add("--value-decoder-class", metavar="NAME", type=part_named, help=f"decode values with one of {names}")
+    add("--index-sanity-check", action="store_true", help="only check whether a broker would accept the index")
+    add("--verify-index-only", action="store_true", help="compare indexes with their log, without printing entries")
+    add("--max-bytes", metavar="N", type=int, default=NO_LIMIT_BYTES, help="read at most this many bytes of a log")
+    add("--max-message-size", metavar="N", type=int, help="accepted and ignored: the command reads batches of any size")
     return parser
 
 
@@ -129,9 +133,9 @@ def _dump_known(path: Path, options: Namespace, view: SegmentView, out: DumpOutp
     elif path.suffix == TXNINDEX:
         dump_indexes.dump_txn_index(path, out)
     elif not path.stem.isdecimal():
-        out.fault("its name is not the offset that it begins with, 20 digits")
+        out.fault("the file name is not the base offset with 20 digits")
     elif path.suffix == LOG:
-        if size_bytes < _LONG_BYTES or sys.stdout.isatty():  # a bar would be torn by the lines
+        if size_bytes < _LONG_BYTES or sys.stdout.isatty():  # The lines of output would break a progress bar.
             dump_segment(path, int(path.stem), view, out, lambda _: None)
             return
         with progress(path.name, min(size_bytes, view.max_bytes), unit="bytes") as moved_to:

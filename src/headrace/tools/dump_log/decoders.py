@@ -1,7 +1,7 @@
-"""What ``headrace dump-log --print-data-log`` makes of keys and values: text, numbers, or records of internal topics.
+"""The decoders of ``headrace dump-log``: keys and values as text, as numbers, or as records of internal topics.
 
-A decoder takes a record and gives what is to be shown as ``key`` and ``payload``; what is None is not shown. Decoders
-of single keys and values are named as Kafka's classes are, with or without their package; Java's own cannot be loaded.
+A decoder takes a record and returns the ``key`` and ``payload`` to print; None is not printed. Decoders of single keys
+and values have the names of Kafka's classes, with or without their package. Other Java classes cannot be loaded.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headrace.tools.shared.internal_json import UnknownType, read_internal
 _INT32 = Struct(">i")
 _INT64 = Struct(">q")
 _DELETED = "<DELETE>"
-#: Where Kafka keeps its decoders now, and where it kept them.
+#: The packages of Kafka's decoders, the present one and earlier ones.
 _PACKAGES = ("org.apache.kafka.tools.api.", "kafka.serializer.")
 
 
@@ -34,7 +34,7 @@ Part = Callable[[bytes], object]
 
 
 def by_class(key: Part, value: Part) -> Decoder:
-    """A decoder of two of :data:`PARTS`."""
+    """Makes a decoder of two :data:`PARTS`: one for keys, one for values."""
 
     def decode(record: Record) -> Decoded:
         return Decoded(
@@ -45,7 +45,10 @@ def by_class(key: Part, value: Part) -> Decoder:
 
 
 def internal(topic: InternalTopic) -> Decoder:
-    """A decoder of an internal topic. What it cannot read it says, in Kafka's words, in place of the key."""
+    """Makes a decoder for an internal topic.
+
+    It prints an error, in Kafka's words, in place of a key that it cannot read.
+    """
 
     def decode(record: Record) -> Decoded:
         if record.key is None:

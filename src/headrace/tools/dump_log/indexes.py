@@ -1,7 +1,7 @@
-"""``headrace dump-log`` of the files beside a ``.log``: indexes, producer snapshots, aborted transactions.
+"""Prints the files beside a ``.log`` for ``headrace dump-log``: indexes, producer snapshots, aborted transactions.
 
-An Apache broker gives the indexes of its active segment their full length at once, so an entry of nothing but zeros is
-where an index ends.
+An Apache Kafka broker allocates the indexes of its active segment with their full length, so an index ends at the first
+entry that is all zeros.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from headrace.tools.dump_log.segment import OpenLog
 
 
 def check_index(path: Path, out: DumpOutput) -> None:
-    """Says whether a broker would take an offset index as it is."""
+    """Checks whether a broker would accept an offset index."""
     log_bytes = path.with_suffix(LOG).stat().st_size
     _say_sanity(path, offset_index.OffsetIndex(Disk(), str(path)).load(log_bytes), out)
 
 
 def check_time_index(path: Path, out: DumpOutput) -> None:
-    """Says whether a broker would take a time index as it is."""
+    """Checks whether a broker would accept a time index."""
     _say_sanity(path, time_index.TimeIndex(Disk(), str(path)).load(), out)
 
 
@@ -41,9 +41,12 @@ def dump_index(path: Path, base_offset: int, out: DumpOutput, *, shows_entries: 
                 out.entry("index", {"offset": offset, "position": position})
             header = log.header_at(position)
             if header is None:
-                out.fault(f"offset {offset} is said to be at position {position}, where no batch begins")
+                out.fault(f"offset {offset} has an entry for position {position}, but no batch begins there")
             elif header.last_offset != offset:
-                out.fault(f"offset {offset} is said to be at position {position}, there is {header.last_offset}")
+                out.fault(
+                    f"offset {offset} has an entry for position {position}, but the batch there ends with offset "
+                    f"{header.last_offset}"
+                )
 
 
 def dump_time_index(path: Path, base_offset: int, out: DumpOutput, *, shows_entries: bool) -> None:
@@ -68,7 +71,10 @@ def dump_time_index(path: Path, base_offset: int, out: DumpOutput, *, shows_entr
             if header.base_offset > offset:
                 out.fault(f"offset {offset} is not in the log")
             elif header.max_timestamp != timestamp_ms:
-                out.fault(f"offset {offset} is said to have timestamp {timestamp_ms}, it has {header.max_timestamp}")
+                out.fault(
+                    f"offset {offset} has an entry with timestamp {timestamp_ms}, but the batch has timestamp "
+                    f"{header.max_timestamp}"
+                )
 
 
 def _say_sanity(path: Path, is_sane: bool, out: DumpOutput) -> None:
@@ -91,7 +97,7 @@ def _check_length(data: bytes, entry_bytes: int, out: DumpOutput) -> None:
 def dump_snapshot(path: Path, out: DumpOutput) -> None:
     producers = decode_snapshot(_read(path))
     if producers is None:
-        out.fault("is cut or does not match its crc")
+        out.fault("is truncated or does not match its crc")
         return
     for producer_id, producer in producers:
         out.entry("snapshot", _producer_fields(producer_id, producer))

@@ -1,4 +1,4 @@
-"""Where the lines of ``headrace dump-log`` go, and the form in which people and machines get them."""
+"""Prints the lines of ``headrace dump-log``, as text for people or as JSON for programs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Fields = Mapping[str, object]
 
 
 class OptionalLong:
-    """A number that may be missing, in the form that Kafka's tool gives it."""
+    """A number that may be missing, printed as Kafka's tool prints it."""
 
     def __init__(self, number: int | None) -> None:
         self.number = number
@@ -22,7 +22,7 @@ class OptionalLong:
 
 
 class Json:
-    """An object that is JSON for people too."""
+    """An object that is printed as JSON in the text output too."""
 
     def __init__(self, content: object) -> None:
         self.content = content
@@ -32,7 +32,7 @@ class Json:
 
 
 class DumpOutput:
-    """Where lines go. Names and values are those of Kafka's tool; only their form differs for machines."""
+    """Prints lines. Names and values are those of Kafka's tool, in text and in JSON."""
 
     def __init__(self, lines: TextIO, complaints: TextIO, *, as_json: bool) -> None:
         self._lines = lines
@@ -63,7 +63,7 @@ class DumpOutput:
         self.note(reason)
 
     def note(self, reason: str) -> None:
-        # What was found so far comes first, also where both streams are one.
+        # Flush the results first, so that the order is right if both streams go to one place.
         self._lines.flush()
         self._complaints.write(f"headrace dump-log: {self._file}: {reason}\n")
 
@@ -91,7 +91,7 @@ def json_value(value: object) -> object:
             except UnicodeDecodeError:
                 return {"base64": b64encode(value).decode()}
         case str():
-            # Header keys that are not utf-8 are kept as lone surrogates, which no other JSON reader takes.
+            # A header key that is not UTF-8 has lone surrogates, which other JSON readers reject.
             return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
         case list():
             return [json_value(item) for item in value]

@@ -1,6 +1,7 @@
-"""``headrace dump-log`` of a ``.log`` file: its batches and, where asked, their records.
+"""Prints a ``.log`` file for ``headrace dump-log``: its batches and, with ``--deep-iteration``, their records.
 
-A batch is in memory only after its checksum, taken in pieces, was found right, so a length that lies costs nothing.
+The command computes the checksum of a batch in pieces, and loads a batch into memory only if the checksum is right. So
+a wrong length costs no memory.
 """
 
 from __future__ import annotations
@@ -29,19 +30,19 @@ from headrace.tools.dump_log.output import DumpOutput, Fields, OptionalLong
 _CRC_CHUNK_BYTES = 1 << 20
 _MAX_SEQUENCE = 0x7FFFFFFF
 NO_LIMIT_BYTES = 2**31 - 1
-#: Control records of Kafka's own quorum, which only its metadata log has.
+#: Control records of Kafka's Raft quorum, which occur in Kafka's metadata log only.
 _QUORUM_RECORDS = ("LEADER_CHANGE", "SNAPSHOT_HEADER", "SNAPSHOT_FOOTER", "KRAFT_VERSION", "KRAFT_VOTERS")
 _FIRST_QUORUM_RECORD = 2
 
 
 class SegmentView(NamedTuple):
-    """What of a segment is to be shown."""
+    """Which parts of a segment are printed."""
 
     max_bytes: int = NO_LIMIT_BYTES
     shows_records: bool = False
-    #: None: keys and values are not shown.
+    #: None: do not print keys and values.
     decoder: Decoder | None = None
-    #: False leaves offsets, times and sizes of records out, and control records altogether.
+    #: False: do not print offsets, times and sizes of records, and no control records.
     shows_metadata: bool = True
 
 
@@ -49,7 +50,7 @@ def dump_segment(
     path: Path, base_offset: int, view: SegmentView, out: DumpOutput, moved_to: Callable[[float], None]
 ) -> None:
     """
-    :param moved_to: is called with the position that was reached.
+    :param moved_to: called with the position in the file, for progress.
     """
     with OpenLog(path) as log:
         out.say(f"Log starting offset: {base_offset}")
@@ -86,7 +87,7 @@ class OpenLog:
         self._disk.close(self._fd)
 
     def headers(self, max_bytes: int = NO_LIMIT_BYTES) -> Iterator[tuple[int, BatchHeader]]:
-        """Positions and headers of the whole batches; why there is no further one stands in ``stopped_because``."""
+        """Yields positions and headers of complete batches. ``stopped_because`` says why the iteration ended."""
         position, size_bytes = 0, self._size_bytes
         while position < min(size_bytes, max_bytes):
             header = self.header_at(position)
@@ -101,7 +102,7 @@ class OpenLog:
             position += header.size_bytes
 
     def header_at(self, position: int) -> BatchHeader | None:
-        """None where no whole batch begins."""
+        """The header of the batch at a position; None if no complete batch begins there."""
         head = self._disk.pread(self._fd, HEADER_BYTES, position)
         if len(head) < HEADER_BYTES:
             return None

@@ -1,4 +1,4 @@
-"""``headrace get-offsets``: where partitions begin or end, or what a time leads to; a line each, ``topic:0:42``."""
+"""``headrace get-offsets``: prints first, last or time-based offsets of partitions, one line each: ``topic:0:42``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from headrace.tools.shared.commands import (
 if TYPE_CHECKING:
     from headrace import Admin
 
-#: Kafka's names, and the numbers that older versions of its tool wanted for them.
+#: Kafka's names, and the numbers that older versions of Kafka's tool use for them.
 _NAMED_TIMES = {
     "latest": -1,
     "earliest": -2,
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
 def parser() -> ArgumentParser:
     parser = new_parser(
         "get-offsets",
-        "Show offsets of partitions: topic:partition:offset, a line each.",
+        "Show offsets of partitions, one line each: topic:partition:offset.",
         _EXAMPLES,
         has_broker_list=True,
     )
@@ -66,7 +66,7 @@ def parser() -> ArgumentParser:
         help="latest (-1), earliest (-2), max-timestamp (-3), earliest-local (-4), latest-tiered (-5), "
         "earliest-pending-upload (-6), or a time in ms: the first record at or after it (default latest)",
     )
-    parser.add_argument("--exclude-internal-topics", action="store_true", help="leave out topics that brokers made")
+    parser.add_argument("--exclude-internal-topics", action="store_true", help="leave out internal topics")
     return parser
 
 

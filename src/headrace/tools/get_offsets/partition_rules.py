@@ -1,4 +1,4 @@
-"""Which partitions ``headrace get-offsets`` asks about: rules as Kafka writes them. No I/O.
+"""The rules that select partitions for ``headrace get-offsets``, in the notation of Kafka's tool. No I/O.
 
 ====================  =============================================================
 ``orders:1``          partition 1 of each topic that matches ``orders``
@@ -9,7 +9,7 @@
 ``:0``                partition 0 of every topic
 ====================  =============================================================
 
-The topic is a regular expression for the whole name. A partition that any rule lets through is asked about.
+The topic is a regular expression for the whole name. A partition is selected if any rule matches it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _EVERY = re.compile(".*")
 
 
 class Rule(NamedTuple):
-    """Partitions from ``first`` on, below ``end`` (None: without end) of the topics that match."""
+    """The partitions from ``first`` up to but not including ``end`` (None: no end) of the topics that match."""
 
     topic: re.Pattern[str]
     first: int = 0

@@ -1,6 +1,7 @@
-"""What of fetched batches a consumer's perf test counts: by kernels where Numba is, else record by record.
+"""Counts the records and bytes of fetched batches for consumer-perf-test: by kernels with Numba, otherwise in Python.
 
-Either way a batch is checked by its crc, decompressed, and read to its last record; only objects are not made of them.
+In both cases the batch is checked by its crc, decompressed, and read to its last record. No objects are made of
+records.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _SMALLEST_RECORD_BYTES = 7
 
 class Counted(NamedTuple):
     record_count: int
-    #: Of keys and values.
+    #: Bytes of keys and values.
     size_bytes: int
 
 
@@ -29,7 +30,7 @@ Counter = Callable[[Sequence["BatchToRead"]], Counted]
 
 
 def counter() -> Counter:
-    """The quickest one that there is here. Loads Numba, where it is installed, which takes its time."""
+    """The fastest counter on this machine. Loads Numba if it is installed, which takes some tenths of a second."""
     try:
         from headrace.tools.perf import kernels as perf_kernels  # noqa: F401
     except ImportError:

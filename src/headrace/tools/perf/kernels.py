@@ -1,4 +1,4 @@
-"""How many records and bytes fetched batches have, counted without an object a record.
+"""Counts the records and bytes of fetched batches in a Numba kernel, without an object per record.
 
 The kernel walks the records of many batches in one call and checks them as the clients' own kernels do: each field must
 end within its record, and each record where its length says. Bytes are those of keys and values, as in Kafka's tool.
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 __all__ = ["BODY_FIELDS", "count_records"]
 
-#: Columns of the table that the kernel takes.
+#: Columns of the table that the kernel reads.
 BODY_FIELDS = ("address", "size_bytes", "record_count", "first_delta")
 
 
 @kernel("int64(int64[:, ::1], int64[::1])")
 def count_records(bodies: "NDArray[int64]", totals: "NDArray[int64]") -> int:
-    """The number of bodies without fault, from the first on; ``totals`` becomes their records and bytes.
+    """Returns the number of valid batches before the first invalid one; ``totals`` gets their records and bytes.
 
-    Records whose offset is less than ``first_delta`` from the begin of their batch do not count.
+    Records whose offset is less than ``first_delta`` above the base offset of their batch do not count.
     """
     count: int = bodies.shape[0]
     for index in range(count):

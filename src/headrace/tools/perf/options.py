@@ -1,4 +1,4 @@
-"""What the two perf tests share: values of options, a table of metrics, times in Java's date formats."""
+"""The parts that both perf tests share: option types, the table of metrics, times in Java's date formats."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import datetime
 
 from headrace.tools.shared.commands import Output
 
-#: Java's letters for a time, and strftime's; SSS has none.
+#: Java's letters for a time, and those of strftime, which has none for SSS.
 _DATE_LETTERS = {"yyyy": "%Y", "yy": "%y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S"}
 _MILLISECONDS = "SSS"
 DATE_FORMAT = "yyyy-MM-dd HH:mm:ss:SSS"
@@ -18,20 +18,20 @@ DATE_FORMAT = "yyyy-MM-dd HH:mm:ss:SSS"
 def positive(text: str) -> int:
     """An argparse type."""
     if not text.isdecimal() or int(text) == 0:
-        raise ArgumentTypeError(f"{text!r} is no number above 0")
+        raise ArgumentTypeError(f"{text!r} is not a number above 0")
     return int(text)
 
 
 def not_negative(text: str) -> int:
     """An argparse type."""
     if not text.isdecimal():
-        raise ArgumentTypeError(f"{text!r} is no number of 0 or more")
+        raise ArgumentTypeError(f"{text!r} is not a number of 0 or more")
     return int(text)
 
 
 def date_text(time_s: float, date_format: str) -> str:
-    """A local time in one of Java's date formats, of numbers: years to milliseconds."""
-    # To the millisecond first: rounding must carry into the seconds.
+    """Formats a local time in one of Java's numeric date formats, from years to milliseconds."""
+    # Round to the millisecond first, so that rounding carries into the seconds.
     moment = datetime.fromtimestamp(round(time_s, 3))
     text = date_format
     for letters, directive in _DATE_LETTERS.items():
@@ -40,7 +40,7 @@ def date_text(time_s: float, date_format: str) -> str:
 
 
 def say_above_bar(out: Output, text: str) -> None:
-    """A line for people while a progress bar may be shown. On a terminal rich stands in for standard output then."""
+    """Prints a line while a progress bar may be visible. On a terminal rich replaces standard output meanwhile."""
     if out.is_terminal:
         sys.stdout.write(f"{text}\n")
     else:

@@ -1,12 +1,12 @@
-"""The records of ``headrace producer-perf-test``: values, and whole batches of them as they go to a broker.
+"""Makes the records of ``headrace producer-perf-test``: values, and encoded batches of them.
 
-``random``     letters, of one size, as Kafka's tool makes them. Some thousand values are made at the start and taken in
-               turn: making a new one for each record would be most of what is measured.
-``file``       lines (or what a delimiter divides) of a file, each drawn at random
+``random``     random letters of one size, as in Kafka's tool. Some thousand values are made at the start and used in
+               turn, because making a value per record would take most of the measured time.
+``file``       lines of a file (or parts between delimiters), each drawn at random
 ``monotonic``  the numbers 0, 1, 2, ... as text
 
-Batches are encoded by ``client.record_encoding``, a batch at a time. Where all values have one size, a batch differs
-from the one before in its values alone, so only these are put in anew.
+``client.producer.record_encoding`` encodes one batch at a time. If all values have one size, a batch differs from the
+one before only in its values, so only the values are replaced.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ _SHORTEST_UNIFORM_BYTES = 8
 
 
 class Source(NamedTuple):
-    #: Gives as many values as asked for.
+    #: Returns as many values as asked for.
     take: Callable[[int], Sequence[bytes]]
-    #: Of all values, if they have one.
+    #: The size of every value, if all have the same size.
     size_bytes: int | None = None
 
 
 class PayloadBatch(NamedTuple):
-    """Room for a header, and the records behind it."""
+    """Space for a header, followed by the records."""
 
     body: bytes
     record_count: int
-    #: Of the values alone.
+    #: The bytes of the values only.
     payload_bytes: int
 
 
@@ -81,19 +81,19 @@ def monotonic_source() -> Source:
 
 
 class BatchMaker:
-    """Values in batches of at most ``batch.size``, or of one record where that is larger."""
+    """Makes batches of at most ``batch.size`` bytes, or of one record if the record is larger."""
 
     def __init__(self, source: Source, batch_size_bytes: int) -> None:
         self._source = source
         self._limit_bytes = max(0, batch_size_bytes - HEADER_BYTES)
         self._left: Sequence[bytes] = ()
-        #: How many records a batch is likely to take.
+        #: How many records a batch probably holds.
         self._guess = 1 if source.size_bytes is None else self._count_for(source.size_bytes)
         self._is_uniform = source.size_bytes is not None and source.size_bytes >= _SHORTEST_UNIFORM_BYTES
         self._pieces: list[bytes] = []
 
     def make(self, most: int, timestamp_ms: int) -> PayloadBatch:
-        """The next batch, of at most so many records."""
+        """Makes the next batch, of at most this many records."""
         if self._is_uniform:
             return self._make_uniform(min(most, self._guess), timestamp_ms)
         values = self._left or self._source.take(min(most, self._guess))
@@ -109,7 +109,8 @@ class BatchMaker:
         assert self._source.size_bytes is not None
         values = self._source.take(count)
         if len(self._pieces) != 2 * count + 1:
-            # All records have one value here, and what stands between its copies is what stands between the records'.
+            # In this template all records have the same value. The bytes between its copies separate the records of
+            # every batch.
             encoded = encode_records([values[0]] * count, None, {}, [(0, timestamp_ms)])
             self._pieces = [b""] * (2 * count + 1)
             self._pieces[::2] = encoded.split(values[0])

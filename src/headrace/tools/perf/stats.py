@@ -1,8 +1,8 @@
-"""What the perf tests measure, and the lines that say it, in the words of Kafka's tools. No clock and no I/O in here.
+"""The statistics of the perf tests, and their lines in the words of Kafka's tools. No clock and no I/O.
 
-Latencies come with a weight: a batch is answered as a whole, so that all its records have what its first one had to
-wait (their wait for the batch to fill is less, and is not counted a record at a time). Percentiles are exact up to
-``_MAX_SAMPLES`` batches; of more, every second one is dropped, and every second one from then on.
+A latency has a weight: the broker answers a batch as a whole, so all records of the batch get the latency of its first
+record. (Later records waited less for the batch to fill; the statistics ignore that.) Percentiles are exact up to
+``_MAX_SAMPLES`` batches. Beyond that, every second sample is dropped, and only every second new sample is kept.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ PERCENTILES = (0.5, 0.95, 0.99, 0.999)
 
 
 class Latencies:
-    """Latencies in ms, each of some records."""
+    """Latencies in ms, each with a number of records."""
 
     def __init__(self, max_samples: int = _MAX_SAMPLES) -> None:
         self.record_count = 0
@@ -48,7 +48,7 @@ class Latencies:
         return self._total_ms / self.record_count if self.record_count else 0.0
 
     def percentiles_ms(self, wanted: Sequence[float] = PERCENTILES) -> list[float]:
-        """For each, the latency that this share of the records did not exceed."""
+        """For each share, the latency that this share of the records did not exceed."""
         found: list[float] = []
         ordered = sorted(zip(self._latencies_ms, self._weights, strict=True))
         total = sum(self._weights)
@@ -100,7 +100,7 @@ class ProducerReport:
 
 
 class ConsumerTotals:
-    """What was consumed until some moment."""
+    """The records and bytes that were consumed up to a moment."""
 
     __slots__ = ("rebalance_ms", "record_count", "total_bytes")
 
@@ -123,14 +123,14 @@ _COLUMNS = (
 
 
 class ConsumerReport:
-    """The lines of consumer-perf-test: one for all, or one for each interval with what was consumed until its end."""
+    """The lines of consumer-perf-test: one line in total, or one line per interval."""
 
     HEADER = ("start.time", "end.time", *_COLUMNS)
     DETAILED_HEADER = ("time", "threadId", *_COLUMNS)
 
     @staticmethod
     def numbers(now: ConsumerTotals, before: ConsumerTotals, elapsed_ms: float) -> dict[str, float | int]:
-        """The columns behind the times. Amounts are totals; rates and times are of what came since ``before``."""
+        """The columns after the times. Amounts are totals; rates and times refer to the records since ``before``."""
         rebalance_ms = min(now.rebalance_ms - before.rebalance_ms, elapsed_ms)
         fetch_ms = elapsed_ms - rebalance_ms
         records, mb = now.record_count - before.record_count, (now.total_bytes - before.total_bytes) / _MB

@@ -1,7 +1,7 @@
-"""``headrace reassign-partitions``: move partitions between brokers and log dirs.
+"""``headrace reassign-partitions``: moves partitions between brokers and log dirs.
 
-``--generate`` proposes, ``--execute`` begins, ``--verify`` says how far it is (with ``--wait`` it waits for the end),
-``--cancel`` goes back, ``--list`` shows what is under way.
+``--generate`` proposes a plan, ``--execute`` starts it, ``--verify`` shows its progress (with ``--wait`` until it is
+done), ``--cancel`` cancels it, ``--list`` shows all reassignments in progress.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 _ACTIONS = ("generate", "execute", "verify", "cancel", "list")
 _POLL_SECONDS = 0.5
 _LEAST_THROTTLE = 1024
-#: Options, and the actions that they go with.
+#: Options, with the actions that accept them.
 _GOES_WITH = {
     "topics_to_move_json_file": ("generate",),
     "broker_list": ("generate",),
@@ -84,21 +84,34 @@ def main(arguments: Sequence[str]) -> int:
 def parser() -> ArgumentParser:
     parser = new_parser("reassign-partitions", "Move partitions between brokers and log dirs.", _EXAMPLES)
     add = parser.add_argument
-    add("--generate", action="store_true", help="propose where the partitions of topics could lie")
-    add("--execute", action="store_true", help="begin to move partitions")
-    add("--verify", action="store_true", help="say how far that is; when it is done, take throttles away")
-    add("--cancel", action="store_true", help="stop moving, go back")
-    add("--list", action="store_true", help="what is being moved")
+    add("--generate", action="store_true", help="propose new replicas for the partitions of topics")
+    add("--execute", action="store_true", help="start to move partitions")
+    add("--verify", action="store_true", help="show the progress; when the plan is done, remove the throttles")
+    add("--cancel", action="store_true", help="cancel the moves, and return to the earlier replicas")
+    add("--list", action="store_true", help="show the partitions that are being moved")
     add("--topics-to-move-json-file", metavar="FILE", type=Path, help="--generate: the topics")
-    add("--broker-list", metavar="1,2,...", help="--generate: the brokers that are to hold them")
-    add("--disable-rack-aware", action="store_true", help="--generate: do not look at racks")
-    add("--reassignment-json-file", metavar="FILE", type=Path, help="the partitions, each with its replicas")
-    add("--throttle", metavar="BYTES/S", type=int, help="--execute: copy between brokers no faster than this")
-    add("--replica-alter-log-dirs-throttle", metavar="BYTES/S", type=int, help="--execute: nor between log dirs")
-    add("--additional", action="store_true", help="--execute: though others are being moved; or to change the throttle")
-    add("--disallow-replication-factor-change", action="store_true", help="--execute: refuse more or fewer replicas")
-    add("--preserve-throttles", action="store_true", help="--verify, --cancel: leave throttles alone")
-    add("--wait", action="store_true", help="--verify: wait until nothing is in progress any more")
+    add("--broker-list", metavar="1,2,...", help="--generate: the brokers to place replicas on")
+    add("--disable-rack-aware", action="store_true", help="--generate: ignore racks")
+    add("--reassignment-json-file", metavar="FILE", type=Path, help="a file with partitions, each with its replicas")
+    add("--throttle", metavar="BYTES/S", type=int, help="--execute: the largest rate of copying between brokers")
+    add(
+        "--replica-alter-log-dirs-throttle",
+        metavar="BYTES/S",
+        type=int,
+        help="--execute: the largest rate of copying between log dirs",
+    )
+    add(
+        "--additional",
+        action="store_true",
+        help="--execute: even if other partitions are being moved; also changes the throttle",
+    )
+    add(
+        "--disallow-replication-factor-change",
+        action="store_true",
+        help="--execute: reject a plan that changes the number of replicas",
+    )
+    add("--preserve-throttles", action="store_true", help="--verify, --cancel: keep the throttles")
+    add("--wait", action="store_true", help="--verify: wait until the plan is done")
     return parser
 
 
@@ -109,7 +122,7 @@ def _work(options: Namespace, out: Output) -> int:
             raise UsageError(f'Option "--{name.replace("_", "-")}" can\'t be used with action "--{action}"')
     for name in ("throttle", "replica_alter_log_dirs_throttle"):
         if getattr(options, name) is not None and getattr(options, name) < _LEAST_THROTTLE:
-            raise UsageError(f"--{name.replace('_', '-')} is at least {_LEAST_THROTTLE} bytes a second")
+            raise UsageError(f"--{name.replace('_', '-')} must be at least {_LEAST_THROTTLE} bytes per second")
     wanted: Targets = {}
     if "reassignment_json_file" in _needed(action):
         if options.reassignment_json_file is None:
@@ -172,7 +185,7 @@ def _generate(admin: Admin, options: Namespace, out: Output) -> None:
 
 
 def _replicas(admin: Admin, topics: Iterable[str]) -> dict[TopicPartition, tuple[int, ...]]:
-    """The replicas of all partitions of topics."""
+    """The replicas of all partitions of the topics."""
     return {
         TopicPartition(name, partition.partition): partition.replicas
         for name, topic in admin.describe_topics(topics).all().items()
@@ -232,7 +245,10 @@ def _execute(admin: Admin, wanted: Targets, options: Namespace, out: Output) -> 
 
 
 def _move_log_dirs(admin: Admin, wanted: Targets, timeout_ms: int, out: Output) -> None:
-    """Tells brokers the log dirs. One that has the replica moves it; others take it for later."""
+    """Sends the log dirs to the brokers.
+
+    A broker that has the replica moves it; another broker keeps the log dir for later.
+    """
     left = wanted_log_dirs(wanted)
     deadline = time.monotonic() + timeout_ms / 1000
     while left:
@@ -296,7 +312,7 @@ def _outcome(state: PartitionState | ReplicaState) -> str:
 def _states(
     admin: Admin, wanted: Targets
 ) -> tuple[list[PartitionState], list[ReplicaState], dict[TopicPartition, Reassignment]]:
-    """How far partitions and log dirs are, and what is being moved by anybody."""
+    """The state of the partitions and log dirs of the plan, and all reassignments in progress."""
     ongoing = admin.list_partition_reassignments()
     topics = admin.describe_topics({partition.topic for partition in wanted}).ok
     there = {

@@ -32,7 +32,7 @@ class Target(NamedTuple):
 
     @property
     def places(self) -> list[tuple[int, str]]:
-        """Each broker with its log dir."""
+        """Each broker id with its log dir."""
         return list(zip(self.replicas, self.log_dirs or (ANY,) * len(self.replicas), strict=True))
 
 
@@ -50,7 +50,7 @@ def parse_reassignment(content: object, name: str) -> dict[TopicPartition, Targe
         if not replicas:
             raise UsageError("Partition replica list cannot be empty")
         if not all(type(broker_id) is int and has_room(broker_id, 32) for broker_id in replicas):
-            raise UsageError(f"{name}: replicas of {partition} are {replicas}, ids of brokers are wanted")
+            raise UsageError(f"{name}: replicas of {partition} are {replicas}, but must be a list of broker ids")
         doubled = sorted({broker_id for broker_id in replicas if replicas.count(broker_id) > 1})
         if doubled:
             raise UsageError(
@@ -58,7 +58,7 @@ def parse_reassignment(content: object, name: str) -> dict[TopicPartition, Targe
                 f"{partition} contains multiple entries for {_ids(doubled)}"
             )
         if not isinstance(log_dirs, list) or not all(isinstance(log_dir, str) for log_dir in log_dirs):
-            raise UsageError(f"{name}: log_dirs of {partition} are {log_dirs}, a list of paths is wanted")
+            raise UsageError(f"{name}: log_dirs of {partition} are {log_dirs}, but must be a list of paths")
         if log_dirs and len(log_dirs) != len(replicas):
             raise UsageError(
                 f"Size of replicas list {replicas} is different from size of log dirs list {log_dirs} "
@@ -73,11 +73,11 @@ def parse_reassignment(content: object, name: str) -> dict[TopicPartition, Targe
 def parse_topics(content: object, name: str) -> list[str]:
     """What ``--topics-to-move-json-file`` holds: ``{"version": 1, "topics": [{"topic": "a"}]}``."""
     if not isinstance(content, dict) or not isinstance(content.get("topics"), list):
-        raise UsageError(f'{name}: an object with "topics" is wanted')
+        raise UsageError(f'{name}: the file must be an object with "topics"')
     check_version(content, name)
     items = content["topics"]
     if not all(isinstance(item, dict) and isinstance(item.get("topic"), str) for item in items):
-        raise UsageError(f'{name}: each of the topics is to be {{"topic": NAME}}')
+        raise UsageError(f'{name}: each of the topics must be {{"topic": NAME}}')
     names = [item["topic"] for item in items]
     doubled = sorted({name for name in names if names.count(name) > 1})
     if doubled:
@@ -107,7 +107,7 @@ def as_text(targets: Targets) -> str:
 def current_targets(
     replicas: Mapping[TopicPartition, Sequence[int]], log_dirs: Mapping[int, Mapping[str, LogDir]]
 ) -> dict[TopicPartition, Target]:
-    """How partitions lie now."""
+    """The present replicas of partitions."""
     paths = {
         TopicPartitionReplica(*partition, broker_id): path
         for broker_id, dirs in log_dirs.items()
@@ -129,9 +129,9 @@ def current_targets(
 def propose(
     replicas: Mapping[TopicPartition, Sequence[int]], brokers: Mapping[int, str | None]
 ) -> dict[TopicPartition, Target]:
-    """New places for partitions, with as many replicas as they have.
+    """Proposes new replicas for partitions, as many as they have.
 
-    :param brokers: where to, with their racks; None everywhere if racks do not count.
+    :param brokers: the brokers with their racks; every rack is None if racks do not count.
     """
     ordered = _alternating(brokers)
     proposed = {}
@@ -143,7 +143,7 @@ def propose(
 
 
 def _alternating(brokers: Mapping[int, str | None]) -> list[int]:
-    """Brokers in an order in which racks take turns."""
+    """Orders the brokers so that their racks alternate."""
     racks: dict[str, list[int]] = defaultdict(list)
     for broker_id in sorted(brokers):
         racks[brokers[broker_id] or ""].append(broker_id)
@@ -157,7 +157,7 @@ def _pick(ordered: Sequence[int], racks: Mapping[int, str | None], number: int, 
     followers = [ordered[(leader + 1 + (shift + nth) % others) % len(ordered)] for nth in range(others)]
     chosen = [ordered[leader]]
     all_racks = set(racks.values())
-    for broker_id in followers:  # first one from each rack that has none yet
+    for broker_id in followers:  # First a broker from each rack that has no replica yet.
         used = {racks[each] for each in chosen}
         if len(chosen) < count and used != all_racks and racks[broker_id] not in used:
             chosen.append(broker_id)
@@ -169,7 +169,7 @@ def _pick(ordered: Sequence[int], racks: Mapping[int, str | None], number: int, 
 
 
 class Move(NamedTuple):
-    """What a partition is copied from and to; all are broker ids."""
+    """The broker ids from which and to which a partition is copied."""
 
     sources: tuple[int, ...]
     destinations: tuple[int, ...]
@@ -180,7 +180,7 @@ def moves(
     replicas: Mapping[TopicPartition, Sequence[int]],
     ongoing: Mapping[TopicPartition, Reassignment],
 ) -> dict[TopicPartition, Move]:
-    """What is copied: by the reassignments under way, and by those that are to begin, which replace them."""
+    """The copies that reassignments cause: those in progress, replaced by those about to start."""
     found = {
         partition: Move(_without(each.replicas, each.adding_replicas), each.adding_replicas)
         for partition, each in ongoing.items()
@@ -249,7 +249,7 @@ def partition_states(
 
 
 class ReplicaState(NamedTuple):
-    """A replica that is to lie in a log dir: where it lies, and where a copy of it grows."""
+    """A replica that should be in a certain log dir: its present log dir, and the log dir of a copy in progress."""
 
     replica: TopicPartitionReplica
     wanted: str

@@ -1,7 +1,7 @@
-"""Throttles of a reassignment: settings of the topics that move and of the brokers between which they do.
+"""The throttles of a reassignment: settings of the topics that move, and of the brokers that copy them.
 
-A topic says which replicas are throttled, a broker how many bytes a second these may have. All of them go when the
-reassignment is done; a crash leaves them, and ``--verify`` takes them away.
+A topic's setting names the throttled replicas. A broker's setting limits their bytes per second. The settings are
+removed when the reassignment is done. After a crash of the command they remain until ``--verify`` removes them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FOLLOWER_REPLICAS = "follower.replication.throttled.replicas"
 
 
 def throttle(admin: Admin, moves: Mapping[TopicPartition, Move], rate: int, out: Output) -> None:
-    """Limits copying between brokers to so many bytes a second."""
+    """Limits copying between brokers to this many bytes per second."""
     leaders, followers = leader_throttles(moves), follower_throttles(moves)
     changes: dict[ConfigResource, list[ConfigChange]] = {}
     for topic in leaders.keys() | followers.keys():
@@ -46,7 +46,7 @@ def throttle_log_dirs(admin: Admin, broker_ids: Iterable[int], rate: int, out: O
 
 
 def clear(admin: Admin, broker_ids: Iterable[int], topics: Iterable[str], out: Output) -> None:
-    """Takes all throttles away."""
+    """Removes all throttles."""
     brokers, names = sorted(set(broker_ids)), sorted(set(topics))
     out.say(f"Clearing broker-level throttles on broker{_s(brokers)} {','.join(map(str, brokers))}")
     _delete(admin, "broker", map(str, brokers), (_LEADER_RATE, _FOLLOWER_RATE, _LOG_DIR_RATE))

@@ -1,7 +1,7 @@
-"""Options of the commands that are a producer or a consumer: Kafka's properties, from files and from the command line.
+"""The client options of commands that are a producer or a consumer: Kafka's properties, from files and flags.
 
-Kafka has renamed these flags. The new names (``--command-property``, ``--command-config``) and the old ones
-(``--producer-property``, ``--consumer.config``, ...) mean the same here.
+Kafka has renamed these flags. The commands accept the new names (``--command-property``, ``--command-config``) and the
+old names (``--producer-property``, ``--consumer.config``, ...) with the same meaning.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from headrace.client.config import ClientConfig
 
 _T = TypeVar("_T")
-#: Java's classes for what is bytes here. Files for Java's clients often name them.
+#: Properties that name Java's serializer classes. Files for Java's clients often have them; our commands use bytes.
 _CLASSES = ("key.serializer", "value.serializer", "key.deserializer", "value.deserializer")
 
 
 def add_client_properties(parser: ArgumentParser, kind: str, old_flag: str, *, many: bool = False) -> None:
     """
-    :param kind: of client, ``"producer"``.
-    :param old_flag: what ``--command-property`` was called.
-    :param many: whether Kafka's tool takes several properties behind one flag.
+    :param kind: the kind of client, such as ``"producer"``.
+    :param old_flag: the old name of ``--command-property``.
+    :param many: whether Kafka's tool accepts several properties after one flag.
     """
     parser.add_argument(
         "--command-property",
@@ -37,7 +37,7 @@ def add_client_properties(parser: ArgumentParser, kind: str, old_flag: str, *, m
         action="extend",
         nargs="+" if many else 1,
         default=[],
-        help=f"an option of the {kind}, such as client.id=me; may be given several times",
+        help=f"an option of the {kind}, such as client.id=me; may be repeated",
     )
     parser.add_argument(
         f"--{kind}.config", metavar="FILE", dest="old_config", type=Path, help="an older name of --command-config"
@@ -45,7 +45,7 @@ def add_client_properties(parser: ArgumentParser, kind: str, old_flag: str, *, m
 
 
 def add_named_properties(parser: ArgumentParser, kind: str, flags: Iterable[str], help_text: str) -> None:
-    """Properties for something else than the client: ``--reader-property``, and a file of them."""
+    """Adds the flags for properties of something other than the client: ``--reader-property``, and a file of them."""
     parser.add_argument(
         *flags,
         metavar="NAME=VALUE",
@@ -59,7 +59,7 @@ def add_named_properties(parser: ArgumentParser, kind: str, flags: Iterable[str]
 
 
 def name_and_value(text: str) -> tuple[str, str]:
-    """An argparse type. A value may have ``=`` and spaces in it: separators do."""
+    """An argparse type. A value may contain ``=`` and spaces, because separators do."""
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise ArgumentTypeError(f"{text!r} is not NAME=VALUE")
@@ -67,16 +67,16 @@ def name_and_value(text: str) -> tuple[str, str]:
 
 
 def named_properties(options: Namespace, kind: str) -> dict[str, str]:
-    """The file's, and over them those of the command line."""
+    """The properties of the file, overridden by those of the command line."""
     path: Path | None = getattr(options, f"{kind}_config")
     found = {} if path is None else read_properties(path)
     return found | dict(getattr(options, f"{kind}_properties"))
 
 
 def file_properties(options: Namespace) -> dict[str, str]:
-    """What ``--command-config`` has, or the file of the older name."""
+    """The properties of ``--command-config``, or of the file of its older flag."""
     if options.command_config is not None and options.old_config is not None:
-        raise UsageError("give one file of properties, not two")
+        raise UsageError("give one properties file, not two")
     path = options.command_config or options.old_config
     return {} if path is None else read_properties(path)
 
@@ -88,10 +88,10 @@ def client_config(
     fixed: Mapping[str, object],
     in_file: Mapping[str, str] | None = None,
 ) -> dict[str, object]:
-    """What a client is made with: defaults of the tool, then the file, then properties, then the tool's own flags.
+    """The options of a client: defaults of the tool, overridden by the file, by properties, and by flags of the tool.
 
-    :param fixed: values of None are left out.
-    :param in_file: :func:`file_properties`, of a tool that has looked at them: a file may be a pipe, and is read once.
+    :param fixed: values from the tool's own flags; None is left out.
+    :param in_file: the result of :func:`file_properties`, if the tool has read the file. A pipe can be read only once.
     """
     if in_file is None:
         in_file = file_properties(options)
@@ -104,7 +104,7 @@ def client_config(
 
 
 def run_loop(coroutine: Coroutine[Any, Any, _T]) -> _T:
-    """Runs a command that is a coroutine. Ctrl-C cancels it, so that it can end well."""
+    """Runs a command that is a coroutine. Ctrl-C cancels the coroutine, so that it can clean up."""
     from headrace.event_loop import new_event_loop
 
     with asyncio.Runner(loop_factory=new_event_loop) as runner:

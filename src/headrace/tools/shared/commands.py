@@ -1,4 +1,4 @@
-"""What the commands share: options, connecting, output for people and for programs, errors in one line, exit codes.
+"""The parts that all commands share: options, connections, output for people and programs, errors, exit codes.
 
 A command is a module like this::
 
@@ -14,12 +14,13 @@ A command is a module like this::
         with connect(options) as admin:
             out.show(value, lines)          # a result: for --json, and in Kafka's words
 
-``run`` turns what goes wrong into one line on standard error and an exit code: 0 done, 1 failed, 2 wrong use, 130
-stopped by Ctrl-C. Raise :class:`UsageError` for wrong use that argparse cannot see and :class:`CommandError` for what
-failed; a client's :class:`HeadraceError` counts as failed. Results go to standard output, all else to standard error.
+``run`` turns an exception into one line on standard error and an exit code: 0 done, 1 failed, 2 wrong usage, 130
+stopped by Ctrl-C. Raise :class:`UsageError` for wrong usage that argparse does not notice, and :class:`CommandError`
+for a failure. A client's :class:`HeadraceError` is a failure too. Results go to standard output, all else to standard
+error.
 
-Colour, tables and progress bars need a terminal; what is piped is what Kafka's tool would print, so scripts move over.
-rich is imported only when there is a terminal.
+Colour, tables and progress bars need a terminal. Piped output is the same as that of Kafka's tool, so that scripts need
+no change. rich is imported only on a terminal.
 """
 
 from __future__ import annotations
@@ -45,11 +46,11 @@ DONE, FAILED, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
 
 
 class CommandError(Exception):
-    """It could not be done; the message is the line that is shown."""
+    """The command failed; the message is the line that is printed."""
 
 
 class UsageError(CommandError):
-    """The options do not fit together, or a file that they name cannot be read."""
+    """The options contradict each other, or a file that they name cannot be read."""
 
 
 # ---------------------------------------------------------------------------------------------------------- options
@@ -68,10 +69,11 @@ def new_parser(
 ) -> ArgumentParser:
     """A parser with the options that all commands have.
 
-    :param examples: lines as a user types them.
-    :param connects: whether the command talks to a broker.
-    :param has_timeout: False where ``--timeout`` is for the command itself to define.
-    :param has_broker_list: whether Kafka's tool called ``--bootstrap-server`` so. In others that is ids of brokers.
+    :param examples: command lines as a user types them.
+    :param connects: whether the command connects to a broker.
+    :param has_timeout: False if the command defines ``--timeout`` itself.
+    :param has_broker_list: whether ``--broker-list`` is an older name of ``--bootstrap-server``, as in some of Kafka's
+        tools. In others it is a list of broker ids.
     """
     parser = ArgumentParser(
         prog=f"headrace {command}",
@@ -84,25 +86,23 @@ def new_parser(
         parser.add_argument(
             "--bootstrap-server",
             metavar="HOST:PORT,...",
-            help=f"brokers to begin with (default {DEFAULT_BOOTSTRAP_SERVER})",
+            help=f"addresses of brokers (default {DEFAULT_BOOTSTRAP_SERVER})",
         )
         if has_broker_list:
             parser.add_argument(
                 "--broker-list",
                 dest="old_bootstrap_server",
                 metavar="HOST:PORT,...",
-                help="an older name of --bootstrap-server, which counts where both are given",
+                help="an older name of --bootstrap-server, which takes precedence",
             )
-        parser.add_argument(
-            "--command-config", metavar="FILE", type=Path, help="a properties file with options of the client"
-        )
+        parser.add_argument("--command-config", metavar="FILE", type=Path, help="a properties file with client options")
         if has_timeout:
             parser.add_argument(
                 "--timeout",
                 metavar="MS",
                 type=int,
                 default=timeout_ms,
-                help="give up after so long (default %(default)s)",
+                help="give up after this time (default %(default)s)",
             )
     if prints_json:
         parser.add_argument("--json", action="store_true", help="results as JSON")
@@ -115,7 +115,7 @@ def add_version(parser: ArgumentParser) -> None:
 
 
 def int16(text: str) -> int:
-    """An argparse type, as the next two: a number that has room in a field of the protocol."""
+    """An argparse type, like the next two: a number that fits into a field of the protocol."""
     return _signed(text, 16)
 
 
@@ -130,17 +130,17 @@ def int64(text: str) -> int:
 def _signed(text: str, bits: int) -> int:
     number = int(text)
     if not has_room(number, bits):
-        raise ArgumentTypeError(f"{text} has no room in {bits} bits")
+        raise ArgumentTypeError(f"{text} does not fit into {bits} bits")
     return number
 
 
 def has_room(number: int, bits: int) -> bool:
-    """Whether it is a signed number of so many bits."""
+    """Whether the number fits into this many bits, signed."""
     return -(1 << (bits - 1)) <= number < 1 << (bits - 1)
 
 
 def actions_given(options: Namespace, names: Iterable[str]) -> list[str]:
-    """Which of these flags (``"delete-offsets"``) were given."""
+    """The flags (such as ``"delete-offsets"``) that were given."""
     return [name for name in names if getattr(options, name.replace("-", "_"))]
 
 
@@ -156,15 +156,15 @@ def the_action(options: Namespace, names: Sequence[str]) -> str:
 def client_options(
     options: Namespace, kind: type[ClientConfig], more: Mapping[str, object] | None = None, *, file: Path | None = None
 ) -> dict[str, object]:
-    """Options for a client, by Kafka's names: the file's, then ``more``, then those of the command line.
+    """The options of a client, by Kafka's names: those of the file, overridden by ``more`` and by the command line.
 
-    ``bootstrap.servers`` of a file or of ``more`` counts where ``--bootstrap-server`` is not given. So the default of
-    that option is put in here, and not by argparse: it may be given as what is its default.
+    ``bootstrap.servers`` of the file or of ``more`` applies if ``--bootstrap-server`` is not given. So this function
+    adds the default address, not argparse: argparse could not tell a default from the same value on the command line.
 
-    A file is often shared by several tools: names that this client does not have are left out, except those that ask
-    for security, which are refused.
+    Several tools may share one file. Names that this client does not have are ignored, except names that ask for
+    security, which are refused.
 
-    :param file: instead of ``--command-config``.
+    :param file: the file to read instead of ``--command-config``.
     """
     path = file or getattr(options, "command_config", None)
     known = {option.name for option in kind.options()}
@@ -199,7 +199,7 @@ def read_properties(path: Path) -> dict[str, str]:
 
 
 def read_json(path: Path) -> object:
-    """What a file of the command line holds."""
+    """The JSON value of a file that the command line names."""
     return parse_json(read_text(path), str(path))
 
 
@@ -207,7 +207,7 @@ def parse_json(text: str, name: str) -> object:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise UsageError(f"{name} is no JSON: {error}") from None
+        raise UsageError(f"{name} is not JSON: {error}") from None
 
 
 def read_text(path: Path) -> str:
@@ -239,7 +239,7 @@ class Table(NamedTuple):
 
 
 class Output:
-    """Where results go."""
+    """Prints results, for people or as JSON."""
 
     def __init__(self, command: str, results: TextIO, complaints: TextIO, *, as_json: bool) -> None:
         self.as_json = as_json
@@ -249,13 +249,13 @@ class Output:
 
     @property
     def is_terminal(self) -> bool:
-        """Whether people read this, and not a program."""
+        """Whether the output goes to a terminal."""
         return not self.as_json and self._results.isatty()
 
     def show(self, value: object, lines: str | Iterable[str], table: Table | None = None) -> None:
-        """A result in its forms: ``value`` for ``--json``, ``lines`` as Kafka's tool has them; on a terminal the table.
+        """Prints a result: ``value`` with ``--json``, otherwise ``lines`` as in Kafka's tool; on a terminal ``table``.
 
-        A line may hold several, and is not to end in a newline. ``lines`` is not looked at where it is not needed.
+        A line may contain newlines, but must not end with one. ``lines`` is not iterated if it is not printed.
         """
         if self.as_json:
             self._results.write(f"{json.dumps(value)}\n")
@@ -267,18 +267,18 @@ class Output:
             self._results.writelines(f"{line}\n" for line in lines)
 
     def say(self, text: str) -> None:
-        """For people only: nothing with ``--json``."""
+        """Prints a line for people; nothing with ``--json``."""
         if not self.as_json:
             self._results.write(f"{text}\n")
 
     def note(self, text: str) -> None:
-        """For people only, to standard error."""
+        """Prints a line for people to standard error; nothing with ``--json``."""
         if not self.as_json:
             self._results.flush()
             self._complaints.write(f"{text}\n")
 
     def complain(self, text: str) -> None:
-        """To standard error. What was found so far comes first, also where both streams are one."""
+        """Prints an error. Flushes the results first, so that the order is right if both streams are one."""
         self._results.flush()
         self._complaints.write(f"headrace {self._command}: {text}\n")
 
@@ -306,7 +306,7 @@ def _cell(value: object) -> str:
 
 
 def columns(headings: Sequence[str], rows: Iterable[Sequence[object]], *, gap: int = 1) -> Iterator[str]:
-    """Lines of a table as Kafka's tools align them: each column as wide as its widest cell, text to the left."""
+    """The lines of a table, aligned as in Kafka's tools: each column as wide as its widest cell, text to the left."""
     cells = [list(headings), *([_cell(value) for value in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     for row in cells:
@@ -314,14 +314,17 @@ def columns(headings: Sequence[str], rows: Iterable[Sequence[object]], *, gap: i
 
 
 class MoveTo(Protocol):
-    """Tells what is done, and the total if that is another by now."""
+    """Reports the amount that is done, and the total if the total has changed."""
 
     def __call__(self, done: float, total: float | None = None, /) -> None: ...
 
 
 @contextmanager
 def progress(what: str, total: float | None, *, unit: str = "") -> Iterator[MoveTo]:
-    """A bar with rate and time left on standard error, if that is a terminal; call what it yields with what is done."""
+    """Shows a progress bar on standard error, if that is a terminal.
+
+    Call the yielded function with the amount that is done.
+    """
     if not sys.stderr.isatty():
         yield lambda _done, _total=None, /: None
         return
@@ -338,7 +341,7 @@ def progress(what: str, total: float | None, *, unit: str = "") -> Iterator[Move
         def move_to(done: float, total: float | None = None, /) -> None:
             speed = bar.tasks[0].finished_speed or bar.tasks[0].speed
             text = "" if speed is None else f"{speed:,.0f} {unit}/s".replace(" /", "/")
-            bar.update(task, completed=done, total=total, rate=text)  # None leaves the total as it is
+            bar.update(task, completed=done, total=total, rate=text)  # None keeps the total.
 
         yield move_to
 
@@ -347,13 +350,13 @@ def progress(what: str, total: float | None, *, unit: str = "") -> Iterator[Move
 
 
 def run(parser: ArgumentParser, arguments: Sequence[str], work: Callable[[Namespace, Output], int | None]) -> int:
-    """Parses, does the work, and gives the exit code."""
+    """Parses the arguments, does the work, and returns the exit code."""
     from headrace.client.errors import HeadraceError
 
     command = parser.prog.removeprefix("headrace ")
     try:
         options = parser.parse_args(arguments)
-    except SystemExit as end:  # --help, or wrong use that argparse has told of
+    except SystemExit as end:  # --help, or wrong usage that argparse has reported.
         return end.code if isinstance(end.code, int) else WRONG_USE
     out = Output(command, sys.stdout, sys.stderr, as_json=getattr(options, "json", False))
     try:
@@ -369,7 +372,7 @@ def run(parser: ArgumentParser, arguments: Sequence[str], work: Callable[[Namesp
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has enough. Python would complain again when it closes standard output.
+        # The reader of our output has closed the pipe. Python would report that again when it closes standard output.
         with suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE

@@ -1,11 +1,11 @@
-"""Records of ``__consumer_offsets`` and ``__transaction_state`` as the JSON that Kafka's tools make of them.
+"""Makes JSON of records of ``__consumer_offsets`` and ``__transaction_state``, as Kafka's tools do.
 
-Names are Kafka's (``commitTimestamp``), in the order of the layouts. A field is there if the record's version has it,
-and a tagged one only if it is not at its default. Uuids are in the url-safe base64 of Kafka's tools, bytes in ordinary
-base64. The one exception is the null of ``classicMemberMetadata``, which Kafka shows (see ``internal_records.py``).
+Names are Kafka's (``commitTimestamp``), in the order of the layouts. The JSON has the fields of the record's version;
+tagged fields appear only if they differ from their defaults. UUIDs are in the URL-safe base64 of Kafka's tools, bytes
+in ordinary base64. One exception: Kafka shows the null of ``classicMemberMetadata`` (see ``internal_records.py``).
 
-What the members of a classic group tell one another is bytes to a broker. Kafka's dump tool reads what consumers put
-there, its console consumer does not; ``reads_members`` is that difference.
+A broker does not read the bytes that members of a classic group exchange. Kafka's dump tool decodes those of consumers,
+its console consumer does not; ``reads_members`` selects one of both.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ JsonObject = dict[str, object]
 
 
 class InternalJson(NamedTuple):
-    """A record's key and value with their numbers; the value is None for a tombstone."""
+    """A record's key and value with their version numbers; the value is None for a tombstone."""
 
     type: RecordType
     key: JsonObject
@@ -40,7 +40,7 @@ class InternalJson(NamedTuple):
 
 
 class UnknownType(Exception):
-    """Only a newer broker knows the type of the record."""
+    """The type of the record is unknown; a newer broker wrote it."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -51,8 +51,8 @@ def read_internal(
     topic: InternalTopic, key: bytes, value: bytes | None, *, reads_members: bool = False
 ) -> InternalJson:
     """
-    :raises CorruptMessage: if the bytes are no record of that topic.
-    :raises UnknownType: if the type is none that we know.
+    :raises CorruptMessage: if the bytes are not a record of that topic.
+    :raises UnknownType: if the type is unknown.
     """
     record = decode(topic, key, value)
     if record is None:
@@ -103,7 +103,7 @@ def _single(kind: str | Fields, content: object, version: int) -> object:
 
 
 def uuid_text(uuid: UUID) -> str:
-    """Kafka's form of an id."""
+    """An id in Kafka's notation."""
     return urlsafe_b64encode(uuid.bytes).rstrip(b"=").decode()
 
 
@@ -116,7 +116,7 @@ def _camel_case(name: str) -> str:
 
 
 def _open_member(member: JsonObject, subscription: bytes, assignment: bytes) -> None:
-    """Puts what a consumer wrote in place of its bytes. Bytes that are no consumer's stay as they are."""
+    """Replaces the bytes of a member by their decoded form. Bytes that no consumer wrote stay unchanged."""
     try:
         member["subscription"] = _subscription(subscription)
         member["assignment"] = _assignment(assignment)

@@ -1,4 +1,4 @@
-"""What argparse knows of a command, for the pages of ``docs/commands`` and for shell completion."""
+"""Reads the options of commands from argparse, for the pages of ``docs/commands`` and for shell completion."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def parser_of(command: str) -> ArgumentParser:
 
 
 def options_of(parser: ArgumentParser) -> list[Action]:
-    """Options and positional arguments, without ``--help`` and what is not to be shown."""
+    """Options and positional arguments, without ``--help`` and hidden options."""
     return [
         action
         for action in parser._actions
@@ -26,7 +26,7 @@ def options_of(parser: ArgumentParser) -> list[Action]:
 
 
 def subcommands_of(parser: ArgumentParser) -> dict[str, ArgumentParser]:
-    """By name; most commands have none."""
+    """Subcommands by name; most commands have none."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             return dict(action.choices)
@@ -38,7 +38,7 @@ def takes_value(action: Action) -> bool:
 
 
 def values_of(action: Action) -> list[str]:
-    """What may be given, where that is a list."""
+    """The allowed values, if the option has a list of them."""
     return [] if action.choices is None else [str(choice) for choice in action.choices]
 
 

@@ -1,4 +1,4 @@
-"""The znode tree of a folder, served on ZooKeeper's protocol: for ``headrace zookeeper`` and ``start --brokers``."""
+"""Serves the znode tree of a folder on ZooKeeper's protocol, for ``headrace zookeeper`` and ``start --brokers``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headrace.runtime.loop_timer import LoopTimer
 
 
 class TreeNotServed(Exception):
-    """It cannot be served; the message is one line for the user."""
+    """The tree cannot be served; the message is one line for the user."""
 
 
 class ServedTree(NamedTuple):
@@ -37,8 +37,8 @@ async def served_tree(
     folder: Path, host: str, port: int, *, tick_time_ms: int = DEFAULT_TICK_TIME_MS, keep_sessions: bool = True
 ) -> AsyncIterator[ServedTree]:
     """
-    :param keep_sessions: clients of before may come back to their sessions; else they are known to be dead.
-    :raises TreeNotServed: if the folder or the address cannot be had.
+    :param keep_sessions: True: earlier clients may resume their sessions. False: all earlier sessions are ended.
+    :raises TreeNotServed: if the folder cannot be opened, or the address is in use.
     """
     clock = SystemClock()
     tree_host, secret = _open(folder, clock)

@@ -1,4 +1,4 @@
-"""Names and ids of topics as command lines and files give them. No I/O."""
+"""Parses names and ids of topics in command lines and files. No I/O."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headrace.tools.shared.commands import UsageError, int32
 
 
 def topic_pattern(text: str) -> re.Pattern[str]:
-    """What ``--topic`` matches: a regular expression for the whole name, or several with commas between them."""
+    """The pattern of ``--topic``: a regular expression for the whole name, or several separated by commas."""
     alternatives = text.strip().strip("'\"").replace(",", "|").replace(" ", "")
     try:
         return re.compile(f"(?:{alternatives})")
@@ -26,7 +26,7 @@ def matching(names: Iterable[str], pattern: re.Pattern[str] | None) -> list[str]
 
 
 def topic_id_text(topic_id: UUID | None) -> str:
-    """An id as Kafka writes it: base64 with - and _, 22 characters."""
+    """A topic id in Kafka's notation: base64 with - and _, 22 characters."""
     return "" if topic_id is None else urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
 
 
@@ -34,11 +34,11 @@ def parse_topic_id(text: str) -> UUID:
     try:
         return UUID(bytes=urlsafe_b64decode(text + "=="))
     except ValueError:
-        raise UsageError(f"{text} is no topic id: 22 characters are wanted, as --describe shows them") from None
+        raise UsageError(f"{text} is not a topic id: an id has 22 characters, as --describe shows it") from None
 
 
 def parse_topic_partitions(text: str) -> tuple[str, list[int] | None]:
-    """A topic and some of its partitions, ``orders:0,1``; None for ``orders``, all of them."""
+    """Parses a topic with some of its partitions, ``orders:0,1``; ``orders`` alone gives None, which means all."""
     topic, colon, numbers = text.partition(":")
     if not topic or (colon and not numbers):
         raise UsageError(f"Invalid topic arg '{text}', expected topic name and partitions")
@@ -48,11 +48,11 @@ def parse_topic_partitions(text: str) -> tuple[str, list[int] | None]:
 
 
 def parse_ids(text: str, complaint: str) -> list[int]:
-    """Numbers with commas between them: ids of brokers, or partitions."""
+    """Parses numbers separated by commas: broker ids, or partitions."""
     try:
         return [int32(number) for number in text.split(",")]
     except ValueError:
-        raise UsageError(f"{complaint}: numbers with commas between them are wanted") from None
+        raise UsageError(f"{complaint}: write numbers separated by commas") from None
     except ArgumentTypeError as error:
         raise UsageError(f"{complaint}: {error}") from None
 

@@ -1,7 +1,8 @@
-"""``headrace start``: a broker, or several (``local_cluster.py``), in the foreground, until it is told to stop.
+"""``headrace start``: runs one broker, or several (``local_cluster.py``), in the foreground, until a signal stops it.
 
-Prints one line, ``ready HOST:PORT``, on standard output when it serves; everything else goes to standard error. SIGTERM
-and Ctrl-C are a controlled shutdown and exit 0; a second one ends it at once.
+The command prints one line, ``ready HOST:PORT``, on standard output when the broker serves. Everything else goes to
+standard error. SIGTERM and Ctrl-C start a controlled shutdown, with exit code 0; a second signal ends the process at
+once.
 """
 
 from __future__ import annotations
@@ -54,9 +55,9 @@ def main(arguments: Sequence[str]) -> int:
     if (Path(config.log_dirs[0]) / "broker-1" / "meta.properties").exists():
         return _cannot_start(f"{config.log_dirs[0]} is the folder of a cluster; start it with --brokers")
     for name in config.unknown:
-        logger.warning("%s is no setting that anybody knows; it is ignored", name)
+        logger.warning("%s is not a setting of Kafka or Headrace; it is ignored", name)
     for name, reason in config.ignored.items():
-        logger.info("%s does nothing here: %s", name, reason)
+        logger.info("%s is ignored: %s", name, reason)
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(_serve(config))
@@ -74,29 +75,33 @@ def parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--data", metavar="DIR", help="where the data is kept (default ./headrace-data)")
-    parser.add_argument("--listen", metavar="HOST:PORT", help="default 127.0.0.1:9092; port 0 picks a free one")
+    parser.add_argument("--data", metavar="DIR", help="the data folder (default ./headrace-data)")
+    parser.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        help="the address to listen on (default 127.0.0.1:9092); port 0 picks a free port",
+    )
     parser.add_argument(
         "--brokers",
         metavar="N",
         type=_positive,
-        help="start a cluster of so many brokers on this host, on consecutive ports, with their data in DIR/broker-1 "
+        help="start a cluster of N brokers on this host, on consecutive ports, with their data in DIR/broker-1 "
         "and so on",
     )
     parser.add_argument(
         "--zookeeper",
         metavar="CONNECT",
-        help="join the cluster of a ZooKeeper, HOST:PORT,HOST:PORT/CHROOT (default: coordination is embedded)",
+        help="join the cluster of a ZooKeeper, HOST:PORT,HOST:PORT/CHROOT (default: embedded coordination)",
     )
     parser.add_argument(
         "--broker-id",
         metavar="ID",
         type=_natural,
-        help="this broker's number; with --brokers that of the first (default: what the data says, else one is chosen)",
+        help="the id of the broker; with --brokers of the first one (default: the id in the data folder, or a new id)",
     )
-    parser.add_argument("--config", metavar="FILE", type=Path, help="a server.properties, as Kafka has it")
+    parser.add_argument("--config", metavar="FILE", type=Path, help="a Kafka server.properties file")
     parser.add_argument("-o", metavar="KEY=VALUE", action="append", default=[], dest="overrides", help="one setting")
-    parser.add_argument("--metrics", metavar="HOST:PORT", help="serve Prometheus metrics there")
+    parser.add_argument("--metrics", metavar="HOST:PORT", help="serve Prometheus metrics at this address")
     parser.add_argument(
         "--log-level", choices=["debug", "info", "warning", "error"], default="info", help="default %(default)s"
     )
@@ -119,12 +124,12 @@ def _natural(text: str) -> int:
 
 
 def _who(options: argparse.Namespace) -> str:
-    """In a cluster's common log, whose line it is."""
+    """The prefix that identifies the broker in the common log of a cluster."""
     return "" if options.broker_id is None or options.brokers is not None else f"[{options.broker_id}] "
 
 
 def _properties(options: argparse.Namespace) -> dict[str, str]:
-    """The settings of the command line; below them the file's; below them the defaults of this command."""
+    """The settings: the defaults of this command, overridden by the file, overridden by the command line."""
     properties = dict(_FIRST_START) if options.config is None else read_properties_file(options.config)
     if options.data is not None or not {"log.dirs", "log.dir"} & properties.keys():
         properties["log.dirs"] = "headrace-data" if options.data is None else options.data

@@ -1,14 +1,14 @@
-"""``headrace start --brokers N``: several brokers on this host, each a process, and one that looks after them.
+"""``headrace start --brokers N``: runs several brokers on this host, each as a process, under one parent process.
 
-The parent serves the znode tree on 127.0.0.1, kept in ``DATA/zookeeper`` (or uses the ZooKeeper that it is given), and
-starts ``headrace start`` for each broker, with its data in ``DATA/broker-N``. When all serve it prints one line,
-``ready HOST:PORT,HOST:PORT,...``.
+The parent serves the znode tree on 127.0.0.1, stored in ``DATA/zookeeper`` (or uses a given ZooKeeper). It runs
+``headrace start`` for each broker, with its data in ``DATA/broker-N``. When all brokers serve, the parent prints one
+line, ``ready HOST:PORT,HOST:PORT,...``.
 
-A broker that dies is known to be dead at once, by whoever started it: its session is ended on the spot, so that others
-take over without waiting for the session to time out. It is not started again: the log says how to. If none is left the
-parent ends too, with exit 1. SIGTERM and Ctrl-C stop one broker after the other by a controlled shutdown, the
-controller last, and then the tree. If the parent is killed its brokers are, too, by the kernel: without their tree they
-could do no more.
+The parent notices the death of a broker at once, and ends the broker's session, so that other brokers take over without
+waiting for the session timeout. The parent does not restart the broker; the log has the command for it. If no broker is
+left, the parent exits with code 1. SIGTERM and Ctrl-C stop one broker after the other by a controlled shutdown, the
+controller last, and then the tree. If the parent is killed, the kernel kills its brokers too, because they cannot work
+without their tree.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class ClusterError(Exception):
-    """The cluster cannot start; the message is one line for the user, or nothing if a broker has said it."""
+    """The cluster cannot start; the message is one line for the user, or empty if a broker has printed the reason."""
 
 
 def folder_of(data: Path, number: int) -> Path:
@@ -53,7 +53,7 @@ def folder_of(data: Path, number: int) -> Path:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Until it is told to stop; the exit code."""
+    """Runs the cluster until a signal stops it; returns the exit code."""
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             return runner.run(_LocalCluster(options).serve())
@@ -97,7 +97,7 @@ class _LocalCluster:
             yield tree.address
 
     def _arguments(self, number: int, connect: str) -> list[str]:
-        """Of the broker with that number, from 0 on."""
+        """The arguments of ``headrace start`` for one broker; numbers start at 0."""
         options = self._options
         host, port = _address("127.0.0.1:9092" if options.listen is None else options.listen)
         arguments = ["--data", str(folder_of(self._data, number + 1)), "--zookeeper", connect]
@@ -111,18 +111,21 @@ class _LocalCluster:
             metrics_host, metrics_port = _address(options.metrics)
             arguments += ["--metrics", f"{metrics_host}:{metrics_port + number if metrics_port else 0}"]
         if options.zookeeper is not None:
-            arguments += ["-o", f"broker.rack={gethostname()}"]  # replicas of one partition go to several hosts
+            arguments += [
+                "-o",
+                f"broker.rack={gethostname()}",
+            ]  # So that replicas of one partition go to several hosts.
         for override in options.overrides:
             arguments += ["-o", override]
         return arguments
 
     def _broker_id(self, number: int) -> int | None:
-        """None: the ZooKeeper that others use as well gives out ids."""
+        """The id of a broker; None if ZooKeeper assigns ids."""
         if self._options.broker_id is not None:
             return int(self._options.broker_id) + number
         return _FIRST_ID + number if self._options.zookeeper is None else None
 
-    # -- their lives
+    # -- the lives of brokers
 
     async def _look_after(self) -> int:
         for broker in self._brokers:
@@ -163,7 +166,7 @@ class _LocalCluster:
             return
         how = f"was ended by signal {-code}" if code < 0 else f"has ended with exit code {code}"
         logger.error(
-            "broker %d (process %d) %s; the others go on. To start it again: %s",
+            "broker %d (process %d) %s; the other brokers continue. To start it again: %s",
             broker.number + 1, broker.pid, how, broker.command_line,
         )  # fmt: skip
         self._end_session(broker)
@@ -174,7 +177,7 @@ class _LocalCluster:
             return
         stat = self._service.host.tree.exists(broker_path(broker_id))
         if stat is not None and self._service.sessions.expire(stat.ephemeral_owner):
-            logger.info("its session %#x is ended", stat.ephemeral_owner)
+            logger.info("ended its session %#x", stat.ephemeral_owner)
 
     async def _stop_brokers(self) -> None:
         logger.info("stopping")
@@ -215,7 +218,7 @@ class _BrokerProcess:
         return self._process is not None and self._process.returncode is None
 
     async def start(self) -> None:
-        # In a session of its own: Ctrl-C is for the parent alone, which stops its brokers in order.
+        # In a process session of its own, so that only the parent gets Ctrl-C. The parent stops the brokers in order.
         self._process = await asyncio.create_subprocess_exec(
             *_COMMAND,
             *self._arguments,
@@ -226,9 +229,9 @@ class _BrokerProcess:
         )
 
     async def ready(self) -> str:
-        """Its address.
+        """Waits until the broker serves, and returns its address.
 
-        :raises ClusterError: if it ends instead; it has said why.
+        :raises ClusterError: if the broker ends instead; the broker has printed the reason.
         """
         assert self._process is not None
         assert self._process.stdout is not None
@@ -259,16 +262,16 @@ async def _first_of(*futures: asyncio.Future[Any]) -> None:
 
 
 def _die_with_parent() -> None:
-    """In the child, before it is a broker."""
+    """Runs in the child, before the broker starts: the kernel kills the child when the parent dies."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() == 1:
-        os._exit(1)  # the parent has died meanwhile
+        os._exit(1)  # The parent has died already.
 
 
 def _address(text: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     if not colon or not (port.isascii() and port.isdecimal()) or int(port) > 65535:
-        raise ClusterError(f"{text!r} is no HOST:PORT to listen on")
+        raise ClusterError(f"{text!r} is not an address; write HOST:PORT")
     return host, int(port)
 
 

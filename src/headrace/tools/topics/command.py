@@ -1,4 +1,4 @@
-"""``headrace topics``: make, delete, list, describe and widen topics, with Kafka's flags and Kafka's words."""
+"""``headrace topics``: creates, deletes, lists, describes and extends topics, with Kafka's flags and output."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _COLLISIONS = (
     "WARNING: Due to limitations in metric names, topics with a period ('.') or underscore ('_') could collide. "
     "To avoid issues it is best to use either, but not both."
 )
-#: Options, and the actions that they go with.
+#: Options, with the actions that accept them.
 _GOES_WITH = {
     "config": ("create",),
     "replication_factor": ("create",),
@@ -65,49 +65,49 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def parser() -> ArgumentParser:
-    parser = new_parser("topics", "Create, delete, list, describe and widen topics.", _EXAMPLES)
+    parser = new_parser("topics", "Create, delete, list, describe and extend topics.", _EXAMPLES)
     parser.add_argument("--create", action="store_true", help="make a topic")
     parser.add_argument("--delete", action="store_true", help="delete topics")
     parser.add_argument("--list", action="store_true", help="names of topics")
-    parser.add_argument("--describe", action="store_true", help="partitions, replicas and settings of topics")
-    parser.add_argument("--alter", action="store_true", help="give topics more partitions")
+    parser.add_argument("--describe", action="store_true", help="show partitions, replicas and settings of topics")
+    parser.add_argument("--alter", action="store_true", help="add partitions to topics")
     parser.add_argument(
-        "--topic", metavar="NAME", help="which topic; except with --create, a regular expression for whole names"
+        "--topic", metavar="NAME", help="the topic; except with --create, a regular expression for whole names"
     )
-    parser.add_argument("--topic-id", metavar="ID", help="which topic, by its id; for --describe")
-    parser.add_argument("--partitions", metavar="N", type=int32, help="how many the topic is to have in all")
-    parser.add_argument("--replication-factor", metavar="N", type=int, help="how many replicas each partition has")
+    parser.add_argument("--topic-id", metavar="ID", help="--describe: the topic with this id")
+    parser.add_argument("--partitions", metavar="N", type=int32, help="the total number of partitions")
+    parser.add_argument("--replication-factor", metavar="N", type=int, help="the number of replicas of each partition")
     parser.add_argument(
         "--replica-assignment",
         metavar="0:1,1:2,...",
-        help="the brokers of each partition, instead of counts; with --alter of those that are there too",
+        help="the brokers of each partition, instead of numbers; with --alter of all partitions, old and new",
     )
     parser.add_argument(
-        "--config", metavar="NAME=VALUE", action="append", default=[], help="a setting; may be repeated"
+        "--config", metavar="NAME=VALUE", action="append", default=[], help="a setting of the topic; may be repeated"
     )
-    parser.add_argument("--if-not-exists", action="store_true", help="--create of a topic that is there is no failure")
-    parser.add_argument("--if-exists", action="store_true", help="a topic that is not there is no failure")
-    parser.add_argument("--exclude-internal", action="store_true", help="leave out topics that brokers made")
+    parser.add_argument("--if-not-exists", action="store_true", help="--create: do not fail if the topic exists")
+    parser.add_argument("--if-exists", action="store_true", help="do not fail if the topic does not exist")
+    parser.add_argument("--exclude-internal", action="store_true", help="leave out internal topics")
     parser.add_argument(
-        "--under-replicated-partitions", action="store_true", help="only partitions with replicas that lag"
+        "--under-replicated-partitions", action="store_true", help="only partitions with replicas that are not in sync"
     )
     parser.add_argument("--unavailable-partitions", action="store_true", help="only partitions without a leader")
     parser.add_argument(
         "--under-min-isr-partitions", action="store_true", help="only partitions below min.insync.replicas"
     )
     parser.add_argument(
-        "--at-min-isr-partitions", action="store_true", help="only partitions with just min.insync.replicas"
+        "--at-min-isr-partitions", action="store_true", help="only partitions with exactly min.insync.replicas"
     )
     parser.add_argument(
         "--topics-with-overrides",
         action="store_true",
-        help="only topics with settings of their own, not their partitions",
+        help="only topics with settings of their own, without their partitions",
     )
     parser.add_argument(
         "--partition-size-limit-per-response",
         metavar="N",
         type=int32,
-        help="taken, without effect: a broker says in one answer what it will",
+        help="accepted and ignored: the broker always answers in one response",
     )
     return parser
 
@@ -150,11 +150,11 @@ def _create(admin: Admin, options: Namespace, out: Output) -> None:
 
 
 def new_topic(options: Namespace) -> NewTopic:
-    """The topic that the options describe."""
+    """The new topic of the options."""
     assignments: dict[int, list[int]] = {}
     if options.replica_assignment is not None:
         if options.partitions is not None or options.replication_factor is not None:
-            raise UsageError("--replica-assignment says it all: no --partitions, no --replication-factor")
+            raise UsageError("--replica-assignment cannot be used with --partitions or --replication-factor")
         assignments = dict(enumerate(parse_assignment(options.replica_assignment)))
     if options.partitions is not None and options.partitions < 1:
         raise UsageError("The partitions must be greater than 0")
@@ -174,7 +174,7 @@ def parse_configs(texts: Sequence[str]) -> dict[str, str]:
 
 
 def parse_assignment(text: str) -> list[list[int]]:
-    """The brokers of each partition, ``0:1,1:2``."""
+    """Parses the brokers of each partition, ``0:1,1:2``."""
     partitions = [parse_ids(brokers.replace(":", ","), "--replica-assignment") for brokers in text.split(",")]
     for index, brokers in enumerate(partitions):
         if len(set(brokers)) < len(brokers):
@@ -224,7 +224,7 @@ def _describe(admin: Admin, options: Namespace, out: Output) -> None:
         options.topics_with_overrides,
     )
     names = _names(admin, options)
-    topics = admin.describe_topics(names).ok if names else {}  # one may have gone meanwhile
+    topics = admin.describe_topics(names).ok if names else {}  # A topic may have been deleted meanwhile.
     configs = admin.describe_configs([ConfigResource("topic", name) for name in topics]).ok if topics else {}
     brokers = frozenset(broker.id for broker in admin.describe_cluster().brokers)
     moves = _reassignments(admin)
@@ -251,7 +251,7 @@ def _reassignments(admin: Admin) -> dict[TopicPartition, Reassignment]:
 
 
 def _names(admin: Admin, options: Namespace) -> list[str]:
-    """The topics that are meant."""
+    """The topics that the options select."""
     known = admin.list_topics(include_internal=not options.exclude_internal)
     if options.topic_id:
         wanted = parse_topic_id(options.topic_id)

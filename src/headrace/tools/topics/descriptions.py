@@ -1,4 +1,4 @@
-"""What ``headrace topics --describe`` shows, and which topics and partitions its filters let through. No I/O."""
+"""Makes the output of ``headrace topics --describe``, and applies its filters to topics and partitions. No I/O."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HEADINGS = ("PARTITION", "LEADER", "REPLICAS", "ISR")
 
 @dataclass(frozen=True)
 class Filters:
-    """Which partitions are shown: with none of these, all, each topic under a line of its own."""
+    """The filters of partitions. Without a filter all partitions are printed, below a line for their topic."""
 
     under_replicated: bool = False
     unavailable: bool = False
@@ -30,7 +30,7 @@ class Filters:
 
 @dataclass(frozen=True)
 class Described:
-    """A topic with its settings and the moves of its partitions that are under way."""
+    """A topic with its settings and the reassignments of its partitions."""
 
     topic: TopicDescription
     configs: Mapping[str, ConfigEntry] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Described:
 
     @property
     def overrides(self) -> dict[str, str | None]:
-        """What is not as Kafka has it by default, wherever it is set."""
+        """The settings that differ from Kafka's defaults, whatever their source."""
         return {name: entry.value for name, entry in self.configs.items() if not entry.is_default}
 
     @property
@@ -74,12 +74,12 @@ class Described:
 
 
 def is_shown(described: Described, filters: Filters) -> bool:
-    """Whether the line of the topic itself is shown."""
+    """Whether the line of the topic itself is printed."""
     return not filters.of_partitions and (not filters.with_overrides or bool(described.overrides))
 
 
 def lines(described: Described, filters: Filters) -> Iterator[str]:
-    """As Kafka's tool has them."""
+    """The lines of Kafka's tool."""
     topic = described.topic
     if is_shown(described, filters):
         overrides = ",".join(f"{name}={value}" for name, value in described.overrides.items())
@@ -106,7 +106,7 @@ def _partition_line(described: Described, partition: PartitionDescription) -> st
 
 
 def tables(topics: Iterable[Described], filters: Filters) -> Iterator[Table]:
-    """For a terminal: one a topic, or one of all that filters let through."""
+    """Tables for a terminal: one per topic, or one table of all partitions that pass a filter."""
     if filters.with_overrides:
         rows = [(each.topic.name, name, text) for each in topics for name, text in each.overrides.items()]
         yield Table(("TOPIC", "CONFIG", "VALUE"), rows)
@@ -137,7 +137,7 @@ def _title(described: Described) -> str:
 
 
 def value(described: Described, filters: Filters) -> dict[str, object]:
-    """For ``--json``."""
+    """The value for ``--json``."""
     topic = described.topic
     return {
         "topic": topic.name,

@@ -1,6 +1,7 @@
-"""``headrace transactions``: which transactions there are, who writes into a partition, and ending one that hangs.
+"""``headrace transactions``: lists transactions and the producers of a partition, and aborts hanging transactions.
 
-An action, then its options, as in Kafka; the options that all commands have may stand before or behind it.
+The action comes first, then its options, as in Kafka's tool. Options that all commands share may come before or after
+it.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 _MS_A_MINUTE = 60_000
 _DEFAULT_MAX_TIMEOUT_MINUTES = 15
-#: What each action takes, and whether it must be given.
+#: The options of each action, and whether each is required.
 _TAKES: dict[str, dict[str, bool]] = {
     "list": {"duration_filter": False, "transactional_id_pattern": False},
     "describe": {"transactional_id": True},
@@ -58,7 +59,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def parser() -> ArgumentParser:
-    parser = new_parser("transactions", "Look at transactions, and end those that hang.", _EXAMPLES)
+    parser = new_parser("transactions", "List and describe transactions, and abort hanging ones.", _EXAMPLES)
     parser.add_argument(
         "action",
         choices=list(_TAKES),
@@ -68,20 +69,30 @@ def parser() -> ArgumentParser:
     )
     parser.add_argument("--transactional-id", "--transactionalId", metavar="ID", help="which transactional id")
     parser.add_argument("--transactional-id-pattern", metavar="REGEX", help="list: only ids that match")
-    parser.add_argument("--duration-filter", metavar="MS", type=int64, help="list: only those that last longer")
+    parser.add_argument(
+        "--duration-filter", metavar="MS", type=int64, help="list: only transactions that are open for longer than this"
+    )
     parser.add_argument("--topic", metavar="NAME", help="the topic of a partition; find-hanging: only there")
     parser.add_argument("--partition", metavar="N", type=int32, help="the partition; find-hanging: only there")
     parser.add_argument(
-        "--broker-id", metavar="ID", type=int32, help="which replica to ask; find-hanging: only replicas of this broker"
+        "--broker-id",
+        metavar="ID",
+        type=int32,
+        help="the broker whose replica is asked; find-hanging: only replicas of this broker",
     )
     parser.add_argument(
         "--max-transaction-timeout",
         metavar="MINUTES",
         type=int32,
-        help=f"find-hanging: how long a transaction may last (default {_DEFAULT_MAX_TIMEOUT_MINUTES})",
+        help=f"find-hanging: the longest allowed duration of a transaction (default {_DEFAULT_MAX_TIMEOUT_MINUTES})",
     )
-    parser.add_argument("--start-offset", metavar="N", type=int64, help="abort: where the transaction begins")
-    parser.add_argument("--producer-id", metavar="N", type=int64, help="abort, instead: whose it is, with both epochs")
+    parser.add_argument("--start-offset", metavar="N", type=int64, help="abort: the first offset of the transaction")
+    parser.add_argument(
+        "--producer-id",
+        metavar="N",
+        type=int64,
+        help="abort, instead of the offset: the producer id, together with both epochs",
+    )
     parser.add_argument("--producer-epoch", metavar="N", type=int16, help="abort: the producer's epoch")
     parser.add_argument("--coordinator-epoch", metavar="N", type=int32, help="abort: the coordinator's epoch")
     return parser
@@ -94,7 +105,7 @@ def _work(options: Namespace, out: Output) -> None:
 
 
 def check(options: Namespace) -> None:
-    """Refuses options that the action does not take, and their lack where it must have them."""
+    """Rejects options that the action does not have, and missing required options."""
     takes = _TAKES[options.action]
     for name in dict.fromkeys(name for names in _TAKES.values() for name in names):
         flag = f"--{name.replace('_', '-')}"
@@ -196,7 +207,7 @@ def _find_hanging(admin: Admin, options: Namespace, out: Output) -> None:
 
 
 def _searched(admin: Admin, options: Namespace) -> list[TopicPartition]:
-    """The partition that is named, wherever it is; else those of the topic, or of all, that the broker has."""
+    """The partitions to search: the named one, or the partitions of the topic or of all topics that the broker has."""
     names = [options.topic] if options.topic is not None else list(admin.list_topics(include_internal=True))
     topics = admin.describe_topics(names).all() if names else {}
     if options.partition is not None:
@@ -217,7 +228,7 @@ def _hanging(admin: Admin, candidates: list[OpenTransaction]) -> list[OpenTransa
         return []
     listed = admin.list_transactions(producer_ids={each.producer.producer_id for each in candidates})
     ids = {each.producer_id: each.transactional_id for each in listed}
-    # One that is gone by now is described by nobody, and so is none that its partition could belong to.
+    # A transaction that has ended meanwhile has no description, and cannot be the owner of the partition.
     known = admin.describe_transactions(ids.values()).ok if ids else {}
     return hanging(candidates, ids, known)
 
@@ -230,7 +241,7 @@ def _abort(admin: Admin, options: Namespace, out: Output) -> None:
     if options.start_offset is not None:
         identity = _owner(admin, partition, options.start_offset)
     else:
-        # describe-producers says -1 of a coordinator that has written nothing yet; markers begin with 0.
+        # describe-producers reports -1 for a coordinator that has written no marker yet; markers start with 0.
         identity = (options.producer_id, options.producer_epoch, max(0, options.coordinator_epoch))
     with _failing(f"Failed to abort transaction {identity} of {partition}"):
         admin.abort_transaction(partition, *identity)
@@ -238,7 +249,7 @@ def _abort(admin: Admin, options: Namespace, out: Output) -> None:
 
 
 def _owner(admin: Admin, partition: TopicPartition, start_offset: int) -> tuple[int, int, int]:
-    """Producer id, its epoch and the coordinator's of the transaction that begins at an offset."""
+    """The producer id, producer epoch and coordinator epoch of the transaction that starts at an offset."""
     with _failing(f"Failed to validate producer state for partition {partition}"):
         producers = admin.describe_producers([partition]).value(partition)
     for producer in producers:
@@ -252,7 +263,7 @@ def _owner(admin: Admin, partition: TopicPartition, start_offset: int) -> tuple[
 def _force_terminate(admin: Admin, options: Namespace, out: Output) -> None:
     name = options.transactional_id
     with _failing(f"Failed to force terminate transactionalId `{name}`"):
-        admin.describe_transaction(name)  # fencing would make one that does not exist
+        admin.describe_transaction(name)  # Fencing would create an id that does not exist.
         fenced = admin.fence_producers([name]).value(name)
     out.show({"transactionalId": name, "producerId": fenced.producer_id, "producerEpoch": fenced.producer_epoch}, ())
 
@@ -262,7 +273,7 @@ def _force_terminate(admin: Admin, options: Namespace, out: Output) -> None:
 
 @contextmanager
 def _failing(what: str) -> Iterator[None]:
-    """Says before a client's error what was tried."""
+    """Adds to a client's error what the command tried to do."""
     try:
         yield
     except HeadraceError as error:
@@ -275,7 +286,7 @@ def _show(out: Output, headings: Sequence[str], rows: Sequence[Sequence[object]]
 
 
 def lines(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
-    """Kafka's table of this tool: cells filled up with blanks, and a tab behind each."""
+    """The table of Kafka's tool: cells padded with blanks, each followed by a tab."""
     cells = [list(headings), *(["None" if value is None else str(value) for value in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     for row in cells:

@@ -1,8 +1,9 @@
-"""Which open transactions of partitions nobody will ever end (KIP-664). No I/O.
+"""Finds hanging transactions: open transactions that no coordinator will ever end (KIP-664). No I/O.
 
-A partition knows of a producer with a transaction; its coordinator does not: there is no such transactional id, or its
-transaction does not have that partition. Such a transaction holds up readers of committed records until it is aborted
-by hand. Young ones are left out: a coordinator is told of a partition before the partition is, and forgets after it.
+A transaction hangs if a partition has an open transaction of a producer, but the coordinator does not know it: there is
+no such transactional id, or its transaction does not include that partition. Consumers with ``read_committed`` cannot
+read past a hanging transaction until somebody aborts it. Young transactions are ignored: a coordinator adds a partition
+to a transaction before the partition sees it, and removes the partition after the partition has ended it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class OpenTransaction(NamedTuple):
 def old_transactions(
     producers: Mapping[TopicPartition, Iterable[ProducerState]], now_ms: int, max_timeout_ms: int
 ) -> list[OpenTransaction]:
-    """Those that are open, with nothing written for longer than a transaction may last."""
+    """Open transactions without a write for longer than a transaction may last."""
     return [
         OpenTransaction(partition, producer)
         for partition, states in sorted(producers.items())
@@ -38,7 +39,7 @@ def hanging(
 ) -> list[OpenTransaction]:
     """
     :param ids: transactional ids by producer id.
-    :param known: what coordinators say of them.
+    :param known: the descriptions that coordinators sent.
     """
     return [each for each in candidates if not _is_known(each, known.get(ids.get(each.producer.producer_id, "")))]
 

@@ -1,7 +1,7 @@
-"""``headrace views apply``: the files of a project are checked, and what is new in them becomes versions.
+"""``headrace views apply``: checks the files of a project, and makes new versions of changed views.
 
-Everything that is wrong is told at once, each with file and line, and then nothing is changed (``project_checks``).
-Spark is started and the broker is asked only if there is something to check.
+If there are problems, the command prints all of them with file and line, and changes nothing (``project/checks.py``).
+It starts Spark and asks the broker only if a definition has changed.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def apply(options: Namespace, out: Output) -> int | None:
 
 
 def _refuse(draft: Draft, options: Namespace, out: Output) -> int | None:
-    """Checks everything; says what is wrong, if anything is."""
+    """Checks everything; prints the problems, if there are any."""
     from headrace.pipeline.query.project_checks import check_project
 
     problems = check_project(draft, lambda: _session(draft.project, options.master))
@@ -71,7 +71,7 @@ def _session(project: Project, master: str | None) -> Iterator[SparkSession]:
 
 
 def show_problems(out: Output, problems: Iterable[Problem], folder: Path | None = None) -> None:
-    """A line each, with a path that an editor finds from here."""
+    """Prints a line per problem, with a path relative to the current folder."""
     found = [replace(problem, file=_shown(problem.file if folder is None else folder / problem.file))
              for problem in problems]  # fmt: skip
     if out.as_json and found:
@@ -97,9 +97,9 @@ def _show(out: Output, changes: list[Change], options: Namespace, project: Proje
     rows = [(change.view, change.kind, change.in_words) for change in changes]
     lines = [line.rstrip() for line in columns(("VIEW", "CHANGE", "WHAT WILL HAPPEN"), rows, gap=2)]
     if not rows:
-        lines = ["there are no views: a view is a file in views/"]
+        lines = ["the project has no views; a view is a TOML file in views/"]
     out.show(value, lines, Table(("view", "change", "what will happen"), rows) if rows else None)
     if options.dry_run:
         out.note("nothing was changed (--dry-run)")
     elif any(change.kind not in (Kind.UNCHANGED, Kind.REMOVED) for change in changes) and not is_run(project):
-        out.note("'headrace views run' is not at work: it does this when it is started")
+        out.note("'headrace views run' is not running: it does this when it starts")

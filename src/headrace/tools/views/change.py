@@ -1,7 +1,7 @@
-"""``headrace views switch``, ``rollback``, ``drop`` and ``batch``: what a user wants of versions that are there.
+"""``headrace views switch``, ``rollback``, ``drop`` and ``batch``: changes the existing versions of a view.
 
-Switching is one transaction that needs no runner: what the SQL view is when a version serves is in the catalog.
-Dropping and batches are the runner's, and are waited for if one is at work.
+A switch is one transaction and needs no runner: the catalog has the SQL view of each version. The runner drops versions
+and runs batches; the commands wait for it if a runner is running.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from headrace.tools.shared.commands import CommandError, Output
 from headrace.tools.views.command import Opened, is_run, opened
 
 _LOOK_EVERY_S = 0.2
-#: Both are kept up to date, so readers may be sent there.
+#: The runner keeps versions in these states up to date, so readers may be switched to them.
 _READY = (State.CAUGHT_UP, State.STANDBY)
 
 
@@ -36,7 +36,7 @@ def rollback(options: Namespace, out: Output) -> None:
         view = here.catalog.view(options.view)
         if view.previous_version is None:
             raise CommandError(
-                f"{view.name} was never switched, or its version before was dropped: nothing to go back to"
+                f"{view.name} has no earlier version: the view was never switched, or its earlier version was dropped"
             )
         _switch(here, view, here.catalog.version(view.name, view.previous_version), out)
 
@@ -49,7 +49,7 @@ def _wanted(catalog: Catalog, view: View, number: int | None) -> Version:
     if not newer:
         raise CommandError(
             f"no newer version of {view.name} has caught up: 'headrace views status {view.name}' shows them, "
-            f"'headrace views rollback {view.name}' goes back to an older one"
+            f"'headrace views rollback {view.name}' switches to an older one"
         )
     return newer[-1]
 
@@ -79,7 +79,7 @@ def _check_ready(version: Version) -> None:
         State.FAILED: f"it says: {version.error}",
         State.DROPPING: "apply its definition again",
     }.get(version.state, "wait a moment")
-    raise CommandError(f"{version.who} is {version.state}: readers cannot be sent there; {advice}")
+    raise CommandError(f"{version.who} is {version.state}, so readers cannot be switched to it; {advice}")
 
 
 def _switched(view: str, version: int, before: int | None) -> dict[str, object]:
@@ -88,7 +88,7 @@ def _switched(view: str, version: int, before: int | None) -> dict[str, object]:
 
 def _restart(here: Opened, view: View, out: Output) -> None:
     here.catalog.ask(view.name, "restart")
-    out.show({"view": view.name, "restart": True}, f"what failed of {view.name} is tried again")
+    out.show({"view": view.name, "restart": True}, f"the failed versions of {view.name} will be tried again")
     _note_if_not_run(here.project, out)
 
 
@@ -109,7 +109,7 @@ def drop(options: Namespace, out: Output) -> None:
             _note_if_not_run(here.project, out)
         file = here.project.folder / VIEWS_FOLDER / f"{view.name}.toml"
         if options.version is None and file.exists():
-            out.note(f"{file} is still there: the next 'headrace views apply' makes the view again")
+            out.note(f"{file} still exists: the next 'headrace views apply' creates the view again")
 
 
 def _is_gone(catalog: Catalog, view: str, version: int | None) -> bool:
@@ -121,7 +121,7 @@ def batch(options: Namespace, out: Output) -> None:
     with opened(options) as here:
         view = here.catalog.view(options.view)
         if not is_run(here.project):
-            raise CommandError("'headrace views run' is not at work on this project: start it, it runs the batch")
+            raise CommandError("'headrace views run' is not running on this project; start it to run the batch")
         request_id = here.catalog.ask(view.name, "batch", {"full": options.full})
 
         def is_done() -> bool:
@@ -134,19 +134,19 @@ def batch(options: Namespace, out: Output) -> None:
             raise CommandError(request.error)
         seconds = ((request.done_ms or 0) - request.created_ms) / 1000 if request else 0.0
         value = {"view": view.name, "full": options.full, "seconds": seconds}
-        out.show(value, f"a {'full ' if options.full else ''}batch of {view.name} has landed, in {seconds:.1f} s")
+        out.show(value, f"a {'full ' if options.full else ''}batch of {view.name} is done, after {seconds:.1f} s")
 
 
 def _wait(is_done: Callable[[], bool], project: Project, timeout_ms: int | None) -> None:
     until = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
     while not is_done():
         if until is not None and time.monotonic() > until:
-            raise CommandError(f"not done after {timeout_ms} ms; it goes on, 'headrace views status' shows it")
+            raise CommandError(f"not done after {timeout_ms} ms; it continues, follow it with 'headrace views status'")
         if not is_run(project) and not is_done():
-            raise CommandError("'headrace views run' has ended meanwhile: it goes on when it is started again")
+            raise CommandError("'headrace views run' has ended; the work continues when you start it again")
         time.sleep(_LOOK_EVERY_S)
 
 
 def _note_if_not_run(project: Project, out: Output) -> None:
     if not is_run(project):
-        out.note("'headrace views run' is not at work: it does this when it is started")
+        out.note("'headrace views run' is not running: it does this when it starts")

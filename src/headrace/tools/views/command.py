@@ -1,4 +1,4 @@
-"""``headrace views``: queries over the log, kept as SQL tables. The parser, and what its commands share.
+"""The parser of ``headrace views``, and the parts that its subcommands share.
 
 Most commands write what the user wants into the catalog, a part of the serving database. ``run`` is the process
 that acts on it. Only ``apply`` and ``run`` need Spark. Each subcommand is a function of another module of this package,
@@ -38,17 +38,17 @@ headrace views rollback users --project shop
 headrace views drop users 1 --project shop
 headrace views batch pages --full --project shop
 """
-#: Each command, the function that does it, and what it is for.
+#: Each subcommand with its function and its purpose.
 COMMANDS = {
-    "init": ("init:init", "make a project with two views that run"),
-    "apply": ("apply:apply", "check the files of a project, and make versions of what is new in them"),
+    "init": ("init:init", "create a project with two example views"),
+    "apply": ("apply:apply", "check the files of a project, and make new versions of changed views"),
     "list": ("status:list_views", "show the views"),
-    "status": ("status:status", "show versions, how far each is and how fast"),
-    "run": ("run:run_views", "run the views of a project, until it is told to stop"),
+    "status": ("status:status", "show the versions with their progress and speed"),
+    "run": ("run:run_views", "run the views of a project until a signal stops it"),
     "serve": ("run:serve", "answer queries by HTTP"),
-    "switch": ("change:switch", "make readers see another version"),
-    "rollback": ("change:rollback", "make readers see the version before"),
-    "drop": ("change:drop", "end a version, or a view with all of its versions"),
+    "switch": ("change:switch", "switch readers to another version"),
+    "rollback": ("change:rollback", "switch readers to the version before"),
+    "drop": ("change:drop", "delete a version, or a view with all of its versions"),
     "batch": ("change:batch", "run a batch of a Lambda view now, and wait for it"),
 }
 
@@ -80,7 +80,7 @@ def _work(options: Namespace, out: Output) -> int | None:
 def parser() -> ArgumentParser:
     parser = new_parser(
         "views",
-        "Queries over the log, kept as SQL tables by Spark: Lambda and Kappa views.",
+        "Manage views: queries over the log whose answers Spark keeps as SQL tables (Lambda and Kappa).",
         _EXAMPLES,
         connects=False,
         prints_json=False,
@@ -94,12 +94,12 @@ def parser() -> ArgumentParser:
     _add_serve(commands)
     _add_switch(commands)
     _add_view(_add(commands, "rollback"))
-    _add_version(_add(commands, "drop"), "that version only; without it the whole view")
+    _add_version(_add(commands, "drop"), "the version (default: the whole view)")
     _add_batch(commands)
     return parser
 
 
-_Commands = _SubParsersAction  # argparse has no public name for it
+_Commands = _SubParsersAction  # argparse has no public name for this type.
 
 
 def _add(commands: _Commands[ArgumentParser], name: str, *, prints_json: bool = True) -> ArgumentParser:
@@ -108,7 +108,9 @@ def _add(commands: _Commands[ArgumentParser], name: str, *, prints_json: bool = 
         name, help=purpose, description=f"{purpose[0].upper()}{purpose[1:]}.", allow_abbrev=False
     )
     if name != "init":
-        added.add_argument("--project", metavar="DIR", default=".", help="the project's folder (default: this one)")
+        added.add_argument(
+            "--project", metavar="DIR", default=".", help="the project's folder (default: the current folder)"
+        )
     if prints_json:
         added.add_argument("--json", action="store_true", help="results as JSON")
     return added
@@ -116,11 +118,13 @@ def _add(commands: _Commands[ArgumentParser], name: str, *, prints_json: bool = 
 
 def _add_init(commands: _Commands[ArgumentParser]) -> None:
     init = _add(commands, "init", prints_json=False)
-    init.add_argument("folder", metavar="DIR", nargs="?", default=".", help="where to put it (default: here)")
-    init.add_argument("--create-topics", action="store_true", help="also create the topics that it reads")
+    init.add_argument(
+        "folder", metavar="DIR", nargs="?", default=".", help="the folder of the project (default: the current folder)"
+    )
+    init.add_argument("--create-topics", action="store_true", help="also create the topics that the views read")
     init.add_argument(
         "--bootstrap-server", metavar="HOST:PORT,...", default=DEFAULT_BOOTSTRAP_SERVER,
-        help="the log that it reads (default %(default)s)",
+        help="the brokers of the log (default %(default)s)",
     )  # fmt: skip
 
 
@@ -128,49 +132,54 @@ def _add_apply(commands: _Commands[ArgumentParser]) -> None:
     apply = _add(commands, "apply")
     apply.add_argument(
         "--switch", choices=["auto", "manual"],
-        help="whether readers see a new version as soon as it has caught up; instead of what the files say",
+        help="auto: readers see a new version as soon as it has caught up; overrides the files",
     )  # fmt: skip
-    apply.add_argument("--dry-run", action="store_true", help="only say what would happen")
-    apply.add_argument("--master", metavar="URL", help="Spark's master for the checks, instead of local[1]")
+    apply.add_argument("--dry-run", action="store_true", help="only show what would change")
+    apply.add_argument("--master", metavar="URL", help="Spark's master for the checks (default local[1])")
 
 
 def _add_status(commands: _Commands[ArgumentParser]) -> None:
     status = _add(commands, "status")
     status.add_argument("view", metavar="VIEW", nargs="?", help="only this one")
-    status.add_argument(
-        "--watch", action="store_true", help="keep showing it, with progress bars, until no version has to catch up"
-    )
+    status.add_argument("--watch", action="store_true", help="show progress bars until all versions have caught up")
 
 
 def _add_run(commands: _Commands[ArgumentParser]) -> None:
     add = _add(commands, "run", prints_json=False).add_argument
-    add("--once", action="store_true", help="bring every view up to what the log has now, as a batch, and end")
-    add("--master", metavar="URL", help="Spark's master, instead of what headrace.toml says")
-    add("--serve", metavar="HOST:PORT", help="also answer queries by HTTP there; port 0 picks a free one")
-    add("--metrics-listen", metavar="HOST:PORT", help="serve Prometheus metrics there; port 0 picks a free one")
+    add("--once", action="store_true", help="bring every view up to the present end of the log, then exit")
+    add("--master", metavar="URL", help="Spark's master; overrides headrace.toml")
+    add("--serve", metavar="HOST:PORT", help="also answer queries by HTTP at this address; port 0 picks a free port")
+    add(
+        "--metrics-listen",
+        metavar="HOST:PORT",
+        help="serve Prometheus metrics at this address; port 0 picks a free port",
+    )
     add("--log-level", choices=["debug", "info", "warning", "error"], default="info", help="default %(default)s")
 
 
 def _add_serve(commands: _Commands[ArgumentParser]) -> None:
     serve = _add(commands, "serve", prints_json=False)
     serve.add_argument(
-        "--listen", metavar="HOST:PORT", default="127.0.0.1:8090", help="default %(default)s; port 0 picks a free one"
+        "--listen",
+        metavar="HOST:PORT",
+        default="127.0.0.1:8090",
+        help="the address to listen on (default %(default)s); port 0 picks a free port",
     )
 
 
 def _add_switch(commands: _Commands[ArgumentParser]) -> None:
     switch = _add(commands, "switch")
-    _add_version(switch, "which one (default: the newest that has caught up)")
-    switch.add_argument("--restart", action="store_true", help="only try again to run what failed of it")
+    _add_version(switch, "the version (default: the newest one that has caught up)")
+    switch.add_argument("--restart", action="store_true", help="do not switch, only run failed versions again")
 
 
 def _add_batch(commands: _Commands[ArgumentParser]) -> None:
     batch = _add(commands, "batch")
     _add_view(batch)
     batch.add_argument(
-        "--full", action="store_true", help="from all master data, not from the last batch and what is new"
+        "--full", action="store_true", help="compute from all master data, not from the last batch and the new records"
     )
-    batch.add_argument("--timeout", metavar="MS", type=int, help="stop waiting after so long; the batch goes on")
+    batch.add_argument("--timeout", metavar="MS", type=int, help="stop waiting after this time; the batch continues")
 
 
 def _add_view(parser: ArgumentParser) -> None:
@@ -193,7 +202,7 @@ class Opened(NamedTuple):
 
 @contextmanager
 def opened(options: Namespace) -> Iterator[Opened]:
-    """A project's settings and its catalog. Views' files are not looked at."""
+    """Opens a project's settings and its catalog. It does not read the files of views."""
     from headrace.pipeline.project.loading import load_settings
     from headrace.pipeline.serving.catalog import Catalog
     from headrace.pipeline.serving.database import Database
@@ -207,7 +216,7 @@ def opened(options: Namespace) -> Iterator[Opened]:
 
 
 def is_run(project: Project) -> bool:
-    """Whether ``headrace views run`` is at work on it."""
+    """Whether ``headrace views run`` is running on the project."""
     from headrace.pipeline.runner.lock import is_taken
 
     return is_taken(project.serving_url)
@@ -216,5 +225,5 @@ def is_run(project: Project) -> bool:
 def address(text: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     if not colon or not (port.isascii() and port.isdecimal()) or int(port) > 65535:
-        raise UsageError(f"{text!r} is no HOST:PORT to listen on")
+        raise UsageError(f"{text!r} is not an address; write HOST:PORT")
     return host.strip("[]") or "0.0.0.0", int(port)

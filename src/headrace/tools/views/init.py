@@ -1,4 +1,4 @@
-"""``headrace views init``: a project to start from: two views over a topic of clicks, and a script that fills it."""
+"""``headrace views init``: creates an example project: two views over clicks, and a script that sends clicks."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ _TOPICS = {"clicks": 4, "clicks.dead": 1}
 def init(options: Namespace, out: Output) -> None:
     folder = Path(options.folder)
     if (folder / "headrace.toml").exists():
-        raise CommandError(f"there is a project in {folder} already: nothing was changed")
+        raise CommandError(f"{folder} has a project already; nothing was changed")
     if options.create_topics:
         _create_topics(options.bootstrap_server, out)
     for name, text in _files(files("headrace.tools.views") / _EXAMPLE):
         _write(folder / name, text.replace(json.dumps(DEFAULT_BOOTSTRAP_SERVER), json.dumps(options.bootstrap_server)))
     where = "" if folder.resolve() == Path.cwd() else f" --project {folder}"
-    out.say(f"a project is in {folder}: headrace.toml, views/pages.toml (lambda), views/users.toml (kappa), produce.py")
+    out.say(
+        f"created a project in {folder}: headrace.toml, views/pages.toml (lambda), views/users.toml (kappa), produce.py"
+    )
     if not options.create_topics:
-        out.say("its topics are made with: headrace topics --create --topic clicks --partitions 4")
+        out.say("create its topics with: headrace topics --create --topic clicks --partitions 4")
     out.say(f"next: headrace views apply{where}; headrace views run{where}; python {folder / 'produce.py'}")
 
 
@@ -45,7 +47,7 @@ def _write(path: Path, text: str) -> None:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
-        raise CommandError(f"{path} is there already, and is not overwritten") from None
+        raise CommandError(f"{path} exists already, and is not overwritten") from None
     except OSError as error:
         raise CommandError(f"cannot write {path}: {error.strerror}") from None
 
@@ -59,7 +61,7 @@ def _create_topics(bootstrap: str, out: Output) -> None:
         made = admin.create_topics([NewTopic(name, partitions) for name, partitions in _TOPICS.items()])
     for name, outcome in made.items():
         if isinstance(outcome, TopicExists):
-            out.say(f"the topic {name} is there already")
+            out.say(f"the topic {name} exists already")
         elif isinstance(outcome, Exception):
             raise outcome
         else:

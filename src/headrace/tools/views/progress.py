@@ -1,6 +1,6 @@
-"""How far the versions of a project are: what the catalog says of them against the ends of the log's partitions.
+"""The progress of the versions of a project: compares the catalog with the ends of the log's partitions.
 
-So it is told whether or not a runner is at work, and without Spark. A log that does not answer leaves the numbers out.
+This works without a runner and without Spark. If the log does not answer, the numbers are missing.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _TIMEOUT_MS = 2_000
 class Standing:
     """One version, at one moment.
 
-    :param behind: records that are not in its answer; None if the log does not say.
-    :param total: records that there are.
+    :param behind: records that are not in the answer yet; None if the log does not answer.
+    :param total: all records of the log.
     """
 
     version: Version
@@ -43,13 +43,13 @@ class Standing:
 
     @property
     def reading(self) -> int:
-        """Of the records that are not in the answer, those that the batch under way has read."""
+        """The records that the current batch has read and that are not in the answer yet."""
         is_at_it = self.version.state in (State.STARTING, State.REPLAYING)
         return min(self.report.reading, self.behind or 0) if is_at_it else 0
 
     @property
     def done(self) -> int | None:
-        """Records that are read, committed or not."""
+        """The records that were read, committed or not."""
         return None if self.behind is None or self.total is None else self.total - self.behind + self.reading
 
     @property
@@ -58,21 +58,24 @@ class Standing:
 
     @property
     def complete_ms(self) -> int | None:
-        """As of when the answer is complete; of one that serves and never was, as of when it was last written."""
+        """When the answer was last complete.
+
+        If a serving version was never complete: when the answer was last written.
+        """
         if self.report.complete_ms is None and self.serves and self.progress is not None:
             return self.progress.updated_ms
         return self.report.complete_ms
 
     def age_ms(self, now_ms: int) -> int | None:
-        """The same as ``headrace query`` says."""
+        """The age that ``headrace query`` shows."""
         return None if self.complete_ms is None else max(0, now_ms - self.complete_ms)
 
     @property
     def trouble(self) -> str | None:
-        """Why it does not get on: what follows on ``pages v2`` in a sentence."""
+        """Why the version makes no progress: the rest of a sentence that begins with ``pages v2``."""
         version = self.version
         if version.state is State.FAILED:
-            again = "" if version.due_ms is None else ", and is tried again"
+            again = "" if version.due_ms is None else ", and will be tried again"
             return f"failed{again}: {version.error}"
         return self.report.obstacle
 
@@ -105,11 +108,11 @@ class Standing:
 
 
 def look(here: Opened, log: Log, view: str | None) -> list[Standing]:
-    """All versions, or those of one view, in one snapshot of the catalog."""
+    """The progress of all versions, or of those of one view, from one snapshot of the catalog."""
     with here.database.read() as connection:
         views = {each.name: each for each in here.catalog.views(connection)}
         if view is not None:
-            here.catalog.view(view, connection)  # or says that there is none
+            here.catalog.view(view, connection)  # Or raises an error if there is no such view.
         versions = here.catalog.versions(view, connection)
         progress = {v.who: here.catalog.progress(connection, v.view, v.version) for v in versions}
         reports = here.catalog.reports(connection)
@@ -137,7 +140,7 @@ def _standing(version: Version, serves: bool, progress: Progress | None, report:
 
 @dataclass
 class Log:
-    """Where the partitions begin and end. Once it does not answer it is not asked again for a while."""
+    """The first and last offsets of partitions. A log that does not answer is not asked again for a while."""
 
     project: Project
     consumer: Consumer | None = None

@@ -1,10 +1,10 @@
-"""``headrace views run``: the one long-running process of a project, a Spark driver for all views; and ``serve``.
+"""``headrace views run``: the long-running process of a project, a Spark driver for all views; and ``views serve``.
 
-Standard output has a line for each thing that listens (``serving HOST:PORT``, ``metrics HOST:PORT``), then ``ready``.
-The log goes to standard error. SIGTERM and Ctrl-C end it after the transactions under way; a second one ends it at
-once, which is no worse than ``kill -9``, and that loses nothing.
+Standard output has a line per listener (``serving HOST:PORT``, ``metrics HOST:PORT``), then ``ready``. The log goes to
+standard error. SIGTERM and Ctrl-C end the process after the current transactions; a second signal ends it at once. That
+has the effect of ``kill -9``, which loses nothing.
 
-The Java process may die: the runner starts another one, in the same command (``pipeline.java_keeper``).
+If the Java process dies, the runner starts another one in the same command (``pipeline.java_keeper``).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _log_to_stderr(level: str) -> None:
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     if level == "DEBUG":
         return
-    # What a batch raised, and that the Java process is gone, is told by the runner, in a line. py4j tells it by pages,
+    # The runner reports an exception of a batch, or the death of the Java process, in one line. py4j logs pages of text
     # through its own loggers and through the root logger.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     for handler in logging.getLogger().handlers:
@@ -71,10 +71,10 @@ def _session(here: Opened, master: str | None, stop: threading.Event) -> SparkSe
     logger.info("starting Spark at %s", master or here.project.spark_master)
     began = time.monotonic()
     spark = open_session(here.project, master)
-    for number in (signal.SIGTERM, signal.SIGINT):  # Spark has put its own in their place
+    for number in (signal.SIGTERM, signal.SIGINT):  # Spark has replaced our signal handlers by its own.
         signal.signal(number, lambda *_: _ask_to_stop(stop))
     heap = spark.sparkContext.getConf().get("spark.driver.memory") or "Spark's own choice"
-    logger.info("Spark %s is there, after %.1f s; its Java heap: %s", spark.version, time.monotonic() - began, heap)
+    logger.info("Spark %s started in %.1f s; its Java heap: %s", spark.version, time.monotonic() - began, heap)
     return spark
 
 
@@ -117,7 +117,7 @@ def _run(
 
 
 def _checks(lock: RunnerLock) -> Callable[[], None]:
-    """What a runner must have to go on, looked at now and then."""
+    """The checks that a runner repeats: whether it still may run."""
     last = time.monotonic()
 
     def check() -> None:
@@ -187,7 +187,7 @@ def _signals(stop: threading.Event) -> Iterator[None]:
 
 
 def _ask_to_stop(stop: threading.Event) -> None:
-    """Called wherever the program is just now, so it says nothing."""
+    """A signal handler: it may interrupt any line of the program, so it logs nothing."""
     if stop.is_set():
         os._exit(1)
     stop.set()

@@ -1,4 +1,4 @@
-"""``headrace views list`` and ``status``: what the catalog says of views and versions, and how far each is."""
+"""``headrace views list`` and ``status``: shows views and versions from the catalog, with their progress."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _show(standings: list[Standing], project: Project, out: Output) -> None:
         if each.trouble:
             out.note(f"{each.version.who} {each.trouble}")
     if not is_at_work:
-        out.note("'headrace views run' is not at work")
+        out.note("'headrace views run' is not running")
 
 
 def _row(standing: Standing) -> tuple[object, ...]:

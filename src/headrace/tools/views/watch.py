@@ -1,6 +1,6 @@
-"""``headrace views status --watch``: progress bars on a terminal, else a line whenever something has changed.
+"""``headrace views status --watch``: shows progress bars on a terminal, otherwise a line at every change.
 
-It ends when no version has anything to catch up with, so that scripts can wait with it.
+The command exits when all versions have caught up, so that scripts can wait with it.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from headrace.tools.views.progress import Log, Standing, look
 
 _LOOK_EVERY_S = 0.5
 _RATE_OVER_S = 10.0
-#: Whoever starts a runner may start to watch a little earlier.
+#: A user may start to watch a little before the runner has started.
 PATIENCE_S = 10.0
-#: In these it has something to catch up with.
+#: States in which a version is catching up.
 _ON_ITS_WAY = (State.STARTING, State.REPLAYING)
 
 
 class Rates:
-    """How fast versions read, from what was seen of them in the last ten seconds."""
+    """The read rate of versions, measured over the last ten seconds."""
 
     def __init__(self) -> None:
         self._seen: dict[str, deque[tuple[float, int]]] = {}
@@ -50,7 +50,7 @@ class Rates:
 
 
 def watch(here: Opened, log: Log, view: str | None, out: Output) -> int | None:
-    """Until nothing has to catch up any more; failed if a version has."""
+    """Shows progress until all versions have caught up. The exit code says whether a version has failed."""
     rates = Rates()
     last_run_s = time.monotonic()
     with _screen(out) as show:
@@ -64,7 +64,7 @@ def watch(here: Opened, log: Log, view: str | None, out: Output) -> int | None:
             if is_run(here.project):
                 last_run_s = now_s
             elif now_s - last_run_s > PATIENCE_S:
-                raise CommandError("'headrace views run' is not at work, so nothing will change: start it")
+                raise CommandError("'headrace views run' is not running, so nothing will change; start it")
             time.sleep(_LOOK_EVERY_S)
     for each in standings:
         if each.trouble:
@@ -80,7 +80,7 @@ def _is_on_its_way(standing: Standing) -> bool:
 
 @contextmanager
 def _screen(out: Output) -> Iterator[Callable[[list[Standing]], None]]:
-    """Bars on a terminal; else a line whenever something has changed."""
+    """Progress bars on a terminal, otherwise a line at every change."""
     if not out.is_terminal:
         yield _Lines(out)
         return
@@ -103,14 +103,14 @@ class _Lines:
 
 
 def _line(standing: Standing) -> str:
-    """``users v2 replaying: 1200 of 5000 records behind, 800 of them read by the batch under way, 300/s, 4 s left``."""
+    """``users v2 replaying: 1200 of 5000 records behind, 800 of them read by the current batch, 300/s, 4 s left``."""
     if standing.version.state is State.FAILED:
         return f"{standing.version.who} {standing.trouble}"
     text = f"{standing.version.who} {standing.version.state}"
     if standing.behind is not None and _is_on_its_way(standing):
         text += f": {standing.behind} of {standing.total} records behind"
         if standing.reading:
-            text += f", {standing.reading} of them read by the batch under way"
+            text += f", {standing.reading} of them read by the current batch"
         if standing.per_s and standing.seconds_left is not None:
             text += f", {standing.per_s:,.0f}/s, {time_left(standing.seconds_left)} left"
     return f"{text}; it {standing.trouble}" if standing.trouble else text

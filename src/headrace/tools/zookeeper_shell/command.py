@@ -1,10 +1,10 @@
-"""``headrace zookeeper-shell``: look at and change the znodes of any ZooKeeper, or of ``headrace zookeeper``.
+"""``headrace zookeeper-shell``: shows and changes the znodes of any ZooKeeper, or of ``headrace zookeeper``.
 
-With a command it does that one. Without, it reads commands from standard input: on a terminal with a prompt and line
-editing (nothing is remembered between or within sessions), else line by line; a line that fails does not stop those
-after it, and makes the exit code 1. What a ZooKeeper refuses is said in the words of its own shell.
+With a command as argument the shell runs that command. Without one it reads commands from standard input: on a terminal
+with a prompt and line editing (without a history), otherwise line by line. A line that fails does not stop the lines
+after it, but makes the exit code 1. Errors of ZooKeeper have the words of ZooKeeper's own shell.
 
-The client is kazoo. Every call of it is given ``--timeout``.
+The client is kazoo. ``--timeout`` limits every call.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _SESSION_TIMEOUT_S = 30.0
 _END_WITHIN_S = 2.0
 _PIPELINED = 1_000
 
-#: kazoo's name of an error -> what ZooKeeper's own shell says, and then the path.
+#: kazoo's name of an error, and the words of ZooKeeper's own shell, which are followed by the path.
 _WORDS = {
     "NoNodeError": "Node does not exist: ",
     "NoChildrenForEphemeralsError": "Ephemerals cannot have children: ",
@@ -64,7 +64,7 @@ def parser() -> ArgumentParser:
     commands = "\n".join(f"    {name} {command.usage}".rstrip() for name, command in COMMANDS.items())
     parser = new_parser(
         "zookeeper-shell",
-        f"Look at and change the znodes of a ZooKeeper. Commands, as in its own shell:\n\n{commands}",
+        f"Show and change the znodes of a ZooKeeper. The commands are those of ZooKeeper's own shell:\n\n{commands}",
         _EXAMPLES,
         connects=False,
     )
@@ -73,11 +73,11 @@ def parser() -> ArgumentParser:
         metavar="MS",
         type=int,
         default=DEFAULT_TIMEOUT_MS,
-        help="give up after so long (default %(default)s)",
+        help="give up after this time (default %(default)s)",
     )
-    parser.add_argument("server", metavar="HOST:PORT[,HOST:PORT...][/CHROOT]", help="where a ZooKeeper is")
+    parser.add_argument("server", metavar="HOST:PORT[,HOST:PORT...][/CHROOT]", help="the address of a ZooKeeper")
     parser.add_argument(
-        "command", nargs=REMAINDER, help="one command and its arguments; without it, commands come from standard input"
+        "command", nargs=REMAINDER, help="one command with its arguments (default: read commands from standard input)"
     )
     return parser
 
@@ -87,7 +87,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _options_first(arguments: Sequence[str]) -> list[str]:
-    """All after the address belongs to the command, so that options of ours that stand there are moved before it."""
+    """Moves our own options before the address, because all words after the address belong to the shell command."""
     before, rest = [], list(arguments)
     address: list[str] = []
     while rest:
@@ -129,7 +129,7 @@ def _lines() -> Iterator[list[str]]:
 
 
 def _is_done(znodes: KazooZnodes, words: Sequence[str], out: Output) -> bool:
-    """One command of several: what is wrong with it is told, and is no reason to stop."""
+    """Runs one command of several. It prints an error and returns False if the command fails."""
     try:
         execute(znodes, words, out)
     except CommandError as error:
@@ -139,7 +139,7 @@ def _is_done(znodes: KazooZnodes, words: Sequence[str], out: Output) -> bool:
 
 
 def _complain(error: CommandError) -> None:
-    """In the words of ZooKeeper's own shell, so with no name of ours before them."""
+    """Prints an error in the words of ZooKeeper's own shell, without our command's name."""
     sys.stdout.flush()
     sys.stderr.write(f"{error}\n")
 
@@ -170,7 +170,7 @@ def _converse(znodes: KazooZnodes, server: str, out: Output) -> int:
 
 
 def _edit_lines(znodes: KazooZnodes) -> None:
-    """Line editing, and completion of commands and paths by Tab."""
+    """Enables line editing, and completion of commands and paths by Tab."""
     try:
         import readline
     except ImportError:
@@ -206,16 +206,16 @@ def _completions(znodes: KazooZnodes, text: str) -> list[str]:
 def _connected(server: str, timeout_ms: int, out: Output) -> Iterator[KazooZnodes]:
     from kazoo.client import KazooClient
 
-    # It tells of every try to connect; here only the outcome counts, and that is told by us.
+    # kazoo logs every attempt to connect; the user needs the outcome only, which we print.
     logging.getLogger("kazoo").addHandler(logging.NullHandler())
     logging.getLogger("kazoo").propagate = False
     timeout_s = timeout_ms / 1000
     try:
         client = KazooClient(server, timeout=_SESSION_TIMEOUT_S)
     except ValueError as error:
-        raise UsageError(f"{server!r} is no address of a ZooKeeper: {error}") from None
+        raise UsageError(f"{server!r} is not the address of a ZooKeeper: {error}") from None
     try:
-        # Not start(): when that gives up it waits for a server that does not answer.
+        # Not start(): when start() gives up, it waits for a server that does not answer.
         if not client.start_async().wait(timeout_s):
             raise CommandError(f"cannot connect to a ZooKeeper at {server} within {timeout_ms} ms")
         yield KazooZnodes(client, timeout_s, out)
@@ -227,13 +227,13 @@ def _connected(server: str, timeout_ms: int, out: Output) -> Iterator[KazooZnode
 
 
 def _end(client: KazooClient) -> None:
-    """Closes the session, and with it goes what is ephemeral; may wait long for a server that does not answer."""
+    """Closes the session, which deletes its ephemeral znodes. This may take long if the server does not answer."""
     client.stop()
     client.close()
 
 
 class KazooZnodes:
-    """Implements ``znode_commands.Znodes``. Watches are told to ``out`` when they fire."""
+    """Implements ``znode_commands.Znodes``. Prints watches to ``out`` when they fire."""
 
     def __init__(self, client: KazooClient, timeout_s: float, out: Output) -> None:
         self._client = client
@@ -300,7 +300,7 @@ class KazooZnodes:
     def _ask(self, path: str, call: str, *arguments: object, **options: object) -> Any:
         try:
             return getattr(self._client, f"{call}_async")(path, *arguments, **options)
-        except (TypeError, ValueError) as error:  # a path that kazoo does not send at all
+        except (TypeError, ValueError) as error:  # A path that kazoo rejects before sending.
             raise ZnodeError(f"Arguments are not valid : {path} ({error})") from None
 
     def _result(self, path: str, answer: Any) -> Any:
@@ -341,7 +341,7 @@ _EVENTS = {
 
 
 def show_event(out: Output, event: Any) -> None:
-    """A watch has fired, at any moment, in a thread of kazoo's."""
+    """Prints that a watch has fired; runs on a thread of kazoo's."""
     kind = _EVENTS.get(event.type)
     if kind is not None:
         told = {"state": "SyncConnected", "type": kind, "path": event.path}

@@ -1,7 +1,6 @@
-"""The commands of ``headrace zookeeper-shell``: what a line says, what it does to a tree, and what it prints, which is
-what ZooKeeper's own shell prints, so that scripts and fingers need not learn anew.
+"""The commands of ``headrace zookeeper-shell``: parses a line, runs it, and prints what ZooKeeper's shell prints.
 
-``COMMANDS`` is the table of them. They know nothing of how a ZooKeeper is reached: they are given :class:`Znodes`.
+``COMMANDS`` is the table of commands. The commands work on :class:`Znodes`, and do not know the client behind it.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from headrace.tools.shared.commands import CommandError, Output, UsageError
 
 
 class ZnodeError(CommandError):
-    """A ZooKeeper refused; the message is what its own shell says."""
+    """ZooKeeper rejected the request; the message has the words of ZooKeeper's own shell."""
 
 
 class Znodes(Protocol):
-    """A ZooKeeper, as far as the commands need one. What it refuses is a ZnodeError."""
+    """The operations of a ZooKeeper that the commands need. A rejected operation raises ZnodeError."""
 
     def get(self, path: str, *, watch: bool = False) -> tuple[bytes | None, Stat]: ...
 
@@ -39,17 +38,20 @@ class Znodes(Protocol):
     def sync(self, path: str) -> None: ...
 
     def children_of_many(self, paths: Sequence[str]) -> list[list[str]]:
-        """Of each the names of its children; none where it has gone meanwhile."""
+        """The names of the children of each path; empty if the znode has been deleted meanwhile."""
         ...
 
     def delete_many(self, paths: Sequence[str]) -> bool:
-        """In this order. Those that have gone meanwhile are fine; False if one could not be deleted."""
+        """Deletes znodes in this order, and ignores those that are already deleted.
+
+        False if one could not be deleted.
+        """
         ...
 
 
 # Lines
 
-#: Words, or text in quotes. Quotes within a word are part of it, so that JSON without blanks needs no others.
+#: Words, or text in quotes. Quotes within a word are part of the word, so that JSON without blanks needs no quotes.
 _WORD = re.compile(r"""\s*([^"'\s]\S*|"[^"]*"|'[^']*')\s*""")
 
 
@@ -70,18 +72,18 @@ class Arguments(NamedTuple):
         try:
             return int(self.flags.get(flag, default))
         except ValueError:
-            raise UsageError(f"-{flag} wants a number, not {self.flags[flag]!r}") from None
+            raise UsageError(f"-{flag} needs a number, not {self.flags[flag]!r}") from None
 
 
 class Command(NamedTuple):
     run: Callable[[Znodes, Arguments, Output], None]
     usage: str
-    #: Letters of options; a colon after one that has a value.
+    #: The letters of options; a colon follows an option with a value.
     flags: str
     word_counts: range
 
     def parse(self, name: str, words: Sequence[str]) -> Arguments:
-        """Options may stand anywhere before ``--``. A negative number is no option."""
+        """Parses options anywhere before ``--``. A negative number is not an option."""
         flags: dict[str, str] = {}
         plain: list[str] = []
         rest = iter(words)
@@ -138,7 +140,7 @@ def _set(znodes: Znodes, given: Arguments, out: Output) -> None:
 def _create(znodes: Znodes, given: Arguments, out: Output) -> None:
     path, text = given.path, given.words[1] if len(given.words) > 1 else None
     if len(given.words) > 2 and given.words[2] != "world:anyone:cdrwa":
-        raise UsageError(f"only the access control list world:anyone:cdrwa can be given, not {given.words[2]}")
+        raise UsageError(f"only the access control list world:anyone:cdrwa is supported, not {given.words[2]}")
     data = None if text is None else text.encode()
     created = znodes.create(path, data, ephemeral="e" in given.flags, sequence="s" in given.flags)
     out.show({"path": created}, f"Created {created}")
@@ -190,7 +192,7 @@ COMMANDS = {
 
 
 def execute(znodes: Znodes, words: Sequence[str], out: Output) -> None:
-    """:raises CommandError: when it could not be done, or (UsageError) is no command."""
+    """:raises CommandError: if the command fails; UsageError if there is no such command."""
     name, *rest = words
     command = COMMANDS.get(name)
     if command is None:
@@ -202,7 +204,10 @@ def execute(znodes: Znodes, words: Sequence[str], out: Output) -> None:
 
 
 def subtree(znodes: Znodes, path: str) -> list[str]:
-    """The path and all below it, each parent right before its children. Asks for a whole level at a time."""
+    """The path and all paths below it, each parent directly before its children.
+
+    Asks for one level of the tree at a time.
+    """
     names, _ = znodes.children(path)
     found, level = [path], [_child(path, name) for name in names]
     while level:
