@@ -1,4 +1,4 @@
-"""Java properties files: each rule of the syntax, and that what is written reads back."""
+"""Java properties files: each rule of the syntax, and that a written text reads back."""
 
 from pathlib import Path
 
@@ -6,9 +6,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.properties import ConfigError, format_properties, parse_overrides, parse_properties, read_properties_file
+from headrace.properties import ConfigError, parse_overrides, parse_properties, read_properties_file
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=30)
+ESCAPED = {"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f", "\\": "\\\\", "=": "\\=", ":": "\\:"}
+
+
+def format_properties(properties: dict[str, str]) -> str:
+    """Writes a properties text as Java does."""
+    return "".join(f"{escape_name(name)}={escape_value(value)}\n" for name, value in properties.items())
+
+
+def escape_value(value: str) -> str:
+    escaped = "".join(ESCAPED.get(character, character) for character in value)
+    return "\\" + escaped if escaped.startswith(" ") else escaped
+
+
+def escape_name(name: str) -> str:
+    escaped = "".join(ESCAPED.get(character, character) for character in name).replace(" ", "\\ ")
+    return "\\" + escaped if escaped[:1] in ("#", "!") else escaped
 
 
 @given(st.dictionaries(TEXT, TEXT, max_size=5))

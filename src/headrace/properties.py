@@ -1,14 +1,14 @@
-r"""Files of Java properties (``server.properties``): read, and written by the same rules.
+r"""Reads files of Java properties (``server.properties``).
 
-A line is ``name=value``; ``:`` or blanks separate as well. ``#`` and ``!`` begin a comment line. A line that ends in
-an odd number of backslashes goes on in the next one, whose leading blanks are dropped. ``\t``, ``\n``, ``\r``, ``\f``
-and ``\uXXXX`` are escapes; a backslash before anything else stands for that character. The last of two lines with one
-name wins. Unlike Java we read UTF-8, not Latin-1.
+A line is ``name=value``; ``:`` or blanks separate the two as well. ``#`` and ``!`` begin a comment line. A line that
+ends in an odd number of backslashes continues in the next line, whose leading blanks are dropped. ``\t``, ``\n``,
+``\r``, ``\f`` and ``\uXXXX`` are escapes; a backslash before any other character stands for that character. If a name
+appears twice, the last value counts. Files are read as UTF-8; Java reads them as Latin-1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from re import compile as regex
 
@@ -16,11 +16,10 @@ _BLANKS = " \t\f"
 _LINE_END = regex(r"\r\n|\n|\r")
 _HEX4 = regex(r"[0-9a-fA-F]{4}")
 _UNESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-_ESCAPED = {"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f", "\\": "\\\\", "=": "\\=", ":": "\\:"}
 
 
 class ConfigError(ValueError):
-    """One or more settings are wrong; each line of the message names one of them."""
+    """One or more settings are wrong. Each line of the message is about one of them."""
 
     def __init__(self, problems: str | list[str]) -> None:
         self.problems = [problems] if isinstance(problems, str) else problems
@@ -28,7 +27,10 @@ class ConfigError(ValueError):
 
 
 def read_properties_file(path: Path) -> dict[str, str]:
-    """The settings of a ``server.properties``; ConfigError with one line if it cannot be read."""
+    """Returns the settings in a file.
+
+    :raises ConfigError: if the file cannot be read.
+    """
     try:
         return parse_properties(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -38,17 +40,18 @@ def read_properties_file(path: Path) -> dict[str, str]:
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """The names and values of a properties text; raises ConfigError for a broken ``\\uXXXX``."""
+    """Returns the names and values of a properties text.
+
+    :raises ConfigError: if a ``\\uXXXX`` has not four hexadecimal digits.
+    """
     return dict(_split(line) for line in _logical_lines(text))
 
 
-def format_properties(properties: Mapping[str, str]) -> str:
-    """A properties text that reads back as the same names and values."""
-    return "".join(f"{_escape_name(name)}={_escape_value(value)}\n" for name, value in properties.items())
-
-
 def parse_overrides(options: list[str]) -> dict[str, str]:
-    """``key=value`` options of a command line."""
+    """Returns the names and values of ``key=value`` options of a command line.
+
+    :raises ConfigError: if an option has no ``=``, or no key.
+    """
     problems = [f"Invalid option {option!r}: must be key=value" for option in options if option.find("=") < 1]
     if problems:
         raise ConfigError(problems)
@@ -94,22 +97,12 @@ def _unescape(text: str) -> str:
         elif text[at + 1 : at + 2] == "u":
             code = text[at + 2 : at + 6]
             if _HEX4.fullmatch(code) is None:
-                raise ConfigError(f"Invalid escape '\\u{code}' in properties: must be \\u and four hexadecimal digits")
+                raise ConfigError(f"Invalid escape '\\u{code}' in properties: write \\u and four hexadecimal digits")
             out.append(chr(int(code, 16)))
             at += 6
         else:
             out.append(_UNESCAPED.get(text[at + 1 : at + 2], text[at + 1 : at + 2]))
             at += 2
     joined = "".join(out)
-    # Java writes a character beyond 16 bits as two escapes; put such pairs together again.
+    # Java writes a character beyond 16 bits as two escapes. This joins such pairs.
     return joined.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-def _escape_value(value: str) -> str:
-    escaped = "".join(_ESCAPED.get(character, character) for character in value)
-    return "\\" + escaped if escaped.startswith(" ") else escaped
-
-
-def _escape_name(name: str) -> str:
-    escaped = "".join(_ESCAPED.get(character, character) for character in name).replace(" ", "\\ ")
-    return "\\" + escaped if escaped[:1] in ("#", "!") else escaped

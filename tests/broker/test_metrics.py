@@ -14,7 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from headrace import Broker, __version__
 from headrace.broker.broker import StartError
 from headrace.broker.metrics.counters import StatsByTopic, split_times_ms
-from headrace.broker.metrics.families import FAMILIES, Kind
+from headrace.broker.metrics.families import FAMILIES
+from headrace.broker.metrics.family import Kind
 
 ANYWHERE = {"headrace.metrics.listener": "127.0.0.1:0"}
 TOPIC_METRIC = "kafka_server_brokertopicmetrics_{}_total"

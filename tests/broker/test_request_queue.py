@@ -1,6 +1,6 @@
 """The queue between connections and handlers, with requests that are only names and turns that are taken by hand."""
 
-from headrace.broker.network.request_queue import TURN, RequestQueue
+from headrace.broker.network.request_queue import REQUESTS_PER_TURN, RequestQueue
 from headrace.protocol.api import Api
 
 
@@ -58,14 +58,14 @@ def test_control_requests_pass_data_requests():
 
 def test_a_control_request_that_comes_between_turns_passes_what_is_left():
     harness = RequestQueueHarness()
-    for number in range(TURN + 2):
+    for number in range(REQUESTS_PER_TURN + 2):
         harness.put(number)
     harness.turn()
-    assert harness.handled == list(range(TURN))
+    assert harness.handled == list(range(REQUESTS_PER_TURN))
     assert len(harness.queue) == 2
     harness.put("control", is_control=True)
     harness.turn()
-    assert harness.handled[TURN:] == ["control", TURN, TURN + 1]
+    assert harness.handled[REQUESTS_PER_TURN:] == ["control", REQUESTS_PER_TURN, REQUESTS_PER_TURN + 1]
 
 
 def test_a_control_request_that_comes_while_a_data_request_is_handled_is_next():

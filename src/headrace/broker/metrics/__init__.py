@@ -1,1 +1,1 @@
-"""The broker's metrics: counters, the table of families, their values, and the HTTP exporter."""
+"""Counts what the broker does, and serves the counts to Prometheus."""

@@ -1,7 +1,8 @@
-"""What the metrics of replicas and of the cluster are worth now; ``metrics_values.py`` says how that may be read.
+"""Reads the values of the metrics of replicas, of the controller and of ZooKeeper.
 
-A broker alone is its own controller, and all its replicas are leaders. In a cluster it is the active controller that
-knows the cluster's counts: the others say 0, so that the sum over all brokers is right, as in Kafka.
+``values.py`` says how a scrape may read. A broker that is not in a cluster is its own controller, and leads all of its
+replicas. In a cluster the active controller has the counts of the whole cluster. The other brokers answer 0, so that
+the sum over all brokers is right, as in Kafka.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def at_min_isr(view: View) -> Iterator[Value]:
 
 
 def partition_gauge(read: Callable[[Partition], int]) -> Callable[[View], Iterator[Value]]:
-    """Of each partition that this broker has; of those that it does not lead all is 0, as in Kafka."""
+    """Reads a value of each replica on this broker. It is 0 for a partition that the broker follows, as in Kafka."""
 
     def values(view: View) -> Iterator[Value]:
         for partition in in_turns(steady(lambda: list(view.broker.partitions))):
@@ -65,7 +66,7 @@ def partition_gauge(read: Callable[[Partition], int]) -> Callable[[View], Iterat
 
 
 def fetchers_value(read: Callable[[Fetchers], float]) -> Callable[[View], Iterator[Value]]:
-    """Of all fetchers together."""
+    """Reads a value of all fetchers together."""
 
     def values(view: View) -> Iterator[Value]:
         if (member := _member(view)) is not None:
@@ -121,7 +122,7 @@ def offline_partitions(view: View) -> Iterator[Value]:
 
 def controller_gauge(read: Callable[[ControllerMetrics], int], alone: int = 0) -> Callable[[View], Iterator[Value]]:
     """
-    :param alone: what it is for a broker without a cluster.
+    :param alone: the value for a broker that is not in a cluster.
     """
 
     def values(view: View) -> Iterator[Value]:
@@ -132,7 +133,7 @@ def controller_gauge(read: Callable[[ControllerMetrics], int], alone: int = 0) -
 
 
 def queue_meters(read: Callable[[QueueMeter], float]) -> Callable[[View], Iterator[Value]]:
-    """Of the requests that the controller has for each broker."""
+    """Reads a value of the controller's request queue to each broker."""
 
     def values(view: View) -> Iterator[Value]:
         if (member := _member(view)) is not None:
@@ -170,7 +171,7 @@ def session_counter(attribute: str) -> Callable[[View], Iterator[Value]]:
     return values
 
 
-#: Our words for what becomes of a session, and what ZooKeeper's own client says then.
+#: The states of a session, and the names of the same states in ZooKeeper's own client.
 _SESSION_STATES = {"connected": "CONNECTED", "suspended": "CONNECTING", "lost": "CLOSED"}
 
 

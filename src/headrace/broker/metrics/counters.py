@@ -1,10 +1,10 @@
-"""What the broker counts, and how Prometheus sees it.
+"""Counts requests, records and bytes.
 
-Counting is on the hot path and so is plain integers and one append a request; everything that is shown is computed
-when somebody looks. The names are the ones that people's Kafka dashboards use (the JMX exporter's usual rules).
+Counting is on the hot path. So it adds to plain integers, and appends one tuple per request. A scrape computes
+everything else (``values.py``).
 
-Times of requests: the last ``SAMPLE`` of each API are kept, as raw moments, and quantiles are taken from those. Kafka's
-own histograms sample too.
+The times of the last ``SAMPLE`` requests of each API are kept as raw moments. Quantiles are computed from these.
+Kafka's own histograms sample too.
 """
 
 from __future__ import annotations
@@ -21,14 +21,16 @@ from headrace.protocol.api import Api
 SAMPLE = 2048
 QUANTILES = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
 
-#: Of what has grown within less nothing is to be concluded.
-_SHORTEST_LOOK_MS = 1000
+#: A rate is not updated after less time than this.
+_MIN_INTERVAL_MS = 1000
 
-#: received, started, parked (or 0), answered, sending (or 0), sent.
+#: When a request was received, started, had to wait (or 0), answered, encoded (or 0), and its answer was sent.
 Moments = tuple[int, int, int, int, int, int]
 
 
 class ApiStats:
+    """The counts of one API, and the moments of its last requests."""
+
     __slots__ = ("recent", "requests", "requests_by_version")
 
     def __init__(self) -> None:
@@ -37,7 +39,7 @@ class ApiStats:
         self.recent: deque[Moments] = deque(maxlen=SAMPLE)
 
     def merged_with(self, other: ApiStats) -> ApiStats:
-        """A copy with what another has counted; its sample is of both."""
+        """Returns the sum of the counts of two, with the samples of both."""
         merged = ApiStats()
         merged.requests = self.requests + other.requests
         for stats in (self, other):
@@ -48,9 +50,11 @@ class ApiStats:
 
 
 class RequestMetrics:
+    """Counts the requests that were answered."""
+
     def __init__(self) -> None:
         self.by_api: dict[Api, ApiStats] = defaultdict(ApiStats)
-        #: Fetches of other brokers, which are not among the above.
+        #: Fetch requests of followers. They are not counted in ``by_api``.
         self.of_followers = ApiStats()
 
     def count(self, request: Request) -> None:
@@ -70,6 +74,8 @@ class RequestMetrics:
 
 
 class TopicStats:
+    """The counts of one topic."""
+
     __slots__ = (
         "bytes_in", "bytes_out", "failed_fetch_requests", "failed_produce_requests", "fetch_requests",
         "messages_in", "produce_requests",
@@ -86,17 +92,17 @@ class TopicStats:
 
 
 class StatsByTopic(dict[str, TopicStats]):
-    """Counts by topic, made at first use, for topics that exist.
+    """The counts by topic. An entry is made on first use, for topics that exist.
 
-    Names that clients only ask for share one entry: a client with a bad loop must not fill our memory. The counts of a
-    deleted topic go there too, so that the sum over all never shrinks.
+    All names without a topic share one entry, so that a client that asks for ever new names cannot fill the memory. The
+    counts of a deleted topic are added to that entry, so that the sum over all topics never shrinks.
     """
 
     def __init__(self, exists: Callable[[str], bool]) -> None:
         super().__init__()
         self._exists = exists
         self._others = TopicStats()
-        self._moving = Lock()
+        self._forgetting = Lock()
 
     def __missing__(self, topic: str) -> TopicStats:
         if not self._exists(topic):
@@ -105,21 +111,21 @@ class StatsByTopic(dict[str, TopicStats]):
         return stats
 
     def forget(self, topic: str) -> None:
-        with self._moving:
+        with self._forgetting:
             stats = self.pop(topic, None)
             if stats is not None:
                 self._others.add(stats)
 
     def snapshot(self) -> tuple[list[tuple[str, TopicStats]], TopicStats]:
-        """For another thread: every topic's counts, and a copy of those of all other names."""
-        with self._moving:
+        """Returns the counts of each topic, and a copy of the counts of all other names. For use on another thread."""
+        with self._forgetting:
             others = TopicStats()
             others.add(self._others)
             return list(self.items()), others
 
 
 class MinuteRate:
-    """How much a count grows in a second, over about the last minute. Brought up to date when it is asked."""
+    """The growth of a count per second, as an average over about the last minute, computed when it is read."""
 
     __slots__ = ("_count", "_moment_ms", "_per_second")
 
@@ -130,7 +136,7 @@ class MinuteRate:
 
     def of(self, count: int, now_ms: int) -> float:
         elapsed_ms = now_ms - self._moment_ms
-        if elapsed_ms >= _SHORTEST_LOOK_MS or self._per_second is None:
+        if elapsed_ms >= _MIN_INTERVAL_MS or self._per_second is None:
             latest = (count - self._count) * 1000 / max(1, elapsed_ms)
             before = latest if self._per_second is None else self._per_second
             self._per_second = latest + (before - latest) * exp(-elapsed_ms / 60_000)
@@ -139,13 +145,15 @@ class MinuteRate:
 
 
 class Metrics:
+    """All counts of a broker."""
+
     def __init__(self, topic_exists: Callable[[str], bool]) -> None:
         self.requests = RequestMetrics()
         self.by_topic = StatsByTopic(topic_exists)
 
 
 def split_times_ms(moments: Moments) -> dict[str, float]:
-    """A request's time by stage, under Kafka's names; a stage that it skipped took no time."""
+    """Returns the time of a request in each stage, by Kafka's names. A stage that the request skipped took 0 ms."""
     received, started, parked, answered, sending, sent = moments
     handled = parked or answered
     return {

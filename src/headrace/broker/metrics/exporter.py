@@ -1,8 +1,8 @@
-"""Metrics over HTTP, in Prometheus' text format (and OpenMetrics), at ``headrace.metrics.listener``.
+"""Serves metrics over HTTP, in Prometheus' text format or OpenMetrics, at ``headrace.metrics.listener``.
 
-prometheus_client does the formats and the HTTP; this module gives it the values. The event loop only accepts; each
-scrape then runs on a daemon thread, so there is no thread while nobody scrapes. Nothing of prometheus_client is
-imported by a broker that serves no metrics: this module is loaded when it is wanted.
+prometheus_client implements the formats and HTTP; this module gives it the values. The event loop only accepts
+connections. Each scrape runs on a daemon thread, so there is no thread between scrapes. prometheus_client takes long to
+import, so the broker imports this module only if it serves metrics.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from prometheus_client.exposition import ThreadingWSGIServer
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
-from headrace.broker.metrics.families import FAMILIES, Family, Kind
+from headrace.broker.metrics.families import FAMILIES
+from headrace.broker.metrics.family import Family, Kind
 from headrace.broker.metrics.values import View
 
 if TYPE_CHECKING:
@@ -33,11 +34,11 @@ _IDLE_CLIENT_SECONDS = 10.0
 
 
 class MetricsExporter:
-    """Bound when made, serving when started, gone when closed."""
+    """An HTTP server. The constructor binds the address, :meth:`start` begins to serve."""
 
     def __init__(self, broker: Broker, host: str, port: int) -> None:
         """
-        :raises OSError: if the address is taken or is not ours.
+        :raises OSError: if the address is in use, or is not an address of this machine.
         """
         self._loop = asyncio.get_running_loop()
         registry = CollectorRegistry()
@@ -51,17 +52,17 @@ class MetricsExporter:
     def start(self) -> None:
         self._server.server_activate()
         self._loop.add_reader(self._server.fileno(), self._server.handle_request)
-        logger.info("metrics are at http://%s:%d/metrics", *self.endpoint)
+        logger.info("serving metrics at http://%s:%d/metrics", *self.endpoint)
 
     def close(self) -> None:
-        """Accepts no more. A scrape that is under way ends by itself."""
+        """Accepts no more connections. A running scrape ends by itself."""
         if self._server.fileno() >= 0:
             self._loop.remove_reader(self._server.fileno())
             self._server.server_close()
 
 
 class BrokerCollector(Collector):
-    """Every family of the table, for prometheus_client."""
+    """Gives all families of the table to prometheus_client."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -69,15 +70,15 @@ class BrokerCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         view = View(self._broker)
         for family in FAMILIES:
-            # prometheus_client writes a counter's "_total" itself.
+            # prometheus_client adds the "_total" of a counter.
             metric = Metric(family.name.removesuffix("_total"), family.meaning, family.kind.value)
-            # It reads samples once, from first to last, so they may be made while it does.
+            # prometheus_client reads the samples once, in order. So an iterator can make them on the fly.
             metric.samples = cast(list[Sample], _Samples(family, view))
             yield metric
 
 
 class _Samples:
-    """A family's samples, made one by one while they are written: 10,000 partitions have 40,000 of them."""
+    """The samples of a family, made one by one while they are written: 10,000 partitions have 40,000 samples."""
 
     def __init__(self, family: Family, view: View) -> None:
         assert (family.kind is Kind.COUNTER) == family.name.endswith("_total")
@@ -91,16 +92,16 @@ class _Samples:
 def _samples(family: Family, values: Iterable[tuple[tuple[str, ...], float]]) -> Iterator[Sample]:
     name, labels = family.name, family.labels
     for label_values, value in values:
-        # A label without a value is left out: the sum over all topics has no topic.
+        # Labels without a value are left out: the sum over all topics has no topic.
         yield Sample(name, dict(zip(labels, label_values, strict=False)), value)
 
 
 class _Server(ThreadingWSGIServer):
-    #: The loop calls when a client is there, so there is nothing to wait for.
+    #: The loop calls the server only when a client has connected, so accepting never waits.
     timeout = 0
 
     def server_bind(self) -> None:
-        # Not HTTPServer's own: that asks DNS for the name of our address, and nobody needs it.
+        # HTTPServer.server_bind would ask DNS for the name of the address, which is slow and not needed.
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
         self.setup_environ()

@@ -1,12 +1,12 @@
-"""What the metrics of ``metrics_families.py`` are worth now.
+"""Reads the values of a broker's metrics (``families.py``).
 
-A scrape runs on a thread of its own, beside the loop that changes what it reads. So it only ever reads: containers are
-copied in one call (:func:`steady`), and attributes are plain numbers. Two numbers of one scrape may be of slightly
-different moments, as in every Prometheus client.
+A scrape runs on its own thread, while the event loop changes the objects that the scrape reads. So a scrape changes
+nothing: it copies containers in one call (:func:`steady`), and reads attributes that are plain numbers. Two values of
+one scrape may be from slightly different moments, as in every Prometheus client.
 
-The interpreter's lock is the other danger: a thread that computes makes the loop wait up to 5 ms each time that the
-loop wants to run. :func:`in_turns` sleeps for a moment after every few items, which hands the lock over at once: with
-10,000 partitions a scrape takes longer and nobody notices it.
+The interpreter's lock is the other danger. A thread that computes makes the loop wait up to 5 ms each time that the
+loop wants to run. :func:`in_turns` sleeps for a moment after every few items, which releases the lock at once. With
+10,000 partitions a scrape takes longer, and requests are not delayed.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ T = TypeVar("T")
 #: The values of the labels, in the family's order; fewer where the last labels are absent.
 Value = tuple[tuple[str, ...], float]
 
-_ITEMS_A_TURN = 100
+_ITEMS_PER_TURN = 100
 _REST_SECONDS = 0.0001
 _TRIES = 10
 _RUNNING = 3
 
 
 def in_turns(items: Iterable[T]) -> Iterator[T]:
-    """The items, with a short sleep after every few, so that the event loop is not kept waiting."""
+    """Yields the items, with a short sleep after every few, so that the event loop can run."""
     for number, item in enumerate(items, 1):
         yield item
-        if number % _ITEMS_A_TURN == 0:
+        if number % _ITEMS_PER_TURN == 0:
             time.sleep(_REST_SECONDS)
 
 
 def steady(copy: Callable[[], T]) -> T:
-    """A copy of what another thread may change meanwhile: rarely it must be made twice."""
+    """Calls a function that copies a container. Calls it again if another thread changed the container meanwhile."""
     for _ in range(_TRIES):
         try:
             return copy()
@@ -57,19 +57,19 @@ def steady(copy: Callable[[], T]) -> T:
 
 
 class View:
-    """The broker in one scrape. What several families need is computed once."""
+    """The broker as one scrape sees it. Values that several families need are computed once."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
 
     @cached_property
     def topics(self) -> tuple[list[tuple[str, TopicStats]], TopicStats]:
-        """Each topic's counts, and those of names that are no topics, or no more."""
+        """The counts of each topic, and the counts of all names without a topic: never created, or deleted."""
         return steady(self.broker.metrics.by_topic.snapshot)
 
     @cached_property
     def requests(self) -> list[tuple[str, ApiStats]]:
-        """By Kafka's label. A Fetch counts twice, as Fetch and as FetchConsumer or FetchFollower."""
+        """The counts by Kafka's name of the request. A Fetch counts as Fetch, and as FetchConsumer or FetchFollower."""
         metrics = self.broker.metrics.requests
         found: list[tuple[str, ApiStats]] = []
         for api, stats in steady(lambda: list(metrics.by_api.items())):
@@ -87,7 +87,7 @@ class View:
 
     @cached_property
     def times_ms(self) -> dict[str, dict[str, list[float]]]:
-        """By request and stage: the times of the last requests, sorted."""
+        """The times of the last requests, sorted, by request and stage."""
         by_request: dict[str, dict[str, list[float]]] = {}
         for label, stats in self.requests:
             by_stage: dict[str, list[float]] = {}
@@ -110,6 +110,7 @@ class View:
         return [partition for topic in in_turns(topics) for partition in topic.partitions]
 
     def led(self) -> Iterator[PartitionInfo]:
+        """Yields the partitions that this broker leads."""
         broker_id = self.broker.broker_id
         return (partition for partition in in_turns(self.partitions) if partition.leader_id == broker_id)
 
@@ -118,7 +119,7 @@ class View:
 
 
 def topic_counter(attribute: str) -> Callable[[View], Iterator[Value]]:
-    """All topics together, without a label, then each."""
+    """Reads the sum over all topics, without a label, then the count of each topic."""
 
     def values(view: View) -> Iterator[Value]:
         topics, others = view.topics
@@ -146,7 +147,7 @@ def request_count(view: View) -> Iterator[Value]:
 
 
 def quantile_name(quantile: float) -> str:
-    """Two digits at least, as the JMX exporter makes it from Kafka's "50thPercentile"."""
+    """Returns a quantile with at least two digits, as the JMX exporter writes Kafka's "50thPercentile"."""
     return f"{quantile:.2f}" if round(quantile, 2) == quantile else str(quantile)
 
 
@@ -159,7 +160,7 @@ def request_quantiles(stage: str) -> Callable[[View], Iterator[Value]]:
 
 
 def quantiles(label: str, ascending: Sequence[float]) -> Iterator[Value]:
-    """None of nothing."""
+    """Yields the quantiles of sorted values, or nothing if there are no values."""
     for quantile in QUANTILES if ascending else ():
         yield (label, quantile_name(quantile)), ascending[min(len(ascending) - 1, int(quantile * len(ascending)))]
 
@@ -249,7 +250,7 @@ def since_last_cleaning_ms(view: View) -> Iterator[Value]:
 
 
 def broker_state(_: View) -> Iterator[Value]:
-    """Metrics are served while the broker runs, and only then."""
+    """Always 3, running: metrics are served only while the broker runs."""
     yield (), _RUNNING
 
 

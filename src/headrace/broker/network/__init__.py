@@ -1,1 +1,1 @@
-"""Sockets to handlers: listener, connection, request queue, dispatch."""
+"""Brings requests from sockets to handlers, and answers back: listener, connection, request queue, dispatcher."""

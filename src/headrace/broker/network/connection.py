@@ -1,15 +1,16 @@
-"""One client's connection: bytes in, requests to the queue, responses out.
+"""The connection of one client: reads requests from the socket into the queue, and sends the answers.
 
-Works on the bare non-blocking socket with the loop's ``add_reader`` and ``add_writer``. A transport would copy what we
-do not want copied: we receive into the frame reader's own buffer, and a response's files go from the page cache to the
-socket by ``sendfile``.
+A connection uses the non-blocking socket with the loop's ``add_reader`` and ``add_writer``. An asyncio transport would
+copy bytes. Here the socket receives into the frame reader's own buffer, and ``sendfile`` sends the files of an answer
+from the page cache.
 
-At most one request of a connection is under way. That keeps its responses in order, and it is the back-pressure: what a
-client sends meanwhile stays in the kernel, until the client's own sends block. The reader is taken off the loop only if
-the socket becomes readable during that time; most requests are answered before it does.
+At most one request of a connection is being handled. This keeps the answers in order, and it is the back-pressure:
+bytes that the client sends meanwhile stay in the kernel, until the client's own sends block. The connection removes its
+reader from the loop only if the socket becomes readable during that time; most requests are answered before.
 
-Answers of requests that came together leave together: while the next request is in the buffer already, an answer is
-held back for it, unless that one has to wait. A send is the dearest thing on a small request's way.
+The answers of requests that arrived together are sent together. If the next request is in the buffer already, the
+connection holds the answer back and sends it with the next answer, unless the next request has to wait. A send is the
+most expensive step of a small request.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ if TYPE_CHECKING:
 
 logger = getLogger(__name__)
 
-#: Held answers are sent when they are this many.
+#: Held answers are sent when they have so many bytes.
 HOLD_BYTES = 32 * 1024
-#: Files up to here are read and sent with what is around them: one system call is cheaper than three.
+#: Files of up to so many bytes are read and sent with the bytes around them: one system call instead of three.
 _READ_BYTES = 16 * 1024
 
 
 class FilePart:
-    """What is left to send of a file."""
+    """A file of an answer: which bytes are still to be sent."""
 
     __slots__ = ("left_bytes", "position", "source")
 
@@ -72,10 +73,11 @@ class Connection:
     ) -> None:
         self.peer = peer
         self.listener_name = listener_name
-        #: Name and version, as the client's ApiVersions request says (KIP-511).
+        #: Name and version of the client library, from the client's ApiVersions request (KIP-511).
         self.client_software = ("unknown", "unknown")
         self.is_closed = False
-        #: Called when the client sends more while a request of its waits here, or goes away. Who waits may set it.
+        #: Called when the client sends its next request, or disconnects, while one of its requests still waits. The
+        #: handler that waits may set it.
         self.on_next_request_arrived: Callable[[], None] | None = None
         self.last_active_ns = perf_counter_ns()
         self._socket = sock
@@ -85,7 +87,7 @@ class Connection:
         self._on_close = on_close
         self._frames = FrameReader(max_request_bytes)
         self._request: Request | None = None
-        #: Answers that wait for the next one, to be sent with it.
+        #: Answers that will be sent together with the next answer.
         self._held: bytearray | None = None
         self._out: deque[memoryview | FilePart] = deque()
         self._is_answered = False
@@ -103,7 +105,7 @@ class Connection:
 
     @property
     def has_more(self) -> bool:
-        """Whether another request of the client is here already."""
+        """Whether the client's next request has arrived already."""
         return self._frames.has_frame()
 
     # -- in
@@ -160,15 +162,15 @@ class Connection:
     # -- out
 
     def answer(self, request: Request, reply: Message | EncodedReply | None) -> None:
-        """Sends the answer, or nothing (Produce with acks=0), and goes on to the next request."""
-        assert request is self._request or self.is_closed, "a connection has one request under way"
+        """Sends the answer, or nothing if it is None (Produce with acks=0), and takes the next request."""
+        assert request is self._request or self.is_closed, "a connection handles one request at a time"
         if self.is_closed:
             return
         request.answered_at = perf_counter_ns()
         if reply is None:
             self._finish()
             return
-        assert request.codec is not None, "what cannot be spoken was not answered"
+        assert request.codec is not None, "a request of an unknown version has no answer"
         out, placed = encode_response(request.codec, request.correlation_id, reply)
         request.sending_at = perf_counter_ns()
         if placed and _size_of(placed) <= _READ_BYTES:
@@ -194,20 +196,20 @@ class Connection:
         self._send()
 
     def send_held(self) -> None:
-        """Sends the answers that were held back for the next one, which has to wait for something."""
+        """Sends the answers that were held back for the next answer."""
         if self._held:
             self._out.append(memoryview(self._held))
             self._held = None
             self._send()
 
     def _send(self) -> None:
-        """Sends as much as the socket takes; the loop calls again when it takes more."""
+        """Sends as much as the socket accepts. The loop calls this again when the socket accepts more."""
         out = self._out
         try:
             while out:
                 self._send_part(out[0], is_last=len(out) == 1)
         except BlockingIOError:
-            self.last_active_ns = perf_counter_ns()  # a slow reader is not an idle one
+            self.last_active_ns = perf_counter_ns()  # a client that reads slowly is not idle
             if not self._is_writing:
                 self._is_writing = True
                 self._loop.add_writer(self._socket, self._send)
@@ -226,7 +228,7 @@ class Connection:
         if isinstance(part, FilePart):
             sent_bytes = os.sendfile(self._socket.fileno(), part.source.fileno(), part.position, part.left_bytes)
             if sent_bytes == 0:
-                raise OSError(f"{part.source} is shorter than it was")
+                raise OSError(f"{part.source} became shorter while it was sent")
             part.position += sent_bytes
             part.left_bytes -= sent_bytes
             if part.left_bytes == 0:
@@ -247,7 +249,7 @@ class Connection:
     # -- end
 
     def abort(self, reason: str) -> None:
-        """Closes because of what the peer sent, with one line in the log."""
+        """Closes the connection because of a request that cannot be answered, with one line in the log."""
         if not self.is_closed:
             logger.info("closing the connection of %s: %s", self.peer, reason)
             self.send_held()
@@ -261,17 +263,20 @@ class Connection:
         self._loop.remove_writer(self._socket)
         self._socket.close()
         self._out.clear()
-        self._request = None  # it refers to us, and may hold a large frame until the collector comes
+        self._request = (
+            None  # breaks a reference cycle, which would keep a large frame until the garbage collector runs
+        )
         self._on_close(self)
 
 
 def read_whole(source: Sendable) -> bytes:
-    """
-    :raises OSError: if not all of it is there.
+    """Returns the bytes of a part of a file.
+
+    :raises OSError: if the file has become shorter.
     """
     content = source.read()
     if len(content) < len(source):
-        raise OSError(f"{source} is shorter than it was")
+        raise OSError(f"{source} became shorter while it was read")
     return content
 
 
@@ -282,7 +287,7 @@ def _size_of(placed: list[Placed]) -> int:
 
 
 def _joined(out: bytearray, placed: list[Placed]) -> bytearray:
-    """The encoded bytes with what is in the files between them."""
+    """Returns the encoded bytes with the contents of the files inserted."""
     if len(placed) == 1:
         position, sendable = placed[0]
         out[position:position] = read_whole(sendable)
@@ -298,7 +303,7 @@ def _joined(out: bytearray, placed: list[Placed]) -> bytearray:
 
 
 def _parts(out: bytearray, placed: list[Placed]) -> list[memoryview | FilePart]:
-    """The encoded bytes and, where they belong, the files between them."""
+    """Returns the encoded bytes, and the files at their places between them."""
     view, parts, start = memoryview(out), list[memoryview | FilePart](), 0
     for position, sendable in placed:
         if position > start:

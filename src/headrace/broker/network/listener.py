@@ -1,8 +1,8 @@
-"""The acceptor: a listening socket, and the limits on who may connect.
+"""Accepts connections on a listening socket, and enforces the limits on connections.
 
-``max.connections`` (all listeners of the broker together) holds new clients in the kernel's backlog until somebody
-leaves, as Kafka does; ``max.connections.per.ip`` closes the one too many. A connection that has been idle for
-``connections.max.idle.ms`` is closed.
+If the broker has ``max.connections`` connections on all its listeners, new clients wait in the kernel's backlog until a
+connection is closed, as in Kafka. A connection above ``max.connections.per.ip`` is closed at once. A connection that
+has been idle for ``connections.max.idle.ms`` is closed.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from headrace.runtime.timer import Timer, TimerTask
 
 logger = getLogger(__name__)
 
-_ACCEPTS_A_TURN = 32
+_ACCEPTS_PER_TURN = 32
 _RETRY_ACCEPT_MS = 100
 
 
 class Connections:
-    """Every open connection of the broker, and the limits on them."""
+    """All open connections of the broker, and the limits on them."""
 
     def __init__(self, config: BrokerConfig, timer: Timer) -> None:
         self._config = config
         self._timer = timer
-        #: With the task that looks whether it is idle: it goes when the connection does, and holds nothing of it.
+        #: Each connection with the timer task that checks whether the connection is idle.
         self._open: dict[Connection, TimerTask | None] = {}
         self._by_ip: Counter[str] = Counter()
         self._on_room: list[Callable[[], None]] = []
@@ -48,6 +48,7 @@ class Connections:
         return len(self._open) >= self._config.int("max.connections")
 
     def when_there_is_room(self, callback: Callable[[], None]) -> None:
+        """Calls back once, when a connection is closed."""
         self._on_room.append(callback)
 
     def may_connect(self, ip: str) -> bool:
@@ -63,7 +64,7 @@ class Connections:
     def add(self, connection: Connection) -> None:
         self._open[connection] = None
         self._by_ip[connection.peer.rpartition(":")[0]] += 1
-        self._expect_activity(connection, self._config.int("connections.max.idle.ms"))
+        self._schedule_idle_check(connection, self._config.int("connections.max.idle.ms"))
 
     def remove(self, connection: Connection) -> None:
         idle = self._open.pop(connection, None)
@@ -77,21 +78,23 @@ class Connections:
         for callback in waiting:
             callback()
 
-    def _expect_activity(self, connection: Connection, delay_ms: int) -> None:
+    def _schedule_idle_check(self, connection: Connection, delay_ms: int) -> None:
         def check() -> None:
             max_idle_ms = self._config.int("connections.max.idle.ms")
             idle_ms = (perf_counter_ns() - connection.last_active_ns) // 1_000_000
             if idle_ms >= max_idle_ms:
                 connection.abort(f"idle for {idle_ms} ms (connections.max.idle.ms)")
             else:
-                self._expect_activity(connection, max_idle_ms - idle_ms)
+                self._schedule_idle_check(connection, max_idle_ms - idle_ms)
 
         if delay_ms >= 0:
             self._open[connection] = self._timer.schedule(max(1, delay_ms), check)
 
 
 class Listener:
-    #: A simulation has others.
+    """A listening socket of the broker."""
+
+    #: A simulation has its own class.
     connection_class = Connection
 
     def __init__(
@@ -119,9 +122,9 @@ class Listener:
         self._socket: socket.socket | None = None
 
     def bind(self) -> tuple[str, int]:
-        """Binds without accepting yet; the address as bound (port 0 has become a real one).
+        """Binds the socket without accepting connections yet. Returns the bound address, with the real port for port 0.
 
-        :raises OSError: if the address is taken or is not ours.
+        :raises OSError: if the address is in use, or is not an address of this machine.
         """
         family, kind, protocol, _, address = socket.getaddrinfo(
             self._host or "0.0.0.0", self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -144,7 +147,7 @@ class Listener:
         self._watch()
 
     def close(self) -> None:
-        """Accepts no more; open connections are not touched."""
+        """Accepts no more connections. Open connections stay open."""
         if self._socket is not None:
             self._loop.remove_reader(self._socket)
             self._socket.close()
@@ -156,7 +159,7 @@ class Listener:
 
     def _accept(self) -> None:
         assert self._socket is not None
-        for _ in range(_ACCEPTS_A_TURN):
+        for _ in range(_ACCEPTS_PER_TURN):
             if self._connections.is_full:
                 self._loop.remove_reader(self._socket)
                 self._connections.when_there_is_room(self._watch)
@@ -166,15 +169,20 @@ class Listener:
             except BlockingIOError:
                 return
             except OSError as error:
-                logger.error("cannot accept connections for now: %s", error)
+                logger.error(
+                    "cannot accept connections on listener %s: %s; trying again in %d ms",
+                    self.name,
+                    error,
+                    _RETRY_ACCEPT_MS,
+                )
                 self._loop.remove_reader(self._socket)
                 self._timer.schedule(_RETRY_ACCEPT_MS, self._watch)
                 return
-            self._welcome(sock, address[0], address[1])
+            self._set_up(sock, address[0], address[1])
 
-    def _welcome(self, sock: socket.socket, ip: str, port: int) -> None:
+    def _set_up(self, sock: socket.socket, ip: str, port: int) -> None:
         if not self._connections.may_connect(ip):
-            logger.info("refusing a connection of %s: max.connections.per.ip is reached", ip)
+            logger.info("refusing a connection of %s: it has max.connections.per.ip connections already", ip)
             sock.close()
             return
         sock.setblocking(False)

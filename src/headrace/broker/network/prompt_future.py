@@ -1,7 +1,7 @@
-"""A future whose result is taken up at once, on the stack of whoever sets it.
+"""A future that calls its waiter at once, on the stack of the code that sets the result.
 
-A loop calls those who wait for a future in its next turn. The acknowledgement of a produce comes out of a follower's
-fetch; by then the producer has waited long enough, and what else there is to do with that fetch can wait for it.
+For a normal future the loop calls the waiters in its next turn. The Fetch of a follower acknowledges a Produce with
+acks=all. A prompt future answers that Produce before the rest of the Fetch is handled, so the producer waits less.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class PromptFuture(asyncio.Future[T]):
-    #: Called with the result's coming, instead of what ``add_done_callback`` would add.
+    #: Called when the result is set. ``add_done_callback`` would call in the next turn of the loop.
     on_result: "Callable[[asyncio.Future[T]], None] | None" = None
 
     def set_result(self, result: T, /) -> None:

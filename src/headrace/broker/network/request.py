@@ -1,4 +1,4 @@
-"""A request on its way through the broker, with the moments at which it passed each stage."""
+"""Holds a request while the broker handles it, and the moments at which the request passed each stage."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _answer_encoder(api: Api, version: int, path: tuple[str, ...]) -> Encode:
 
 
 class Request:
-    """The moments are nanoseconds of ``perf_counter_ns``; 0 means that a stage was not reached or was skipped."""
+    """The moments are nanoseconds of ``perf_counter_ns``; 0 if the request skipped or did not reach the stage."""
 
     __slots__ = (
         "_frame", "_header", "answered_at", "api", "body", "client_id", "codec", "connection", "correlation_id",
@@ -59,11 +59,11 @@ class Request:
         self.size_bytes = len(frame)
         self.body: Any = None
         self.codec = header.codec
-        #: A Fetch of a broker that follows.
+        #: Whether this is a Fetch of a follower.
         self.is_from_follower = False
-        #: Whether its elements may be looped over without slices.
+        #: Whether a loop over all elements is short enough without slices.
         self.has_few_elements = False
-        #: The dispatcher's.
+        #: The dispatcher sets it.
         self.slices: Slices
         self._header = header
         self._frame: memoryview | None = frame
@@ -71,10 +71,10 @@ class Request:
         self.started_at = self.parked_at = self.answered_at = self.sending_at = 0
 
     def read_body(self) -> None:
-        """Decodes the body; the frame is let go, so that the connection may receive into its buffer again.
+        """Decodes the body. Releases the frame, so that the connection can receive into its buffer again.
 
-        :raises BadRequest: if the bytes are no body of that version.
-        :raises ManyElements: if the body has to be opened instead.
+        :raises BadRequest: if the bytes are not a body of that version.
+        :raises ManyElements: if the body is large and has to be opened by :meth:`open_body` instead.
         """
         assert self._frame is not None
         self.body, element_count = read_request_body(self._header, self._frame)
@@ -82,18 +82,18 @@ class Request:
         self._frame = None
 
     async def open_body(self) -> None:
-        """Decodes a body with many elements, in slices. Its arrays hold the frame until the request is answered.
+        """Decodes a body with many elements, in slices. Its arrays keep the frame until the request is answered.
 
-        :raises BadRequest:
+        :raises BadRequest: if the bytes are not a body of that version.
         """
         assert self._frame is not None
         frame, self._frame = self._frame, None
         self.body = await self.slices.run(open_request_body(self._header, frame))
 
     async def answers(self, items: Sequence[T], answer: Callable[[T], Any], *path: str) -> Answers | list[Any]:
-        """The answers to all elements of one of the request's arrays, made in slices.
+        """Returns the answers to all elements of one of the request's arrays, made in slices.
 
-        :param answer: gives a dict or encoded bytes; None leaves the element out of the response.
+        :param answer: returns a dict or encoded bytes. If it returns None, the response leaves the element out.
         :param path: the names of the response's arrays that lead to these answers.
         """
         if len(items) <= FEW_ELEMENTS:
@@ -103,20 +103,20 @@ class Request:
     async def awaited_answers(
         self, items: Sequence[T], answer: Callable[[T], Awaitable[Any]], *path: str
     ) -> Answers | list[Any]:
-        """The same, by a function that may have to wait."""
+        """The same with a function that may wait."""
         if len(items) <= FEW_ELEMENTS:
             return [made for item in items if (made := await answer(item)) is not None]
         return await self.slices.awaited_answers(items, answer, self.answer_encoder(*path))
 
     def collect(self, items: Sequence[object], *path: str) -> Answers:
-        """A place for the answers to an array of the request, which the handler adds itself."""
+        """Makes an empty list of answers to an array of the request. The handler adds the answers."""
         return self.slices.collect(items, self.answer_encoder(*path))
 
     def answer_encoder(self, *path: str) -> Encode:
-        """Encodes the elements of an array of the response."""
+        """Returns the encoder of the elements of an array of the response."""
         return _answer_encoder(self.api, self.version, path)
 
     def answer_in(self, version: int) -> None:
-        """The answer has another version than the request: ApiVersions alone (KIP-511)."""
+        """Answers in another version than that of the request. Only ApiVersions does so (KIP-511)."""
         self.version = version
         self.codec = server_codec(self.api, version)

@@ -1,21 +1,23 @@
-"""The one queue between the connections and the handlers.
+"""The queue between the connections and the handlers.
 
-The seeds' reactor (mission B) is: network threads read requests and put them into a shared, bounded queue; handler
-threads take them out; each network thread has a queue of responses. Here one event loop does the work of all those
-threads, but the queue stays, because it is where two promises are kept:
+Kafka has network threads that put requests into a shared, bounded queue, handler threads that take requests out of it,
+and a queue of responses per network thread. Here one event loop does the work of all these threads. The queue remains,
+because it guarantees two things:
 
-- control requests (LeaderAndIsr, StopReplica, ...) pass every data request that waits, and so can void it;
-- no more than ``queued.max.requests`` wait: a connection whose request finds the queue full is not read further until
-  there is room, so memory stays bounded however many clients push.
+- Control requests (LeaderAndIsr, StopReplica, ...) are handled before all data requests that wait. So a data request
+  sees the newest roles of its partitions.
+- At most ``queued.max.requests`` requests wait. If the queue is full, a connection is not read further until there is
+  room. So the memory stays bounded, whatever the number of clients.
 
-Until a broker knows of its cluster it has nothing to say to clients. An answer without brokers makes some of them drop
-all connections that they have, to brokers that are well; a Produce that is refused by a broker that has come back is
-overtaken by a later one to the new leader, by mistake of a client that counts the first as acknowledged then. So data
-requests are held at first, ApiVersions too: a client sends nothing else before that is answered.
+A broker that has just started holds data requests until it knows the other brokers of its cluster. If it answered
+Metadata without brokers, some clients would close all their connections, also those to healthy brokers. If it refused a
+Produce because it does not lead the partition yet, the client would send the batch again to the new leader; some
+clients then send a later batch first, and take the earlier batch for acknowledged. ApiVersions is held, too: a client
+sends no other request before ApiVersions is answered.
 
-Requests come from :class:`~headrace.broker.network.connection.Connection`, one at a time each, so the responses of one
-connection are in request order without a queue of their own. A turn of the loop takes at most ``TURN`` requests: then
-sockets are read again, and a control request that has just arrived passes those that are left.
+A connection puts one request at a time into the queue. So the answers of a connection are in the order of its requests,
+without a queue of responses. One turn of the loop handles at most ``REQUESTS_PER_TURN`` requests. Then the loop reads
+the sockets again, and a control request that has just arrived is handled before the requests that are left.
 """
 
 from collections import deque
@@ -23,10 +25,12 @@ from collections.abc import Callable
 
 from headrace.broker.network.request import Request
 
-TURN = 64
+REQUESTS_PER_TURN = 64
 
 
 class RequestQueue:
+    """Hands requests to the dispatcher, control requests first."""
+
     def __init__(
         self,
         limit: Callable[[], int],
@@ -46,7 +50,8 @@ class RequestQueue:
         return len(self._control) + len(self._data)
 
     def put(self, request: Request, on_room: Callable[[], None]) -> bool:
-        """Whether there was room. If not, ``on_room`` is called once there is, and the caller puts again."""
+        """Adds a request; returns whether there was room. If not, ``on_room`` is called when there is room, and the
+        caller has to put the request again."""
         if request.api.is_control:
             self._control.append(request)
         elif len(self._data) < self._limit():
@@ -58,10 +63,11 @@ class RequestQueue:
         return True
 
     def hold(self) -> None:
-        """From now on only control requests are handled."""
+        """Handles only control requests from now on."""
         self._is_held = True
 
     def release(self) -> None:
+        """Handles all requests again."""
         self._is_held = False
         self._schedule()
 
@@ -72,7 +78,7 @@ class RequestQueue:
 
     def _take_turn(self) -> None:
         self._is_scheduled = False
-        for _ in range(TURN):
+        for _ in range(REQUESTS_PER_TURN):
             if self._control:
                 self._handle(self._control.popleft())
             elif self._data and not self._is_held:

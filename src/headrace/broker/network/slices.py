@@ -1,7 +1,7 @@
 """Shares the event loop between requests with many elements and all other requests.
 
 A request may name a million topics, and the loop has one thread. So a handler loops over the elements of a request in
-slices: after ``SLICE_MS`` the handler waits for its next turn, and the loop serves everybody else first. All requests
+slices: after ``SLICE_MS`` the handler waits for its next turn, and the loop serves other requests first. All requests
 that wait for a turn share one queue, and one of them gets one slice in each iteration of the loop. However many large
 requests there are, another client waits for a few slices at most.
 
@@ -28,28 +28,28 @@ from headrace.runtime.clock import Clock
 T = TypeVar("T")
 
 SLICE_MS = 5
-#: So few elements are looped over without a look at the clock.
+#: A loop over so few elements does not check the clock.
 FEW_ELEMENTS = 32
-#: Answers that are encoded together.
+#: So many answers are encoded together.
 _CHUNK = 200
 
 
 class Answers:
     """The answers to the elements of an array, in the order in which they were added.
 
-    Of a large request they are encoded at once, but for those that may still change. The encoder of the response takes
-    the length and the items of this, and copies bytes as they are.
+    The answers of a large request are encoded when they are added, except for those that may still change. The encoder
+    of the response reads the length and the items of this object, and copies items that are bytes already.
     """
 
     __slots__ = ("_count", "_encode", "_items", "_pending", "may_change")
 
     def __init__(self, encode: Encode | None) -> None:
-        #: None leaves all answers as they are.
+        #: None: no answer is encoded here.
         self._encode = encode
         self._items: list[Message | bytes] = []
         self._pending: list[Message | bytes] = []
         self._count = 0
-        #: Whether one of them is not encoded yet for that reason.
+        #: Whether an answer was added that may still change.
         self.may_change = False
 
     def __len__(self) -> int:
@@ -62,7 +62,7 @@ class Answers:
     def add(self, answer: Message | bytes | None, *, may_change: bool = False) -> None:
         """Adds an answer; None adds nothing.
 
-        :param may_change: whether the answer is encoded only with the response, because somebody still changes it.
+        :param may_change: True if the handler may still change the answer. It is then encoded with the response.
         """
         if answer is None:
             return
@@ -100,7 +100,7 @@ class Repeated(set[Hashable]):
         self._met: set[Hashable] = set()
 
     def was_met_before(self, key: Hashable) -> bool:
-        """Whether this was asked about the key already; never so for a key that is named once."""
+        """Returns whether this method was called with the key before; False for a key that the request names once."""
         if key not in self:
             return False
         if key in self._met:
@@ -110,6 +110,8 @@ class Repeated(set[Hashable]):
 
 
 class Slices:
+    """Gives turns to the handlers of large requests."""
+
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
         self._loop = loop
         self._now_ms = clock.monotonic_ms
@@ -117,7 +119,7 @@ class Slices:
         self._is_scheduled = False
 
     async def turn(self) -> int:
-        """Waits for the next slice; returns the time at which that slice ends."""
+        """Waits for the next slice, and returns the time at which the slice ends."""
         waiting: asyncio.Future[None] = self._loop.create_future()
         self._waiting.append(waiting)
         self._schedule()
@@ -132,7 +134,7 @@ class Slices:
     def _give(self) -> None:
         self._is_scheduled = False
         waiting = self._waiting.popleft()
-        if not waiting.done():  # else the broker stops
+        if not waiting.done():  # it is done if the broker stops
             waiting.set_result(None)
         self._schedule()
 
@@ -149,11 +151,11 @@ class Slices:
                 ends_ms = await self.turn()
 
     def over(self, items: Iterable[T]) -> AsyncIterator[T]:
-        """The items one by one, with a pause whenever a slice has ended."""
-        return _Paced(self, iter(items))
+        """Yields the items one by one, and pauses when a slice has ended."""
+        return _PausingIterator(self, iter(items))
 
     async def answers(self, items: Sequence[T], answer: Callable[[T], Any], encode: Encode) -> Answers:
-        """The answers to the items, in their order; an item whose answer is None is left out."""
+        """Returns the answers to the items, in order. If the answer to an item is None, the item is left out."""
         answers = self.collect(items, encode)
         async for item in self.over(items):
             answers.add(answer(item))
@@ -162,18 +164,18 @@ class Slices:
     async def awaited_answers(
         self, items: Sequence[T], answer: Callable[[T], Awaitable[Any]], encode: Encode
     ) -> Answers:
-        """The same, by a function that may have to wait."""
+        """The same with a function that may wait."""
         answers = self.collect(items, encode)
         async for item in self.over(items):
             answers.add(await answer(item))
         return answers
 
     def collect(self, items: Sequence[object], encode: Encode) -> Answers:
-        """A place for the answers to the items."""
+        """Makes an empty list of answers to the items."""
         return Answers(encode if isinstance(items, ElementArray) else None)
 
     async def repeated(self, items: Sequence[T], key: Callable[[T], Hashable]) -> Repeated:
-        """The keys that more than one item has."""
+        """Returns the keys that more than one item has."""
         repeated = Repeated()
         if len(items) <= FEW_ELEMENTS:
             keys = [key(item) for item in items]
@@ -189,8 +191,8 @@ class Slices:
         return repeated
 
 
-class _Paced(AsyncIterator[T]):
-    """Not an async generator: the loop notes each of those, and starts a task for one that is not run to its end."""
+class _PausingIterator(AsyncIterator[T]):
+    """An iterator that pauses. It is not an async generator, because the loop has to keep track of those."""
 
     __slots__ = ("_ends_ms", "_items", "_now_ms", "_slices")
 
@@ -212,13 +214,13 @@ class _Paced(AsyncIterator[T]):
 
 
 def _emptied(items: set[T]) -> Iterator[T]:
-    """Takes one item after the other away: to free a million objects in one go takes several slices."""
+    """Yields the items while it removes them. Freeing a million objects at once would take several slices."""
     while items:
         yield items.pop()
 
 
 def in_groups(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """The items in their order, so many at a time."""
+    """Yields the items in lists of at most ``size``."""
     left = iter(items)
     while group := list(islice(left, size)):
         yield group

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from headrace.broker.metrics.families import SUBJECTS, Family
+from headrace.broker.metrics.families import SUBJECTS
+from headrace.broker.metrics.family import Family
 from headrace.pipeline.version import metrics as pipeline_metrics
 from headrace.tools.docs.markdown import table
 
