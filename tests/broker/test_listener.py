@@ -67,7 +67,9 @@ def test_one_too_many_of_an_address_is_closed(opened, caplog):
         assert is_answered(second)
         with caplog.at_level(logging.INFO, "headrace.broker"):
             assert opened(broker).is_closed_by_peer()
-        assert caplog.messages == ["refusing a connection of 127.0.0.1: it has max.connections.per.ip connections already"]
+        assert caplog.messages == [
+            "refusing a connection of 127.0.0.1: it has max.connections.per.ip connections already"
+        ]
         assert is_answered(first)
         first.close()
         while not _is_taken(opened(broker)):  # until the broker has seen that the first is gone

@@ -1,8 +1,7 @@
-"""What OffsetCommit and TxnOffsetCommit have in common: which of the partitions asked for can be committed, and an
-answer for each partition.
+"""Commits the offsets of a request, for OffsetCommit and TxnOffsetCommit.
 
-Unknown partitions are refused alone; the rest is committed in one batch, or refused as a whole. Oversized metadata is
-looked at only where the group lets the commit through, as in Kafka.
+An unknown partition is refused alone. All other offsets of a request are committed in one batch, or refused together.
+As in Kafka, metadata that is too long is reported only if the group accepts the commit.
 """
 
 from __future__ import annotations
@@ -24,28 +23,28 @@ if TYPE_CHECKING:
     from headrace.broker.configs.broker_config import BrokerConfig
     from headrace.broker.metadata_cache import MetadataCache
 
-#: Partitions of the most answers that are kept encoded.
-_KEPT_ANSWERS = 20_000
+#: For so many partitions the encoded answers with one code are kept.
+_MAX_KEPT_ANSWERS = 20_000
 
 
 class Commits:
-    """The commits of a request: those that are possible, and what is answered for the others."""
+    """The offsets of a request: those that can be committed, and the error codes of the others."""
 
     def __init__(self, request: Request, metadata: MetadataCache, config: BrokerConfig, *, by_id: bool = False) -> None:
         self._request = request
         self._possible: list[TopicCommit] = []
         self._is_for_group = False
         self._metadata_limit = config.int("offset.metadata.max.bytes")
-        #: For each topic of the request its partitions, and for each of these its own code, or None for the common one.
+        #: Each topic of the request, with a code for each partition; None means the code of the whole commit.
         self._topics: list[tuple[Any, list[ErrorCode | None]]] = []
         for asked in request.body.topics:
             if by_id:
                 topic = None if asked.topic_id is None else metadata.get_by_id(asked.topic_id)
             else:
                 topic = metadata.get(asked.name)
-            self._topics.append((asked, self._sort_out(asked, topic, by_id=by_id)))
+            self._topics.append((asked, self._check_topic(asked, topic, by_id=by_id)))
 
-    def _sort_out(self, asked: Any, topic: TopicInfo | None, *, by_id: bool) -> list[ErrorCode | None]:
+    def _check_topic(self, asked: Any, topic: TopicInfo | None, *, by_id: bool) -> list[ErrorCode | None]:
         if topic is None:
             code = ErrorCode.unknown_topic_id if by_id else ErrorCode.unknown_topic_or_partition
             return [code] * len(asked.partitions)
@@ -72,7 +71,7 @@ class Commits:
     def _refusals(
         self, commits: Sequence[tuple[int, int, int, str]], partition_count: int
     ) -> list[ErrorCode | None] | None:
-        """The codes of partitions that are not there and of metadata that are too long; None if there is no such."""
+        """Returns the codes of unknown partitions and of metadata that is too long; None if no partition has a code."""
         indexes, _, _, metadata = zip(*commits, strict=True) if commits else ((0,), (), (), ())
         if min(indexes) >= 0 and max(indexes) < partition_count and not any(metadata):
             return None
@@ -87,12 +86,12 @@ class Commits:
         ]
 
     async def answer(self, commit: Callable[[list[TopicCommit]], Awaitable[None]]) -> list[dict[str, object]]:
-        """Commits what is possible, and says of each partition how it went."""
+        """Commits the offsets that can be committed, and returns an answer for each partition."""
         code = ErrorCode.none
         if self._is_for_group:
             try:
                 await commit(self._possible)
-            except Exception as error:  # noqa: BLE001  whatever it is becomes a code, and is logged if it is ours
+            except Exception as error:  # noqa: BLE001  becomes an error code; our own mistakes are logged
                 code = client_error_code(error)
         api, version = self._request.api, self._request.version
         return [
@@ -105,27 +104,27 @@ class Commits:
         ]
 
 
-def _of_both(own: ErrorCode, common: ErrorCode) -> ErrorCode:
+def _combined(own: ErrorCode, common: ErrorCode) -> ErrorCode:
     return common if common and own is ErrorCode.offset_metadata_too_large else own
 
 
 def _encoded_all(
     api: Api, version: int, asked: Sequence[Any], codes: Sequence[ErrorCode | None], common: ErrorCode
 ) -> list[bytes]:
-    """The answers of a topic's partitions."""
+    """Returns the encoded answers of a topic's partitions."""
     good = _answers_of(api, version, common)
     if not any(codes):
         return [good[wanted.partition_index] for wanted in asked]
     return [
         good[wanted.partition_index]
         if own is None
-        else _answers_of(api, version, _of_both(own, common))[wanted.partition_index]
+        else _answers_of(api, version, _combined(own, common))[wanted.partition_index]
         for wanted, own in zip(asked, codes, strict=True)
     ]
 
 
 class _Answers(dict[int, bytes]):
-    """Encoded answers with one code, by partition. There are few different ones, and a request has hundreds."""
+    """The encoded answers with one code, by partition. A request has hundreds of answers, and few are different."""
 
     def __init__(self, api: Api, version: int, code: ErrorCode) -> None:
         self._encode = nested_encoder(load_response_schema(api, version), "topics", "partitions")
@@ -134,7 +133,7 @@ class _Answers(dict[int, bytes]):
     def __missing__(self, index: int) -> bytes:
         out = bytearray()
         self._encode(out, {"partition_index": index, "error_code": self._code}, [])
-        if len(self) < _KEPT_ANSWERS:
+        if len(self) < _MAX_KEPT_ANSWERS:
             self[index] = bytes(out)
         return bytes(out)
 
@@ -145,5 +144,5 @@ def _answers_of(api: Api, version: int, code: ErrorCode) -> _Answers:
 
 
 def _utf16_units(text: str) -> int:
-    """The length that Kafka measures; its setting speaks of bytes."""
+    """Returns the length as Kafka measures it, though the setting is called ``offset.metadata.max.bytes``."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2

@@ -1,4 +1,4 @@
-"""What the APIs that only the controller answers share."""
+"""Code that the APIs share that only the controller answers: ElectLeaders and the reassignments."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from headrace.protocol.wire.large_messages import ElementArray
 
 T = TypeVar("T")
 
-_PIECE = 100
+_ITEMS_PER_LIST = 100
 
 
 async def within(timeout_ms: int, work: Coroutine[Any, Any, T]) -> T:
-    """What the controller has begun goes on when the time is up.
+    """Waits for the controller. If the time is up, the controller still continues its work.
 
-    :raises RequestTimedOut:
+    :raises RequestTimedOut: if the time is up.
     """
     task = ensure_future(work)
     try:
@@ -30,12 +30,13 @@ async def within(timeout_ms: int, work: Coroutine[Any, Any, T]) -> T:
         task.cancel()
         raise
     if not task.done():
-        task.add_done_callback(_forget)
-        raise RequestTimedOut(f"it is not done within {timeout_ms} ms, and goes on")
+        task.add_done_callback(_read_outcome)
+        raise RequestTimedOut(f"the controller needs longer than {timeout_ms} ms; it continues in the background")
     return task.result()
 
 
-def _forget(task: Task[Any]) -> None:
+def _read_outcome(task: Task[Any]) -> None:
+    """Keeps asyncio from logging an exception that nobody waits for any more."""
     if not task.cancelled():
         task.exception()
 
@@ -53,9 +54,9 @@ def code_and_message(error: KafkaError | None) -> dict[str, object]:
     return {"error_code": error.code, "error_message": str(error) or None}
 
 
-def pieces(topics: Sequence[Any], items: Iterable[T]) -> Iterator[list[T]]:
-    """The items of a request's topics, to be given to the controller; those of a large request a few at a time."""
+def batches(topics: Sequence[Any], items: Iterable[T]) -> Iterator[list[T]]:
+    """Yields the items of a request in lists for the controller: all at once, or a few at a time if there are many."""
     is_large = isinstance(topics, ElementArray)
-    groups = in_groups(items, _PIECE if is_large else sys.maxsize)
-    yield next(groups, [])  # whoever is not the controller says so to an empty request, too
+    groups = in_groups(items, _ITEMS_PER_LIST if is_large else sys.maxsize)
+    yield next(groups, [])  # a broker that is not the controller has to refuse an empty request, too
     yield from groups

@@ -1,7 +1,7 @@
 """Turns a refused group request into its answer, and logs at debug level which check refused the request.
 
-INVALID_REQUEST tells a client only that its request breaks a rule, and most clients stop for good on that code. The log
-line names the rule, the group and the member, so that an operator can tell a client's mistake from ours.
+INVALID_REQUEST tells a client only that its request breaks a rule, and most clients stop on that code. The log line
+names the rule, the group and the member, so that an operator can tell a client's mistake from the broker's.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ logger = getLogger(__name__)
 
 @contextmanager
 def group_answer(request: Request, **fields: object) -> Iterator[dict[str, object]]:
-    """Is :func:`code_for_errors` for a group request."""
+    """Does what :func:`code_for_errors` does, for a group request."""
     with code_for_errors(**fields) as answer:
         try:
             yield answer
@@ -31,7 +31,7 @@ def group_answer(request: Request, **fields: object) -> Iterator[dict[str, objec
 
 
 def group_error_code(request: Request, error: Exception) -> ErrorCode:
-    """Is :func:`error_code_of` for a group request."""
+    """Does what :func:`error_code_of` does, for a group request."""
     if isinstance(error, KafkaError):
         _log_refusal(request, error)
     return error_code_of(error)
@@ -42,7 +42,7 @@ def _log_refusal(request: Request, error: KafkaError) -> None:
         return
     body = request.body
     logger.debug(
-        "%s v%d of %s (client id %r) is refused as INVALID_REQUEST: group %r, member %r, epoch or generation %s: %s",
+        "%s v%d of %s (client id %r) was refused with INVALID_REQUEST: group %r, member %r, epoch or generation %s: %s",
         request.api.label,
         request.version,
         request.connection.peer,

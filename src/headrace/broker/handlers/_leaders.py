@@ -1,4 +1,7 @@
-"""Who leads instead: told to clients that have come to the wrong broker, so that they need not ask (KIP-951)."""
+"""Adds the current leader to an answer of Produce or Fetch, if another broker leads the partition (KIP-951).
+
+The client then needs no Metadata request to find the leader.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,16 @@ from headrace.protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from headrace.broker.metadata_cache import MetadataCache, Node
 
-#: Since which version answers have a place for it.
-LEADERS_FROM = {Api.PRODUCE: 10, Api.FETCH: 12}
-#: Since which version of Fetch the leader's address is told, too.
-ENDPOINTS_FROM = {Api.PRODUCE: 10, Api.FETCH: 16}
+#: Answers have a field for the current leader since this version.
+LEADERS_SINCE = {Api.PRODUCE: 10, Api.FETCH: 12}
+#: Answers have a field for the addresses of leaders since this version.
+ENDPOINTS_SINCE = {Api.PRODUCE: 10, Api.FETCH: 16}
 
-ELSEWHERE = (ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch)
+#: The codes of a partition that another broker leads.
+NOT_LEADER_CODES = (ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch)
 
 
-def name_leaders(
+def add_current_leaders(
     metadata: MetadataCache,
     nodes: Callable[[], Iterable[Node]],
     own_id: int,
@@ -28,14 +32,14 @@ def name_leaders(
     *,
     with_endpoints: bool = True,
 ) -> None:
-    """Adds the leader to every partition of an answer that another broker leads, and where such leaders are."""
+    """Adds the current leader to each partition of an answer that another broker leads, and the leaders' addresses."""
     leaders: set[int] = set()
     for topic in reply["responses"]:
-        if isinstance(topic, bytes):  # it has no errors
+        if isinstance(topic, bytes):  # an encoded topic has no errors
             continue
         for answer in topic[partitions_field]:
-            if not isinstance(answer, bytes) and answer.get("error_code") in ELSEWHERE:
-                _name_leader(metadata, own_id, topic, answer, leaders)
+            if not isinstance(answer, bytes) and answer.get("error_code") in NOT_LEADER_CODES:
+                _add_current_leader(metadata, own_id, topic, answer, leaders)
     if leaders and with_endpoints:
         reply["node_endpoints"] = [
             {"node_id": node.node_id, "host": node.host, "port": node.port, "rack": node.rack}
@@ -44,7 +48,7 @@ def name_leaders(
         ]
 
 
-def _name_leader(
+def _add_current_leader(
     metadata: MetadataCache, own_id: int, topic: dict[str, Any], answer: dict[str, Any], leaders: set[int]
 ) -> None:
     name, topic_id = topic.get("name", topic.get("topic")), topic.get("topic_id")

@@ -1,4 +1,4 @@
-"""Which replica a consumer is to read from (KIP-392): one in its own rack, if there is one that has what it wants."""
+"""Selects the replica that a consumer reads from (KIP-392): an in-sync replica in its rack, if there is one."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ if TYPE_CHECKING:
 
 
 def nearest_replica(metadata: MetadataCache, partition: Partition, offset: int, rack: str) -> int | None:
-    """None: the one that was asked. Of several followers in the rack, the one that is furthest.
+    """Returns the id of the follower in the rack with the most records, or None to read from the leader.
 
-    Only of those in sync: one that is behind may stay so, and its reader would be sent there again and again.
+    Only in-sync replicas that have the offset are selected. A follower that is behind may not have the offset for a
+    long time, and the leader would send the consumer there again and again.
     """
-    from headrace.replication.replicated_partition import ReplicatedPartition  # a broker alone does without
+    from headrace.replication.replicated_partition import ReplicatedPartition  # a lone broker never imports it
 
     if not isinstance(partition, ReplicatedPartition) or partition.leader is None:
         return None

@@ -1,4 +1,4 @@
-"""A partition as clients are shown it."""
+"""Describes a partition to clients, for Metadata and DescribeTopicPartitions."""
 
 from typing import Any
 
@@ -7,7 +7,10 @@ from headrace.protocol.errors import ErrorCode
 
 
 def shown_partition(metadata: MetadataCache, listener: str, index: int, info: PartitionInfo) -> dict[str, Any]:
-    """To clients of a listener: a leader that does not live, or cannot be reached by that listener, is none."""
+    """Describes a partition to the clients of a listener.
+
+    A leader that is not alive, or that has no such listener, is reported as no leader with an error code.
+    """
     error, leader_id = ErrorCode.none, info.leader_id
     if not metadata.is_reachable(leader_id, listener):
         is_alive = leader_id in metadata.nodes

@@ -16,10 +16,12 @@ _MAX_NEW_PARTITIONS = 10_000
 
 def check_new_partitions(count: int) -> None:
     """
-    :raises PolicyViolation: if a request asks for more partitions than are made in one request, as in Kafka.
+    :raises PolicyViolation: if a request asks for more than 10,000 new partitions, as in Kafka.
     """
     if count > _MAX_NEW_PARTITIONS:
-        raise PolicyViolation(f"{count} partitions in one request; at most {_MAX_NEW_PARTITIONS} are made at a time")
+        raise PolicyViolation(
+            f"the request asks for {count} new partitions; ask for at most {_MAX_NEW_PARTITIONS} in one request"
+        )
 
 
 async def settle(

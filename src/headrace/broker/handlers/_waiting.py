@@ -1,4 +1,4 @@
-"""Answers that come later, by a callback."""
+"""Waits for an answer that comes by a callback."""
 
 from asyncio import Future, get_running_loop
 from collections.abc import Callable
@@ -10,11 +10,11 @@ T = TypeVar("T")
 
 
 async def answer_of(ask: Callable[[Callable[[T], None]], None]) -> T:
-    """Gives ``ask`` a callback, and waits until it is called. What ``ask`` raises is raised here."""
+    """Calls ``ask`` with a callback, and waits until the callback is called. Raises what ``ask`` raises."""
     answer: Future[T] = get_running_loop().create_future()
 
     def respond(value: T) -> None:
-        if not answer.done():  # else the broker stops, and nobody waits any more
+        if not answer.done():  # it is done if the broker stops
             answer.set_result(value)
 
     ask(respond)
@@ -22,5 +22,5 @@ async def answer_of(ask: Callable[[Callable[[T], None]], None]) -> T:
 
 
 def host_of(request: Request) -> str:
-    """The client's address as Kafka shows it in groups: ``/127.0.0.1``."""
+    """Returns the client's address as Kafka shows it in groups: ``/127.0.0.1``."""
     return "/" + request.connection.peer.rpartition(":")[0].strip("[]")

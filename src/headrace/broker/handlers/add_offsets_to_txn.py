@@ -1,4 +1,4 @@
-"""AddOffsetsToTxn (key 25): a transaction is going to commit offsets of a group.
+"""AddOffsetsToTxn (key 25): announces that a transaction will commit offsets of a group.
 
 Speaks v0 to v4. The group's partition of ``__consumer_offsets`` becomes one of the transaction's partitions.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.broker.coordinators.internal_topics import GROUPS
-from headrace.broker.handlers._transactional import KNOWS_FENCED, code_of
+from headrace.broker.handlers._transactional import FENCED_SINCE, code_of
 from headrace.broker.network.request import Reply, Request
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.internal_records import partition_for
@@ -27,6 +27,6 @@ async def handle(request: Request, groups: GroupService, transactions: Transacti
         producer = Identity(body.producer_id, body.producer_epoch)
         transactions.coordinator.add_partitions(body.transactional_id, producer, [(GROUPS, index)])
         await transactions.replicated(body.transactional_id)
-    except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
-        return {"error_code": code_of(error, knows_fenced=request.version >= KNOWS_FENCED)}
+    except Exception as error:  # noqa: BLE001  becomes an error code; our own mistakes are logged
+        return {"error_code": code_of(error, knows_fenced=request.version >= FENCED_SINCE)}
     return {"error_code": ErrorCode.none}

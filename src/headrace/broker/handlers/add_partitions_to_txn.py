@@ -1,8 +1,8 @@
-"""AddPartitionsToTxn (key 24): the partitions that a transaction is going to write to.
+"""AddPartitionsToTxn (key 24): announces the partitions that a transaction will write to.
 
-Speaks v0 to v5. v0 to v3 are of clients, one transaction each. v4 and v5 are of brokers (KIP-890): many transactions,
-and one that is ``verify_only`` asks whether its partitions were added (TRANSACTION_ABORTABLE where not). If one
-partition of a transaction is not there, none of its partitions is added.
+Speaks v0 to v5. Clients send v0 to v3, for one transaction. Brokers send v4 and v5, for many transactions (KIP-890); a
+``verify_only`` transaction asks whether its partitions were added, and a partition that was not added is answered with
+TRANSACTION_ABORTABLE. If one partition of a transaction does not exist, none of its partitions is added.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.handlers._transactional import KNOWS_FENCED, code_of
+from headrace.broker.handlers._transactional import FENCED_SINCE, code_of
 from headrace.broker.network.request import Reply, Request
 from headrace.protocol.errors import ErrorCode
 from headrace.transactions.coordinator import Identity
@@ -78,8 +78,8 @@ async def _add(
         client_version = VERSION_2 if version >= _VERSION_2_SINCE else 0
         coordinator.add_partitions(transactional_id, producer, wanted, client_version=client_version)
         await transactions.replicated(transactional_id)
-    except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
-        code = code_of(error, knows_fenced=version >= KNOWS_FENCED)
+    except Exception as error:  # noqa: BLE001  becomes an error code; our own mistakes are logged
+        code = code_of(error, knows_fenced=version >= FENCED_SINCE)
         return dict.fromkeys(wanted, code)
     return dict.fromkeys(wanted, ErrorCode.none)
 

@@ -1,8 +1,9 @@
-"""AlterPartitionReassignments (key 45): moves partitions to other brokers, or cancels that.
+"""AlterPartitionReassignments (key 45): moves partitions to other brokers, or cancels such moves.
 
-Speaks v0 and v1; v1 may refuse another number of replicas (KIP-860). Null replicas cancel. Each partition succeeds or
-fails alone; that a move has begun is all that is answered. Only the controller answers (NOT_CONTROLLER). A broker alone
-takes itself as a target and nothing else (INVALID_REPLICA_ASSIGNMENT).
+Speaks v0 and v1. In v1 a client may forbid to change the number of replicas (KIP-860). Null replicas cancel a move.
+Each partition succeeds or fails alone. The answer says that the moves have begun, not that they are complete. Only the
+controller answers (NOT_CONTROLLER). A broker that is not in a cluster accepts only itself as a target
+(INVALID_REPLICA_ASSIGNMENT).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.handlers._control import by_topic, code_and_message, pieces, within
+from headrace.broker.handlers._control import batches, by_topic, code_and_message, within
 from headrace.broker.network.request import Reply, Request, milliseconds
 from headrace.coordination.znodes import TopicPartition
 from headrace.protocol.errors import KafkaError
@@ -23,7 +24,7 @@ async def handle(request: Request, controller: PartitionController) -> Reply:
     body = request.body
     may_change_count = getattr(body, "allow_replication_factor_change", True)
     responses = request.collect(body.topics, "responses")
-    async for targets in request.slices.over(pieces(body.topics, _targets(body.topics))):
+    async for targets in request.slices.over(batches(body.topics, _targets(body.topics))):
         moving = controller.reassign(dict(targets), may_change_count=may_change_count)
         try:
             outcomes = await within(milliseconds(body.timeout), moving)

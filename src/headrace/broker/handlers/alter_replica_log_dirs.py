@@ -1,9 +1,10 @@
 """AlterReplicaLogDirs (key 34): moves partitions to another log dir of this broker.
 
-Speaks v1 to v2. Answers at once; the move runs in the background (``relocations.py``), and DescribeLogDirs shows it.
-A path that is no log dir of ours is LOG_DIR_NOT_FOUND, whatever the partition; one that failed KAFKA_STORAGE_ERROR.
-A replica that is not here is REPLICA_NOT_AVAILABLE, of a partition that nobody has UNKNOWN_TOPIC_OR_PARTITION; but the
-path is remembered, and used should the replica come.
+Speaks v1 to v2. The answer comes at once. The move runs in the background (``relocations.py``), and DescribeLogDirs
+shows it. A path that is not a log dir of this broker is LOG_DIR_NOT_FOUND, whatever the partition; a log dir that
+failed is KAFKA_STORAGE_ERROR. If this broker has no replica of the partition, the answer is REPLICA_NOT_AVAILABLE, or
+UNKNOWN_TOPIC_OR_PARTITION if the partition does not exist. In both cases the broker remembers the path, and creates a
+later replica of the partition there.
 """
 
 from __future__ import annotations
@@ -53,4 +54,4 @@ def _log_dir(broker_id: int, logs: LogManager, path: str) -> LogDir:
             if log_dir.error is not None:
                 raise log_dir.offline_error()
             return log_dir
-    raise LogDirNotFound(f"{path} is no log dir of broker {broker_id}")
+    raise LogDirNotFound(f"{path} is not a log dir of broker {broker_id}")

@@ -1,18 +1,19 @@
-"""ApiVersions (key 18): what we speak. The first request of nearly every client.
+"""ApiVersions (key 18): the APIs of the broker with their versions. The first request of nearly every client.
 
-Speaks v0 to v4. A version that we do not know is answered in v0 with UNSUPPORTED_VERSION and the table, so that a newer
-client steps down (KIP-511). From v3 on the client says its name and version, which the metrics show; they must match
+Speaks v0 to v4. A request of an unknown version is answered in v0 with UNSUPPORTED_VERSION and the table of APIs, so
+that a newer client can use an older version (KIP-511). From v3 on the client sends the name and version of its library,
+which the metrics show; they must match
 ``[a-zA-Z0-9](?:[a-zA-Z0-9\\-.]*[a-zA-Z0-9])?``.
 
-Also from v3 on: the features that the cluster has switched on (KIP-584). Clients look at two of them: transactions of
-KIP-890 (``transaction.version`` 2) and the group protocol of KIP-848 (``group.version`` 1). They are the cluster's
-from its first day on, so the epoch of that list is 0. A supported range that starts at 0 is said from v4 on only: older
-clients cannot read it (KAFKA-17011).
+Also from v3 on the answer has the features of the cluster (KIP-584). Clients use two of them: transactions of KIP-890
+(``transaction.version`` 2) and the group protocol of KIP-848 (``group.version`` 1). Both are always enabled, so the
+epoch of the list is 0. Only v4 answers with supported ranges that start at 0, because older clients cannot read them
+(KAFKA-17011).
 
-What brokers of a cluster ask each other (4 to 7) is said in a cluster only.
+The APIs that brokers send to each other (4 to 7) are in the table only if the broker is in a cluster.
 
-Produce is said to go down to v0, as Apache Kafka 4 says it: librdkafka takes a higher minimum for a broker that cannot
-compress. Requests below v3 are refused all the same.
+As in Apache Kafka 4, the table says that Produce begins at v0: librdkafka disables compression if the minimum is
+higher. Produce requests below v3 are refused all the same.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from headrace.broker.network.request import Reply, Request
 from headrace.protocol.api import Api, versions_of
 from headrace.protocol.errors import ErrorCode
 
-#: The levels that are switched on, which are the highest that we know.
+#: The enabled level of each feature, which is also the highest known level.
 _FEATURES = {"group.version": 1, "transaction.version": 2}
 _FEATURES_EPOCH = 0
 _RANGES_FROM_0_SINCE = 4

@@ -1,7 +1,7 @@
-"""ConsumerGroupDescribe (key 69): the members of groups of the consumer protocol, what they have and are to have.
+"""ConsumerGroupDescribe (key 69): the members of groups of the consumer protocol, with their assignments.
 
-Speaks v0 and v1; v1 says of each member which protocol it speaks. A group that is not there, or that is a classic one,
-is GROUP_ID_NOT_FOUND (DescribeGroups shows those).
+Speaks v0 and v1; v1 answers which protocol each member uses. A group that does not exist is GROUP_ID_NOT_FOUND. So is a
+classic group, which DescribeGroups shows.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from headrace.broker.coordinators.group_service import GroupService
     from headrace.broker.metadata_cache import MetadataCache
 
-_NOT_ASKED = -(2**31)
+_OPERATIONS_NOT_ASKED = -(2**31)
 _CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
 
 
 async def handle(request: Request, groups: GroupService, metadata: MetadataCache) -> Reply:
     body = request.body
-    operations = GROUP_OPERATIONS if body.include_authorized_operations else _NOT_ASKED
+    operations = GROUP_OPERATIONS if body.include_authorized_operations else _OPERATIONS_NOT_ASKED
 
     def describe(group_id: str) -> dict[str, object]:
         return {**_describe(groups, metadata, group_id), "authorized_operations": operations}
@@ -38,11 +38,11 @@ def _describe(groups: GroupService, metadata: MetadataCache, group_id: str) -> d
     nothing = {"group_state": "", "group_epoch": 0, "assignment_epoch": 0, "assignor_name": "", "members": ()}
     with code_for_errors(group_id=group_id, **nothing) as answer:
         if not group_id:
-            raise InvalidGroupId("a group of members has a name")
+            raise InvalidGroupId("the id of the group is empty")
         group = groups.coordinator.shard_for(group_id).group(group_id)
         if not isinstance(group, ConsumerGroup):
             answer["group_state"] = ConsumerGroupState.DEAD.value
-            raise GroupIdNotFound(f"there is no consumer group {group_id!r}")
+            raise GroupIdNotFound(f"the consumer group {group_id!r} does not exist")
         state = group.metadata
         answer.update(
             group_state=group.state_name,
@@ -71,7 +71,7 @@ def _member(metadata: MetadataCache, member: ConsumerMember, target: Assignment)
 
 
 def _named(metadata: MetadataCache, assignment: Assignment) -> dict[str, object]:
-    """Topics that were deleted meanwhile have no name any more, and are left out."""
+    """Describes an assignment with the names of its topics. Topics that were deleted meanwhile are left out."""
     return {
         "topic_partitions": [
             {"topic_id": topic_id, "topic_name": topic.name, "partitions": sorted(assignment[topic_id])}

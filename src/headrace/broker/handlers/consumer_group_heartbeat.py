@@ -1,9 +1,8 @@
-"""ConsumerGroupHeartbeat (key 68): a member of a group of the consumer protocol joins, lives, or leaves (KIP-848).
+"""ConsumerGroupHeartbeat (key 68): a member joins a group of the consumer protocol, stays in it, or leaves (KIP-848).
 
-Speaks v0 and v1. Epoch 0 joins, -1 leaves, -2 leaves for a while (static members). From v1 on members make their ids
-themselves, and may subscribe by a regular expression in RE2's syntax; one that RE2 does not accept is
-INVALID_REGULAR_EXPRESSION. Assignors: uniform and range; neither looks at racks. Groups have no
-settings of their own: heartbeat interval and session timeout are the broker's.
+Speaks v0 and v1. Epoch 0 joins, -1 leaves, -2 leaves for a while (static members). From v1 on members generate their
+own ids. Members may also subscribe by a regular expression in RE2's syntax; an invalid expression is
+INVALID_REGULAR_EXPRESSION. The assignors are uniform and range. Neither of them considers racks.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from headrace.broker.configs.broker_config import BrokerConfig
     from headrace.broker.coordinators.group_service import GroupService
 
-_NEEDS_MEMBER_ID = 1
+_MEMBER_GENERATES_ID_SINCE = 1
 _PROTOCOL = "consumer"
 
 
@@ -30,11 +29,13 @@ async def handle(request: Request, config: BrokerConfig, groups: GroupService) -
     group_id = request.body.group_id
     with group_answer(request, member_epoch=0) as answer:
         if _PROTOCOL not in config.list("group.coordinator.rebalance.protocols"):
-            raise UnsupportedVersion("the consumer protocol is switched off: group.coordinator.rebalance.protocols")
+            raise UnsupportedVersion(
+                "the consumer protocol is disabled by the setting group.coordinator.rebalance.protocols"
+            )
         if not group_id:
             raise InvalidRequest("GroupId is empty")
         heartbeat = _heartbeat(request)
-        heartbeat.check(configured_assignors(config), needs_member_id=request.version >= _NEEDS_MEMBER_ID)
+        heartbeat.check(configured_assignors(config), needs_member_id=request.version >= _MEMBER_GENERATES_ID_SINCE)
         response = groups.coordinator.shard_for(group_id).consumer_heartbeat(group_id, heartbeat)
         await groups.replicated(group_id)
         assigned = response.assignment

@@ -1,7 +1,8 @@
-"""ControlledShutdown (key 7): a broker asks to be relieved of its leaderships.
+"""ControlledShutdown (key 7): a broker that stops asks the controller to move its leaderships to other brokers.
 
-Speaks v2 and v3, between brokers of a cluster only. Answers with the partitions that it still leads, because nobody
-else in sync could: it asks again, or stops all the same. NOT_CONTROLLER, STALE_BROKER_EPOCH, BROKER_NOT_AVAILABLE.
+Speaks v2 and v3, between brokers of a cluster only. Answers with the partitions that the broker still leads, because no
+other replica is in sync. The broker then asks again, or stops all the same. Errors: NOT_CONTROLLER, STALE_BROKER_EPOCH,
+BROKER_NOT_AVAILABLE.
 """
 
 from __future__ import annotations

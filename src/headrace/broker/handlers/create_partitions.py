@@ -1,6 +1,6 @@
-"""CreatePartitions (key 37): more partitions for a topic. Never fewer.
+"""CreatePartitions (key 37): adds partitions to topics. The number of partitions never shrinks.
 
-Speaks v0 to v3. In a cluster any broker may be asked, as for CreateTopics.
+Speaks v0 to v3. In a cluster every broker answers, as for CreateTopics.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""CreateTopics (key 19): new topics, with their configs, or only a check whether they could be.
+"""CreateTopics (key 19): creates topics with their settings, or only checks whether they could be created.
 
-Speaks v2 to v7. Each topic succeeds or fails alone; one that is named twice in a request fails. A request may ask for
-10,000 partitions in all, as in Kafka (POLICY_VIOLATION). In a cluster
-any broker may be asked, where a Kafka on ZooKeeper wants it to be the controller (NOT_CONTROLLER). It answers when all
-partitions have leaders; what takes longer than the request's timeout comes about all the same, and is answered with
-REQUEST_TIMED_OUT.
+Speaks v2 to v7. Each topic succeeds or fails alone; a topic that is named twice in a request fails. A request may ask
+for 10,000 partitions in all, as in Kafka (POLICY_VIOLATION). In a cluster every broker answers; Apache Kafka on
+ZooKeeper answers on the controller only (NOT_CONTROLLER). The answer comes when all partitions have leaders. A topic
+that needs longer than the request's timeout is created all the same, and is answered with REQUEST_TIMED_OUT.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ class _Creating:
         self._validate_only = validate_only
         self._repeated = repeated
         self._partitions = 0
-        #: Settings as they are shown, by what a topic sets itself: most topics of a request set the same, or nothing.
+        #: The described settings, by the settings of a topic: most topics of a request have the same, or none.
         self._described: dict[frozenset[tuple[str, str]], list[dict[str, object]]] = {}
 
     def count(self, topic: Any) -> None:
@@ -93,13 +92,13 @@ def _read(topic: Any) -> NewTopic:
     configs: dict[str, str] = {}
     for config in topic.configs:
         if config.value is None:
-            raise InvalidConfig(f"config {config.name!r} has no value")
+            raise InvalidConfig(f"config {config.name!r} of topic {topic.name!r} has no value")
         if config.name in configs:
-            raise InvalidRequest(f"config {config.name!r} is given twice")
+            raise InvalidRequest(f"config {config.name!r} of topic {topic.name!r} is given twice")
         configs[config.name] = config.value
     assignment = {given.partition_index: tuple(given.broker_ids) for given in topic.assignments}
     if len(assignment) != len(topic.assignments):
-        raise InvalidReplicaAssignment("a partition is assigned twice")
+        raise InvalidReplicaAssignment(f"a partition of topic {topic.name!r} is assigned twice")
     if assignment and (topic.num_partitions != _DEFAULT or topic.replication_factor != _DEFAULT):
-        raise InvalidRequest("give either an assignment, or a number of partitions and a replication factor")
+        raise InvalidRequest("give either an assignment, or a number of partitions and a replication factor, not both")
     return NewTopic(topic.name, topic.num_partitions, topic.replication_factor, assignment, configs)

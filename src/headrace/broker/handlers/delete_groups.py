@@ -1,7 +1,6 @@
-"""DeleteGroups (key 42): groups and their offsets, gone.
+"""DeleteGroups (key 42): deletes groups and their committed offsets.
 
-Speaks v0 to v2. Only groups with no members: others are NON_EMPTY_GROUP, and those that are not there
-GROUP_ID_NOT_FOUND.
+Speaks v0 to v2. A group that has members is NON_EMPTY_GROUP, a group that does not exist is GROUP_ID_NOT_FOUND.
 """
 
 from __future__ import annotations

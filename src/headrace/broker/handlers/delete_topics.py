@@ -1,7 +1,7 @@
-"""DeleteTopics (key 20): topics and their data, gone. By name, from v6 on also by id.
+"""DeleteTopics (key 20): deletes topics and their data, by name, from v6 on also by id.
 
-Speaks v1 to v6. Refused as a whole where ``delete.topic.enable`` is false. In a cluster any broker may be asked,
-as for CreateTopics; a deletion that has begun goes on until all replicas are gone, also those of brokers that are away.
+Speaks v1 to v6. If ``delete.topic.enable`` is false, the whole request is refused. In a cluster every broker answers,
+as for CreateTopics. The deletion continues until all replicas are deleted, also those on brokers that are offline now.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 #: A topic's name, or its id.
 _Named = tuple[str | None, UUID | None]
 
-_HAS_ITS_OWN_CODE = 3  # before, a client would not know TOPIC_DELETION_DISABLED
-_BY_NAME_OR_ID = 6
+_DELETION_DISABLED_SINCE = 3  # older clients do not know TOPIC_DELETION_DISABLED
+_BY_ID_SINCE = 6
 
 
 async def handle(
@@ -32,23 +32,23 @@ async def handle(
     topics: Topics,
 ) -> Reply:
     body = request.body
-    by_id = request.version >= _BY_NAME_OR_ID
+    by_id = request.version >= _BY_ID_SINCE
     wanted = body.topics if by_id else body.topic_names
     disabled = None
     if not config.bool("delete.topic.enable"):
-        refusal = TopicDeletionDisabled if request.version >= _HAS_ITS_OWN_CODE else InvalidRequest
+        refusal = TopicDeletionDisabled if request.version >= _DELETION_DISABLED_SINCE else InvalidRequest
         disabled = refusal("delete.topic.enable is false")
 
     def named(asked: Any) -> _Named:
         return (asked.name, asked.topic_id) if by_id else (asked, None)
 
-    repeated = await request.slices.repeated(wanted, lambda asked: _meant(metadata, *named(asked)))
+    repeated = await request.slices.repeated(wanted, lambda asked: _identity(metadata, *named(asked)))
     answered: set[_Named] = set()
     answers = request.collect(wanted, "responses")
     deleted: list[dict[str, Any]] = []
     async for asked in request.slices.over(wanted):
         name_and_id = named(asked)
-        is_twice = bool(repeated) and _meant(metadata, *name_and_id) in repeated
+        is_twice = bool(repeated) and _identity(metadata, *name_and_id) in repeated
         if is_twice:
             if name_and_id in answered:
                 continue
@@ -65,8 +65,8 @@ async def handle(
     return {"responses": answers}
 
 
-def _meant(metadata: MetadataCache, name: str | None, topic_id: UUID | None) -> str | UUID | None:
-    """One thing for a topic, however it is called."""
+def _identity(metadata: MetadataCache, name: str | None, topic_id: UUID | None) -> str | UUID | None:
+    """Returns one value for a topic, whether the request gives its name or its id."""
     topic = metadata.get_by_id(topic_id) if topic_id else None
     return name or (topic.name if topic else topic_id)
 
@@ -84,9 +84,9 @@ async def _delete(
         if disabled is not None:
             raise disabled
         if (name is None) == (topic_id is None):
-            raise InvalidRequest("give either a topic's name or its id")
+            raise InvalidRequest("give either the name or the id of a topic, and not both")
         if is_twice:
-            raise InvalidRequest("the topic is named twice in the request")
+            raise InvalidRequest("the request names the topic twice")
         topic = metadata.identified(topic_id) if topic_id else metadata.named(name or "")
         answer["topic_id"] = topic.topic_id
         if topic_id:

@@ -1,7 +1,7 @@
 """DescribeCluster (key 60): the brokers, the controller and the cluster's id.
 
-Speaks v0 to v2. There are no separate controllers to describe (endpoint type 2): MISMATCHED_ENDPOINT_TYPE. No broker is
-ever fenced here.
+Speaks v0 to v2. There are no separate controllers to describe (endpoint type 2 is MISMATCHED_ENDPOINT_TYPE), and no
+fenced brokers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ async def handle(request: Request, metadata: MetadataCache, nodes_seen_by: Nodes
         known = endpoint_type == _CONTROLLERS
         return {
             "error_code": ErrorCode.mismatched_endpoint_type if known else ErrorCode.unsupported_endpoint_type,
-            "error_message": "these are brokers; there are no controller endpoints",
+            "error_message": "this is the endpoint of a broker; there are no endpoints of controllers",
             "endpoint_type": endpoint_type,
             "cluster_id": "",
             "brokers": (),

@@ -1,7 +1,8 @@
-"""DescribeGroups (key 15): the state of classic groups, their members and what each was assigned.
+"""DescribeGroups (key 15): the state of classic groups, with their members and assignments.
 
-Speaks v0 to v6. Protocol, metadata and assignments are shown of Stable groups. A group that is not there is Dead, and
-from v6 on GROUP_ID_NOT_FOUND (KIP-1043); so is a group of the consumer protocol, which ConsumerGroupDescribe shows.
+Speaks v0 to v6. Only Stable groups are answered with protocol, metadata and assignments. A group that does not exist is
+answered as Dead, from v6 on also with GROUP_ID_NOT_FOUND (KIP-1043). So is a group of the consumer protocol, which
+ConsumerGroupDescribe shows.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from headrace.protocol.errors import GroupIdNotFound, code_for_errors
 if TYPE_CHECKING:
     from headrace.broker.coordinators.group_service import GroupService
 
-_TELLS_WHAT_IS_MISSING = 6
-_NOT_ASKED = -(2**31)
+_GROUP_ID_NOT_FOUND_SINCE = 6
+_OPERATIONS_NOT_ASKED = -(2**31)
 
 
 async def handle(request: Request, groups: GroupService) -> Reply:
     body = request.body
-    operations = GROUP_OPERATIONS if getattr(body, "include_authorized_operations", False) else _NOT_ASKED
+    operations = GROUP_OPERATIONS if getattr(body, "include_authorized_operations", False) else _OPERATIONS_NOT_ASKED
 
     def describe(group_id: str) -> dict[str, object]:
         return {**_describe(groups, group_id, request.version), "authorized_operations": operations}
@@ -38,8 +39,8 @@ def _describe(groups: GroupService, group_id: str, version: int) -> dict[str, ob
         group = groups.coordinator.shard_for(group_id).group(group_id)
         if not isinstance(group, ClassicGroup):
             answer["group_state"] = ClassicGroupState.DEAD.value
-            if version >= _TELLS_WHAT_IS_MISSING:
-                raise GroupIdNotFound(f"there is no classic group {group_id!r}")
+            if version >= _GROUP_ID_NOT_FOUND_SINCE:
+                raise GroupIdNotFound(f"the classic group {group_id!r} does not exist")
             return answer
         protocol_name = group.protocol_name if group.state is ClassicGroupState.STABLE else None
         answer.update(

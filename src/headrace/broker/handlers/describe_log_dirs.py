@@ -1,7 +1,7 @@
-"""DescribeLogDirs (key 35): which folder holds which partition, and how large it is.
+"""DescribeLogDirs (key 35): the partitions of each log dir, with their sizes.
 
-Speaks v1 to v5. Null topics mean all. A folder that failed is answered with KAFKA_STORAGE_ERROR and no partitions. A
-partition that is being moved is shown in both folders; in the one where it goes as a future one, with what it lacks.
+Speaks v1 to v5. Null topics mean all topics. A log dir that failed is answered with KAFKA_STORAGE_ERROR and no
+partitions. A partition that is being moved appears in both log dirs: in the target as a future replica, with its lag.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""DescribeProducers (key 61): the idempotent producers that a partition remembers.
+"""DescribeProducers (key 61): the idempotent producers whose state a partition keeps.
 
-Speaks v0 (KIP-664). Any replica answers.
+Speaks v0 (KIP-664). Every replica answers.
 """
 
 from __future__ import annotations

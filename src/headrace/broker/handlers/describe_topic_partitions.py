@@ -1,7 +1,7 @@
-"""DescribeTopicPartitions (key 75): partitions of topics, a page at a time (KIP-966).
+"""DescribeTopicPartitions (key 75): the partitions of topics, in pages (KIP-966).
 
-Speaks v0. Topics are answered by name, at most ``max.request.partition.size.limit`` partitions in all; the cursor says
-where the next page begins. There are no eligible leader replicas besides the ISR.
+Speaks v0. Topics are answered in the order of their names. A page has at most ``max.request.partition.size.limit``
+partitions, and its cursor says where the next page begins. The lists of eligible leader replicas (ELR) are empty.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ async def handle(request: Request, config: BrokerConfig, metadata: MetadataCache
             continue
         topic = metadata.get(name)
         if topic is None:
-            answers.add({"error_code": _why_missing(topics, name), "name": name, "partitions": ()})
+            answers.add({"error_code": _missing_code(topics, name), "name": name, "partitions": ()})
             continue
         if room <= 0:
             return {"topics": answers, "next_cursor": {"topic_name": name, "partition_index": 0}}
@@ -62,13 +62,13 @@ async def handle(request: Request, config: BrokerConfig, metadata: MetadataCache
 
 
 async def _sorted(request: Request, topics: Iterable[Any]) -> Iterable[str]:
-    """The names without repetition, in order. Few are sorted at a time, so that other requests need not wait."""
+    """Returns the names in order, without repetition. Sorts few at a time, so that other requests need not wait."""
     groups = in_groups((topic.name for topic in topics), _SORTED_AT_A_TIME)
     runs = [sorted(group) async for group in request.slices.over(groups)]
     return (name for name, _ in groupby(merge(*runs)))
 
 
-def _why_missing(topics: Topics, name: str) -> ErrorCode:
+def _missing_code(topics: Topics, name: str) -> ErrorCode:
     try:
         topics.check_name(name)
     except InvalidTopic as error:

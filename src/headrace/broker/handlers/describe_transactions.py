@@ -1,4 +1,4 @@
-"""DescribeTransactions (key 65): what a coordinator knows of transactional ids.
+"""DescribeTransactions (key 65): the state of transactional ids at their coordinator.
 
 Speaks v0 (KIP-664).
 """

@@ -1,8 +1,9 @@
-"""ElectLeaders (key 43): gives partitions back to their preferred leader, or to any replica that is alive.
+"""ElectLeaders (key 43): elects the preferred leader of partitions, or any live replica (an unclean election).
 
-Speaks v0 to v2; v0 knows preferred elections only. Null partitions mean all, and then those that need no election are
-left out of the answer (KIP-460). Only the controller answers (NOT_CONTROLLER). A broker alone leads what it can
-already: ELECTION_NOT_NEEDED; or its disk is broken: PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE.
+Speaks v0 to v2; v0 has preferred elections only. Null partitions mean all partitions; then the answer leaves out the
+partitions that need no election (KIP-460). Only the controller answers (NOT_CONTROLLER). A broker that is not in a
+cluster leads all its partitions already (ELECTION_NOT_NEEDED), unless their log dir failed
+(PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.handlers._control import by_topic, code_and_message, pieces, within
+from headrace.broker.handlers._control import batches, by_topic, code_and_message, within
 from headrace.broker.network.request import Reply, Request, milliseconds
 from headrace.controller.decisions.leader_elections import ElectionStrategy
 from headrace.coordination.znodes import TopicPartition
@@ -27,12 +28,12 @@ async def handle(request: Request, controller: PartitionController) -> Reply:
     timeout_ms, topics = milliseconds(body.timeout), body.topic_partitions
     results = request.collect(topics or (), "replica_election_results")
     named = ((topic.topic, index) for topic in topics or () for index in topic.partitions)
-    async for wanted in request.slices.over([None] if topics is None else pieces(topics, named)):
+    async for wanted in request.slices.over([None] if topics is None else batches(topics, named)):
         outcomes: Mapping[TopicPartition, KafkaError | None]
         try:
             outcomes = await within(timeout_ms, controller.elect_leaders(wanted, _election(body)))
         except KafkaError as error:
-            # v0 has no place for an error of the whole request.
+            # v0 has no field for an error of the whole request, so each partition gets the error.
             outcomes, code = dict.fromkeys(wanted or (), error), error.code
         for result in _results(outcomes):
             results.add(result)
@@ -42,7 +43,7 @@ async def handle(request: Request, controller: PartitionController) -> Reply:
 def _election(body: Any) -> ElectionStrategy:
     number = getattr(body, "election_type", 0)
     if number not in _ELECTIONS:
-        raise InvalidRequest(f"there is no election of type {number}")
+        raise InvalidRequest(f"unknown election type {number}; use 0 (preferred) or 1 (unclean)")
     return _ELECTIONS[number]
 
 

@@ -1,8 +1,8 @@
 """EndTxn (key 26): commits or aborts a transaction.
 
-Speaks v0 to v5. The answer comes when it is decided, and here also done: the markers are written by then, unless a disk
-does not work or, in a cluster, some leader is not to be reached. From v5 on (KIP-890) each end raises the producer's
-epoch, and the answer says the id and epoch with which it goes on; an abort is taken even where no transaction was
+Speaks v0 to v5. The answer comes when the decision is stored. By then the markers are normally written, too, unless a
+disk failed or, in a cluster, a leader cannot be reached. From v5 on (KIP-890) each end raises the producer's epoch, and
+the answer has the id and epoch that the producer uses next. In v5 an abort is also accepted if no transaction was
 begun.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.broker.handlers._transactional import KNOWS_FENCED, code_of
+from headrace.broker.handlers._transactional import FENCED_SINCE, code_of
 from headrace.broker.network.request import Reply, Request
 from headrace.transactions.coordinator import Identity
 from headrace.transactions.metadata import VERSION_2
@@ -38,7 +38,7 @@ async def handle(request: Request, transactions: TransactionService) -> Reply:
         )
         await transactions.replicated(body.transactional_id)
         await transactions.settled(body.transactional_id)
-    except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
-        code = code_of(error, knows_fenced=request.version >= KNOWS_FENCED)
+    except Exception as error:  # noqa: BLE001  becomes an error code; our own mistakes are logged
+        code = code_of(error, knows_fenced=request.version >= FENCED_SINCE)
         return {"error_code": code, "producer_id": -1, "producer_epoch": -1}
     return {"producer_id": following.producer_id, "producer_epoch": following.producer_epoch}

@@ -1,12 +1,12 @@
-"""Fetch (key 1): records from where the client says, as many as fit, as they lie in the log.
+"""Fetch (key 1): reads record batches from the offsets that the client gives.
 
-Speaks v4 to v18 (by topic id from v13 on), with fetch sessions (``fetch_sessions.py``). Waits until ``min_bytes`` are
-there or ``max_wait`` has passed. The first batch is the one that *contains* the offset, and is sent whole even if it is
-larger than what was asked for; the rest keeps to ``max_bytes``. Record bytes are never read here: the connection sends
-them from the file.
+Speaks v4 to v18 (by topic id from v13 on), with fetch sessions (``fetch_sessions.py``). The answer comes when there are
+``min_bytes`` of records, or when ``max_wait`` has passed. The first batch is the one that *contains* the offset. It is
+sent whole, even if it is larger than ``max_bytes``; all further batches fit into ``max_bytes``. The handler does not
+read the records: the connection sends them from the file.
 
-In a cluster brokers fetch too, as followers (``replicas/follower_sessions.py``). Consumers are served by any replica
-from v11 on, up to the high watermark that it knows, and the leader may send them to one that is nearer (KIP-392).
+In a cluster followers fetch too (``replicas/follower_sessions.py``). From v11 on consumers may read from any replica,
+up to the high watermark of that replica, and the leader may send them to a nearer replica (KIP-392).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from headrace.broker.fetch_sessions import NO_SESSION, Fetch, Key, Wanted, asked_partitions
-from headrace.broker.handlers._leaders import ELSEWHERE, ENDPOINTS_FROM, LEADERS_FROM, name_leaders
+from headrace.broker.handlers._leaders import ENDPOINTS_SINCE, LEADERS_SINCE, NOT_LEADER_CODES, add_current_leaders
 from headrace.broker.handlers._nearest import nearest_replica
 from headrace.broker.network.request import Reply, Request
 from headrace.broker.network.slices import Answers
@@ -37,18 +37,19 @@ if TYPE_CHECKING:
     from headrace.runtime.clock import Clock
     from headrace.runtime.purgatory import Purgatory
 
-_BY_TOPIC_ID = 13
-_REPLICA_STATE_FROM = 15
-#: From here on consumers know that there are other replicas than the leader.
-_ANY_REPLICA_FROM = 11
+_TOPIC_ID_SINCE = 13
+_REPLICA_STATE_SINCE = 15
+#: Consumers may read from other replicas than the leader since this version.
+_ANY_REPLICA_SINCE = 11
 _UNKNOWN = -1
-#: A Fetch of more partitions is not woken by an append; it looks so often by itself.
+#: An append completes only a waiting Fetch of at most so many partitions. A larger Fetch checks its partitions itself,
+#: at this interval.
 _WATCHED_PARTITIONS = 1_000
-_LOOK_EVERY_MS = 50
+_CHECK_EVERY_MS = 50
 
-#: What was read of a partition: its key, what was asked, the topic's name if it is known, and the answer.
+#: A partition that was read: its key, the asked partition, the name of the topic (None if unknown), and the answer.
 Entry = tuple[Key, Wanted, str | None, dict[str, Any]]
-#: Fields that are in an answer only if there is something to tell.
+#: A partition with one of these fields is always in the answer, also in an incremental one.
 _NEWS = frozenset({"error_code", "diverging_epoch", "preferred_read_replica"})
 
 
@@ -66,11 +67,11 @@ async def handle(
     followers: Followers,
 ) -> Reply:
     body = request.body
-    replica_id = body.replica_id if request.version < _REPLICA_STATE_FROM else body.replica_state.replica_id
+    replica_id = body.replica_id if request.version < _REPLICA_STATE_SINCE else body.replica_state.replica_id
     if followers.includes(replica_id):
         request.is_from_follower = True
         return await followers.fetch(request, replica_id)
-    by_topic_id = request.version >= _BY_TOPIC_ID
+    by_topic_id = request.version >= _TOPIC_ID_SINCE
     named = await _named(request, by_topic_id) if isinstance(body.topics, ElementArray) else None
     try:
         fetch = fetch_sessions.open(body, by_topic_id=by_topic_id, named=named)
@@ -89,9 +90,9 @@ async def handle(
                 await waiting.done
             reading.read_all()
         reply = reading.reply()
-    if len(metadata.nodes) > 1 and request.version >= LEADERS_FROM[Api.FETCH]:
-        with_endpoints = request.version >= ENDPOINTS_FROM[Api.FETCH]
-        name_leaders(
+    if len(metadata.nodes) > 1 and request.version >= LEADERS_SINCE[Api.FETCH]:
+        with_endpoints = request.version >= ENDPOINTS_SINCE[Api.FETCH]
+        add_current_leaders(
             metadata,
             lambda: nodes_seen_by(request.connection),
             broker_id,
@@ -103,7 +104,7 @@ async def handle(
 
 
 async def _named(request: Request, by_topic_id: bool) -> dict[Key, Wanted]:
-    """The partitions of a large request."""
+    """Returns the partitions of a large request."""
     named: dict[Key, Wanted] = {}
     async for key, asked in request.slices.over(asked_partitions(request.body, by_topic_id)):
         named[key] = Wanted(key[0], asked)
@@ -111,8 +112,8 @@ async def _named(request: Request, by_topic_id: bool) -> dict[Key, Wanted]:
 
 
 async def _read_many(request: Request, clock: Clock, reading: _Reading, max_wait_ms: int) -> dict[str, Any]:
-    """Reads many partitions, in slices. To wait for more records, this looks from time to time: a look at all of the
-    partitions with each append to one of them would cost those who append.
+    """Reads many partitions, in slices. While it waits for records, it checks all partitions from time to time: a check
+    on each append would slow down the appends.
     """
     ends_ms = clock.monotonic_ms() + max_wait_ms
     while True:
@@ -122,16 +123,16 @@ async def _read_many(request: Request, clock: Clock, reading: _Reading, max_wait
         left_ms = ends_ms - clock.monotonic_ms()
         if reading.is_enough or left_ms <= 0:
             break
-        await sleep(min(left_ms, _LOOK_EVERY_MS) / 1000)
+        await sleep(min(left_ms, _CHECK_EVERY_MS) / 1000)
     topics: dict[str | UUID | None, Answers] = {}
     served: list[Key] = []
     encode = request.answer_encoder("responses", "partitions")
     async for entry in request.slices.over(reading.answers):
-        if reading.tell(entry, served):
+        if reading.count(entry, served):
             _, wanted, _, answer = entry
-            # Records stay in their file, and where another broker leads, that broker is named later.
-            is_open = len(answer["records"]) > 0 or answer.get("error_code") in ELSEWHERE
-            topics.setdefault(wanted.topic, Answers(encode)).add(answer, may_change=is_open)
+            # The connection sends records from the file, and the current leader is added later: encode both at the end.
+            may_change = len(answer["records"]) > 0 or answer.get("error_code") in NOT_LEADER_CODES
+            topics.setdefault(wanted.topic, Answers(encode)).add(answer, may_change=may_change)
     responses = Answers(request.answer_encoder("responses"))
     async for topic, told in request.slices.over(topics.items()):
         responses.add(_topic(topic, told), may_change=told.may_change)
@@ -139,7 +140,7 @@ async def _read_many(request: Request, clock: Clock, reading: _Reading, max_wait
 
 
 class _Reading:
-    """One look at all partitions of a request; may be repeated until there is enough."""
+    """Reads all partitions of a request. The handler reads again until there are enough records."""
 
     def __init__(
         self,
@@ -156,13 +157,13 @@ class _Reading:
         self._metadata = metadata
         self._partitions = partitions
         self._metrics = metrics
-        self._find = partitions.replica if version >= _ANY_REPLICA_FROM else partitions.leader
+        self._find = partitions.replica if version >= _ANY_REPLICA_SINCE else partitions.leader
         #: The consumer's rack, if the consumer may be sent to a replica in its rack.
         self._rack: str = ""
         if followers.has_replica_selector:
             rack = getattr(body, "rack_id", "")
             self._rack = "" if rack == config.optional_str("broker.rack") else rack
-        #: In which leader epoch each partition was read.
+        #: The leader epoch in which each partition was read.
         self._epochs: dict[Key, int] = {}
         self._isolation = Isolation(body.isolation_level)
         self._max_bytes = min(body.max_bytes, config.int("fetch.max.bytes"))
@@ -198,7 +199,7 @@ class _Reading:
         name = self.name_of(wanted)
         try:
             answer = self._read(name, wanted)
-        except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
+        except Exception as error:  # noqa: BLE001  becomes an error code; our own mistakes are logged
             self._has_errors = True
             answer = _failure(wanted.index, error)
         self.answers.append((key, wanted, name, answer))
@@ -245,7 +246,7 @@ class _Reading:
         return answer
 
     def has_grown_enough(self) -> bool:
-        """Whether another look would bring ``min_bytes``, or an error that the client should not wait for."""
+        """Returns whether reading again would give ``min_bytes``, or an error that the client should get at once."""
         size_bytes = 0
         for wanted in self._fetch.partitions.values():
             name = self.name_of(wanted)
@@ -271,17 +272,17 @@ class _Reading:
         return False
 
     def reply(self) -> dict[str, Any]:
-        """The answer, by topic; in an incremental one only the partitions that have something to say."""
+        """Returns the answer, by topic. An incremental answer has only the partitions that have changed."""
         topics: dict[str | UUID | None, list[dict[str, Any]]] = {}
         served: list[Key] = []
         for entry in self.answers:
-            if self.tell(entry, served):
+            if self.count(entry, served):
                 _, wanted, _, answer = entry
                 topics.setdefault(wanted.topic, []).append(answer)
         return self.response([_topic(topic, partitions) for topic, partitions in topics.items()], served)
 
-    def tell(self, entry: Entry, served: list[Key]) -> bool:
-        """Counts what was read of a partition; whether the answer has to have that."""
+    def count(self, entry: Entry, served: list[Key]) -> bool:
+        """Counts a partition that was read, and returns whether it has to be in the answer."""
         key, wanted, name, answer = entry
         size_bytes = len(answer["records"])
         has_news = size_bytes > 0 or not _NEWS.isdisjoint(answer)
@@ -306,7 +307,7 @@ def _topic(topic: str | UUID | None, partitions: Answers | list[dict[str, Any]])
 
 
 class _DelayedFetch(DelayedOperation):
-    """Waits until the partitions have grown enough."""
+    """Waits until there are enough records."""
 
     def __init__(self, reading: _Reading, done: Future[None]) -> None:
         self._reading = reading
@@ -321,10 +322,10 @@ class _DelayedFetch(DelayedOperation):
 
 
 def _diverging(partition: Partition, wanted: Wanted) -> dict[str, int] | None:
-    """Where a follower's log parts from ours (KIP-595), or None if it does not."""
+    """Returns the epoch and offset from which on the reader's log differs from this log (KIP-595), or None."""
     epoch, end_offset = partition.end_offset_for_epoch(wanted.last_fetched_epoch)
     if epoch == _UNKNOWN:
-        raise OffsetOutOfRange(f"epoch {wanted.last_fetched_epoch} is not known here")
+        raise OffsetOutOfRange(f"the log has no leader epoch {wanted.last_fetched_epoch}")
     if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
         return {"epoch": epoch, "end_offset": end_offset}
     return None

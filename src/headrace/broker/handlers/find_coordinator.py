@@ -1,8 +1,8 @@
 """FindCoordinator (key 10): which broker coordinates a group or a transactional id.
 
-Speaks v0 to v6; from v4 on many keys at once. Key types: 0 a group, 1 a transactional id. The coordinator is the leader
-of the key's partition of ``__consumer_offsets`` or ``__transaction_state``; the topic is made if it is not there. There
-are no share groups: their keys (2) are refused with INVALID_REQUEST.
+Speaks v0 to v6; from v4 on many keys at once. Key types: 0 is a group, 1 a transactional id. The coordinator is the
+leader of the key's partition of ``__consumer_offsets`` or ``__transaction_state``. The broker creates the topic if it
+does not exist. There are no share groups: keys of type 2 are refused with INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from headrace.broker.metadata_cache import MetadataCache
     from headrace.broker.services import NodesSeenBy
 
-_MANY_KEYS = 4
+_MANY_KEYS_SINCE = 4
 _GROUP, _TRANSACTION = 0, 1
-_NOBODY = {"node_id": -1, "host": "", "port": -1}
+_NO_COORDINATOR = {"node_id": -1, "host": "", "port": -1}
 
 
 async def handle(
@@ -37,41 +37,41 @@ async def handle(
 ) -> Reply:
     body = request.body
     key_type = getattr(body, "key_type", _GROUP)
-    keys = body.coordinator_keys if request.version >= _MANY_KEYS else (body.key,)
-    refusal = await _made_ready(groups, transactions, key_type)
+    keys = body.coordinator_keys if request.version >= _MANY_KEYS_SINCE else (body.key,)
+    refusal = await _create_topic(groups, transactions, key_type)
     nodes = {node.node_id: node for node in nodes_seen_by(request.connection)}
     answer = partial(_answer, metadata, key_type, refusal, nodes)
-    if request.version < _MANY_KEYS:
+    if request.version < _MANY_KEYS_SINCE:
         return answer(keys[0])
     return {"coordinators": await request.answers(keys, answer, "coordinators")}
 
 
-async def _made_ready(groups: GroupService, transactions: TransactionService, key_type: int) -> KafkaError | None:
-    """Sees to it that the topic is there; the error that all keys are answered with, if it cannot be."""
+async def _create_topic(groups: GroupService, transactions: TransactionService, key_type: int) -> KafkaError | None:
+    """Creates the internal topic if it does not exist. Returns the error of all keys if that fails."""
     try:
         if key_type == _GROUP:
             await groups.ensure()
         elif key_type == _TRANSACTION:
             await transactions.ensure()
         else:
-            return InvalidRequest(f"{key_type} is neither a group (0) nor a transactional id (1)")
+            return InvalidRequest(f"unknown key type {key_type}; use 0 (group) or 1 (transactional id)")
     except KafkaError as error:
-        return CoordinatorNotAvailable(f"its topic cannot be made: {error}")
+        return CoordinatorNotAvailable(f"the coordinator's topic cannot be created: {error}")
     return None
 
 
 def _answer(
     metadata: MetadataCache, key_type: int, refusal: KafkaError | None, nodes: Mapping[int, Node], key: str
 ) -> dict[str, object]:
-    with code_for_errors(key=key, **_NOBODY) as answer:
+    with code_for_errors(key=key, **_NO_COORDINATOR) as answer:
         if refusal is not None:
             raise refusal
         topic = metadata.get(GROUPS if key_type == _GROUP else TRANSACTIONS)
         if topic is None:
-            raise CoordinatorNotAvailable("the topic is being made")
+            raise CoordinatorNotAvailable("the coordinator's topic is being created; try again")
         leader_id = topic.partitions[partition_for(key, len(topic.partitions))].leader_id
         node = nodes.get(leader_id)
         if node is None:
-            raise CoordinatorNotAvailable("the partition of the key has no leader")
+            raise CoordinatorNotAvailable("the partition of the key has no leader now; try again")
         answer.update(node_id=node.node_id, host=node.host, port=node.port)
     return answer

@@ -1,7 +1,7 @@
-"""Heartbeat (key 12): a member of a classic group is alive, and learns whether it must join again.
+"""Heartbeat (key 12): a member of a classic group says that it is alive, and learns whether it must join again.
 
-Speaks v0 to v4. REBALANCE_IN_PROGRESS asks it to; ILLEGAL_GENERATION and UNKNOWN_MEMBER_ID tell it that it is out. From
-v3 on members may be static: one whose place was taken is FENCED_INSTANCE_ID.
+Speaks v0 to v4. REBALANCE_IN_PROGRESS asks the member to join again. ILLEGAL_GENERATION and UNKNOWN_MEMBER_ID mean that
+it is not a member any more. From v3 on members may be static: a member that was replaced gets FENCED_INSTANCE_ID.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""InitProducerId (key 22): an id and an epoch, for an idempotent or a transactional producer.
+"""InitProducerId (key 22): gives an id and an epoch to an idempotent or transactional producer.
 
-Speaks v0 to v6. Ids come in blocks from the znode tree, so none is ever given twice. An idempotent producer that knows
-its id and epoch, and wants the next epoch (KIP-360), is given a new id instead, which serves it as well.
+Speaks v0 to v6. Ids are allocated in blocks from the znode tree, so no id is ever given twice. An idempotent producer
+that sends its id and epoch to get the next epoch (KIP-360) gets a new id instead, which has the same effect.
 
-A transactional id keeps its producer id, and each producer that starts with it gets the next epoch: an older one is
-shut out, and the transaction that it left open is aborted first. Transactions that outlast their producer (v6,
-KIP-939) are not there: TRANSACTIONAL_ID_AUTHORIZATION_FAILED, as in a Kafka that does not allow them.
+A transactional id keeps its producer id, and each producer that starts with it gets the next epoch. This fences an
+older producer. If the older producer left a transaction open, that transaction is aborted first. Transactions that
+outlive their producer (v6, KIP-939) are not supported: TRANSACTIONAL_ID_AUTHORIZATION_FAILED, as in an Apache Kafka
+that does not allow them.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ async def handle(
         if request.body.transactional_id is None:
             return {"producer_id": await producer_ids.next(), "producer_epoch": 0}
         identity = await _start(request.body, request.version, config, transactions)
-    except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
+    except Exception as error:  # noqa: BLE001  becomes an error code; our own mistakes are logged
         code = code_of(error, knows_fenced=request.version >= _FENCED_SINCE)
         return {"error_code": code, "producer_id": _NONE, "producer_epoch": _NONE}
     return {"producer_id": identity.producer_id, "producer_epoch": identity.producer_epoch}
@@ -51,16 +52,19 @@ async def handle(
 async def _start(body: Any, version: int, config: BrokerConfig, transactions: TransactionService) -> Identity:
     transactional_id: str = body.transactional_id
     if not transactional_id:
-        raise InvalidRequest("a transactional id may not be empty")
+        raise InvalidRequest("the transactional id is empty")
     if version >= _TWO_PHASE_SINCE:
         if body.enable2_pc:
-            raise TransactionalIdAuthorizationFailed("transactions of two phases are not served")
+            raise TransactionalIdAuthorizationFailed("two-phase commit (KIP-939) is not supported")
         if body.keep_prepared_txn:
-            raise UnsupportedVersion("prepared transactions are not kept")
+            raise UnsupportedVersion("keeping prepared transactions (KIP-939) is not supported")
     timeout_ms = round(body.transaction_timeout.total_seconds() * 1000)
     longest_ms = config.int("transaction.max.timeout.ms")
     if not 0 < timeout_ms <= longest_ms:
-        raise InvalidTransactionTimeout(f"{timeout_ms} ms; transaction.max.timeout.ms is {longest_ms}")
+        raise InvalidTransactionTimeout(
+            f"the transaction timeout {timeout_ms} ms must be at least 1 ms, and at most transaction.max.timeout.ms, "
+            f"which is {longest_ms} ms"
+        )
     known = _known(body) if version >= _KNOWN_IDENTITY_SINCE else None
     await transactions.ensure()
     start = transactions.coordinator.start_producer
@@ -81,5 +85,5 @@ def _known(body: Any) -> Identity | None:
     from headrace.transactions.coordinator import Identity
 
     if (body.producer_id == _NONE) != (body.producer_epoch == _NONE):
-        raise InvalidRequest("a producer id and an epoch go together")
+        raise InvalidRequest("give both a producer id and an epoch, or neither")
     return None if body.producer_id == _NONE else Identity(body.producer_id, body.producer_epoch)

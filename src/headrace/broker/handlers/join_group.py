@@ -1,8 +1,8 @@
-"""JoinGroup (key 11): a member comes into a group of the classic protocol, or into its next generation.
+"""JoinGroup (key 11): a member joins a group of the classic protocol, or the next generation of the group.
 
-Speaks v0 to v9. The answer comes when the generation is complete. From v4 on a new member is first given its id
-(MEMBER_ID_REQUIRED, KIP-394); from v5 on members may be static (KIP-345); from v9 on a leader may be told to keep the
-assignment as it is (KIP-814). The reason that a member gives (v8) is logged.
+Speaks v0 to v9. The answer comes when all members have joined the generation. From v4 on a new member first gets its id
+(MEMBER_ID_REQUIRED, KIP-394). From v5 on members may be static (KIP-345). From v9 on the answer may ask the leader to
+keep the assignment (KIP-814). The reason that a member gives (v8) is logged.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 
 logger = getLogger(__name__)
 
-_NEEDS_MEMBER_ID = 4
-_NULL_PROTOCOL_NAME = 7
-_SKIPS_ASSIGNMENT = 9
+_MEMBER_ID_REQUIRED_SINCE = 4
+_NULL_PROTOCOL_NAME_SINCE = 7
+_SKIP_ASSIGNMENT_SINCE = 9
 
 
 async def handle(request: Request, groups: GroupService) -> Reply:
     body = request.body
     if getattr(body, "reason", None):
-        logger.info("%s joins the group %s: %s", body.member_id or request.client_id, body.group_id, body.reason)
+        logger.info("member %s joins group %s: %s", body.member_id or request.client_id, body.group_id, body.reason)
     joining = _joining(request, body)
     try:
         shard = groups.coordinator.shard_for(body.group_id)
         joined = await answer_of(partial(shard.join, body.group_id, joining))
         if joined.error is ErrorCode.none:
             await groups.replicated(body.group_id)
-    except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
+    except Exception as error:  # noqa: BLE001  becomes an error code; our own mistakes are logged
         joined = JoinResponse(member_id=body.member_id, error=group_error_code(request, error))
     return _reply(joined, request.version)
 
@@ -53,8 +53,8 @@ def _joining(request: Request, body: Any) -> JoinRequest:
         rebalance_timeout_ms=milliseconds(body.rebalance_timeout) if request.version > 0 else session_timeout_ms,
         protocol_type=body.protocol_type,
         protocols=tuple((protocol.name, bytes(protocol.metadata)) for protocol in body.protocols),
-        needs_member_id=request.version >= _NEEDS_MEMBER_ID,
-        may_skip_assignment=request.version >= _SKIPS_ASSIGNMENT,
+        needs_member_id=request.version >= _MEMBER_ID_REQUIRED_SINCE,
+        may_skip_assignment=request.version >= _SKIP_ASSIGNMENT_SINCE,
     )
 
 
@@ -64,7 +64,7 @@ def _reply(joined: JoinResponse, version: int) -> dict[str, object]:
         "error_code": joined.error,
         "generation_id": joined.generation_id,
         "protocol_type": joined.protocol_type,
-        "protocol_name": "" if name is None and version < _NULL_PROTOCOL_NAME else name,
+        "protocol_name": "" if name is None and version < _NULL_PROTOCOL_NAME_SINCE else name,
         "leader": joined.leader_id,
         "skip_assignment": joined.skip_assignment,
         "member_id": joined.member_id,

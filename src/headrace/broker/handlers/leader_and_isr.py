@@ -1,7 +1,7 @@
-"""LeaderAndIsr (key 4): the controller tells a broker what it leads and follows.
+"""LeaderAndIsr (key 4): the controller tells a broker which partitions it leads and follows.
 
-Speaks v5 to v7, between brokers of a cluster only. STALE_CONTROLLER_EPOCH and STALE_BROKER_EPOCH refuse the whole; else
-each partition has a code of its own.
+Speaks v5 to v7, between brokers of a cluster only. STALE_CONTROLLER_EPOCH and STALE_BROKER_EPOCH refuse the whole
+request; otherwise each partition has its own code.
 """
 
 from __future__ import annotations

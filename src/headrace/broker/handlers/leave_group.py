@@ -1,7 +1,7 @@
-"""LeaveGroup (key 13): members go, and the group rebalances without waiting for their sessions to end.
+"""LeaveGroup (key 13): removes members from a group, which rebalances at once and not after their session timeouts.
 
-Speaks v0 to v5. From v3 on many members at once, each with its own outcome, and static ones by their instance id alone.
-The reason that one gives (v5) is logged.
+Speaks v0 to v5. From v3 on a request may name many members, each with its own result, and static members by their
+instance id alone. The reason that a member gives (v5) is logged.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 logger = getLogger(__name__)
 
-_MANY_MEMBERS = 3
+_MANY_MEMBERS_SINCE = 3
 
 
 async def handle(request: Request, groups: GroupService) -> Reply:
     body = request.body
-    if request.version < _MANY_MEMBERS:
+    if request.version < _MANY_MEMBERS_SINCE:
         leaving = [LeavingMember(member_id=body.member_id)]
     else:
         leaving = [
@@ -36,7 +36,7 @@ async def handle(request: Request, groups: GroupService) -> Reply:
     with group_answer(request, members=()) as answer:
         codes = _leave(groups, body.group_id, leaving)
         await groups.replicated(body.group_id)
-        if request.version < _MANY_MEMBERS:
+        if request.version < _MANY_MEMBERS_SINCE:
             answer["error_code"] = codes[0]
         answer["members"] = [
             {"member_id": each.member_id, "group_instance_id": each.instance_id, "error_code": code}
@@ -48,9 +48,9 @@ async def handle(request: Request, groups: GroupService) -> Reply:
 def _leave(groups: GroupService, group_id: str, leaving: list[LeavingMember]) -> list[ErrorCode]:
     for each in leaving:
         if each.reason:
-            logger.info("%s leaves the group %s: %s", each.member_id or each.instance_id, group_id, each.reason)
+            logger.info("member %s leaves group %s: %s", each.member_id or each.instance_id, group_id, each.reason)
     try:
         group = groups.coordinator.shard_for(group_id).member_group(group_id)
-    except UnknownMemberId as error:  # no such group: so none of them is in it
+    except UnknownMemberId as error:  # the group does not exist, so none of them is a member
         return [error.code] * len(leaving)
     return group.leave(leaving)

@@ -1,7 +1,8 @@
-"""ListConfigResources (key 74): the names of what has settings (KIP-1142).
+"""ListConfigResources (key 74): the names of the resources that have settings (KIP-1142).
 
-Speaks v0 to v1. v0 asks for subscriptions of client metrics, of which there are none here. Where v1 names no types, all
-are meant. Groups are those that have settings. A type that does not exist is UNSUPPORTED_VERSION, as in Kafka.
+Speaks v0 to v1. v0 asks for subscriptions of client metrics, which are not supported, so the list is empty. If v1 names
+no types, all types are meant. Only groups with settings of their own are listed. An unknown type is
+UNSUPPORTED_VERSION, as in Kafka.
 """
 
 from __future__ import annotations

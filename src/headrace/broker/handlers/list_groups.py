@@ -1,7 +1,7 @@
 """ListGroups (key 16): the groups that this broker coordinates.
 
-Speaks v0 to v5. Filters by state (v4, KIP-518) and by type (v5, KIP-848) know no case; what matches nothing finds
-nothing. While some groups are still being loaded, those that are there come with COORDINATOR_LOAD_IN_PROGRESS.
+Speaks v0 to v5. Filters by state (v4, KIP-518) and by type (v5, KIP-848) ignore case; an unknown state or type matches
+no group. While the broker still loads groups, it answers the loaded groups with COORDINATOR_LOAD_IN_PROGRESS.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""ListPartitionReassignments (key 46): the moves of partitions between brokers that are under way.
+"""ListPartitionReassignments (key 46): the partitions that are being moved between brokers.
 
-Speaks v0. Null topics mean all. Partitions that do not move, or that are not there, are left out. Only the controller
-answers (NOT_CONTROLLER). With a broker alone nothing moves.
+Speaks v0. Null topics mean all topics. Partitions that are not being moved, or that do not exist, are left out. Only
+the controller answers (NOT_CONTROLLER). For a broker that is not in a cluster the list is empty.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """ListTransactions (key 66): the transactional ids that this broker coordinates.
 
-Speaks v0 to v2 (KIP-664). Filters: states (unknown ones are named in the answer), producer ids, from v1 on how long a
-transaction has run (KIP-994), from v2 on an expression that the whole id must match (KIP-1152).
+Speaks v0 to v2 (KIP-664). Filters: states (the answer names the unknown ones), producer ids, from v1 on the duration of
+the transaction (KIP-994), from v2 on a regular expression that the whole id must match (KIP-1152).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ async def handle(request: Request, clock: Clock, transactions: TransactionServic
         found = list(filter(_filter(body, request.version, clock.wall_ms()), found))
         if request.version >= _PATTERN_SINCE and body.transactional_id_pattern:
             found = _matching(body.transactional_id_pattern, found)
-    except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
+    except Exception as error:  # noqa: BLE001  becomes an error code; our own mistakes are logged
         return _answer([], [], error_code_of(error))
     return _answer(found, unknown, ErrorCode.none)
 
@@ -51,7 +51,7 @@ def _filter(body: Any, version: int, now_ms: int) -> Callable[[TxnMetadata], boo
 
 def _matching(pattern: str, found: list[TxnMetadata]) -> list[TxnMetadata]:
     """
-    :raises InvalidRegularExpression: if the pattern is none.
+    :raises InvalidRegularExpression: if the pattern is not valid.
     """
     compiled = compiled_pattern(pattern)
     return [each for each in found if compiled.matches(each.transactional_id)]

@@ -1,9 +1,9 @@
-"""Metadata (key 3): brokers, topics, and who leads what.
+"""Metadata (key 3): the brokers, the topics, and the leaders of partitions.
 
-Speaks v0 to v13. Null topics mean all of them (in v0 an empty list does), an empty list none. From v10 on a topic may
-be asked for by its id. A topic that is not there is created on the spot where client and broker
-(``auto.create.topics.enable``) both allow it, so the first answer already has its leaders; in a cluster it is waited
-for, for a second at most. A leader that does not live is none: LEADER_NOT_AVAILABLE.
+Speaks v0 to v13. Null topics mean all topics (in v0 an empty list means all), an empty list means none. From v10 on a
+client may give the id of a topic. A topic that does not exist is created at once if the client and the broker
+(``auto.create.topics.enable``) both allow it, so the first answer already has its leaders; in a cluster the answer
+waits for the leaders for one second at most. A partition whose leader is not alive is LEADER_NOT_AVAILABLE.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ async def handle(
 ) -> Reply:
     body, version = request.body, request.version
     with_operations = getattr(body, "include_topic_authorized_operations", False)
-    form = _Form(version, with_operations, request.connection.listener_name)
+    form = _Format(version, with_operations, request.connection.listener_name)
     answers: Answers | list[Any]
     if body.topics is None or (version == 0 and not body.topics):
         answers = await request.answers(list(metadata), lambda topic: _encoded(metadata, topic, form), "topics")
@@ -50,7 +50,7 @@ async def handle(
         may_create = getattr(body, "allow_auto_topic_creation", True) and config.bool("auto.create.topics.enable")
 
         async def describe(wanted: Any) -> bytes | dict[str, Any]:
-            return await _wanted(metadata, topics, wanted, may_create, form)
+            return await _describe_asked(metadata, topics, wanted, may_create, form)
 
         answers = await request.awaited_answers(body.topics, describe, "topics")
     return {
@@ -69,16 +69,16 @@ async def handle(
     }
 
 
-class _Form(NamedTuple):
-    """What tells the answers about a topic apart."""
+class _Format(NamedTuple):
+    """Everything that the encoded description of a topic depends on."""
 
     version: int
     with_operations: bool
     listener: str
 
 
-async def _wanted(
-    metadata: MetadataCache, topics: Topics, wanted: Any, may_create: bool, form: _Form
+async def _describe_asked(
+    metadata: MetadataCache, topics: Topics, wanted: Any, may_create: bool, form: _Format
 ) -> bytes | dict[str, Any]:
     topic_id = getattr(wanted, "topic_id", None)
     if topic_id is not None:
@@ -101,16 +101,16 @@ async def _wanted(
 async def _create(metadata: MetadataCache, topics: Topics, name: str, may_create: bool) -> TopicInfo:
     topics.check_name(name)
     if not may_create:
-        raise UnknownTopicOrPartition(f"there is no topic {name!r}")
-    with suppress(TopicAlreadyExists):  # somebody else was faster
+        raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
+    with suppress(TopicAlreadyExists):  # another request has just created it
         await topics.create_automatically(name)
     topic = metadata.get(name)
     if topic is None:
-        raise LeaderNotAvailable(f"topic {name!r} is being made")
+        raise LeaderNotAvailable(f"topic {name!r} is being created")
     return topic
 
 
-def _encoded(metadata: MetadataCache, topic: TopicInfo, form: _Form) -> bytes:
+def _encoded(metadata: MetadataCache, topic: TopicInfo, form: _Format) -> bytes:
     key = (Api.METADATA, form)
     encoded = topic.encoded.get(key)
     if encoded is None:
@@ -121,7 +121,7 @@ def _encoded(metadata: MetadataCache, topic: TopicInfo, form: _Form) -> bytes:
     return encoded
 
 
-def _described(metadata: MetadataCache, topic: TopicInfo, form: _Form) -> dict[str, Any]:
+def _described(metadata: MetadataCache, topic: TopicInfo, form: _Format) -> dict[str, Any]:
     described: dict[str, Any] = {
         "name": topic.name,
         "topic_id": topic.topic_id,

@@ -1,8 +1,9 @@
-"""OffsetCommit (key 8): how far a group has read, to be found again by OffsetFetch.
+"""OffsetCommit (key 8): stores the offsets up to which a group has read. OffsetFetch reads them.
 
-Speaks v2 to v10; from v10 on topics are named by their ids. In v2 to v4 a client may say for how long its offsets are
-to be kept. Whoever is no member (generation -1, no member id) may commit while the group has no members. A group that
-is not there, of a member: GROUP_ID_NOT_FOUND, before v9 ILLEGAL_GENERATION. A group may have an empty name here.
+Speaks v2 to v10; from v10 on topics are given by their ids. In v2 to v4 a client may say how long its offsets are kept.
+A client that is not a member (generation -1, no member id) may commit while the group has no members. If a member
+commits for a group that does not exist, the answer is GROUP_ID_NOT_FOUND, before v9 ILLEGAL_GENERATION. The id of the
+group may be empty here.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from headrace.broker.metadata_cache import MetadataCache
     from headrace.runtime.clock import Clock
 
-_TOPIC_IDS = 10
+_TOPIC_IDS_SINCE = 10
 _MS = timedelta(milliseconds=1)
 _DEFAULT_RETENTION_MS = -1
 
@@ -31,14 +32,14 @@ async def handle(
 ) -> Reply:
     body, version = request.body, request.version
     instance_id = getattr(body, "group_instance_id", None)
-    who = Committer(body.group_id, body.member_id, body.generation_id_or_member_epoch, instance_id)
-    commits = Commits(request, metadata, config, by_id=version >= _TOPIC_IDS)
+    committer = Committer(body.group_id, body.member_id, body.generation_id_or_member_epoch, instance_id)
+    commits = Commits(request, metadata, config, by_id=version >= _TOPIC_IDS_SINCE)
     expires_ms = _expire_timestamp_ms(clock, getattr(body, "retention_time", None))
 
     async def make(possible: list[TopicCommit]) -> None:
-        shard = groups.coordinator.shard_for(who.group_id)
-        commit(shard, who, possible, version=version, expire_timestamp_ms=expires_ms)
-        await groups.replicated(who.group_id)
+        shard = groups.coordinator.shard_for(committer.group_id)
+        commit(shard, committer, possible, version=version, expire_timestamp_ms=expires_ms)
+        await groups.replicated(committer.group_id)
 
     return {"topics": await commits.answer(make)}
 

@@ -1,7 +1,8 @@
-"""OffsetDelete (key 47): takes back what a group has committed for some partitions.
+"""OffsetDelete (key 47): deletes the committed offsets of a group for some partitions.
 
-Speaks v0. The group must be there (GROUP_ID_NOT_FOUND). Topics that a member reads keep their offsets
-(GROUP_SUBSCRIBED_TO_TOPIC); where the members speak a protocol that does not tell, all do (NON_EMPTY_GROUP).
+Speaks v0. The group must exist (GROUP_ID_NOT_FOUND). Offsets of a topic that a member subscribes to are not deleted
+(GROUP_SUBSCRIBED_TO_TOPIC). If the members' protocol does not say which topics they read, no offsets are deleted
+(NON_EMPTY_GROUP).
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ async def handle(request: Request, metadata: MetadataCache, groups: GroupService
     try:
         topics = _delete(metadata, groups, request.body)
         await groups.replicated(request.body.group_id)
-    except Exception as error:  # noqa: BLE001  whatever it is becomes a code, and is logged if it is ours
+    except Exception as error:  # noqa: BLE001  becomes an error code; our own mistakes are logged
         return {"error_code": client_error_code(error), "topics": ()}
     return {"topics": topics}
 
 
 def _delete(metadata: MetadataCache, groups: GroupService, body: Any) -> list[dict[str, object]]:
     if not body.group_id:
-        raise InvalidGroupId("only a group with a name has offsets to delete")
+        raise InvalidGroupId("the id of the group is empty")
     shard = groups.coordinator.shard_for(body.group_id)
     group = shard.group(body.group_id)
     if group is None:
-        raise GroupIdNotFound(f"there is no group {body.group_id!r}")
+        raise GroupIdNotFound(f"group {body.group_id!r} does not exist")
     group.check_offset_delete()
     answers = {topic.name: _codes(metadata, group, topic) for topic in body.topics}
     allowed = [(name, index) for name, codes in answers.items() for index, code in codes.items() if not code]

@@ -1,9 +1,9 @@
-"""OffsetFetch (key 9): how far groups have read.
+"""OffsetFetch (key 9): the committed offsets of groups.
 
-Speaks v1 to v10: many groups at once from v8 on, topics by their ids from v10 on; no topics at all (null, from v2 on)
-means all that the group has. What was never committed is offset -1, and so is everything of a group that is not there.
-With require_stable (from v7 on) a partition with an offset of an open transaction is UNSTABLE_OFFSET_COMMIT. A group's
-error stands where the version has a place for it: at each partition (v1), at the top (v2 to v7), at the group.
+Speaks v1 to v10: many groups at once from v8 on, topics by their ids from v10 on. From v2 on null topics mean all
+topics of the group. The offset is -1 if none was committed, or if the group does not exist. With require_stable (from
+v7 on) a partition with an offset of an open transaction is UNSTABLE_OFFSET_COMMIT. The error of a group is in the field
+that the version has for it: at each partition (v1), at the top (v2 to v7), or at the group.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from headrace.broker.coordinators.group_service import GroupService
     from headrace.broker.metadata_cache import MetadataCache
 
-_TOP_LEVEL_ERROR = 2
-_MANY_GROUPS = 8
-_TOPIC_IDS = 10
+_TOP_LEVEL_ERROR_SINCE = 2
+_MANY_GROUPS_SINCE = 8
+_TOPIC_IDS_SINCE = 10
 _NO_MEMBER_EPOCH = -1
 
 Answer = dict[str, Any]
@@ -35,7 +35,7 @@ Answer = dict[str, Any]
 async def handle(request: Request, metadata: MetadataCache, groups: GroupService) -> Reply:
     body = request.body
     require_stable = getattr(body, "require_stable", False)
-    if request.version >= _MANY_GROUPS:
+    if request.version >= _MANY_GROUPS_SINCE:
 
         async def answer(group: Any) -> Answer:
             return await _answer(request, metadata, groups, group, require_stable=require_stable)
@@ -55,32 +55,32 @@ async def _answer(
         reader = _Reader(request, metadata, shard, asked.group_id, require_stable=require_stable)
         topics = await (reader.all() if asked.topics is None else reader.some(asked.topics))
         await groups.replicated(asked.group_id)
-    except Exception as error:  # noqa: BLE001  whatever it is becomes a code, and is logged if it is ours
+    except Exception as error:  # noqa: BLE001  becomes an error code; our own mistakes are logged
         return await _refusal(request, asked, client_error_code(error))
     return {"group_id": asked.group_id, "topics": topics}
 
 
 async def _refusal(request: Request, asked: Any, code: ErrorCode) -> Answer:
     topics: Answers | list[Answer] = []
-    if request.version < _TOP_LEVEL_ERROR:
+    if request.version < _TOP_LEVEL_ERROR_SINCE:
 
         async def refuse(topic: Any) -> Answer:
-            return {"name": topic.name, "partitions": await _all_alike(request, topic.partition_indexes, code)}
+            return {"name": topic.name, "partitions": await _same_for_all(request, topic.partition_indexes, code)}
 
         topics = await request.awaited_answers(asked.topics, refuse, "topics")
     return {"group_id": asked.group_id, "error_code": code, "topics": topics}
 
 
-async def _all_alike(request: Request, indexes: Sequence[int], code: ErrorCode) -> Answers | list[Answer]:
-    return await request.answers(indexes, lambda index: _nothing(index, code), *_path(request), "partitions")
+async def _same_for_all(request: Request, indexes: Sequence[int], code: ErrorCode) -> Answers | list[Answer]:
+    return await request.answers(indexes, lambda index: _no_offset(index, code), *_path(request), "partitions")
 
 
 def _path(request: Request) -> tuple[str, ...]:
-    """Where the topics of a group are in an answer."""
-    return ("groups", "topics") if request.version >= _MANY_GROUPS else ("topics",)
+    """Returns the names of the fields that lead to the topics of a group in the answer."""
+    return ("groups", "topics") if request.version >= _MANY_GROUPS_SINCE else ("topics",)
 
 
-def _nothing(index: int, code: ErrorCode = ErrorCode.none) -> Answer:
+def _no_offset(index: int, code: ErrorCode = ErrorCode.none) -> Answer:
     return {
         "partition_index": index,
         "committed_offset": -1,
@@ -90,8 +90,8 @@ def _nothing(index: int, code: ErrorCode = ErrorCode.none) -> Answer:
     }
 
 
-def _differ(committed_for: UUID | None, asked_for: UUID | None) -> bool:
-    """A topic of the same name was there before; what groups had read of it is not about this one."""
+def _is_of_earlier_topic(committed_for: UUID | None, asked_for: UUID | None) -> bool:
+    """Returns whether the offset was committed for an earlier topic of the same name. Such an offset does not count."""
     return committed_for is not None and asked_for is not None and committed_for != asked_for
 
 
@@ -102,7 +102,7 @@ class _Reader:
         self, request: Request, metadata: MetadataCache, shard: GroupShard, group_id: str, *, require_stable: bool
     ) -> None:
         self._request = request
-        self._by_id = request.version >= _TOPIC_IDS
+        self._by_id = request.version >= _TOPIC_IDS_SINCE
         self._metadata = metadata
         self._offsets = shard.offsets
         self._group_id = group_id
@@ -117,7 +117,7 @@ class _Reader:
             return await self._topic(topic.name, None, indexes)
         known = None if topic.topic_id is None else self._metadata.get_by_id(topic.topic_id)
         if known is None:
-            unknown = await _all_alike(self._request, indexes, ErrorCode.unknown_topic_id)
+            unknown = await _same_for_all(self._request, indexes, ErrorCode.unknown_topic_id)
             return {"topic_id": topic.topic_id, "partitions": unknown}
         return await self._topic(known.name, known.topic_id, indexes)
 
@@ -148,9 +148,9 @@ class _Reader:
 
     def _partition(self, topic: str, topic_id: UUID | None, index: int, committed: CommittedOffset | None) -> Answer:
         if self._require_stable and self._offsets.has_pending(self._group_id, topic, index):
-            return _nothing(index, ErrorCode.unstable_offset_commit)
-        if committed is None or _differ(committed.topic_id, topic_id):
-            return _nothing(index)
+            return _no_offset(index, ErrorCode.unstable_offset_commit)
+        if committed is None or _is_of_earlier_topic(committed.topic_id, topic_id):
+            return _no_offset(index)
         return {
             "partition_index": index,
             "committed_offset": committed.offset,

@@ -1,7 +1,7 @@
-"""OffsetForLeaderEpoch (key 23): where a leader's reign ended in our log.
+"""OffsetForLeaderEpoch (key 23): the offset at which a leader epoch ends in the leader's log.
 
-Speaks v2 to v4. A reader whose log has other records of that epoch than ours learns here where they part (KIP-101,
-KIP-320).
+Speaks v2 to v4. A follower or consumer whose records of an epoch differ from the leader's learns here from which offset
+on they differ (KIP-101, KIP-320).
 """
 
 from __future__ import annotations

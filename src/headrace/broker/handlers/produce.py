@@ -1,12 +1,12 @@
 """Produce (key 0): appends record batches.
 
-Speaks v3 to v13 (by topic id from v13 on). One batch a partition, magic 2. Answers when acks are met: 0 at once and
-with silence, 1 when the log has it, -1 when all in-sync replicas have it (alone that is the same), or when the
-request's timeout has passed. Where the topic flushes by count (``flush.messages``) the answer waits for fsync. Who is
-sent away because another broker leads is told which one (KIP-951).
+Speaks v3 to v13 (by topic id from v13 on). A request has one batch per partition, of magic 2. With acks=0 there is no
+answer. With acks=1 the answer comes when the batch is in the leader's log, with acks=-1 when all in-sync replicas have
+it, or when the request's timeout has passed. If the topic flushes by count (``flush.messages``), the answer waits for
+fsync. If another broker leads a partition, the answer names that broker (KIP-951).
 
-Batches of a transaction are checked with its coordinator first (``transactional_produce.py``); from v12 on the write
-itself adds its partition to the transaction (KIP-890).
+The broker checks a transactional batch with the coordinator of the transaction first (``transactional_produce.py``).
+From v12 on the write itself adds its partition to the transaction (KIP-890).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headrace.broker.handlers._leaders import LEADERS_FROM, name_leaders
+from headrace.broker.handlers._leaders import LEADERS_SINCE, add_current_leaders
 from headrace.broker.metadata_cache import INTERNAL_TOPICS
 from headrace.broker.network.request import Reply, Request, milliseconds
 from headrace.log.partition_log import PartitionLog
@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from headrace.replication.partitions import Partitions
     from headrace.runtime.purgatory import Purgatory
 
-_BY_TOPIC_ID = 13
-_ZSTD_FROM = 7
+_TOPIC_ID_SINCE = 13
+_ZSTD_SINCE = 7
 
 
 async def handle(
@@ -95,8 +95,10 @@ async def handle(
             request.connection.abort("a Produce with acks=0 failed")
         return None
     reply: dict[str, Any] = {"responses": responses}
-    if len(metadata.nodes) > 1 and version >= LEADERS_FROM[Api.PRODUCE]:
-        name_leaders(metadata, lambda: nodes_seen_by(request.connection), broker_id, reply, "partition_responses")
+    if len(metadata.nodes) > 1 and version >= LEADERS_SINCE[Api.PRODUCE]:
+        add_current_leaders(
+            metadata, lambda: nodes_seen_by(request.connection), broker_id, reply, "partition_responses"
+        )
     return reply
 
 
@@ -106,7 +108,7 @@ def _batches(
     """Yields each batch with its topic's name and the list for its answer. Adds these lists to the responses."""
     for topic in body.topic_data:
         answers: list[dict[str, Any]] = []
-        if version >= _BY_TOPIC_ID:
+        if version >= _TOPIC_ID_SINCE:
             known = metadata.get_by_id(topic.topic_id) if topic.topic_id else None
             name = known.name if known else None
             responses.append({"topic_id": topic.topic_id, "partition_responses": answers})
@@ -182,7 +184,7 @@ class _Appends:
             if self._acks < 0:
                 partition.check_enough_replicas()
             appended = partition.append(records)
-        except Exception as error:  # noqa: BLE001  becomes a code; error_code_of logs an error that is not a KafkaError
+        except Exception as error:  # noqa: BLE001  becomes an error code; our own mistakes are logged
             stats.failed_produce_requests += 1
             return _append_failure(index, error)
         if not appended.is_duplicate:
@@ -214,23 +216,23 @@ def _append_failure(index: int, error: Exception) -> dict[str, Any]:
 
 
 def _check(records: bytes | None, version: int, topic: str) -> None:
-    """What holds for a batch in a Produce request, beyond what the log itself checks."""
+    """Checks what the log does not check: rules for batches in a Produce request."""
     if topic in INTERNAL_TOPICS:
-        raise InvalidTopic(f"{topic} is written by the broker alone")
+        raise InvalidTopic(f"clients may not write to the internal topic {topic}")
     if not records or len(records) < HEADER_BYTES:
-        raise InvalidRecord("a partition must have exactly one record batch")
+        raise InvalidRecord("a Produce request must have exactly one record batch per partition")
     if records[MAGIC_AT] != MAGIC:
-        raise InvalidRecord(f"record batches must have magic {MAGIC}, not {records[MAGIC_AT]}")
-    if LENGTH_PREFIX_BYTES <= size_of_batch(records) < len(records):  # a negative length is the log's to refuse
-        raise InvalidRecord("a partition must have exactly one record batch")
+        raise InvalidRecord(f"a record batch has magic {records[MAGIC_AT]}; only magic {MAGIC} is supported")
+    if LENGTH_PREFIX_BYTES <= size_of_batch(records) < len(records):  # the log refuses a negative length
+        raise InvalidRecord("a Produce request must have exactly one record batch per partition")
     flags = records[ATTRIBUTES_LOW_BYTE_AT]
-    if flags & 0x07 == Codec.zstd and version < _ZSTD_FROM:
-        raise UnsupportedCompressionType(f"zstd needs Produce v{_ZSTD_FROM}, not v{version}")
+    if flags & 0x07 == Codec.zstd and version < _ZSTD_SINCE:
+        raise UnsupportedCompressionType(f"zstd is allowed since Produce v{_ZSTD_SINCE}; this request is v{version}")
 
 
 def _check_transaction(refused: RefusedPartitions | None, topic: str, index: int) -> None:
     if refused is None:
-        raise TransactionalIdAuthorizationFailed("a transactional batch needs a transactional id")
+        raise TransactionalIdAuthorizationFailed("a transactional batch needs a transactional id in its request")
     if (topic, index) in refused:
         raise refused[topic, index]
 
@@ -243,7 +245,7 @@ def _refuse_all(body: Any, version: int, code: ErrorCode) -> Reply:
     return {
         "responses": [
             {
-                **({"topic_id": topic.topic_id} if version >= _BY_TOPIC_ID else {"name": topic.name}),
+                **({"topic_id": topic.topic_id} if version >= _TOPIC_ID_SINCE else {"name": topic.name}),
                 "partition_responses": [_failure(data.index, code, None) for data in topic.partition_data],
             }
             for topic in body.topic_data

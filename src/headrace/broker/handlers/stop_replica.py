@@ -1,7 +1,7 @@
-"""StopReplica (key 5): the controller takes a replica off a broker.
+"""StopReplica (key 5): the controller tells a broker to stop replicas, and to delete some of them.
 
-Speaks v3 and v4, between brokers of a cluster only. STALE_CONTROLLER_EPOCH and STALE_BROKER_EPOCH refuse the whole;
-else each partition has a code of its own.
+Speaks v3 and v4, between brokers of a cluster only. STALE_CONTROLLER_EPOCH and STALE_BROKER_EPOCH refuse the whole
+request; otherwise each partition has its own code.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""SyncGroup (key 14): the leader says who reads what, and every member is told its part.
+"""SyncGroup (key 14): the leader of a group sends the assignment, and every member gets its part.
 
-Speaks v0 to v5. Followers wait for the leader. From v3 on members may be static; from v5 on protocol type and name must
-be given and be the group's (else INCONSISTENT_GROUP_PROTOCOL), and are answered (KIP-559).
+Speaks v0 to v5. The other members wait for the leader. From v3 on members may be static. From v5 on a member must give
+the protocol type and name of the group (otherwise INCONSISTENT_GROUP_PROTOCOL), and the answer repeats them (KIP-559).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from headrace.protocol.errors import ErrorCode, InconsistentGroupProtocol
 if TYPE_CHECKING:
     from headrace.broker.coordinators.group_service import GroupService
 
-_NAMES_PROTOCOL = 5
+_PROTOCOL_SINCE = 5
 
 
 async def handle(request: Request, groups: GroupService) -> Reply:
@@ -32,13 +32,13 @@ async def handle(request: Request, groups: GroupService) -> Reply:
         assignments={each.member_id: bytes(each.assignment) for each in body.assignments},
     )
     try:
-        if request.version >= _NAMES_PROTOCOL and None in (syncing.protocol_type, syncing.protocol_name):
-            raise InconsistentGroupProtocol("protocol type and name must be given")
+        if request.version >= _PROTOCOL_SINCE and None in (syncing.protocol_type, syncing.protocol_name):
+            raise InconsistentGroupProtocol("the protocol type or the protocol name is missing")
         group = groups.coordinator.shard_for(body.group_id).member_group(body.group_id)
         synced = await answer_of(partial(group.sync, syncing))
         if synced.error is ErrorCode.none:
             await groups.replicated(body.group_id)
-    except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
+    except Exception as error:  # noqa: BLE001  becomes an error code; our own mistakes are logged
         synced = SyncResponse(error=group_error_code(request, error))
     return {
         "error_code": synced.error,

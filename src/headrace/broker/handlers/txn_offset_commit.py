@@ -1,10 +1,11 @@
-"""TxnOffsetCommit (key 28): offsets that count if and when the producer's transaction is committed.
+"""TxnOffsetCommit (key 28): stores offsets that become valid when the producer's transaction is committed.
 
-Speaks v0 to v5. From v3 on it says which member it is for, which is then checked (KIP-447). From v5 on the group's
-partition becomes part of the transaction by this request (KIP-890); before, AddOffsetsToTxn must have made it so.
+Speaks v0 to v5. From v3 on the request names the member of the group, which is then checked (KIP-447). From v5 on this
+request adds the group's partition to the transaction (KIP-890); before v5, AddOffsetsToTxn must have added it.
 
-Errors are those that clients of the version know: a fenced producer is INVALID_PRODUCER_EPOCH; a coordinator that is
-loading COORDINATOR_NOT_AVAILABLE until v1; a partition that is not of the transaction INVALID_TXN_STATE until v3.
+Error codes are those that the clients of a version know. A fenced producer is INVALID_PRODUCER_EPOCH. A coordinator
+that is loading is COORDINATOR_NOT_AVAILABLE up to v1. A partition that is not part of the transaction is
+INVALID_TXN_STATE up to v3.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ if TYPE_CHECKING:
     from headrace.broker.coordinators.transaction_service import TransactionService
     from headrace.broker.metadata_cache import MetadataCache
 
-_KNOWS_LOADING = 2
-_MEMBERS = 3
-_KNOWS_ABORTABLE = 4
-_ADDS_PARTITION = 5
+_LOADING_SINCE = 2
+_MEMBERS_SINCE = 3
+_ABORTABLE_SINCE = 4
+_ADDS_PARTITION_SINCE = 5
 
 
 async def handle(
@@ -50,17 +51,17 @@ async def handle(
         try:
             await _commit(request, groups, transactions, possible)
         except KafkaError as error:
-            raise _as_known(error, request.version) from None
+            raise _for_version(error, request.version) from None
 
     return {"topics": await Commits(request, metadata, config).answer(commit)}
 
 
-def _as_known(error: KafkaError, version: int) -> KafkaError:
+def _for_version(error: KafkaError, version: int) -> KafkaError:
     if isinstance(error, ProducerFenced):
         return InvalidProducerEpoch(str(error))
-    if isinstance(error, CoordinatorLoadInProgress) and version < _KNOWS_LOADING:
+    if isinstance(error, CoordinatorLoadInProgress) and version < _LOADING_SINCE:
         return CoordinatorNotAvailable(str(error))
-    if isinstance(error, TransactionAbortable) and version < _KNOWS_ABORTABLE:
+    if isinstance(error, TransactionAbortable) and version < _ABORTABLE_SINCE:
         return InvalidTxnState(str(error))
     return error
 
@@ -73,15 +74,15 @@ async def _commit(
 ) -> None:
     body, version = request.body, request.version
     if not body.group_id:
-        raise InvalidGroupId("a transaction commits offsets for a group with a name")
-    who = Committer(body.group_id)
-    if version >= _MEMBERS:
-        who = Committer(body.group_id, body.member_id, body.generation_id, body.group_instance_id)
-    shard = groups.coordinator.shard_for(who.group_id)
+        raise InvalidGroupId("the id of the group is empty")
+    committer = Committer(body.group_id)
+    if version >= _MEMBERS_SINCE:
+        committer = Committer(body.group_id, body.member_id, body.generation_id, body.group_instance_id)
+    shard = groups.coordinator.shard_for(committer.group_id)
     producer_id, producer_epoch = body.producer_id, body.producer_epoch
     await transactions.ensure_partition(
-        body.transactional_id, producer_id, producer_epoch, GROUPS, shard.index, adds=version >= _ADDS_PARTITION
+        body.transactional_id, producer_id, producer_epoch, GROUPS, shard.index, adds=version >= _ADDS_PARTITION_SINCE
     )
-    shard = groups.coordinator.shard_for(who.group_id)
-    commit_in_transaction(shard, who, possible, producer_id, producer_epoch)
-    await groups.replicated(who.group_id)
+    shard = groups.coordinator.shard_for(committer.group_id)
+    commit_in_transaction(shard, committer, possible, producer_id, producer_epoch)
+    await groups.replicated(committer.group_id)

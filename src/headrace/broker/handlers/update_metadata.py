@@ -1,6 +1,6 @@
-"""UpdateMetadata (key 6): the controller tells brokers of the cluster.
+"""UpdateMetadata (key 6): the controller sends the brokers, topics and leaders of the cluster to a broker.
 
-Speaks v7 and v8, between brokers of a cluster only. STALE_CONTROLLER_EPOCH and STALE_BROKER_EPOCH refuse it.
+Speaks v7 and v8, between brokers of a cluster only. Errors: STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH.
 """
 
 from __future__ import annotations

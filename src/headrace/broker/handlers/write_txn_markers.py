@@ -1,8 +1,8 @@
-"""WriteTxnMarkers (key 27): ends a transaction in the partitions that this broker leads.
+"""WriteTxnMarkers (key 27): ends transactions in the partitions that this broker leads.
 
-Speaks v1 and v2. Coordinators on other brokers send it, and ``kafka-transactions abort``, for a transaction that its
-coordinator has forgotten (KIP-664). A marker of an older producer epoch or coordinator epoch is refused. In a cluster
-the answer comes when the markers are committed.
+Speaks v1 and v2. Coordinators on other brokers send it. ``kafka-transactions abort`` sends it for a transaction that
+its coordinator does not know any more (KIP-664). A marker of an older producer epoch or coordinator epoch is refused.
+In a cluster the answer comes when the markers are committed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from headrace.broker.coordinators.committed import CommitWaits
     from headrace.broker.coordinators.transaction_service import TransactionService
 
-#: A marker by its number in the request, a topic and a partition of it.
+#: The number of a marker in the request, a topic and a partition.
 Key = tuple[int, str, int]
 
 
@@ -35,7 +35,7 @@ async def handle(
         for key in ((number, topic.name, index) for topic in each.topics for index in topic.partition_indexes):
             try:
                 waits[key] = transactions.markers.write(*key[1:], marker)
-            except Exception as error:  # noqa: BLE001  becomes a code, and is logged if it is ours
+            except Exception as error:  # noqa: BLE001  becomes an error code; our own mistakes are logged
                 codes[key] = error_code_of(error)
     if waits:
         errors = await commit_waits.outcomes(list(waits.values()), MARKER_COMMIT_TIMEOUT_MS)
