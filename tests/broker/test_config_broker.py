@@ -70,7 +70,7 @@ def test_names_that_are_not_ours_are_kept_apart() -> None:
         ({"queued.max.request.bytes": "10"}, "less than socket.request.max.bytes"),
         ({"max.connections.per.ip": "0"}, "must be at least 1 unless"),
         ({"max.connections.per.ip.overrides": "here"}, "must be HOST:COUNT"),
-        ({"broker.id": "1", "node.id": "2"}, "broker.id (1) is not node.id (2)"),
+        ({"broker.id": "1", "node.id": "2"}, "broker.id (1) differs from node.id (2)"),
         ({"broker.id": "2000", "zookeeper.connect": "z:2181"}, "at most reserved.broker.max.id (1000)"),
         ({"log.cleaner.min.compaction.lag.ms": "9", "log.cleaner.max.compaction.lag.ms": "5"}, "(9) is greater than"),
     ],
@@ -136,14 +136,14 @@ IN_IS_PLAINTEXT = {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,IN:PLA
     [
         ({"listeners": "PLAINTEXT://a:99999"}, "must be NAME://HOST:PORT"),
         ({"listeners": "MINE://a:1"}, "has no protocol for MINE"),
-        ({"listeners": "PLAINTEXT://a:1,PLAINTEXT://a:2"}, "the name PLAINTEXT is there twice"),
-        ({"listeners": "PLAINTEXT://a:1,IN://a:1", **IN_IS_PLAINTEXT}, "each must have its own port"),
+        ({"listeners": "PLAINTEXT://a:1,PLAINTEXT://a:2"}, "PLAINTEXT appears twice"),
+        ({"listeners": "PLAINTEXT://a:1,IN://a:1", **IN_IS_PLAINTEXT}, "each listener must have its own port"),
         ({"listeners": "IN://a:1", **IN_IS_PLAINTEXT}, "must be the name of a listener"),
         ({"inter.broker.listener.name": "SSL"}, "must be the name of a listener"),
         ({"listener.security.protocol.map": "PLAINTEXT:TELNET"}, "must be NAME:PROTOCOL"),
         ({"advertised.listeners": "SSL://a:1"}, "listeners has no SSL"),
         ({"advertised.listeners": "PLAINTEXT://0.0.0.0:1"}, "a client can connect to"),
-        ({"controller.listener.names": "PLAINTEXT"}, "must name a listener"),
+        ({"controller.listener.names": "PLAINTEXT"}, "must have at least one listener"),
         (
             {"inter.broker.listener.name": "PLAINTEXT", "security.inter.broker.protocol": "PLAINTEXT"},
             "Only one of inter.broker.listener.name and",
@@ -247,7 +247,7 @@ def test_describe_broker_shows_layers_in_order(config: BrokerConfig) -> None:
         ("4", 4),
         ("8", 5),
     ]
-    assert str(entry["documentation"]).startswith("Threads for work")
+    assert str(entry["documentation"]).startswith("Threads for blocking work")
 
 
 @pytest.mark.parametrize(

@@ -286,7 +286,7 @@ def test_what_is_stored_already_is_not_in_force_but_shown_and_can_be_removed(con
     assert set(config.not_in_force) == {*stored, "max.connection.creation.rate"} - {"max.connections"}
     (line,) = caplog.messages
     assert all(name in line for name in config.not_in_force)
-    assert "not in force" in line
+    assert "the broker does not use these stored settings" in line
     assert SECRET not in line
 
     entries = {str(entry["name"]): entry for entry in describe_broker(config, DescribeOptions(include_synonyms=True))}

@@ -52,4 +52,7 @@ def test_partitions_that_are_not_there(client, topic):
 def test_a_type_that_is_not_there(client, topic, ours):
     error, outcomes = elect(client, {topic: [0]}, kind=7)
     assert error == ErrorCode.invalid_request
-    assert outcomes[topic, 0] == (ErrorCode.invalid_request, "there is no election of type 7")
+    assert outcomes[topic, 0] == (
+        ErrorCode.invalid_request,
+        "unknown election type 7; use 0 (preferred) or 1 (unclean)",
+    )

@@ -1,4 +1,5 @@
-"""The registry of settings: rows (``table_*``), what a row is (``keys``, ``checks``), and what is derived from them.
+"""The registry of settings. ``table_*`` are its rows, ``keys`` and ``checks`` say what a row is.
 
-``headrace.broker.configs.broker_config`` is the door to all of it.
+``registry`` finds a row by its name. ``broker_config`` holds the values of one broker. ``topic``, ``group`` and
+``resources`` are about the settings of single topics and groups, ``describe`` and ``alter`` about the APIs.
 """

@@ -1,10 +1,10 @@
-"""A broker's settings: read from files and options, layered, changed at run time, asked for by Kafka's names.
+"""Holds the values of a broker's settings.
 
-The registry (``headrace.broker.configs``) says which settings there are; this module holds the values of one broker.
-A value comes from the strongest layer that has it: dynamic settings of this broker, dynamic settings of the cluster,
-what the broker was started with, the default. The dynamic layers change while the broker runs, through
-:meth:`BrokerConfig.apply_dynamic`, which checks everything first, then swaps all values at once, then tells those who
-asked. It belongs to the event loop's thread; reading a value is one dictionary access.
+The registry (``registry.py``) says which settings there are. A value comes from the strongest layer that has it: the
+dynamic settings of this broker, the dynamic settings of the cluster, the file and options with which the broker was
+started, the default. The dynamic layers change while the broker runs, through :meth:`BrokerConfig.apply_dynamic`. It
+first checks everything, then replaces all values at once, then calls the registered callbacks. It must be called on the
+event loop's thread. Reading a value is one dictionary access.
 """
 
 from __future__ import annotations
@@ -27,33 +27,36 @@ from headrace.protocol.errors import InvalidRequest
 logger = getLogger(__name__)
 
 
-class _State(NamedTuple):
-    """All that follows from the three layers; replaced as a whole."""
+class _Layers(NamedTuple):
+    """The three layers, and everything that follows from them. Replaced as a whole."""
 
     static: Mapping[str, str]
     dynamic_broker: Mapping[str, str]
     dynamic_default: Mapping[str, str]
     values: dict[str, Value]
     listeners: Listeners
-    #: Dynamic settings that would be refused, with their texts. They are stored, perhaps by Apache Kafka.
+    #: Dynamic settings that are refused, with their texts. Apache Kafka, for example, may have stored them.
     not_in_force: Mapping[str, str]
 
 
 class BrokerConfig:
-    """One broker's settings. Make it with :meth:`load`."""
+    """The settings of one broker. :meth:`load` makes it."""
 
-    def __init__(self, state: _State, unknown: Mapping[str, str], ignored: Mapping[str, str]) -> None:
-        self._state = state
+    def __init__(self, layers: _Layers, unknown: Mapping[str, str], ignored: Mapping[str, str]) -> None:
+        self._layers = layers
         self._watchers: dict[builtins.str, builtins.list[Callable[[Value], None]]] = {}
         self._any_watchers: builtins.list[Callable[[frozenset[builtins.str]], None]] = []
-        #: Names that mean nothing to anybody (perhaps typing errors), with their values.
+        #: Unknown names, which are perhaps typing errors, with their values.
         self.unknown = unknown
-        #: Names that Apache Kafka knows and that do nothing here, with the reason.
+        #: Names that Apache Kafka has and that are ignored here, with the reason.
         self.ignored = ignored
 
     @classmethod
     def load(cls, properties: Mapping[builtins.str, builtins.str]) -> BrokerConfig:
-        """Checks everything; raises ConfigError with one line for each mistake."""
+        """Makes the settings of a broker from the names and values of a file and of options.
+
+        :raises ConfigError: with one line per mistake.
+        """
         stripped = {name: text.strip() for name, text in properties.items()}
         refused = refused_settings(stripped)
         if refused:
@@ -62,42 +65,42 @@ class BrokerConfig:
         strange = {name: text for name, text in stripped.items() if name not in static}
         ignored = {name: reason for name in strange if (reason := without_meaning(name)) is not None}
         unknown = {name: text for name, text in strange.items() if name not in ignored}
-        state = _resolve(_with_both_ids(static), {}, {})
-        problem = given_id_problem(state.values)
+        layers = _resolve(_with_both_ids(static), {}, {})
+        problem = given_id_problem(layers.values)
         if problem is not None:
             raise ConfigError(problem)
-        return cls(state, unknown, ignored)
+        return cls(layers, unknown, ignored)
 
-    # What was set, by layer.
+    # -- the layers
 
     @property
     def static(self) -> Mapping[builtins.str, builtins.str]:
-        return self._state.static
+        return self._layers.static
 
     @property
     def dynamic_broker(self) -> Mapping[builtins.str, builtins.str]:
-        return self._state.dynamic_broker
+        return self._layers.dynamic_broker
 
     @property
     def dynamic_default(self) -> Mapping[builtins.str, builtins.str]:
-        return self._state.dynamic_default
+        return self._layers.dynamic_default
 
     @property
     def not_in_force(self) -> Mapping[builtins.str, builtins.str]:
-        """Stored dynamic settings that the broker does not use, because they promise what it does not do."""
-        return self._state.not_in_force
+        """Stored dynamic settings that the broker refuses and does not use (``table_refused.py``)."""
+        return self._layers.not_in_force
 
     def all_names(self) -> builtins.list[builtins.str]:
-        """Every setting of the registry, and whatever else was set: at start, at run time, or for one listener."""
-        state = self._state
-        others = (state.static, self.unknown, self.ignored, state.dynamic_default, state.dynamic_broker)
+        """Returns the names of the registry, and all other names that are set: at start, later, or per listener."""
+        layers = self._layers
+        others = (layers.static, self.unknown, self.ignored, layers.dynamic_default, layers.dynamic_broker)
         return [*dict.fromkeys([*BROKER_KEYS, *chain.from_iterable(others)])]
 
-    # What follows from several settings.
+    # -- values that follow from several settings
 
     @property
     def listeners(self) -> Listeners:
-        return self._state.listeners
+        return self._layers.listeners
 
     @property
     def broker_id(self) -> builtins.int | None:
@@ -111,29 +114,29 @@ class BrokerConfig:
         return self.list("log.dirs") or self.list("log.dir")
 
     def for_listener(self, listener: builtins.str, name: builtins.str, mechanism: builtins.str | None = None) -> Value:
-        """A setting as it holds on one listener (for one SASL mechanism), which may have its own."""
+        """Returns the value of a setting for one listener (and one SASL mechanism), which may have its own value."""
         prefix = f"{LISTENER_PREFIX}{listener.lower()}."
         tried = [f"{prefix}{mechanism.lower()}.{name}"] if mechanism is not None else []
         for own in (*tried, f"{prefix}{name}"):
-            if own in self._state.values:
-                return self._state.values[own]
+            if own in self._layers.values:
+                return self._layers.values[own]
         return self[name]
 
     def settle_broker_id(self, broker_id: builtins.int) -> None:
-        """Nobody has set one: the broker says which it takes."""
+        """Sets the id that the broker has chosen, because none is configured."""
         assert self.broker_id is None
-        static = {**self._state.static, **dict.fromkeys(_ID_NAMES, builtins.str(broker_id))}
-        self._state = _resolve(static, self._state.dynamic_broker, self._state.dynamic_default)
+        static = {**self._layers.static, **dict.fromkeys(_ID_NAMES, builtins.str(broker_id))}
+        self._layers = _resolve(static, self._layers.dynamic_broker, self._layers.dynamic_default)
 
-    # Changing it.
+    # -- changes
 
     def on_change(self, name: builtins.str, callback: Callable[[Value], None]) -> None:
-        """Calls back with the new value whenever one setting has changed."""
+        """Calls back with the new value whenever the value of one setting has changed."""
         assert name in BROKER_KEYS, name
         self._watchers.setdefault(name, []).append(callback)
 
     def on_any_change(self, callback: Callable[[frozenset[builtins.str]], None]) -> None:
-        """Calls back with the names of all settings that changed together."""
+        """Calls back with the names of all settings that have changed together."""
         self._any_watchers.append(callback)
 
     def apply_dynamic(
@@ -141,88 +144,97 @@ class BrokerConfig:
         broker_overrides: Mapping[builtins.str, builtins.str],
         default_overrides: Mapping[builtins.str, builtins.str],
     ) -> set[builtins.str]:
-        """Puts the dynamic layers in force; returns the names whose value changed. InvalidRequest if one is wrong."""
+        """Replaces the dynamic layers, and returns the names of the settings whose values have changed.
+
+        :raises InvalidRequest: if a value is not valid, or a setting may not change at run time.
+        """
         check_dynamic(broker_overrides, per_broker=True)
         check_dynamic(default_overrides, per_broker=False)
         try:
-            state = self.with_dynamic(broker_overrides, default_overrides)
+            layers = self.with_dynamic(broker_overrides, default_overrides)
         except ConfigError as error:
             raise InvalidRequest(builtins.str(error)) from None
-        before, self._state = self._state, state
+        before, self._layers = self._layers, layers
         self._warn_of_refused(before.not_in_force)
-        names = {*before.values, *state.values}
-        changed = {name for name in names if before.values.get(name) != state.values.get(name)}
-        self._tell(changed)
+        names = {*before.values, *layers.values}
+        changed = {name for name in names if before.values.get(name) != layers.values.get(name)}
+        self._call_back(changed)
         return changed
 
     def _warn_of_refused(self, before: Mapping[builtins.str, builtins.str]) -> None:
-        stored = self._state.not_in_force
+        stored = self._layers.not_in_force
         if stored and stored != before:
-            given = {**self._state.static, **stored}
-            logger.error("stored settings are not in force: %s", refusal_line(refused_settings(given)))
+            given = {**self._layers.static, **stored}
+            logger.error("the broker does not use these stored settings: %s", refusal_line(refused_settings(given)))
 
     def with_dynamic(
         self,
         broker_overrides: Mapping[builtins.str, builtins.str],
         default_overrides: Mapping[builtins.str, builtins.str],
-    ) -> _State:
-        """What would be in force with these dynamic layers; ConfigError if they are wrong."""
-        return _resolve(self._state.static, dict(broker_overrides), dict(default_overrides))
+    ) -> _Layers:
+        """Returns the layers with these dynamic settings.
 
-    def _tell(self, changed: set[builtins.str]) -> None:
+        :raises ConfigError: if a value is not valid.
+        """
+        return _resolve(self._layers.static, dict(broker_overrides), dict(default_overrides))
+
+    def _call_back(self, changed: set[builtins.str]) -> None:
         for name in sorted(changed):
             for callback in self._watchers.get(name, ()):
-                callback(self._state.values[name])
+                callback(self._layers.values[name])
         if changed:
             for watcher in self._any_watchers:
                 watcher(frozenset(changed))
 
-    # Asking, by Kafka's name. These come last: their names hide the builtin types from what follows.
+    # -- values by Kafka's name. These methods come last, because their names hide the builtin types.
 
     def __getitem__(self, name: builtins.str) -> Value:
-        return self._state.values[name]
+        return self._layers.values[name]
 
     def optional_int(self, name: builtins.str) -> builtins.int | None:
-        value = self._state.values[name]
+        value = self._layers.values[name]
         assert value is None or isinstance(value, builtins.int), name
         return value
 
     def optional_str(self, name: builtins.str) -> builtins.str | None:
-        value = self._state.values[name]
+        value = self._layers.values[name]
         assert value is None or isinstance(value, builtins.str), name
         return value
 
     def int(self, name: builtins.str) -> builtins.int:
-        value = self._state.values[name]
+        value = self._layers.values[name]
         assert isinstance(value, builtins.int), name
         return value
 
     def bool(self, name: builtins.str) -> builtins.bool:
-        value = self._state.values[name]
+        value = self._layers.values[name]
         assert isinstance(value, builtins.bool), name
         return value
 
     def float(self, name: builtins.str) -> builtins.float:
-        value = self._state.values[name]
+        value = self._layers.values[name]
         assert isinstance(value, builtins.float), name
         return value
 
     def str(self, name: builtins.str) -> builtins.str:
-        value = self._state.values[name]
+        value = self._layers.values[name]
         assert isinstance(value, builtins.str), name
         return value
 
     def list(self, name: builtins.str) -> tuple[builtins.str, ...]:
-        """A list's items; none if it is not set."""
-        value = self._state.values[name]
+        """Returns the items of a list; an empty tuple if the setting is not set."""
+        value = self._layers.values[name]
         assert value is None or isinstance(value, tuple), name
         return value or ()
 
 
 def _resolve(
     static: Mapping[str, str], dynamic_broker: Mapping[str, str], dynamic_default: Mapping[str, str]
-) -> _State:
-    """The values that three layers give; ConfigError with every mistake in them."""
+) -> _Layers:
+    """Computes the values of three layers.
+
+    :raises ConfigError: with one line per mistake.
+    """
     dynamic = {**dynamic_default, **dynamic_broker}
     refused = refused_settings({**static, **dynamic})
     not_in_force = {name: text for name, text in dynamic.items() if name in refused}
@@ -244,11 +256,11 @@ def _resolve(
         problems += error.problems
     if problems:
         raise ConfigError(problems)
-    return _State(static, dynamic_broker, dynamic_default, values, listeners, not_in_force)
+    return _Layers(static, dynamic_broker, dynamic_default, values, listeners, not_in_force)
 
 
 def _with_both_ids(static: Mapping[str, str]) -> dict[str, str]:
-    """The settings with the broker's id under both of its names, as Kafka fills in the one that is missing."""
+    """Returns the settings with the broker's id under both of its names. Kafka, too, fills in the missing one."""
     given = [static[name] for name in _ID_NAMES if name in static]
     return dict.fromkeys(_ID_NAMES, given[0]) | dict(static) if given else dict(static)
 

@@ -1,4 +1,4 @@
-"""The checks that the tables put on values: ranges, choices, lists of choices."""
+"""Checks the values of settings: ranges, choices, lists of choices."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def one_of(*choices: str, ignore_case: bool = False) -> Check:
 
 
 def items(*choices: str, may_be_empty: bool = True) -> Check:
-    """A list without holes or repetitions, of the choices if there are any."""
+    """Accepts a list without blank or repeated items. If there are choices, all items must be among them."""
 
     def accepts(value: Value) -> bool:
         assert isinstance(value, tuple)
@@ -48,7 +48,7 @@ def items(*choices: str, may_be_empty: bool = True) -> Check:
 
 
 def only_false() -> Check:
-    """For a switch of what does not exist here."""
+    """For a switch of a feature that Headrace does not have."""
     return Check("false, because this is not supported", lambda value: value is False)
 
 

@@ -1,8 +1,7 @@
-"""Settings of a single consumer group, of the consumer protocol (KIP-848): what its members are told, and how long they
-may be silent.
+"""The settings of a single group of the consumer protocol (KIP-848): heartbeat interval, session timeout, assignments.
 
-Each has a broker setting of its name with ``group.`` before it, which holds where the group has none of its own, and
-two more that say how small and how large a group's own may be.
+The broker setting with the prefix ``group.`` is the default of a group's setting. Two more broker settings give the
+minimum and the maximum of the group's own value.
 """
 
 from __future__ import annotations
@@ -35,8 +34,9 @@ GROUP_KEYS: Mapping[str, ConfigKey] = {
 
 
 def effective_group_config(overrides: Mapping[str, str], broker: BrokerConfig) -> dict[str, int]:
-    """
-    :raises InvalidConfig: if a setting of the group is none.
+    """Returns every setting of a group with its typed value.
+
+    :raises InvalidConfig: if a setting is unknown, or its value is not valid.
     """
     values = {name: broker.int(_PREFIX + name) for name in GROUP_KEYS}
     for name, text in overrides.items():

@@ -1,6 +1,7 @@
-"""Settings of single groups (``/config/groups`` in the tree), in memory for coordinators, which ask at every heartbeat.
+"""Holds the settings of single groups in memory. Coordinators read them at every heartbeat.
 
-A group's id may be any text: in the tree it is written as in an address of the web, as Kafka writes names of users.
+The settings are stored under ``/config/groups`` in the znode tree. A group's id may be any text, so its name in the
+tree is percent-encoded, as Kafka encodes the names of users.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ class GroupConfigs:
         return self._groups.get(group_id, _NOTHING)
 
     def put(self, entity: str, configs: Mapping[str, str]) -> None:
-        """What the tree has of a group, by its name there."""
+        """Sets the settings of a group, given its name in the tree."""
         if configs:
             self._groups[group_of(entity)] = configs
         else:
             self._groups.pop(group_of(entity), None)
 
-    # -- a broker alone
+    # -- for a broker that is not in a cluster
 
     async def load(self, coordination: Coordination) -> None:
         for entity in await coordination.children(GROUP_CONFIGS):

@@ -1,11 +1,12 @@
-"""What a setting is: its name, type, default, what it may be, how it may change, and what it does.
+"""Defines a setting: its name, type, default, allowed values, how it may change, and its documentation.
 
 A :class:`ConfigKey` is one row of the registry (the ``table_*`` modules). Parsing, DescribeConfigs, AlterConfigs and
-``docs/configs.md`` are all derived from these rows, so that none of them can disagree. A value has two forms: the
-text that a person or a client writes, and the typed value that the broker reads. :meth:`ConfigKey.parse` goes one way
-and :func:`to_text` the other, both by Kafka's rules (``" 5 "`` is 5, ``TRUE`` is true, a list is split at commas).
+``docs/configs.md`` are all derived from these rows, so they cannot contradict each other. A value has two forms: the
+text that a user or a client writes, and the typed value that the broker reads. :meth:`ConfigKey.parse` converts the
+text, :func:`to_text` converts the typed value. Both follow Kafka's rules (``" 5 "`` is 5, ``TRUE`` is true, a list is
+split at commas).
 
-The tables are imported at every start, so this module keeps away from anything slow to import.
+The tables are imported at every start, so this module imports nothing that is slow to import.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _DECIMAL = regex(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 class ConfigType(IntEnum):
-    """The types, with the numbers that DescribeConfigs gives them."""
+    """The types, with their numbers in DescribeConfigs."""
 
     BOOLEAN = 1
     STRING = 2
@@ -44,14 +45,14 @@ class Importance(Enum):
 
 
 class Update(Enum):
-    """How a broker's setting may change while it runs (KIP-226)."""
+    """How a broker's setting may change while the broker runs (KIP-226)."""
 
     READ_ONLY = "read-only"
     PER_BROKER = "per-broker"
     CLUSTER_WIDE = "cluster-wide"
 
 
-# The tables name these so often that they go by their short names there.
+# Short names for the tables, which use them in every row.
 BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST, CLASS, PASSWORD = ConfigType
 HIGH, MEDIUM, LOW = Importance
 READ_ONLY, PER_BROKER, CLUSTER_WIDE = Update
@@ -64,7 +65,7 @@ HOURS = 3_600_000
 
 
 class Check:
-    """What a value of the right type must satisfy; ``allowed`` finishes the sentence "must be ..."."""
+    """A condition on a value of the right type. ``allowed`` completes the sentence "must be ..."."""
 
     __slots__ = ("accepts", "allowed")
 
@@ -75,7 +76,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Synonym:
-    """A broker setting that a topic's setting falls back to; ``unit`` turns its value into the topic's unit."""
+    """A broker setting that is the default of a topic's setting. ``unit`` converts its value to the topic's unit."""
 
     name: str
     unit: int = 1
@@ -97,7 +98,10 @@ class ConfigKey:
         return self.type is ConfigType.PASSWORD
 
     def parse(self, text: str) -> Value:
-        """The typed value of a text; raises :class:`ConfigError` with one line that says what is allowed."""
+        """Returns the typed value of a text.
+
+        :raises ConfigError: with one line that says which values are allowed.
+        """
         value = _PARSERS[self.type](text.strip())
         if value is None:
             raise ConfigError(self._problem(text, _MUST_BE[self.type]))
@@ -147,7 +151,7 @@ _MUST_BE = {
 
 
 def to_text(value: Value) -> str | None:
-    """A typed value as DescribeConfigs shows it."""
+    """Returns a typed value as DescribeConfigs shows it."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -158,7 +162,7 @@ def to_text(value: Value) -> str | None:
 
 
 def _double_text(value: float) -> str:
-    """A double the way that Java prints it: plain between 0.001 and 10 million, else as 1.5E7."""
+    """Returns a double as Java prints it: plain between 0.001 and 10 million, otherwise as 1.5E7."""
     if value == 0 or 1e-3 <= abs(value) < 1e7:
         plain = repr(value)
         return plain if "e" not in plain else f"{value:f}"

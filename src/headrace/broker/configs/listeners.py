@@ -1,7 +1,7 @@
-"""Listeners: ``listeners``, ``advertised.listeners``, the protocol map and the listener between brokers, as objects.
+"""Parses the listeners: ``listeners``, ``advertised.listeners``, the protocol map and the listener between brokers.
 
-A listener has a name, and a name has a security protocol by ``listener.security.protocol.map``. Names are compared in
-upper case. Listeners that belong to KRaft controllers (``controller.listener.names``) are left out.
+A listener has a name, and ``listener.security.protocol.map`` gives the name a security protocol. Names are compared in
+upper case. Listeners of KRaft controllers (``controller.listener.names``) are left out.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class SecurityProtocol(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """One address. An empty host is every interface; port 0 is any free one. IPv6 hosts are without brackets."""
+    """One address. An empty host is every interface, port 0 is any free port. IPv6 hosts have no brackets."""
 
     name: str
     host: str
@@ -41,7 +41,7 @@ class Listener:
 @dataclass(frozen=True, slots=True)
 class Listeners:
     bound: tuple[Listener, ...]
-    #: What clients are told. An empty host or port 0 is filled in by whoever has bound the socket.
+    #: The addresses that clients use. The broker replaces an empty host or port 0 after it has bound the socket.
     advertised: tuple[Listener, ...]
     inter_broker: str
 
@@ -50,14 +50,18 @@ class Listeners:
 
 
 def parse_listeners(values: Mapping[str, Value], given: frozenset[str]) -> Listeners:
-    """The listeners that the values describe; ``given`` are the names that somebody set. Raises ConfigError."""
+    """Returns the listeners that the values describe.
+
+    :param given: the names of the settings that are set.
+    :raises ConfigError: if a listener is not valid.
+    """
     protocols = _protocol_map(_text(values, "listener.security.protocol.map"))
     controllers = {name.upper() for name in _items(values, "controller.listener.names")}
     bound = _parse("listeners", _items(values, "listeners"), protocols, controllers)
     ports = [listener.port for listener in bound if listener.port != 0]
     hosts = {(listener.host, listener.port) for listener in bound if listener.port != 0}
     if len(hosts) < len(ports):
-        raise ConfigError("Invalid value for configuration listeners: each must have its own port")
+        raise ConfigError("Invalid value for configuration listeners: each listener must have its own port")
     advertised_items = _items(values, "advertised.listeners")
     advertised = _parse("advertised.listeners", advertised_items, protocols, controllers) if advertised_items else bound
     _check_advertised(bound, advertised)
@@ -106,10 +110,12 @@ def _parse(
                 f"listener.security.protocol.map has no protocol for {name}"
             )
         if name in listeners:
-            raise ConfigError(f"Invalid value {item!r} for configuration {config}: the name {name} is there twice")
+            raise ConfigError(f"Invalid value {item!r} for configuration {config}: {name} appears twice")
         listeners[name] = Listener(name, match[2] or match[3] or "", int(match[4]), protocols[name])
     if not listeners:
-        raise ConfigError(f"Invalid value {','.join(items)!r} for configuration {config}: must name a listener")
+        raise ConfigError(
+            f"Invalid value {','.join(items)!r} for configuration {config}: must have at least one listener"
+        )
     return tuple(listeners.values())
 
 
@@ -132,7 +138,7 @@ def _inter_broker(values: Mapping[str, Value], given: frozenset[str], advertised
     if name is not None and "security.inter.broker.protocol" in given:
         raise ConfigError("Only one of inter.broker.listener.name and security.inter.broker.protocol may be set")
     config = "security.inter.broker.protocol" if name is None else "inter.broker.listener.name"
-    wanted = str(values[config]).upper()
-    if wanted not in {listener.name for listener in advertised}:
-        raise ConfigError(f"Invalid value {wanted!r} for configuration {config}: must be the name of a listener")
-    return wanted
+    listener = str(values[config]).upper()
+    if listener not in {one.name for one in advertised}:
+        raise ConfigError(f"Invalid value {listener!r} for configuration {config}: must be the name of a listener")
+    return listener

@@ -1,8 +1,9 @@
-"""Decides which settings a broker refuses because Headrace does not do what they promise (``table_refused.py``).
+"""Decides which settings a broker refuses because Headrace does not implement them (``table_refused.py``).
 
-Works on texts, before anything is parsed: a setting that is refused need not be well formed. Listeners are refused by
-their security protocols, and so is the protocol map if the map gives a listener its protocol. Listeners of KRaft
-controllers are not opened, yet their protocols promise something about the traffic of controllers, so they count too.
+The decision uses the texts of the settings, before anything is parsed: a refused setting need not be well formed.
+Listeners are refused by their security protocols. So is the protocol map, if the map gives such a protocol to a
+listener. Listeners of KRaft controllers are not opened, but their protocols ask for protected traffic of controllers,
+so they are refused, too.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ _ROWS = {row.name: row for row in ROWS}
 
 
 class Refusal(NamedTuple):
-    """Why one setting is refused. ``detail`` says more than the setting's name, where the name alone is not enough."""
+    """Why one setting is refused. ``detail`` adds information where the setting's name alone is not enough."""
 
     missing: tuple[str, ...]
     detail: str = ""
 
 
 def refused_settings(settings: Mapping[str, str]) -> dict[str, Refusal]:
-    """The settings among these that a broker refuses, in their order."""
+    """Returns the settings that a broker refuses, in their order."""
     refused = _refused_listeners(settings)
     for name, text in settings.items():
         row = refused_row(name)
@@ -36,7 +37,7 @@ def refused_settings(settings: Mapping[str, str]) -> dict[str, Refusal]:
 
 
 def refusal_line(refused: Mapping[str, Refusal]) -> str:
-    """What a user is told, in one line. Values are left out, because some of them are secrets."""
+    """Returns the error message, in one line. It leaves out values, because some of them are secrets."""
     shown = [f"{name} ({refusal.detail})" if refusal.detail else name for name, refusal in refused.items()]
     missing = dict.fromkeys(feature for refusal in refused.values() for feature in refusal.missing)
     return (
@@ -47,7 +48,7 @@ def refusal_line(refused: Mapping[str, Refusal]) -> str:
 
 
 def refused_row(name: str) -> Refused | None:
-    """The row of a setting, also of a setting with a listener's (and a mechanism's) prefix."""
+    """Returns the row of a setting, also if the setting has a listener's (and a mechanism's) prefix."""
     if not name.startswith(LISTENER_PREFIX):
         row = _row(name)
         return None if row is None or row.only_on_listener else row
@@ -55,7 +56,7 @@ def refused_row(name: str) -> Refused | None:
 
 
 def _row(name: str) -> Refused | None:
-    """The row with the longest name that fits."""
+    """Returns the row with the longest name that fits."""
     if name in _ROWS:
         return _ROWS[name]
     parts = name.split(".")
@@ -64,7 +65,7 @@ def _row(name: str) -> Refused | None:
 
 
 def _without_prefixes(name: str) -> Iterator[str]:
-    """Everything that the setting could be without its prefixes: names of listeners may have dots in them."""
+    """Yields all names that the setting may have without its prefixes. Names of listeners may contain dots."""
     rest = name.removeprefix(LISTENER_PREFIX)
     while "." in rest:
         rest = rest.partition(".")[2]

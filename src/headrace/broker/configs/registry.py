@@ -1,9 +1,9 @@
-"""All settings by name, and what is said of names that are not among them.
+"""Finds a setting by its name.
 
-Four kinds of name are known: those of the tables; the same with a listener's prefix
-(``listener.name.internal.ssl.keystore.location``, or with a mechanism after the listener); those that mean something
-in Apache Kafka but nothing here, which are accepted so that a ``server.properties`` works as it is; and those that are
-refused, because ignoring them would leave something open (``table_refused.py``).
+There are four kinds of known names: the names in the tables; the same names with a listener's prefix
+(``listener.name.internal.ssl.keystore.location``, or with a mechanism after the listener); names that Apache Kafka has
+and that have no meaning here, which are accepted and ignored, so that a ``server.properties`` of Kafka works; and names
+that are refused, because ignoring them would leave something unprotected (``table_refused.py``).
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ SUBJECTS: Mapping[str, tuple[ConfigKey, ...]] = {
 BROKER_KEYS: Mapping[str, ConfigKey] = {key.name: key for keys in SUBJECTS.values() for key in keys}
 TOPIC_KEYS: Mapping[str, ConfigKey] = {key.name: key for key in table_topic.KEYS}
 
-#: Broker settings that are a default of some topic's setting: when one changes, so may every log's config.
+#: Broker settings that are the default of a topic's setting. If one of them changes, the config of any log may change.
 TOPIC_DEFAULT_NAMES = frozenset(synonym.name for key in TOPIC_KEYS.values() for synonym in key.synonyms)
 
-#: Beginnings of names that Apache Kafka knows and that have no meaning here, with the reason.
+#: Prefixes of names that Apache Kafka has and that have no meaning here, with the reason.
 WITHOUT_MEANING: Mapping[str, str] = {
     "auto.include.jmx.reporter": "there is no JMX",
     "broker.heartbeat.interval.ms": "there is no KRaft quorum",
@@ -59,15 +59,15 @@ WITHOUT_MEANING: Mapping[str, str] = {
     "initial.broker.registration.timeout.ms": "there is no KRaft quorum",
     "internal.metadata.": "there is no KRaft quorum",
     "kafka.metrics.": "metrics are served at headrace.metrics.listener",
-    "log.initial.task.delay.ms": "chores begin with the broker",
+    "log.initial.task.delay.ms": "background tasks start with the broker",
     "log.message.timestamp.difference.max.ms": "use log.message.timestamp.before.max.ms and .after.max.ms",
     "metadata.": "there is no KRaft quorum",
     "metrics.recording.level": "all metrics are always recorded",
-    "offsets.commit.required.acks": "a commit waits for all replicas in sync",
+    "offsets.commit.required.acks": "a commit waits for all in-sync replicas",
     "process.roles": "every node is a broker, and any of them may be the controller",
-    "producer.id.expiration.check.interval.ms": "expired producers are looked for with other chores",
+    "producer.id.expiration.check.interval.ms": "the interval is fixed",
     "remote.": "there is no tiered storage",
-    "server.max.startup.time.ms": "a start has no time limit",
+    "server.max.startup.time.ms": "the start has no time limit",
     "share.": "there are no share groups",
     "unclean.leader.election.interval.ms": "there is no KRaft quorum",
     "unstable.": "there are no unstable versions",
@@ -76,7 +76,7 @@ WITHOUT_MEANING: Mapping[str, str] = {
 
 
 def broker_key(name: str) -> ConfigKey | None:
-    """The row of a broker's setting, also of one with a listener's (and mechanism's) prefix."""
+    """Returns the row of a broker's setting, also if the name has a listener's (and mechanism's) prefix."""
     key = BROKER_KEYS.get(name)
     if key is not None or not name.startswith(LISTENER_PREFIX):
         return key
@@ -85,18 +85,18 @@ def broker_key(name: str) -> ConfigKey | None:
 
 
 def without_meaning(name: str) -> str | None:
-    """Why a setting of Apache Kafka does nothing here; None for a name that is not such a one.
+    """Returns why a setting of Apache Kafka is ignored here, or None if the name is not such a setting.
 
-    A setting that would be refused with another value does nothing either, with the value that it has.
+    A setting that is refused with some values (``table_refused.py``) is ignored with all others.
     """
     row = refused_row(name)
     if row is not None:
-        return f"there is no feature of this kind yet ({row.missing}), and the value asks for none"
+        return f"this feature does not exist yet ({row.missing}), and the value does not ask for it"
     return next((reason for start, reason in WITHOUT_MEANING.items() if name.startswith(start)), None)
 
 
 def broker_synonyms(name: str) -> tuple[str, ...]:
-    """The broker settings that can give a broker setting its value, the strongest first."""
+    """Returns the broker settings that a broker setting can get its value from, the strongest first."""
     if name.startswith(LISTENER_PREFIX):
         key = broker_key(name)
         return (name,) if key is None else (name, key.name)

@@ -1,4 +1,4 @@
-"""Rules that tie several settings together, beyond what each may be alone."""
+"""Checks the rules between several settings of a broker or a topic."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _MIN_DEDUPE_BYTES_PER_THREAD = 1024 * 1024
 
 
 def broker_problems(values: Mapping[str, Value]) -> list[str]:
-    """One line for each rule that a broker's settings break."""
+    """Returns one line per rule that a broker's settings break."""
     problems = _out_of_order(_BROKER_ORDER, values)
     problems += [problem for rule in _BROKER_RULES if (problem := rule(values)) is not None]
     return problems
 
 
 def topic_problems(values: Mapping[str, Value]) -> list[str]:
-    """One line for each rule that a topic's settings break."""
+    """Returns one line per rule that a topic's settings break."""
     return _out_of_order(_TOPIC_ORDER, values)
 
 
@@ -96,12 +96,12 @@ def _broker_ids(values: Mapping[str, Value]) -> str | None:
     assert broker_id is not None
     assert node_id is not None
     if broker_id >= 0 and node_id >= 0 and broker_id != node_id:
-        return f"Conflicting configuration: broker.id ({broker_id}) is not node.id ({node_id})"
+        return f"Conflicting configuration: broker.id ({broker_id}) differs from node.id ({node_id})"
     return None
 
 
 def given_id_problem(values: Mapping[str, Value]) -> str | None:
-    """Of the id that a broker is started with; one that was generated may be what a given one may not."""
+    """Returns what is wrong with the configured id of a broker. A generated id may be above reserved.broker.max.id."""
     broker_id = _number(values, "broker.id")
     assert broker_id is not None
     reserved = _number(values, "reserved.broker.max.id")
@@ -124,7 +124,7 @@ def _connections_per_ip(values: Mapping[str, Value]) -> str | None:
     if values["max.connections.per.ip"] == 0 and not overrides:
         return (
             "Invalid value '0' for configuration max.connections.per.ip: must be at least 1 "
-            "unless max.connections.per.ip.overrides lets somebody in"
+            "unless max.connections.per.ip.overrides allows some addresses"
         )
     return None
 

@@ -1,22 +1,22 @@
-"""Lists the settings of Apache Kafka that stop a broker's start, because Headrace does not do what they promise.
+"""Lists the settings of Apache Kafka with which a broker does not start, because Headrace does not implement them.
 
-A broker that accepted ``ssl.keystore.location`` or ``authorizer.class.name`` without effect would look protected and
-would be open. So a broker refuses such a setting (``refusals.py``), unless its value promises nothing.
+A broker that accepted and ignored ``ssl.keystore.location`` or ``authorizer.class.name`` would look protected, but
+would not be protected. So a broker refuses such a setting (``refusals.py``), unless its value asks for no protection.
 
-A row is a setting, or the beginning of settings if its name ends with a dot. The row with the longest name decides.
-The values that promise nothing are in the row; an empty value never promises anything. A row also holds for its
-settings with a listener's prefix (``listener.name.internal.ssl.keystore.location``).
+A row is a setting, or the prefix of settings if its name ends with a dot. The row with the longest name counts. The row
+has the values that ask for no protection; an empty value never asks for protection. A row also applies to settings with
+a listener's prefix (``listener.name.internal.ssl.keystore.location``).
 
-What is not in this table although its name suggests it:
+Settings that are not in this table, although their names suggest it:
 
 * ``max.connections``, ``max.connections.per.ip`` and its overrides, ``*.replication.throttled.rate`` and
   ``replication.quota.window.*`` are in force.
-* ``alter.log.dirs.replication.quota.window.*`` only says how a limit is measured that is in force.
+* ``alter.log.dirs.replication.quota.window.*`` only says how a limit is measured. The limit itself is in force.
 * ``early.start.listeners`` relaxes an authorizer; it protects nothing.
-* ``control.plane.listener.name`` separates kinds of requests, not people.
+* ``control.plane.listener.name`` separates kinds of requests, not users.
 * ``config.providers`` protects secrets, and every setting that holds a secret is in this table.
 
-Whoever builds a feature deletes its rows and its protocols here. No other code decides what is refused.
+If you implement one of these features, delete its rows and its protocols here. No other code decides what is refused.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from typing import NamedTuple
 
 from headrace.broker.configs.keys import MAX_INT, MAX_LONG
 
-#: The security protocols that no listener may have yet, with what is missing for each.
+#: The security protocols that a listener cannot have yet, with the missing features.
 MISSING_PROTOCOLS = {"SSL": ("TLS",), "SASL_PLAINTEXT": ("SASL",), "SASL_SSL": ("TLS", "SASL")}
 
 
 class Refused(NamedTuple):
-    """One row. ``missing`` names the feature; ``accepted`` are the values that promise nothing, in any case."""
+    """One row. ``missing`` is the feature, ``accepted`` are the values that ask for no protection, in any case."""
 
     name: str
     missing: str
     accepted: tuple[str, ...] = ()
-    #: Whether only the setting with a listener's prefix is refused, because without the prefix the setting works.
+    #: Whether only the setting with a listener's prefix is refused, because the setting works without the prefix.
     only_on_listener: bool = False
 
 

@@ -1,7 +1,7 @@
-"""A topic's settings in force: what was set on the topic, else the broker's, else the default.
+"""Computes the effective settings of a topic: the topic's own value, or else the broker's, or else the default.
 
-Where a topic setting has several broker settings behind it (``retention.ms``: milliseconds, minutes, hours) the first
-that has a value counts, turned into the topic's unit; a negative one means "no bound" in any unit.
+Some topic settings have several broker settings as default (``retention.ms`` in milliseconds, minutes and hours). The
+first of these that has a value counts, converted to the topic's unit. A negative value means "no limit" in every unit.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 
 def effective_topic_config(overrides: Mapping[str, str], broker: BrokerConfig) -> dict[str, Value]:
-    """Every topic setting with its typed value; raises ConfigError where an override is wrong."""
+    """Returns every topic setting with its typed value.
+
+    :raises ConfigError: if an override is not valid.
+    """
     return {
         name: key.parse(overrides[name]) if name in overrides else fallback(key, broker)
         for name, key in TOPIC_KEYS.items()
@@ -29,7 +32,9 @@ def effective_topic_config(overrides: Mapping[str, str], broker: BrokerConfig) -
 
 
 def validate_topic(overrides: Mapping[str, str | None], broker: BrokerConfig) -> None:
-    """Refuses settings that a topic cannot have, with InvalidConfig and a line for each."""
+    """
+    :raises InvalidConfig: if a topic may not have these settings, with one line per problem.
+    """
     problems = []
     given: dict[str, str] = {}
     for name, text in overrides.items():
@@ -50,7 +55,7 @@ def validate_topic(overrides: Mapping[str, str | None], broker: BrokerConfig) ->
 
 
 def topic_log_config(overrides: Mapping[str, str], broker: BrokerConfig) -> LogConfig:
-    """The settings that a log needs. Stored overrides were checked when they were set; a wrong one raises."""
+    """Returns the settings that a log needs. An invalid override raises; they were checked when they were stored."""
     values = effective_topic_config(overrides, broker)
 
     def number(name: str) -> int:
@@ -92,7 +97,7 @@ def topic_log_config(overrides: Mapping[str, str], broker: BrokerConfig) -> LogC
 
 
 def fallback(key: ConfigKey, broker: BrokerConfig) -> Value:
-    """What a topic setting is where the topic does not say."""
+    """Returns the value of a setting that a topic does not set."""
     for synonym in key.synonyms:
         value = broker[synonym.name]
         if value is not None:
