@@ -100,6 +100,10 @@ class LogDir:
         self._on_offline = on_offline
         self._lock_fd: int | None = None
 
+    def folder_of(self, topic: str, partition: int) -> str:
+        """The folder of a log in this dir."""
+        return f"{self.path}/{topic}-{partition}"
+
     def lock(self) -> None:
         """Creates the folder if it is missing, and keeps other processes from using it.
 

@@ -7,7 +7,7 @@ A folder in a log dir is one of these, by its name:
 ``<topic>-<partition>.<uuid>-delete``           a log that was deleted; its files are unlinked after a delay
 ``<topic>-<partition>.<uuid>-future``           an incomplete copy of a log (``relocation.py``); it is removed
 ``<topic>-<partition>.<uuid>-moved``            a complete copy; it becomes the log if the log itself is gone
-``<topic>-<partition>.<uuid>-stray``            a log of a topic that nobody knows; it is left alone
+``<topic>-<partition>.<uuid>-stray``            a log of an unknown topic; it is left alone
 ``__cluster_metadata-0``                        the log of Apache Kafka's own quorum; it is left alone
 ==============================================  ==================================================================
 """
@@ -75,9 +75,7 @@ class LogLoader:
         def load_one(key: Partition) -> PartitionLog:
             log = load_log(
                 log_dir,
-                f"{path}/{key[0]}-{key[1]}",
-                key[0],
-                key[1],
+                *key,
                 configs[key[0]],
                 is_clean=is_clean,
                 recovery_point=offsets.recovery_points.get(key, 0),
@@ -111,12 +109,11 @@ class LogLoader:
             if key in loaded or key in logs:
                 log_dir.pending_deletes.add(copy, 0)
                 continue
-            folder = f"{log_dir.path}/{key[0]}-{key[1]}"
             try:
-                log_dir.disk.rename(copy, folder)
+                log_dir.disk.rename(copy, log_dir.folder_of(*key))
                 start = self._log_starts.get(key, 0)
                 config = self._config_for(key[0])
-                logs[key] = load_log(log_dir, folder, *key, config, is_clean=False, log_start_offset=start)
+                logs[key] = load_log(log_dir, *key, config, is_clean=False, log_start_offset=start)
             except OSError as error:
                 log_dir.take_offline(error)
         return list(logs.values())

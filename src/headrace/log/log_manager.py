@@ -2,8 +2,8 @@
 
 A log dir holds one folder ``<topic>-<partition>`` per log, ``meta.properties`` and ``.lock``, the checkpoints, and
 after a clean stop ``.kafka_cleanshutdown``. A start removes that file before it does anything else, and a stop writes
-it last: first the logs are flushed, then come producer snapshots, then checkpoints, then this file. So whoever finds
-the file knows that all the rest was written.
+it last: first the logs are flushed, then come producer snapshots, then checkpoints, then this file. If the file
+exists, all the rest was written.
 
 A dir in which a file operation fails goes offline, and its logs answer StorageError. The other dirs go on.
 """
@@ -161,12 +161,12 @@ class LogManager:
         log_dir = self._preferred_dirs.pop((topic, partition), None)
         if log_dir is None or log_dir.error is not None:
             log_dir = working[0] if len(working) == 1 else min(working, key=self._count)
-        folder = f"{log_dir.path}/{topic}-{partition}"
+        folder = log_dir.folder_of(topic, partition)
         try:
             log_dir.disk.mkdir(folder)
             if topic_id is not None:
                 partition_metadata.write(log_dir.disk, folder, topic_id)
-            log = load_log(log_dir, folder, topic, partition, config or self._config_for(topic), is_clean=True)
+            log = load_log(log_dir, topic, partition, config or self._config_for(topic), is_clean=True)
         except OSError as error:
             raise log_dir.take_offline(error) from error
         self._logs[topic, partition] = log
@@ -208,11 +208,10 @@ class LogManager:
         log_dir.disk.rename(relocation.folder, ready)
         log_dir.disk.fsync_directory(log_dir.path)
         self.delete(*key)
-        folder = f"{log_dir.path}/{old.topic}-{old.partition}"
         try:
-            log_dir.disk.rename(ready, folder)
+            log_dir.disk.rename(ready, log_dir.folder_of(*key))
             start = old.log_start_offset
-            log = load_log(log_dir, folder, *key, old.config, is_clean=True, log_start_offset=start)
+            log = load_log(log_dir, *key, old.config, is_clean=True, log_start_offset=start)
         except OSError as error:
             raise log_dir.take_offline(error) from error
         log.take_over(old)
@@ -220,7 +219,7 @@ class LogManager:
         return log
 
     def set_aside(self, topic: str, partition: int) -> None:
-        """Removes a log whose topic nobody knows. Its folder stays, under a name that is not loaded."""
+        """Removes a log of an unknown topic. Its folder stays, under a name that is not loaded."""
         self._rename_away(self._logs.pop((topic, partition)), _STRAY_SUFFIX)
 
     def _rename_away(self, log: PartitionLog, suffix: str) -> str | None:
@@ -292,7 +291,7 @@ class LogManager:
     # -- stop -------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Writes everything to disk, then the file that says so."""
+        """Writes everything to disk, then the file ``.kafka_cleanshutdown``."""
         for log in self._logs.values():
             try:
                 log.close()

@@ -152,17 +152,13 @@ class PartitionLog:
         old = self.active
         if not old.size_bytes and old.base_offset == base_offset:
             return old
-        disk = self.log_dir.disk
         old.finish()
         if not old.size_bytes:
             # The segment is empty, and its base offset is too far from the next offset.
             self.segments.pop()
             retention.discard(self, [old])
         self.take_snapshot(base_offset)
-        segment = Segment(self.log_dir, self.folder, base_offset, 0, self.config.index_interval_bytes)
-        segment.created_ms = self.log_dir.clock.wall_ms()
-        disk.close(disk.open(segment.path()))
-        segment.begin_rebuild()
+        segment = Segment.create(self.log_dir, self.folder, base_offset, self.config.index_interval_bytes)
         self.segments.append(segment)
         self.active = segment
         return segment

@@ -49,7 +49,6 @@ class _Folder:
 
 def load_log(
     log_dir: LogDir,
-    folder: str,
     topic: str,
     partition: int,
     config: LogConfig,
@@ -63,6 +62,7 @@ def load_log(
     :param is_clean: whether the last stop of the log dir was clean; otherwise the log is recovered.
     :raises OSError: if a file operation fails.
     """
+    folder = log_dir.folder_of(topic, partition)
     found = _list_files(log_dir, folder)
     if found.leftovers:
         _remove_leftovers(log_dir, folder, found.leftovers)

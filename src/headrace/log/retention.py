@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from headrace.log.partition_log import PartitionLog
     from headrace.log.segment import Segment
 
+#: The .log file comes first: index files without a log are removed by loading.
+_SEGMENT_FILES = (LOG, INDEX, TIMEINDEX, TXNINDEX)
+
 
 def enforce(log: PartitionLog) -> int:
     dropped = 0
@@ -73,13 +76,16 @@ def drop_first(log: PartitionLog, count: int) -> None:
     log.epochs.cut_start(log.log_start_offset)
 
 
-def discard(log: PartitionLog, segments: Sequence[Segment]) -> None:
-    """Renames the files of segments that are no longer part of the log. They are unlinked later."""
+def discard(log: PartitionLog, segments: Sequence[Segment], *, keeps_snapshots: bool = False) -> None:
+    """Renames the files of segments that are no longer part of the log. They are unlinked later.
+
+    :param keeps_snapshots: the producer snapshots at the base offsets of the segments are still needed.
+    """
     due_ms = log.log_dir.clock.wall_ms() + log.config.file_delete_delay_ms
     disk = log.log_dir.disk
     for segment in segments:
         log.size_bytes -= segment.size_bytes
-        for suffix in (LOG, INDEX, TIMEINDEX, TXNINDEX, SNAPSHOT):
+        for suffix in _SEGMENT_FILES if keeps_snapshots else (*_SEGMENT_FILES, SNAPSHOT):
             path = segment.path(suffix)
             try:
                 disk.rename(path, path + DELETED)

@@ -82,6 +82,15 @@ class Segment:
         self.positions = NO_POSITIONS
         self._file: OpenFile | None = None
 
+    @classmethod
+    def create(cls, log_dir: LogDir, folder: str, base_offset: int, index_interval_bytes: int) -> "Segment":
+        """An empty segment, with its files."""
+        segment = cls(log_dir, folder, base_offset, 0, index_interval_bytes)
+        segment.created_ms = log_dir.clock.wall_ms()
+        log_dir.disk.close(log_dir.disk.open(segment.path()))
+        segment.begin_rebuild()
+        return segment
+
     def path(self, suffix: str = LOG) -> str:
         return f"{self.folder}/{segment_name(self.base_offset)}{suffix}"
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from headrace.log.disk import Disk
 from headrace.log.retention import discard
-from headrace.log.segment import CLEANED, DELETED, INDEX, LOG, SWAP, TIMEINDEX, TXNINDEX, Segment
+from headrace.log.segment import CLEANED, INDEX, LOG, SWAP, TIMEINDEX, TXNINDEX, Segment
 
 if TYPE_CHECKING:
     from headrace.log.log_dir import LogDir
@@ -37,29 +37,14 @@ def replace_segments(log: PartitionLog, cleaned: Sequence[Segment], old: Sequenc
     for segment in reversed(cleaned):
         _rename(disk, segment, CLEANED, SWAP)
     disk.fsync_directory(log.folder)
-    discard(log, [segment for segment in old if segment.base_offset not in {new.base_offset for new in cleaned}])
-    for segment in old:
-        if segment.base_offset in {new.base_offset for new in cleaned}:
-            _discard_files(log, segment)
+    new_offsets = {segment.base_offset for segment in cleaned}
+    discard(log, [segment for segment in old if segment.base_offset not in new_offsets])
+    # A cleaned segment needs the producer snapshot at its base offset, which the old segment there had too.
+    discard(log, [segment for segment in old if segment.base_offset in new_offsets], keeps_snapshots=True)
     for segment in cleaned:
         _rename(disk, segment, SWAP, "")
         log.size_bytes += segment.size_bytes
     log.segments[first : first + len(old)] = cleaned
-
-
-def _discard_files(log: PartitionLog, segment: Segment) -> None:
-    """Renames the files of an old segment. Its producer snapshot stays, because the new one has the same base
-    offset."""
-    due_ms = log.log_dir.clock.wall_ms() + log.config.file_delete_delay_ms
-    log.size_bytes -= segment.size_bytes
-    for suffix in (LOG, INDEX, TIMEINDEX, TXNINDEX):
-        path = segment.path(suffix)
-        try:
-            log.log_dir.disk.rename(path, path + DELETED)
-        except FileNotFoundError:
-            continue
-        log.log_dir.pending_deletes.add(path + DELETED, due_ms)
-    segment.release()
 
 
 def _rename(disk: Disk, segment: Segment, old: str, new: str) -> None:

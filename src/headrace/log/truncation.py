@@ -43,20 +43,11 @@ def truncate_fully(log: PartitionLog, offset: int) -> None:
     log.segments.clear()
     discard(log, dropped[::-1])
     log.log_start_offset = offset
-    _start_segment(log, offset)
+    log.active = Segment.create(log.log_dir, log.folder, offset, log.config.index_interval_bytes)
+    log.segments.append(log.active)
     delete_snapshots(log.log_dir.disk, log.folder, above=-1)
     log.cut_epochs(-1)
     _end_at(log, offset)
-
-
-def _start_segment(log: PartitionLog, offset: int) -> None:
-    segment = Segment(log.log_dir, log.folder, offset, 0, log.config.index_interval_bytes)
-    segment.created_ms = log.log_dir.clock.wall_ms()
-    disk = log.log_dir.disk
-    disk.close(disk.open(segment.path()))
-    segment.begin_rebuild()
-    log.segments.append(segment)
-    log.active = segment
 
 
 def _end_at(log: PartitionLog, offset: int) -> None:
