@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 from peer_harness import LISTENER, leaders, metadata, stop
 
-from headrace.broker.cluster.wire import SharedMetadata, leaders_body, stop_body
+from headrace.broker.cluster.control_messages import SharedMetadata, leader_and_isr_body, stop_replica_body
 from headrace.broker.network.handler_binding import bound_handler, served_apis
 from headrace.broker.network.slices import Answers, Slices
 from headrace.controller.decisions.broker_requests import LeaderAndIsrResponse, StopReplicaResponse
@@ -99,7 +99,9 @@ async def test_leader_and_isr():
     request = leaders(2, 50, IDS, indexes=(0, 1))
     codes = {("t", 0): ErrorCode.none, ("t", 1): ErrorCode.kafka_storage_error}
     control = FakeControlRequests(LeaderAndIsrResponse(ErrorCode.none, codes))
-    answer = await ask(Api.LEADER_AND_ISR, broker_with(control_requests=control), leaders_body(request, LISTENER))
+    answer = await ask(
+        Api.LEADER_AND_ISR, broker_with(control_requests=control), leader_and_isr_body(request, LISTENER)
+    )
     assert control.told == [request]
     assert answer.error_code == 0
     (topic,) = answer.topics
@@ -111,7 +113,7 @@ async def test_stop_replica():
     request = stop(2, 50, "t", 0, 1)
     codes = {("t", 0): ErrorCode.none, ("t", 1): ErrorCode.fenced_leader_epoch}
     control = FakeControlRequests(StopReplicaResponse(ErrorCode.none, codes))
-    answer = await ask(Api.STOP_REPLICA, broker_with(control_requests=control), stop_body(request))
+    answer = await ask(Api.STOP_REPLICA, broker_with(control_requests=control), stop_replica_body(request))
     assert control.told == [request]
     assert [(one.topic_name, one.partition_index, one.error_code) for one in answer.partition_errors] == [
         ("t", 0, 0),
@@ -122,9 +124,9 @@ async def test_stop_replica():
 @pytest.mark.parametrize("refusal", [StaleControllerEpoch("old"), StaleBrokerEpoch("old")])
 async def test_requests_of_the_past_are_refused(refusal):
     broker = broker_with(control_requests=FakeControlRequests(refusal))
-    answer = await ask(Api.LEADER_AND_ISR, broker, leaders_body(leaders(2, 50, IDS), LISTENER))
+    answer = await ask(Api.LEADER_AND_ISR, broker, leader_and_isr_body(leaders(2, 50, IDS), LISTENER))
     assert (answer.error_code, answer.topics) == (refusal.code, ())
-    answer = await ask(Api.STOP_REPLICA, broker, stop_body(stop(2, 50, "t", 0)))
+    answer = await ask(Api.STOP_REPLICA, broker, stop_replica_body(stop(2, 50, "t", 0)))
     assert (answer.error_code, answer.partition_errors) == (refusal.code, ())
 
 

@@ -32,7 +32,7 @@ _ATTRIBUTES_AT, _LENGTH_AT, _LENGTH_COUNTS_FROM = 21, 8, 12
 _CODEC_BITS = 0b111
 
 #: What the controller says of brokers that stop while it has something to tell them.
-_OF_THE_END = "cannot be told: the connection to"
+_OF_THE_END = "cannot be reached, trying again: the connection to"
 
 _numbers = count()
 

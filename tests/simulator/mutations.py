@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from headrace.broker.cluster.controller_fence import ControllerFence
-from headrace.broker.replicas.follower_sessions import Followed
+from headrace.broker.replicas.follower_sessions import SessionPartition
 from headrace.broker.replicas.replicas import ReplicaManager
 from headrace.replication.follower import PartitionFollower, State, Truncation
 from headrace.replication.leader import PartitionLeader
@@ -38,13 +38,13 @@ def truncation_to_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
 def no_epoch_check(patch: pytest.MonkeyPatch) -> None:
     """Whoever asks is answered, whatever epoch it thinks that it is; nobody looks where logs part."""
     patch.setattr(Partition, "check_epoch", lambda self, epoch: None)
-    ask = Followed.ask
+    ask = SessionPartition.ask
 
     def ask_for_any_epoch(self, asked):
         ask(self, asked)
         self.fetch = self.fetch._replace(leader_epoch=-1, last_epoch=-1)
 
-    patch.setattr(Followed, "ask", ask_for_any_epoch)
+    patch.setattr(SessionPartition, "ask", ask_for_any_epoch)
 
     def begin(self):
         self._go(State.FETCHING)

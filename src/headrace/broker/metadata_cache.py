@@ -1,11 +1,11 @@
-"""What this broker knows of the cluster: brokers, topics, leaders. Clients' Metadata requests are answered from here.
+"""Holds what this broker knows of the cluster: brokers, topics, leaders. Metadata requests are answered from here.
 
-A topic is replaced whole when anything of it changes, so that what a handler holds never changes under its hands, and
-so that the bytes of its answer can be kept with it until then (decision 1: a topic of 10,000 partitions takes long to
+Any change replaces the whole :class:`TopicInfo` of a topic. So a topic that a handler holds never changes, and the
+encoded bytes of its answer can be kept with it until the next change (a topic of 10,000 partitions takes long to
 encode).
 
-In a cluster all of it comes from the controller, by UpdateMetadata (``cluster/metadata_updates.py``). A broker has an
-address for each of its listeners, and a client is shown those of the listener that it came by.
+In a cluster the controller sends all of this by UpdateMetadata (``cluster/metadata_updates.py``). A broker has one
+address per listener, and a client sees the addresses of the listener that it has connected to.
 """
 
 from collections.abc import Iterator, Mapping
@@ -41,7 +41,7 @@ class TopicInfo:
     name: str
     topic_id: UUID
     partitions: tuple[PartitionInfo, ...]
-    #: Encoded answers, by whatever their maker tells them apart.
+    #: Encoded answers. The handler that encodes them chooses the keys.
     encoded: dict[object, bytes] = field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -53,40 +53,40 @@ class MetadataCache:
     def __init__(self, cluster_id: str) -> None:
         self.cluster_id = cluster_id
         self.controller_id = -1
-        #: Grows with every change of topics.
+        #: Grows with every change of topics or brokers.
         self.version = 0
-        #: The brokers that live, where other brokers reach them.
+        #: The live brokers, with the addresses that other brokers use.
         self.nodes: dict[int, Node] = {}
-        #: By listener, the brokers that have it; empty for a broker alone, who knows its own.
+        #: The live brokers by listener. Empty on a lone broker.
         self._by_listener: Mapping[str, Mapping[int, Node]] = {}
         self._topics: dict[str, TopicInfo] = {}
         self._names: dict[UUID, str] = {}
         self._by_metric_name: dict[str, str] = {}
 
     def set_nodes(self, nodes: Mapping[int, Node], by_listener: Mapping[str, Mapping[int, Node]]) -> bool:
-        """Which brokers live now; whether that is news."""
+        """Sets the live brokers. Returns whether they have changed."""
         if nodes == self.nodes and by_listener == self._by_listener:
             return False
         self.nodes = dict(nodes)
         self._by_listener = by_listener
         for topic in self._topics.values():
-            topic.encoded.clear()  # what is said of a leader depends on whether it lives
+            topic.encoded.clear()  # an answer depends on whether the leader is alive
         self.version += 1
         return True
 
     def nodes_of(self, listener: str) -> Mapping[int, Node]:
-        """The brokers that can be reached by a listener of that name."""
+        """The live brokers that have a listener of this name."""
         return self._by_listener.get(listener, {})
 
     def is_reachable(self, broker_id: int, listener: str) -> bool:
-        """By clients of that listener."""
+        """Whether clients of a listener can reach the broker."""
         return broker_id in (self.nodes_of(listener) if self._by_listener else self.nodes)
 
     def __len__(self) -> int:
         return len(self._topics)
 
     def __iter__(self) -> Iterator[TopicInfo]:
-        """Topics by name."""
+        """Iterates over the topics in the order of their names."""
         return iter([self._topics[name] for name in sorted(self._topics)])
 
     def get(self, name: str) -> TopicInfo | None:
@@ -101,7 +101,7 @@ class MetadataCache:
         return None if name is None else self._topics[name]
 
     def twin_of(self, name: str) -> str | None:
-        """The topic that has the same name in metrics: itself, or one that differs in "." and "_"."""
+        """The topic with the same name in metrics: this one, or one whose name differs in "." and "_" only."""
         return self._by_metric_name.get(metric_name(name))
 
     def named(self, name: str) -> TopicInfo:

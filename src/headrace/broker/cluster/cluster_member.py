@@ -139,7 +139,7 @@ class ClusterMember(ClusterRole):
             _controller_settings(config),
             register=self._register,
         )
-        self.channel.on_answer = self.controller.on_response
+        self.channel.on_response = self.controller.on_response
         self.control_requests = ClusterControlRequests(self.replicas, self._metadata_updates(), self.controller)
         self.session = ZookeeperSession(self.coordination, on_reconnected=self.configs.read_again)
         self.is_open = True

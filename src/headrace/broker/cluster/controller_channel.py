@@ -1,18 +1,19 @@
-"""What the controller tells the brokers, on its way to them: a queue, a task and a connection for each.
+"""Sends the controller's requests to the brokers: each broker has a queue, a task and a connection.
 
-A broker gets its requests one by one, in the order in which they were sent: the next goes out when the one before is
-answered. A request whose answer does not come, because the connection ended or its time was up, goes out again on a new
-connection after 100 ms, and so on until it is answered or the broker is gone. So a broker may get a request twice; the
-epochs in it make the second one harmless.
+A broker gets its requests one by one, in the order in which the controller sent them: the next request is sent when the
+previous one is answered. If an answer does not come, because the connection ended or the time was up, the request is
+sent again on a new connection after 100 ms, until it is answered or the broker is gone. So a broker may get a request
+twice. The epochs in the request make the second one harmless.
 
-A queue belongs to one life of a broker. When the broker is gone, or has come back with another epoch, what was meant
-for the one before is dropped: the controller tells the new one all that it needs to know (KIP-380). One that only moved
-to another address keeps what it has not been told yet.
+A queue belongs to one registration of a broker. When the broker is gone, or has registered again with another epoch,
+the requests for the earlier registration are dropped: the controller sends the new one all that it needs (KIP-380). A
+broker that has only moved to another address keeps its queue.
 
-Nobody is asked first what it speaks: these requests have their last versions, as Kafka has none of them any more, and a
-broker that has just started answers nothing else before it was told (``request_queue.py``).
+The channel does not ask brokers for their versions (ApiVersions). These requests exist in fixed last versions, because
+newer Kafka has removed them. And a broker that has just started answers no other request before it has received its
+first UpdateMetadata (``request_queue.py``).
 
-Answers to LeaderAndIsr and StopReplica go to the controller; of those to UpdateMetadata an error is logged.
+Responses to LeaderAndIsr and StopReplica go to the controller. An error in a response to UpdateMetadata is logged.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ from collections.abc import Callable, Iterable
 from logging import getLogger
 from typing import Any, NamedTuple
 
-from headrace.broker.cluster.links import NoAnswer
-from headrace.broker.cluster.wire import (
+from headrace.broker.cluster.control_messages import (
     Body,
     SharedMetadata,
     address_of,
-    leaders_answer,
-    leaders_body,
-    stop_answer,
-    stop_body,
+    leader_and_isr_body,
+    leader_and_isr_response,
+    stop_replica_body,
+    stop_replica_response,
 )
+from headrace.broker.cluster.links import NoAnswer
 from headrace.client.connection import Connection
 from headrace.client.errors import BrokerUnreachable
 from headrace.controller.decisions.broker_requests import (
@@ -60,11 +61,11 @@ _APIS: dict[type[Request], Api] = {
 
 
 class QueueMeter(NamedTuple):
-    """A broker's queue as metrics show it."""
+    """The counts of a broker's queue, for metrics."""
 
     size: int
     sent: int
-    #: How long those that were sent had waited, all together.
+    #: How long the sent requests have waited, in total.
     waited_ms: float
 
 
@@ -75,18 +76,18 @@ class _Outgoing(NamedTuple):
 
 
 class ControllerChannel:
-    """The Channel of the controller."""
+    """Implements the controller's ``Channel``."""
 
     def __init__(self, *, listener: str, client_id: str, timeout_ms: int) -> None:
         """
-        :param listener: the name of the listener at which brokers talk to each other.
+        :param listener: the name of the listener that brokers use among each other.
         :param timeout_ms: how long a broker may take to answer (``controller.socket.timeout.ms``).
         """
         self.listener = listener
         self.client_id = client_id
         self.timeout_ms = timeout_ms
-        #: Is called with the answers of LeaderAndIsr and StopReplica: the controller's ``answered``.
-        self.on_answer: Callable[[Request, LeaderAndIsrResponse | StopReplicaResponse], None] = (
+        #: Is called with the responses to LeaderAndIsr and StopReplica.
+        self.on_response: Callable[[Request, LeaderAndIsrResponse | StopReplicaResponse], None] = (
             lambda _request, _answer: None
         )
         self._queues: dict[int, _Queue] = {}
@@ -94,7 +95,7 @@ class ControllerChannel:
         self._last_shared: SharedMetadata | None = None
 
     def set_brokers(self, live: Iterable[LiveBroker]) -> None:
-        """The brokers to talk to. The queues of all others end; see the module for one that has changed."""
+        """Sets the brokers that get requests. The queues of all other brokers end."""
         wanted = {broker.broker_id: broker for broker in live}
         for broker_id in self._queues.keys() - wanted.keys():
             self._end(broker_id)
@@ -110,36 +111,36 @@ class ControllerChannel:
                 self._queues[broker_id] = _Queue(self, broker, ())
 
     def send(self, request: Request) -> None:
-        """Behind all that its broker was sent before. Dropped if it is meant for none of the brokers."""
+        """Appends a request to the queue of its broker. Drops the request if the broker is not registered any more."""
         queue = self._queues.get(request.broker_id)
         if queue is None or queue.broker.epoch != request.broker_epoch:
-            logger.info("%s to broker %d: it is gone", _APIS[type(request)].label, request.broker_id)
+            logger.info("%s to broker %d is dropped: the broker is gone", _APIS[type(request)].label, request.broker_id)
             return
         queue.put(_Outgoing(request, self._shared(request), asyncio.get_running_loop().time()))
 
     def close(self) -> None:
-        """All queues end, and what is in them is dropped. It can be used again afterwards."""
+        """Ends all queues and drops their requests. The channel can be used again afterwards."""
         for broker_id in list(self._queues):
             self._end(broker_id)
         self._last_shared = None
 
     async def wait_closed(self) -> None:
-        """Until the connections of all queues that have ended are closed."""
+        """Waits until the connections of all ended queues are closed."""
         if self._ending:
             await asyncio.wait(self._ending)
 
     @property
     def meters(self) -> dict[int, QueueMeter]:
-        """By broker."""
+        """The counts of each broker's queue."""
         return {broker_id: queue.meter for broker_id, queue in self._queues.items()}
 
     @property
     def size(self) -> int:
-        """How many requests are not answered yet, of all brokers."""
+        """The number of requests of all brokers that are not answered yet."""
         return sum(len(queue.waiting) for queue in self._queues.values())
 
     def _shared(self, request: Request) -> SharedMetadata | None:
-        """The brokers' UpdateMetadata of one batch come one after the other."""
+        """The part of an UpdateMetadata that is the same for all brokers. The requests of one batch come in a row."""
         if not isinstance(request, UpdateMetadata):
             return None
         if self._last_shared is None or not self._last_shared.fits(request):
@@ -155,12 +156,12 @@ class ControllerChannel:
 
 
 class _Queue:
-    """One life of a broker."""
+    """The requests for one registration of a broker."""
 
     def __init__(self, channel: ControllerChannel, broker: LiveBroker, waiting: Iterable[_Outgoing]) -> None:
         self.broker = broker
         self.address = address_of(broker, channel.listener)
-        #: The first is under way, unless it is to be sent again.
+        #: The first request is sent, or waits to be sent again.
         self.waiting = deque(waiting)
         self._channel = channel
         self._connection: Connection | None = None
@@ -191,7 +192,7 @@ class _Queue:
                 await self._connection.close()
 
     async def _deliver(self, outgoing: _Outgoing) -> None:
-        """Until it is answered."""
+        """Sends a request until it is answered."""
         while True:
             try:
                 self._answered(outgoing, await self._ask(outgoing))
@@ -199,8 +200,8 @@ class _Queue:
             except NoAnswer as error:
                 self._failed(error)
                 await asyncio.sleep(RETRY_BACKOFF_MS / 1000)
-            except Exception:  # our mistake; but if it ended the queue, the broker would never hear of anything again
-                logger.exception("telling broker %d failed: %s", self.broker.broker_id, outgoing.request)
+            except Exception:  # our mistake; if it ended the queue, the broker would never get a request again
+                logger.exception("a request to broker %d is dropped: %s", self.broker.broker_id, outgoing.request)
                 return
 
     async def _ask(self, outgoing: _Outgoing) -> Any:
@@ -214,7 +215,7 @@ class _Queue:
         if self._connection is not None and not self._connection.is_closed:
             return self._connection
         if self.address is None:
-            raise BrokerUnreachable(f"it has no listener {self._channel.listener}")
+            raise BrokerUnreachable(f"broker {self.broker.broker_id} has no listener {self._channel.listener}")
         timeout_ms = self._channel.timeout_ms
         self._connection = await Connection.open(
             *self.address,
@@ -231,9 +232,9 @@ class _Queue:
     def _body(self, outgoing: _Outgoing, version: int) -> Body:
         match outgoing.request:
             case LeaderAndIsr() as request:
-                return leaders_body(request, self._channel.listener)
+                return leader_and_isr_body(request, self._channel.listener)
             case StopReplica() as request:
-                return stop_body(request)
+                return stop_replica_body(request)
             case UpdateMetadata() as request:
                 assert outgoing.shared is not None
                 return outgoing.shared.body(request, version)
@@ -243,9 +244,9 @@ class _Queue:
         self._waited_ms += (asyncio.get_running_loop().time() - outgoing.since) * 1000
         match outgoing.request:
             case LeaderAndIsr() as request:
-                self._channel.on_answer(request, leaders_answer(request, response))
+                self._channel.on_response(request, leader_and_isr_response(request, response))
             case StopReplica() as request:
-                self._channel.on_answer(request, stop_answer(response))
+                self._channel.on_response(request, stop_replica_response(response))
             case UpdateMetadata():
                 if response.error_code != ErrorCode.none:
                     logger.warning("UpdateMetadata to broker %d: %s", self.broker.broker_id, response.error_code.name)
@@ -253,4 +254,4 @@ class _Queue:
     def _failed(self, error: Exception) -> None:
         if self._is_reachable:
             self._is_reachable = False
-            logger.warning("broker %d cannot be told: %s; trying again", self.broker.broker_id, error)
+            logger.warning("broker %d cannot be reached, trying again: %s", self.broker.broker_id, error)

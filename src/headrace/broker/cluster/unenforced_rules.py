@@ -1,9 +1,9 @@
 """Warns of rules in the znode tree that Headrace does not enforce: ACLs and client quotas that Apache Kafka stored.
 
-A broker of Kafka enforces ACLs only if its own ``authorizer.class.name`` is set, and Headrace refuses that setting. So
-a broker of ours is as open as its own settings say, but an administrator of the tree may believe otherwise. Quotas are
-in force on every broker of Kafka, and on none of ours. A broker that joins a tree with either logs one warning. Quotas
-that are set later get a warning each (``config_changes.py``).
+A Kafka broker enforces ACLs only if its own setting ``authorizer.class.name`` is set. Headrace rejects this setting. So
+every client may use a Headrace broker, but an administrator who sees ACLs in the tree may believe otherwise. Every
+Kafka broker enforces quotas, and no Headrace broker does. A broker that finds ACLs or quotas in the tree at its start
+logs one warning for each kind. A quota that is set later gets its own warning (``config_changes.py``).
 
 ===============================================  ===================================================================
 /kafka-acl/TYPE/NAME                             ACLs of one resource
@@ -33,10 +33,10 @@ _QUOTAS = (
     "controller_mutation_rate",
     "connection_creation_rate",
 )
-#: Where rules are, with how many levels below.
+#: The roots of the rules, and how many levels below them the rules are.
 _ACLS = (("/kafka-acl", 2), ("/kafka-acl-extended", 3))
 _CONFIGS = (*((f"/config/{kind}", 1) for kind in QUOTA_ENTITIES), ("/config/users", 3))
-#: How many reads are under way at once: there may be thousands of users.
+#: How many reads run at the same time: there may be thousands of users.
 _AT_ONCE = 100
 
 
@@ -91,7 +91,7 @@ async def _first_quota(coordination: Coordination) -> str | None:
 
 
 async def _below(coordination: Coordination, root: str, levels: int) -> list[str]:
-    """The paths so many levels below a root, in order."""
+    """The sorted paths of all znodes that are so many levels below a root."""
     paths = [root]
     for _ in range(levels):
         below: list[str] = []

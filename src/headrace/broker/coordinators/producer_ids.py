@@ -1,8 +1,8 @@
-"""Producer ids: taken from the znode tree in blocks of a thousand, so that no id is ever given out twice.
+"""Gives out producer ids, from blocks of a thousand that are reserved in the znode tree. No id is given out twice.
 
-``/latest_producer_id_block`` holds the block that was taken last. Whoever wants the next one writes it there against
-the version that he read; if that was not the last one any more, or the answer is lost, the next block is asked for.
-What is left of a block when a broker stops is lost, which costs nothing: there are 2**63.
+``/latest_producer_id_block`` holds the last reserved block. A broker reserves the next block by a write that names the
+version it has read. If another broker was faster, or the answer is lost, the broker reads again and reserves a later
+block. The rest of a block is lost when a broker stops. That does not matter: there are 2**63 ids.
 """
 
 from contextlib import suppress
@@ -32,19 +32,19 @@ class ProducerIds:
 
     async def next(self) -> int:
         """
-        :raises CoordinatorLoadInProgress: if the tree is not to be reached now: a client then asks again.
+        :raises CoordinatorLoadInProgress: if the tree does not answer now: a client then asks again.
         """
         while self._next >= self._end:
             try:
-                await self._take_block()
+                await self._reserve_block()
             except CoordinationError as error:
-                raise CoordinatorLoadInProgress(f"there is no new producer id to be had: {error}") from error
+                raise CoordinatorLoadInProgress(f"no producer ids can be reserved in the tree now: {error}") from error
         producer_id = self._next
         self._next += 1
         return producer_id
 
     async def begin_above(self, producer_id: int) -> None:
-        """Ids up to this one are in use, although the tree does not say so."""
+        """Makes sure that all new ids are above this one, which is in use although the tree does not say so."""
         while self._end <= producer_id:
             data, stat = await self._read()
             if data and ProducerIdBlock.from_json(data).last_producer_id >= producer_id:
@@ -54,14 +54,14 @@ class ProducerIds:
             with suppress(BadVersionError):  # another broker was faster
                 await self._coordination.set(PRODUCER_ID_BLOCK, block.to_json(), version=stat.version)
 
-    async def _take_block(self) -> None:
+    async def _reserve_block(self) -> None:
         data, stat = await self._read()
         first = ProducerIdBlock.from_json(data).last_producer_id + 1 if data else 0
         block = ProducerIdBlock(self._broker_id, first, first + BLOCK_SIZE - 1)
         try:
             await self._coordination.set(PRODUCER_ID_BLOCK, block.to_json(), version=stat.version)
         except (BadVersionError, ConnectionLostError):
-            return  # another broker was faster, or nobody knows: the caller tries again
+            return  # another broker was faster, or the answer is lost: the caller tries again
         self._next, self._end = block.first_producer_id, block.last_producer_id + 1
 
     async def _read(self) -> tuple[bytes, Stat]:

@@ -15,7 +15,7 @@ from asyncio import Future, get_running_loop, sleep
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from headrace.broker.fetch_sessions import NO_SESSION, Fetch, Key, Wanted, asked_partitions
+from headrace.broker.fetch_sessions import NO_SESSION, FetchContext, FetchPartition, Key, asked_partitions
 from headrace.broker.handlers._leaders import ENDPOINTS_SINCE, LEADERS_SINCE, NOT_LEADER_CODES, add_current_leaders
 from headrace.broker.handlers._nearest import nearest_replica
 from headrace.broker.network.request import Reply, Request
@@ -48,7 +48,7 @@ _WATCHED_PARTITIONS = 1_000
 _CHECK_EVERY_MS = 50
 
 #: A partition that was read: its key, the asked partition, the name of the topic (None if unknown), and the answer.
-Entry = tuple[Key, Wanted, str | None, dict[str, Any]]
+Entry = tuple[Key, FetchPartition, str | None, dict[str, Any]]
 #: A partition with one of these fields is always in the answer, also in an incremental one.
 _NEWS = frozenset({"error_code", "diverging_epoch", "preferred_read_replica"})
 
@@ -103,11 +103,11 @@ async def handle(
     return reply
 
 
-async def _named(request: Request, by_topic_id: bool) -> dict[Key, Wanted]:
+async def _named(request: Request, by_topic_id: bool) -> dict[Key, FetchPartition]:
     """Returns the partitions of a large request."""
-    named: dict[Key, Wanted] = {}
+    named: dict[Key, FetchPartition] = {}
     async for key, asked in request.slices.over(asked_partitions(request.body, by_topic_id)):
-        named[key] = Wanted(key[0], asked)
+        named[key] = FetchPartition(key[0], asked)
     return named
 
 
@@ -144,7 +144,7 @@ class _Reading:
 
     def __init__(
         self,
-        fetch: Fetch,
+        fetch: FetchContext,
         body: Any,
         version: int,
         config: BrokerConfig,
@@ -176,14 +176,14 @@ class _Reading:
     def is_enough(self) -> bool:
         return self._has_errors or self._size_bytes >= self.min_bytes
 
-    def name_of(self, wanted: Wanted) -> str | None:
+    def name_of(self, wanted: FetchPartition) -> str | None:
         if isinstance(wanted.topic, str):
             return wanted.topic
         topic = None if wanted.topic is None else self._metadata.get_by_id(wanted.topic)
         return None if topic is None else topic.name
 
     @property
-    def partitions(self) -> dict[Key, Wanted]:
+    def partitions(self) -> dict[Key, FetchPartition]:
         return self._fetch.partitions
 
     def read_all(self) -> None:
@@ -195,7 +195,7 @@ class _Reading:
         self.answers = []
         self._size_bytes = 0
 
-    def read_one(self, key: Key, wanted: Wanted) -> None:
+    def read_one(self, key: Key, wanted: FetchPartition) -> None:
         name = self.name_of(wanted)
         try:
             answer = self._read(name, wanted)
@@ -204,7 +204,7 @@ class _Reading:
             answer = _failure(wanted.index, error)
         self.answers.append((key, wanted, name, answer))
 
-    def _read(self, name: str | None, wanted: Wanted) -> dict[str, Any]:
+    def _read(self, name: str | None, wanted: FetchPartition) -> dict[str, Any]:
         if name is None:
             raise UnknownTopicId(f"there is no topic with the id {wanted.topic}")
         partition = self._find(name, wanted.index, wanted.leader_epoch)
@@ -293,12 +293,12 @@ class _Reading:
             stats.fetch_requests += 1
             stats.bytes_out += size_bytes
             stats.failed_fetch_requests += "error_code" in answer
-        return self._fetch.must_tell(wanted, answer["high_watermark"], answer["log_start_offset"], has_news)
+        return self._fetch.must_include(wanted, answer["high_watermark"], answer["log_start_offset"], has_news)
 
     def response(self, topics: Answers | list[dict[str, Any]], served: list[Key]) -> dict[str, Any]:
         fetch = self._fetch
         if fetch.is_incremental:
-            fetch.send_to_the_end(served)
+            fetch.move_to_end(served)
         return {"session_id": fetch.session_id, "responses": topics}
 
 
@@ -321,7 +321,7 @@ class _DelayedFetch(DelayedOperation):
             self.done.set_result(None)
 
 
-def _diverging(partition: Partition, wanted: Wanted) -> dict[str, int] | None:
+def _diverging(partition: Partition, wanted: FetchPartition) -> dict[str, int] | None:
     """Returns the epoch and offset from which on the reader's log differs from this log (KIP-595), or None."""
     epoch, end_offset = partition.end_offset_for_epoch(wanted.last_fetched_epoch)
     if epoch == _UNKNOWN:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.broker.cluster.wire import leaders_reply, read_leaders
+from headrace.broker.cluster.control_messages import leader_and_isr_reply, read_leader_and_isr
 from headrace.broker.network.request import Reply, Request
 from headrace.controller.decisions.broker_requests import LeaderAndIsrResponse
 from headrace.protocol.errors import KafkaError
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 async def handle(request: Request, broker_id: int, config: BrokerConfig, control_requests: ControlRequests) -> Reply:
-    told = read_leaders(request.body, broker_id, config.listeners.inter_broker)
+    told = read_leader_and_isr(request.body, broker_id, config.listeners.inter_broker)
     try:
         answer = await control_requests.leader_and_isr(told)
     except KafkaError as error:
         answer = LeaderAndIsrResponse(error.code, {})
-    return leaders_reply(told, answer)
+    return leader_and_isr_reply(told, answer)

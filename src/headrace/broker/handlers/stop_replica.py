@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.broker.cluster.wire import read_stop, stop_reply
+from headrace.broker.cluster.control_messages import read_stop_replica, stop_replica_reply
 from headrace.broker.network.request import Reply, Request
 from headrace.controller.decisions.broker_requests import StopReplicaResponse
 from headrace.protocol.errors import KafkaError
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 async def handle(request: Request, broker_id: int, control_requests: ControlRequests) -> Reply:
     try:
-        answer = await control_requests.stop_replica(read_stop(request.body, broker_id))
+        answer = await control_requests.stop_replica(read_stop_replica(request.body, broker_id))
     except KafkaError as error:
         answer = StopReplicaResponse(error.code, {})
-    return stop_reply(answer)
+    return stop_replica_reply(answer)

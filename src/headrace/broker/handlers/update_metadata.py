@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.broker.cluster.wire import read_metadata
+from headrace.broker.cluster.control_messages import read_update_metadata
 from headrace.broker.network.request import Reply, Request
 from headrace.protocol.errors import KafkaError
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 async def handle(request: Request, broker_id: int, control_requests: ControlRequests) -> Reply:
     try:
-        control_requests.update_metadata(read_metadata(request.body, broker_id))
+        control_requests.update_metadata(read_update_metadata(request.body, broker_id))
     except KafkaError as error:
         return {"error_code": error.code}
     return {}

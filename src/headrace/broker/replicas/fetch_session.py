@@ -16,7 +16,7 @@ from headrace.replication.replicated_partition import ReplicatedPartition
 _LAST_EPOCH = 2**31 - 1
 
 
-class Follow:
+class FetchedPartition:
     """A partition that a fetcher fetches."""
 
     __slots__ = ("asked", "follower", "has_failed", "lag", "partition", "rejections", "topic")
@@ -49,29 +49,29 @@ class Follow:
 class FetchSession:
     def __init__(self) -> None:
         #: The partitions whose fetch differs from what the leader remembers, with the new fetch.
-        self.changed: dict[Follow, FollowerFetch] = {}
+        self.changed: dict[FetchedPartition, FollowerFetch] = {}
         #: The partitions that the leader remembers.
-        self.remembered: dict[tuple[bytes, int], Follow] = {}
-        self._forgotten: list[Follow] = []
+        self.remembered: dict[tuple[bytes, int], FetchedPartition] = {}
+        self._forgotten: list[FetchedPartition] = []
         self._session_id = self._epoch = 0
 
     def __bool__(self) -> bool:
         """Whether there is something to fetch."""
         return bool(self.changed or self.remembered)
 
-    def put(self, follow: Follow) -> None:
+    def put(self, fetched: FetchedPartition) -> None:
         """Adds a partition, or notes that its fetch may have changed."""
-        ask = follow.next_ask()
-        if ask != follow.asked:
-            self.changed[follow] = ask
+        ask = fetched.next_ask()
+        if ask != fetched.asked:
+            self.changed[fetched] = ask
 
-    def take_out(self, follow: Follow) -> None:
+    def take_out(self, fetched: FetchedPartition) -> None:
         """Removes a partition from the session."""
-        self.changed.pop(follow, None)
-        if follow.asked is not None:
-            follow.asked = None
-            self.remembered.pop(follow.answer_key, None)
-            self._forgotten.append(follow)
+        self.changed.pop(fetched, None)
+        if fetched.asked is not None:
+            fetched.asked = None
+            self.remembered.pop(fetched.answer_key, None)
+            self._forgotten.append(fetched)
 
     def answered(self, answer: FollowerAnswer) -> bool:
         """Notes an answer. Returns whether the answer is valid."""
@@ -88,9 +88,9 @@ class FetchSession:
     def lost(self) -> None:
         """It is not known what the leader remembers: the next request names all partitions."""
         self._epoch = 0
-        for follow in self.remembered.values():
-            follow.asked = None
-            self.changed[follow] = follow.next_ask()
+        for fetched in self.remembered.values():
+            fetched.asked = None
+            self.changed[fetched] = fetched.next_ask()
         self.remembered.clear()
         self._forgotten.clear()
 
@@ -98,15 +98,15 @@ class FetchSession:
         """Writes the next request. The session assumes that the leader receives it."""
         if self._epoch == 0:
             self._forgotten.clear()
-            self.changed.update((follow, follow.next_ask()) for follow in self.remembered.values())
+            self.changed.update((fetched, fetched.next_ask()) for fetched in self.remembered.values())
         asked: list[tuple[bytes, int, FollowerFetch]] = []
-        for follow, ask in self.changed.items():
-            follow.asked = ask
-            topic, index = key = follow.answer_key
-            self.remembered[key] = follow
+        for fetched, ask in self.changed.items():
+            fetched.asked = ask
+            topic, index = key = fetched.answer_key
+            self.remembered[key] = fetched
             asked.append((topic, index, ask))
         self.changed.clear()
         # A partition that this request asks for again must not be forgotten.
-        forgotten = [key for follow in self._forgotten if (key := follow.answer_key) not in self.remembered]
+        forgotten = [key for fetched in self._forgotten if (key := fetched.answer_key) not in self.remembered]
         self._forgotten.clear()
         return write_request(limits, self._session_id, self._epoch, asked, forgotten)

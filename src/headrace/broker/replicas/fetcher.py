@@ -22,7 +22,7 @@ from logging import DEBUG, INFO, getLogger
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.metrics.counters import MinuteRate
-from headrace.broker.replicas.fetch_session import FetchSession, Follow
+from headrace.broker.replicas.fetch_session import FetchedPartition, FetchSession
 from headrace.client.connection import Connection
 from headrace.client.errors import HeadraceError
 from headrace.log.partition_log import PartitionLog
@@ -67,7 +67,7 @@ class Fetcher:
         """
         config = context.config
         self.leader_id = leader_id
-        self.follows: dict[tuple[str, int], Follow] = {}
+        self.partitions: dict[tuple[str, int], FetchedPartition] = {}
         self._broker_id = context.broker_id
         self._config = config
         self._runtime = context.runtime
@@ -84,7 +84,7 @@ class Fetcher:
         )
         self._timeout_ms = config.int("replica.socket.timeout.ms")
         #: The partitions that have to ask something else than records.
-        self._asking: dict[Follow, None] = {}
+        self._asking: dict[FetchedPartition, None] = {}
         self._session = FetchSession()
         self._failures = 0
         #: The number of fetches that were answered.
@@ -100,36 +100,36 @@ class Fetcher:
     def add(self, partition: ReplicatedPartition) -> None:
         assert partition.follower is not None
         self.remove(partition.key)
-        follow = Follow(partition, partition.follower)
-        self.follows[partition.key] = follow
+        fetched = FetchedPartition(partition, partition.follower)
+        self.partitions[partition.key] = fetched
         try:
-            partition.do(follow.follower.begin())
+            partition.do(fetched.follower.begin())
         except KafkaError as error:
             logger.error("%r cannot begin to follow its leader: %s", partition, error)
-            follow.has_failed = True
+            fetched.has_failed = True
             return
-        self._place(follow)
+        self._place(fetched)
         self._interrupt()
 
     def remove(self, key: tuple[str, int]) -> None:
-        follow = self.follows.pop(key, None)
-        if follow is not None:
-            self._take_out(follow)
+        fetched = self.partitions.pop(key, None)
+        if fetched is not None:
+            self._take_out(fetched)
 
-    def _take_out(self, follow: Follow) -> None:
+    def _take_out(self, fetched: FetchedPartition) -> None:
         """The partition asks nothing for now."""
-        self._asking.pop(follow, None)
-        self._session.take_out(follow)
+        self._asking.pop(fetched, None)
+        self._session.take_out(fetched)
 
-    def _place(self, follow: Follow) -> None:
+    def _place(self, fetched: FetchedPartition) -> None:
         """Puts the partition into the next request that fits its state."""
-        if follow.follower.state is State.FETCHING:
-            self._asking.pop(follow, None)
-            self._session.put(follow)
+        if fetched.follower.state is State.FETCHING:
+            self._asking.pop(fetched, None)
+            self._session.put(fetched)
             return
-        self._take_out(follow)
-        if follow.follower.state is not State.FENCED:
-            self._asking[follow] = None
+        self._take_out(fetched)
+        if fetched.follower.state is not State.FENCED:
+            self._asking[fetched] = None
 
     def _interrupt(self) -> None:
         """There is something to ask that must not wait for the answer to a Fetch."""
@@ -160,7 +160,7 @@ class Fetcher:
     @property
     def failed_count(self) -> int:
         """The number of partitions that ask nothing until the controller changes their role."""
-        return sum(one.has_failed or one.follower.state is State.FENCED for one in self.follows.values())
+        return sum(one.has_failed or one.follower.state is State.FENCED for one in self.partitions.values())
 
     def fetch_rate(self, now_ms: int) -> float:
         return self._rate.of(self._fetches, now_ms)
@@ -211,14 +211,14 @@ class Fetcher:
 
     # Where epochs ended
 
-    async def _ask_epochs(self, connection: Connection, follows: list[Follow]) -> None:
-        asks: dict[tuple[str, int], tuple[Follow, AskEpochEnd]] = {}
+    async def _ask_epochs(self, connection: Connection, partitions: list[FetchedPartition]) -> None:
+        asks: dict[tuple[str, int], tuple[FetchedPartition, AskEpochEnd]] = {}
         topics: dict[str, list[dict[str, int]]] = {}
-        for follow in follows:
-            ask = follow.follower.next_ask()
+        for fetched in partitions:
+            ask = fetched.follower.next_ask()
             assert isinstance(ask, AskEpochEnd)
-            topic, index = follow.partition.key
-            asks[topic, index] = follow, ask
+            topic, index = fetched.partition.key
+            asks[topic, index] = fetched, ask
             topics.setdefault(topic, []).append(
                 {"partition": index, "current_leader_epoch": ask.leader_epoch, "leader_epoch": ask.epoch}
             )
@@ -231,34 +231,34 @@ class Fetcher:
         answer = await connection.ask(Api.OFFSET_FOR_LEADER_EPOCH, version=_EPOCHS_VERSION, **fields)
         for topic in answer.topics:
             for found in topic.partitions:
-                follow, ask = asks[topic.topic, found.partition]
+                fetched, ask = asks[topic.topic, found.partition]
                 if found.error_code is not ErrorCode.none:
-                    self._rejected(follow, ask, found.error_code.value)
+                    self._rejected(fetched, ask, found.error_code.value)
                 else:
                     end = EpochEnd(found.leader_epoch, found.end_offset)
-                    self._do(follow, follow.follower.on_epoch_end(ask, end))
+                    self._do(fetched, fetched.follower.on_epoch_end(ask, end))
 
     # Where logs begin and end
 
-    async def _ask_ranges(self, connection: Connection, follows: list[Follow]) -> None:
-        asks: dict[tuple[str, int], tuple[Follow, AskRange]] = {}
-        for follow in follows:
-            ask = follow.follower.next_ask()
+    async def _ask_ranges(self, connection: Connection, partitions: list[FetchedPartition]) -> None:
+        asks: dict[tuple[str, int], tuple[FetchedPartition, AskRange]] = {}
+        for fetched in partitions:
+            ask = fetched.follower.next_ask()
             assert isinstance(ask, AskRange)
-            asks[follow.partition.key] = follow, ask
+            asks[fetched.partition.key] = fetched, ask
         if not asks:
             return
         starts = await self._ask_offsets(connection, asks, _EARLIEST)
         ends = await self._ask_offsets(connection, asks, _LATEST)
-        for key, (follow, ask) in asks.items():
+        for key, (fetched, ask) in asks.items():
             (start_error, start), (end_error, end) = starts[key], ends[key]
             if start_error or end_error:
-                self._rejected(follow, ask, start_error or end_error)
+                self._rejected(fetched, ask, start_error or end_error)
             else:
-                self._do(follow, follow.follower.on_range(ask, start, end))
+                self._do(fetched, fetched.follower.on_range(ask, start, end))
 
     async def _ask_offsets(
-        self, connection: Connection, asks: dict[tuple[str, int], tuple[Follow, AskRange]], timestamp: int
+        self, connection: Connection, asks: dict[tuple[str, int], tuple[FetchedPartition, AskRange]], timestamp: int
     ) -> dict[tuple[str, int], tuple[int, int]]:
         topics: dict[str, list[dict[str, int]]] = {}
         for (topic, index), (_, ask) in asks.items():
@@ -283,9 +283,9 @@ class Fetcher:
         throttles = self._replicas.throttles
         if not throttles.followers:
             return
-        for follow in list(self._session.changed):
-            if follow.lag > 0 and throttles.must_pause(follow.partition):
-                self._pause(follow, _THROTTLED_PAUSE_MS)
+        for fetched in list(self._session.changed):
+            if fetched.lag > 0 and throttles.must_pause(fetched.partition):
+                self._pause(fetched, _THROTTLED_PAUSE_MS)
 
     async def _fetch(self, connection: Connection) -> None:
         version = self._fetch_version
@@ -301,19 +301,19 @@ class Fetcher:
             return
         unflushed: list[PartitionLog] = []
         for found in answer.partitions:
-            follow = self._session.remembered.get((found.topic, found.partition))
-            if follow is not None:
-                self._append(follow, found, unflushed)
+            fetched = self._session.remembered.get((found.topic, found.partition))
+            if fetched is not None:
+                self._append(fetched, found, unflushed)
         for log in unflushed:
             await self._runtime.run_blocking(log.flush)
 
-    def _append(self, follow: Follow, found: PartitionAnswer, unflushed: list[PartitionLog]) -> None:
-        ask, partition = follow.asked, follow.partition
+    def _append(self, fetched: FetchedPartition, found: PartitionAnswer, unflushed: list[PartitionLog]) -> None:
+        ask, partition = fetched.asked, fetched.partition
         assert ask is not None
-        if partition.follower is not follow.follower:
+        if partition.follower is not fetched.follower:
             return
         if found.error:
-            self._rejected(follow, ask, found.error)
+            self._rejected(fetched, ask, found.error)
             return
         try:
             end_offset = end_of(found.records) if found.records else None
@@ -322,61 +322,61 @@ class Fetcher:
             if partition.take(ask, answer, found.records):
                 unflushed.append(partition.log)
         except KafkaError as error:
-            self._failed(follow, error)
+            self._failed(fetched, error)
             return
-        follow.rejections = 0
+        fetched.rejections = 0
         if found.records:
             self._replicas.bytes_in += len(found.records)
             self._replicas.throttles.received(partition, len(found.records))
-        follow.lag = max(0, found.high_watermark - partition.log.next_offset)
-        self._place(follow)
+        fetched.lag = max(0, found.high_watermark - partition.log.next_offset)
+        self._place(fetched)
 
     # Failures
 
-    def _do(self, follow: Follow, deed: Deed) -> None:
-        if self.follows.get(follow.partition.key) is not follow:
+    def _do(self, fetched: FetchedPartition, deed: Deed) -> None:
+        if self.partitions.get(fetched.partition.key) is not fetched:
             return
         try:
-            follow.partition.do(deed)
+            fetched.partition.do(deed)
         except KafkaError as error:
-            self._failed(follow, error)
+            self._failed(fetched, error)
             return
-        follow.rejections = 0
-        self._place(follow)
+        fetched.rejections = 0
+        self._place(fetched)
 
-    def _rejected(self, follow: Follow, ask: Ask, code: int) -> None:
-        if self.follows.get(follow.partition.key) is not follow:
+    def _rejected(self, fetched: FetchedPartition, ask: Ask, code: int) -> None:
+        if self.partitions.get(fetched.partition.key) is not fetched:
             return
         error = _ERRORS.get(code, UnknownServerError)(f"the leader answered {ErrorCode(code).name}")
-        follow.follower.on_error(ask, error)
+        fetched.follower.on_error(ask, error)
         if isinstance(error, OffsetOutOfRange):
-            self._place(follow)
+            self._place(fetched)
             return
         # While leadership changes, either side may receive it first: this is logged only if it continues.
-        level = INFO if follow.rejections >= _LOGGED_REJECTIONS else DEBUG
-        logger.log(level, "%r: the leader rejected the request: %s", follow.partition, ErrorCode(code).name)
-        self._take_out(follow)
-        if follow.follower.state is not State.FENCED:
-            follow.rejections += 1
-            self._pause(follow, self._pause_ms(follow.rejections))
+        level = INFO if fetched.rejections >= _LOGGED_REJECTIONS else DEBUG
+        logger.log(level, "%r: the leader rejected the request: %s", fetched.partition, ErrorCode(code).name)
+        self._take_out(fetched)
+        if fetched.follower.state is not State.FENCED:
+            fetched.rejections += 1
+            self._pause(fetched, self._pause_ms(fetched.rejections))
 
-    def _failed(self, follow: Follow, error: KafkaError) -> None:
+    def _failed(self, fetched: FetchedPartition, error: KafkaError) -> None:
         """The log of this broker could not do what it had to do."""
-        logger.error("%r: the answer of the leader cannot be applied: %s", follow.partition, error)
-        self._take_out(follow)
+        logger.error("%r: the answer of the leader cannot be applied: %s", fetched.partition, error)
+        self._take_out(fetched)
         if isinstance(error, StorageError):
-            follow.has_failed = True
+            fetched.has_failed = True
         else:
-            follow.rejections += 1
-            self._pause(follow, self._pause_ms(follow.rejections))
+            fetched.rejections += 1
+            self._pause(fetched, self._pause_ms(fetched.rejections))
 
-    def _pause(self, follow: Follow, pause_ms: int) -> None:
-        self._take_out(follow)
-        self._runtime.timer.schedule(pause_ms, lambda: self._resume(follow))
+    def _pause(self, fetched: FetchedPartition, pause_ms: int) -> None:
+        self._take_out(fetched)
+        self._runtime.timer.schedule(pause_ms, lambda: self._resume(fetched))
 
-    def _resume(self, follow: Follow) -> None:
-        if self.follows.get(follow.partition.key) is follow:
-            self._place(follow)
+    def _resume(self, fetched: FetchedPartition) -> None:
+        if self.partitions.get(fetched.partition.key) is fetched:
+            self._place(fetched)
             self._interrupt()
 
 

@@ -57,7 +57,7 @@ class Fetchers:
     def stop_idle(self) -> None:
         """Stops the fetchers that have no partition any more."""
         for key, fetcher in list(self._fetchers.items()):
-            if not fetcher.follows:
+            if not fetcher.partitions:
                 del self._fetchers[key]
                 self._replicas.run_soon(fetcher.drop_connection())
                 fetcher.stop()
@@ -69,7 +69,7 @@ class Fetchers:
 
     def lags(self) -> dict[tuple[str, int], int]:
         """The number of records that each partition is behind its leader's high watermark, as last known."""
-        return {key: follow.lag for fetcher in self for key, follow in fetcher.follows.items()}
+        return {key: fetched.lag for fetcher in self for key, fetched in fetcher.partitions.items()}
 
     def failed_count(self) -> int:
         return sum(fetcher.failed_count for fetcher in self)
@@ -84,10 +84,10 @@ class Fetchers:
 
     def _distribute_again(self) -> None:
         for fetcher in list(self._fetchers.values()):
-            for follow in list(fetcher.follows.values()):
-                partition = follow.partition
+            for fetched in list(fetcher.partitions.values()):
+                partition = fetched.partition
                 self.remove(partition)
-                if partition.follower is follow.follower:
+                if partition.follower is fetched.follower:
                     self.add(partition)
         self.stop_idle()
 

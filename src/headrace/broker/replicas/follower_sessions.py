@@ -3,14 +3,14 @@
 A follower asks for all partitions that it follows here, with a fetch session (KIP-227): a request names the partitions
 whose fetch has changed, and counts as asking again for all others. The session of a consumer is scanned at every
 request. A follower may have thousands of partitions, and few of them change, so the session of a follower is never
-scanned. Instead each partition has a list of its readers (:class:`Followed`), and calls them when records are appended
-or its state changes. A reader adds itself to :attr:`FollowerSession.ready` and wakes the waiting request, if there is
-one.
+scanned. Instead each partition has a list of its readers (:class:`SessionPartition`), and calls them when records are
+appended or its state changes. A reader adds itself to :attr:`FollowerSession.ready` and wakes the waiting request, if
+there is one.
 
 A request does nothing for partitions that it does not name. Their state is updated later, when it matters. A follower
 that was at the log's end had all records at its session's last request: this is noted when the log grows
-(:meth:`Followed.grows`). A follower that is not in sync is checked with every request, so that it joins the ISR as soon
-as possible.
+(:meth:`SessionPartition.grows`). A follower that is not in sync is checked with every request, so that it joins the ISR
+as soon as possible.
 
 An answer carries the high watermarks that have moved. A moved high watermark alone does not cause an answer, unless
 ``replica.selector.class`` is set: then consumers read from followers. This module serves Fetch v12 to v17.
@@ -25,7 +25,7 @@ from uuid import UUID
 
 from headrace.broker.network.prompt_future import PromptFuture
 from headrace.broker.network.request import Reply, Request, milliseconds
-from headrace.broker.replicas.follower_serving import FollowerAnswerBuilder
+from headrace.broker.replicas.follower_answer import FollowerAnswerBuilder
 from headrace.broker.replicas.followers import Followers
 from headrace.protocol.errors import (
     ErrorCode,
@@ -57,10 +57,10 @@ _NO_ID = UUID(int=0)
 Key = tuple[str | UUID, int]
 
 
-class Followed:
+class SessionPartition:
     """One partition of a session. It is a reader of the partition while this broker has the partition."""
 
-    __slots__ = ("fetch", "key", "max_bytes", "partition", "session", "told", "topic")
+    __slots__ = ("answered", "fetch", "key", "max_bytes", "partition", "session", "topic")
 
     def __init__(self, session: FollowerSession, key: Key) -> None:
         self.session = session
@@ -69,12 +69,12 @@ class Followed:
         self.topic = topic_as_written(key[0])
         self.partition: ReplicatedPartition | None = None
         #: The high watermark and the log start of the last answer.
-        self.told = (UNKNOWN, UNKNOWN)
+        self.answered = (UNKNOWN, UNKNOWN)
 
     def ask(self, asked: Any) -> None:
         """Notes what the follower asks for. The follower may have ignored the last answer, because it was just changing
         its role; so the next answer repeats the high watermark."""
-        self.told = (UNKNOWN, UNKNOWN)
+        self.answered = (UNKNOWN, UNKNOWN)
         self.max_bytes: int = asked.partition_max_bytes
         self.fetch = FollowerFetch(
             asked.current_leader_epoch,
@@ -97,7 +97,7 @@ class Followed:
         partition = self.partition
         if partition is None:
             return False
-        return self.told != (partition.log.high_watermark, partition.log.log_start_offset)
+        return self.answered != (partition.log.high_watermark, partition.log.log_start_offset)
 
     # Calls of the partition
 
@@ -137,15 +137,15 @@ class FollowerSession:
         self.connection = connection
         #: Which epoch the next request must have.
         self.epoch = 1
-        self.partitions: dict[Key, Followed] = {}
+        self.partitions: dict[Key, SessionPartition] = {}
         #: The partitions that may have records to read, or an error; the one that has waited longest is first.
-        self.ready: dict[Followed, None] = {}
+        self.ready: dict[SessionPartition, None] = {}
         #: The partitions whose high watermark or log start has moved.
-        self.stale: dict[Followed, None] = {}
+        self.stale: dict[SessionPartition, None] = {}
         #: Whether the follower has to learn of it at once.
         self.is_urgent = False
         #: The partitions that are not in sync.
-        self.outside: set[Followed] = set()
+        self.outside: set[SessionPartition] = set()
         self.fetched_ms = 0
         self.waiter: PromptFuture[None] | None = None
         #: Whether the waiting request must be answered now.
@@ -196,16 +196,16 @@ class FollowerSession:
 
     # Its partitions
 
-    def update(self, body: Any, *, by_topic_id: bool) -> list[Followed]:
+    def update(self, body: Any, *, by_topic_id: bool) -> list[SessionPartition]:
         """Applies a request. Returns the partitions that it names."""
-        named: list[Followed] = []
+        named: list[SessionPartition] = []
         for topic in body.topics:
             name = (topic.topic_id or _NO_ID) if by_topic_id else topic.topic
             for asked in topic.partitions:
                 key = name, asked.partition
                 followed = self.partitions.get(key)
                 if followed is None:
-                    followed = self.partitions[key] = Followed(self, key)
+                    followed = self.partitions[key] = SessionPartition(self, key)
                 followed.ask(asked)
                 named.append(followed)
         for topic in body.forgotten_topics_data:

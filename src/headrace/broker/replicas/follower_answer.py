@@ -12,7 +12,7 @@ from headrace.replication.epoch_ends import UNKNOWN, EpochEnd
 from headrace.replication.replicated_partition import ReplicatedPartition
 
 if TYPE_CHECKING:
-    from headrace.broker.replicas.follower_sessions import Followed, FollowerSession
+    from headrace.broker.replicas.follower_sessions import FollowerSession, SessionPartition
     from headrace.broker.replicas.replicas import ReplicaManager
 
 
@@ -33,10 +33,10 @@ class FollowerAnswerBuilder:
         self._session = session
         self._max_bytes: int = body.max_bytes
         self._min_bytes: int = max(1, body.min_bytes)
-        self._answers: dict[Followed, _Answer] = {}
+        self._answers: dict[SessionPartition, _Answer] = {}
         self.is_enough = False
 
-    def note(self, followed: Followed) -> None:
+    def note(self, followed: SessionPartition) -> None:
         """Notes that the follower asks for a partition. It has all records before the offset that it asks for."""
         session = self._session
         try:
@@ -62,7 +62,7 @@ class FollowerAnswerBuilder:
         else:
             session.outside.add(followed)
 
-    def _find(self, followed: Followed) -> ReplicatedPartition:
+    def _find(self, followed: SessionPartition) -> ReplicatedPartition:
         known = followed.partition
         if known is not None and known.is_leader:  # a partition that is deleted or lost is not a leader
             return known
@@ -79,7 +79,7 @@ class FollowerAnswerBuilder:
         ready = self._session.ready
         if not ready:
             return
-        regions: dict[Followed, FileRegion] = {}
+        regions: dict[SessionPartition, FileRegion] = {}
         size_bytes = 0
         for followed in list(ready):
             if size_bytes >= self._max_bytes:
@@ -104,7 +104,7 @@ class FollowerAnswerBuilder:
                 self._answers[followed] = _Answer(region)
                 del ready[followed]
 
-    def _read(self, followed: Followed, room_bytes: int, *, is_first: bool) -> FileRegion | None:
+    def _read(self, followed: SessionPartition, room_bytes: int, *, is_first: bool) -> FileRegion | None:
         partition, fetch = followed.partition, followed.fetch
         if partition is None or partition.leader is None:
             raise NotLeaderOrFollower("this broker does not lead the partition any more")
@@ -117,13 +117,13 @@ class FollowerAnswerBuilder:
         region = log.read(fetch.offset, room_bytes, until_offset=log.next_offset, at_least_one=is_first).region
         return region or None
 
-    def _fail(self, followed: Followed, error: Exception) -> None:
+    def _fail(self, followed: SessionPartition, error: Exception) -> None:
         self.is_enough = True
         self._session.stale.pop(followed, None)
         self._session.outside.discard(followed)
         self._answers[followed] = _Answer(error=error_code_of(error).value)
 
-    def reply(self, *, is_full: bool, named: list[Followed]) -> EncodedReply:
+    def reply(self, *, is_full: bool, named: list[SessionPartition]) -> EncodedReply:
         session, answers = self._session, self._answers
         for followed in (*session.stale, *(named if is_full else ())):
             if followed not in answers and (is_full or followed.has_news):
@@ -137,7 +137,7 @@ class FollowerAnswerBuilder:
                 writer.put(followed.topic, followed.key[1], UNKNOWN, UNKNOWN, error=error)
                 continue
             log = partition.log
-            followed.told = high_watermark, log_start_offset = log.high_watermark, log.log_start_offset
+            followed.answered = high_watermark, log_start_offset = log.high_watermark, log.log_start_offset
             writer.put(
                 followed.topic,
                 followed.key[1],

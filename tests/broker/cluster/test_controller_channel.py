@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 from peer_harness import CUT, HANG, LISTENER, Peer, leaders, metadata, stop
 
-from headrace.broker.cluster import wire
+from headrace.broker.cluster import control_messages
 from headrace.broker.cluster.controller_channel import ControllerChannel
 from headrace.controller.decisions.broker_requests import LeaderAndIsrResponse, StopReplicaResponse
 from headrace.protocol.api import Api
@@ -24,7 +24,7 @@ async def channel():
         channel.answers.append((request, answer))
         channel.heard.set()
 
-    channel.on_answer = heard
+    channel.on_response = heard
     yield channel
     channel.close()
     async with asyncio.timeout(10):
@@ -153,8 +153,10 @@ async def test_close_ends_all_connections_and_the_channel_can_be_used_again(chan
 
 async def test_what_all_brokers_are_told_is_encoded_once(channel, peer, monkeypatch):
     encoded = []
-    encode = wire._encode
-    monkeypatch.setattr(wire, "_encode", lambda _v, name, items: encoded.append(name) or encode(_v, name, items))
+    encode = control_messages._encode
+    monkeypatch.setattr(
+        control_messages, "_encode", lambda _v, name, items: encoded.append(name) or encode(_v, name, items)
+    )
     brokers = tuple(peer.live(broker_id, 50) for broker_id in (2, 3, 4))
     channel.set_brokers(brokers)
     first = metadata(2, 50, IDS, live_brokers=brokers)
@@ -175,4 +177,4 @@ async def test_a_request_that_cannot_be_written_does_not_hold_up_the_others(chan
     channel.send(broken)
     channel.send(stop(2, 50, "t", 0))
     await answered(channel, 1)
-    assert "telling broker 2 failed" in caplog.text
+    assert "a request to broker 2 is dropped" in caplog.text

@@ -8,17 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from peer_harness import LISTENER, leaders
 
-from headrace.broker.cluster.wire import (
+from headrace.broker.cluster.control_messages import (
     SharedMetadata,
-    leaders_answer,
-    leaders_body,
-    leaders_reply,
-    read_leaders,
-    read_metadata,
-    read_stop,
-    stop_answer,
-    stop_body,
-    stop_reply,
+    leader_and_isr_body,
+    leader_and_isr_reply,
+    leader_and_isr_response,
+    read_leader_and_isr,
+    read_stop_replica,
+    read_update_metadata,
+    stop_replica_body,
+    stop_replica_reply,
+    stop_replica_response,
 )
 from headrace.controller.decisions.broker_requests import (
     LeaderAndIsr,
@@ -116,8 +116,8 @@ def through(schema, body):
 @settings(max_examples=25, deadline=None)
 @given(request=leader_requests())
 def test_leader_and_isr(version, request):
-    body = through(load_request_schema(Api.LEADER_AND_ISR, version), leaders_body(request, LISTENER))
-    got = read_leaders(body, BROKER, LISTENER)
+    body = through(load_request_schema(Api.LEADER_AND_ISR, version), leader_and_isr_body(request, LISTENER))
+    got = read_leader_and_isr(body, BROKER, LISTENER)
     if version < 6:  # KIP-704
         clean = [told._replace(leadership=told.leadership._replace(is_recovering=False)) for told in request.partitions]
         request = request._replace(partitions=tuple(clean))
@@ -128,7 +128,10 @@ def test_leader_and_isr(version, request):
 @settings(max_examples=25, deadline=None)
 @given(request=stop_requests)
 def test_stop_replica(version, request):
-    assert read_stop(through(load_request_schema(Api.STOP_REPLICA, version), stop_body(request)), BROKER) == request
+    assert (
+        read_stop_replica(through(load_request_schema(Api.STOP_REPLICA, version), stop_replica_body(request)), BROKER)
+        == request
+    )
 
 
 @pytest.mark.parametrize("version", versions_of(Api.UPDATE_METADATA))
@@ -136,13 +139,13 @@ def test_stop_replica(version, request):
 @given(request=metadata_requests())
 def test_update_metadata(version, request):
     body = SharedMetadata(request).body(request, version)
-    assert read_metadata(through(load_request_schema(Api.UPDATE_METADATA, version), body), BROKER) == request
+    assert read_update_metadata(through(load_request_schema(Api.UPDATE_METADATA, version), body), BROKER) == request
 
 
 def test_a_leader_without_that_listener_is_not_said():
     registration = BrokerRegistration((Endpoint("CLIENTS", "PLAINTEXT", "h", 1),), 0)
     request = leaders(BROKER, 5, {"t": UUID(int=1)}, live_leaders=(LiveBroker(1, 3, registration),))
-    assert leaders_body(request, LISTENER)["live_leaders"] == []
+    assert leader_and_isr_body(request, LISTENER)["live_leaders"] == []
 
 
 # -- answers
@@ -150,7 +153,7 @@ def test_a_leader_without_that_listener_is_not_said():
 
 def answer_through(request, answer):
     schema = load_response_schema(Api.LEADER_AND_ISR, 7)
-    return leaders_answer(request, through(schema, leaders_reply(request, answer)))
+    return leader_and_isr_response(request, through(schema, leader_and_isr_reply(request, answer)))
 
 
 def test_answers_to_leader_and_isr_name_their_topics_again():
@@ -189,9 +192,11 @@ def test_a_request_that_is_refused_has_no_partitions_in_its_answer():
 def test_a_topic_that_was_not_asked_about_is_left_out():
     request = leaders(BROKER, 5, {"a": UUID(int=1)})
     stranger = SimpleNamespace(topic_id=UUID(int=9), partition_errors=())
-    assert leaders_answer(request, SimpleNamespace(error_code=0, topics=(stranger,))).partitions == {}
+    assert leader_and_isr_response(request, SimpleNamespace(error_code=0, topics=(stranger,))).partitions == {}
 
 
 def test_answers_to_stop_replica():
     answer = StopReplicaResponse(ErrorCode.none, {("a", 0): ErrorCode.fenced_leader_epoch, ("b", 1): ErrorCode.none})
-    assert stop_answer(through(load_response_schema(Api.STOP_REPLICA, 4), stop_reply(answer))) == answer
+    assert (
+        stop_replica_response(through(load_response_schema(Api.STOP_REPLICA, 4), stop_replica_reply(answer))) == answer
+    )

@@ -1,10 +1,10 @@
-"""The controller's requests and their answers, as values and as messages (keys 4 to 6), in both directions.
+"""Converts the controller's requests and their responses between values and messages (API keys 4 to 6).
 
-Two things are not on the wire. A broker's epoch: who reads of a broker that lives finds -1. And names of topics in the
-answer to LeaderAndIsr: there they are ids, so :func:`leaders_answer` needs the request. (A topic that is older than ids
-has none; several of them are told apart by their order, which an answer keeps.)
+Two things are not in the messages. The epochs of live brokers are missing: after reading they are -1. And responses to
+LeaderAndIsr have topic ids instead of names, so :func:`leader_and_isr_response` needs the request. (Topics that a Kafka
+before 2.8 created have no id. A response has the order of the request, and that tells several of them apart.)
 
-The topics and brokers of an UpdateMetadata are the same for all brokers, so they are encoded once for all of them:
+The topics and brokers of an UpdateMetadata are the same for all brokers, so they are encoded once for all brokers:
 :class:`SharedMetadata`.
 """
 
@@ -33,13 +33,13 @@ from headrace.protocol.kio import ErrorCode, load_request_schema
 from headrace.protocol.wire.encoder import nested_encoder
 
 Body = dict[str, Any]
-Told = TypeVar("Told", LeaderAndIsrPartition, MetadataPartition, StoppedPartition)
+ControlledPartition = TypeVar("ControlledPartition", LeaderAndIsrPartition, MetadataPartition, StoppedPartition)
 
 _PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
-#: Of a listener whose protocol its registration does not say.
+#: The protocol of a listener whose registration names none.
 _NO_PROTOCOL = -1
 _PROTOCOL_NAMES = {number: name for name, number in _PROTOCOLS.items()}
-#: Of brokers that were read from a request.
+#: The epoch and the time of brokers that were read from a request.
 _UNKNOWN_EPOCH = -1
 _UNKNOWN_TIME_MS = -1
 
@@ -48,15 +48,17 @@ _UNKNOWN_TIME_MS = -1
 
 
 def address_of(broker: LiveBroker, listener: str) -> tuple[str, int] | None:
-    """Where a broker listens under that name; None if it does not."""
+    """The address of a broker's listener; None if the broker has no such listener."""
     return next(((one.host, one.port) for one in broker.registration.endpoints if one.listener == listener), None)
 
 
-def leaders_body(request: LeaderAndIsr, listener: str) -> Body:
-    """``listener``: at which brokers reach each other."""
+def leader_and_isr_body(request: LeaderAndIsr, listener: str) -> Body:
+    """
+    :param listener: the name of the listener that brokers use among each other.
+    """
     return {
         **_head(request),
-        "topic_states": _topics(request.partitions, _led, request.topic_ids),
+        "topic_states": _topics(request.partitions, _leader_and_isr_state, request.topic_ids),
         "live_leaders": [
             {"broker_id": broker.broker_id, "host_name": address[0], "port": address[1]}
             for broker in request.live_leaders
@@ -65,29 +67,31 @@ def leaders_body(request: LeaderAndIsr, listener: str) -> Body:
     }
 
 
-def stop_body(request: StopReplica) -> Body:
-    return {**_head(request), "topic_states": _topics(request.partitions, _stopped)}
+def stop_replica_body(request: StopReplica) -> Body:
+    return {**_head(request), "topic_states": _topics(request.partitions, _stop_replica_state)}
 
 
 class SharedMetadata:
-    """What UpdateMetadata says to all brokers alike."""
+    """The part of UpdateMetadata requests that is the same for all brokers."""
 
     def __init__(self, request: UpdateMetadata) -> None:
         self._request = request
         self._encoded: dict[int, Body] = {}
 
     def fits(self, request: UpdateMetadata) -> bool:
-        """Whether another request says the same: without a look at every partition, so by identity."""
+        """Whether another request has the same content. Compares partitions by identity, because there may be many."""
         ours = self._request
         return request.partitions is ours.partitions and request.live_brokers == ours.live_brokers
 
     def body(self, request: UpdateMetadata, version: int) -> Body:
-        """Of a request that :meth:`fits`."""
+        """The body of a request that :meth:`fits`."""
         encoded = self._encoded.get(version)
         if encoded is None:
             ours = self._request
             encoded = self._encoded[version] = {
-                "topic_states": _encode(version, "topic_states", _topics(ours.partitions, _published, ours.topic_ids)),
+                "topic_states": _encode(
+                    version, "topic_states", _topics(ours.partitions, _metadata_state, ours.topic_ids)
+                ),
                 "live_brokers": _encode(version, "live_brokers", map(_broker, ours.live_brokers)),
             }
         return {**_head(request), **encoded}
@@ -112,21 +116,23 @@ def _head(request: Request) -> Body:
 
 
 def _topics(
-    partitions: Iterable[Told], state_of: Callable[[Told], Body], topic_ids: Mapping[str, UUID | None] | None = None
+    partitions: Iterable[ControlledPartition],
+    state_of: Callable[[ControlledPartition], Body],
+    topic_ids: Mapping[str, UUID | None] | None = None,
 ) -> list[Body]:
     by_topic: dict[str, list[Body]] = defaultdict(list)
-    for told in partitions:
-        by_topic[told.topic].append(state_of(told))
+    for partition in partitions:
+        by_topic[partition.topic].append(state_of(partition))
     return [
         {"topic_name": topic, "topic_id": topic_ids and topic_ids.get(topic), "partition_states": states}
         for topic, states in by_topic.items()
     ]
 
 
-def _led(told: LeaderAndIsrPartition) -> Body:
-    leadership, assignment = told.leadership, told.assignment
+def _leader_and_isr_state(partition: LeaderAndIsrPartition) -> Body:
+    leadership, assignment = partition.leadership, partition.assignment
     return {
-        "partition_index": told.partition,
+        "partition_index": partition.partition,
         "controller_epoch": leadership.controller_epoch,
         "leader": leadership.leader,
         "leader_epoch": leadership.leader_epoch,
@@ -135,29 +141,29 @@ def _led(told: LeaderAndIsrPartition) -> Body:
         "replicas": assignment.replicas,
         "adding_replicas": assignment.adding,
         "removing_replicas": assignment.removing,
-        "is_new": told.is_new,
+        "is_new": partition.is_new,
         "leader_recovery_state": int(leadership.is_recovering),
     }
 
 
-def _published(told: MetadataPartition) -> Body:
+def _metadata_state(partition: MetadataPartition) -> Body:
     return {
-        "partition_index": told.partition,
-        "controller_epoch": told.leadership.controller_epoch,
-        "leader": told.leader,
-        "leader_epoch": told.leadership.leader_epoch,
-        "isr": told.leadership.isr,
-        "zk_version": told.leadership.version,
-        "replicas": told.replicas,
-        "offline_replicas": told.offline_replicas,
+        "partition_index": partition.partition,
+        "controller_epoch": partition.leadership.controller_epoch,
+        "leader": partition.leader,
+        "leader_epoch": partition.leadership.leader_epoch,
+        "isr": partition.leadership.isr,
+        "zk_version": partition.leadership.version,
+        "replicas": partition.replicas,
+        "offline_replicas": partition.offline_replicas,
     }
 
 
-def _stopped(told: StoppedPartition) -> Body:
+def _stop_replica_state(partition: StoppedPartition) -> Body:
     return {
-        "partition_index": told.partition,
-        "leader_epoch": told.leader_epoch,
-        "delete_partition": told.is_deleted,
+        "partition_index": partition.partition,
+        "leader_epoch": partition.leader_epoch,
+        "delete_partition": partition.is_deleted,
     }
 
 
@@ -180,8 +186,10 @@ def _broker(broker: LiveBroker) -> Body:
 # -- from messages to values
 
 
-def read_leaders(body: Any, broker_id: int, listener: str) -> LeaderAndIsr:
-    """``listener``: the name that the leaders' addresses are given, which are all of one listener."""
+def read_leader_and_isr(body: Any, broker_id: int, listener: str) -> LeaderAndIsr:
+    """
+    :param listener: the name of the listener that the leaders' addresses belong to. The message does not name it.
+    """
     return LeaderAndIsr(
         broker_id,
         body.broker_epoch,
@@ -213,7 +221,7 @@ def read_leaders(body: Any, broker_id: int, listener: str) -> LeaderAndIsr:
     )
 
 
-def read_stop(body: Any, broker_id: int) -> StopReplica:
+def read_stop_replica(body: Any, broker_id: int) -> StopReplica:
     return StopReplica(
         broker_id,
         body.broker_epoch,
@@ -227,8 +235,8 @@ def read_stop(body: Any, broker_id: int) -> StopReplica:
     )
 
 
-def read_metadata(body: Any, broker_id: int) -> UpdateMetadata:
-    """A leader of -2, which says that the topic is being deleted, hides who led the partition until then."""
+def read_update_metadata(body: Any, broker_id: int) -> UpdateMetadata:
+    """A leader of -2 means that the topic is being deleted. Then the message does not name the last leader."""
     return UpdateMetadata(
         broker_id,
         body.broker_epoch,
@@ -265,10 +273,10 @@ def _live(broker_id: int, endpoints: Iterable[Endpoint], rack: str | None) -> Li
     return LiveBroker(broker_id, _UNKNOWN_EPOCH, BrokerRegistration(tuple(endpoints), _UNKNOWN_TIME_MS, rack))
 
 
-# -- answers
+# -- responses
 
 
-def leaders_reply(request: LeaderAndIsr, answer: LeaderAndIsrResponse) -> Body:
+def leader_and_isr_reply(request: LeaderAndIsr, answer: LeaderAndIsrResponse) -> Body:
     errors: dict[str, list[Body]] = {topic: [] for topic in request.topic_ids}
     for (topic, index), code in answer.partitions.items():
         errors[topic].append({"partition_index": index, "error_code": code})
@@ -278,9 +286,11 @@ def leaders_reply(request: LeaderAndIsr, answer: LeaderAndIsrResponse) -> Body:
     return {"error_code": answer.error, "topics": topics if answer.partitions else ()}
 
 
-def leaders_answer(request: LeaderAndIsr, response: Any) -> LeaderAndIsrResponse:
+def leader_and_isr_response(request: LeaderAndIsr, response: Any) -> LeaderAndIsrResponse:
     names: dict[UUID | None, list[str]] = defaultdict(list)
-    for topic in dict.fromkeys(told.topic for told in request.partitions):  # in the order of the body's topics
+    for topic in dict.fromkeys(
+        partition.topic for partition in request.partitions
+    ):  # in the order of the body's topics
         names[request.topic_ids.get(topic)].append(topic)
     partitions = {
         (topic, error.partition_index): ErrorCode(error.error_code)
@@ -292,7 +302,7 @@ def leaders_answer(request: LeaderAndIsr, response: Any) -> LeaderAndIsrResponse
     return LeaderAndIsrResponse(ErrorCode(response.error_code), partitions)
 
 
-def stop_reply(answer: StopReplicaResponse) -> Body:
+def stop_replica_reply(answer: StopReplicaResponse) -> Body:
     return {
         "error_code": answer.error,
         "partition_errors": [
@@ -302,7 +312,7 @@ def stop_reply(answer: StopReplicaResponse) -> Body:
     }
 
 
-def stop_answer(response: Any) -> StopReplicaResponse:
+def stop_replica_response(response: Any) -> StopReplicaResponse:
     partitions = {
         (error.topic_name, error.partition_index): ErrorCode(error.error_code) for error in response.partition_errors
     }
