@@ -14,16 +14,16 @@ from headrace.protocol.errors import (
     TransactionalIdNotFound,
 )
 from headrace.testing.faulty_disk import FaultyDisk
-from headrace.transactions.coordinator import Identity
-from headrace.transactions.metadata import LAST_EPOCH, TxnMetadata
+from headrace.transactions.coordinator import ProducerIdentity
+from headrace.transactions.metadata import LAST_EPOCH, TransactionMetadata
 from headrace.transactions.shard import RETRY_MS
-from headrace.transactions.states import State
+from headrace.transactions.states import TransactionState
 
 
 def put(harness, state, **fields):
     """Puts an id into a state, as if it had come there."""
     values = {"producer_id": 7, "producer_epoch": 0, "timeout_ms": TIMEOUT_MS, "updated_ms": harness.clock.wall_ms()}
-    metadata = TxnMetadata("x", state=state, **{**values, **fields})
+    metadata = TransactionMetadata("x", state=state, **{**values, **fields})
     harness.journal(STATE).write([metadata.record()])
     harness.restart()
     return metadata
@@ -51,33 +51,39 @@ class Withheld:
 
 
 def test_the_epochs_of_an_id_are_used_up_and_it_gets_another_producer_id(harness):
-    put(harness, State.EMPTY, producer_epoch=LAST_EPOCH - 1)
+    put(harness, TransactionState.EMPTY, producer_epoch=LAST_EPOCH - 1)
     assert harness.start() == (7, LAST_EPOCH)
     last = harness.start()
     assert last.producer_id != 7
     assert last.producer_epoch == 0
     with pytest.raises(InvalidProducerIdMapping):
-        harness.add(Identity(7, LAST_EPOCH), T0)
+        harness.add(ProducerIdentity(7, LAST_EPOCH), T0)
 
 
 def test_who_asked_for_the_next_epoch_and_lost_the_answer_gets_it_again_even_with_another_id(harness):
-    put(harness, State.COMPLETE_COMMIT, producer_epoch=LAST_EPOCH)
-    known = Identity(7, LAST_EPOCH)
+    put(harness, TransactionState.COMPLETE_COMMIT, producer_epoch=LAST_EPOCH)
+    known = ProducerIdentity(7, LAST_EPOCH)
     fresh = harness.start(known=known)
     assert fresh == (harness.next_producer_id, 0)
     assert harness.start(known=known) == fresh
 
 
 @pytest.mark.parametrize("epoch", [LAST_EPOCH - 1, LAST_EPOCH])
-def test_an_abort_over_its_head_may_use_the_last_epoch(harness, epoch):
-    put(harness, State.ONGOING, producer_epoch=epoch, started_ms=harness.clock.wall_ms(), partitions=frozenset({T0}))
+def test_an_abort_that_fences_may_use_the_last_epoch(harness, epoch):
+    put(
+        harness,
+        TransactionState.ONGOING,
+        producer_epoch=epoch,
+        started_ms=harness.clock.wall_ms(),
+        partitions=frozenset({T0}),
+    )
     assert harness.start() == (harness.next_producer_id, 0)
     assert harness.coordinator.describe("x").previous_producer_id == 7
 
 
 def test_version_2_uses_up_epochs_by_ending_transactions(harness):
-    put(harness, State.EMPTY, producer_epoch=LAST_EPOCH - 1)
-    producer = Identity(7, LAST_EPOCH - 1)
+    put(harness, TransactionState.EMPTY, producer_epoch=LAST_EPOCH - 1)
+    producer = ProducerIdentity(7, LAST_EPOCH - 1)
     harness.add(producer, T0, version=2)
     producer = harness.end(producer, version=2)
     assert producer == (7, LAST_EPOCH)
@@ -98,14 +104,14 @@ def test_a_newer_producer_is_not_aborted_by_an_older_one_that_starts_anew(harnes
     harness.add(new, T0)
     with pytest.raises(ProducerFenced):
         harness.start(known=old)
-    assert harness.state() is State.ONGOING
+    assert harness.state() is TransactionState.ONGOING
 
 
 def test_a_producer_that_starts_anew_in_its_own_transaction(harness):
     producer = harness.start()
     harness.add(producer, T0)
     assert harness.start(known=producer) == (producer.producer_id, 2)
-    assert harness.state() is State.EMPTY
+    assert harness.state() is TransactionState.EMPTY
 
 
 # -- while a transaction is being ended
@@ -119,7 +125,7 @@ def test_nothing_begins_until_all_markers_are_written(harness, version, commit):
     harness.add(producer, T0, T1, version=version)
     harness.write(producer, T0, b"1")
     following = harness.end(producer, commit=commit, version=version)
-    assert harness.state() is (State.PREPARE_COMMIT if commit else State.PREPARE_ABORT)
+    assert harness.state() is (TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT)
     for refused in (
         lambda: harness.add(following, T0, version=version),
         lambda: harness.coordinator.missing_partitions("x", following, [T0]),
@@ -131,7 +137,7 @@ def test_nothing_begins_until_all_markers_are_written(harness, version, commit):
     with pytest.raises(InvalidTxnState):
         harness.end(producer, commit=not commit, version=version)
     withheld.let_go()
-    assert harness.state() is (State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT)
+    assert harness.state() is (TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT)
     harness.add(following, T0, version=version)
 
 
@@ -140,7 +146,7 @@ def test_a_producer_that_starts_waits_for_the_abort(harness):
     harness.add(harness.start(), T0)
     with pytest.raises(ConcurrentTransactions):
         harness.start()
-    assert harness.state() is State.PREPARE_ABORT
+    assert harness.state() is TransactionState.PREPARE_ABORT
     withheld.let_go()
     assert harness.start().producer_epoch == 2
 
@@ -153,17 +159,17 @@ def test_a_marker_that_could_not_be_written_is_tried_again(tmp_path, harness):
     for partition in (T0, T1):
         harness.write(producer, partition, b"1")
     lost = harness.partitions.get(*T1)
-    harness.partitions.lose(*T1)
+    harness.partitions.mark_offline(*T1)
     harness.end(producer)
-    assert harness.state() is State.PREPARE_COMMIT
+    assert harness.state() is TransactionState.PREPARE_COMMIT
     assert (harness.committed(T0), len(harness.timer)) == ([b"1"], 1)
     end_of_t0 = harness.partitions.get(*T0).log.next_offset
     harness.pass_ms(RETRY_MS)
-    assert harness.state() is State.PREPARE_COMMIT
+    assert harness.state() is TransactionState.PREPARE_COMMIT
     harness.partitions.add(lost)
-    harness.partitions._lost.clear()
+    harness.partitions._offline.clear()
     harness.pass_ms(RETRY_MS)
-    assert harness.state() is State.COMPLETE_COMMIT
+    assert harness.state() is TransactionState.COMPLETE_COMMIT
     assert harness.committed(T1) == [b"1"]
     assert harness.partitions.get(*T0).log.next_offset == end_of_t0
     assert len(harness.timer) == 0
@@ -174,7 +180,7 @@ def test_a_topic_that_was_deleted_needs_no_marker(harness):
     harness.add(producer, T0, T1)
     harness.partitions.remove(*T1)
     harness.end(producer)
-    assert harness.state() is State.COMPLETE_COMMIT
+    assert harness.state() is TransactionState.COMPLETE_COMMIT
 
 
 def test_what_cannot_be_written_changes_nothing(harness, monkeypatch):
@@ -192,9 +198,9 @@ def test_what_cannot_be_written_changes_nothing(harness, monkeypatch):
         with pytest.raises(StorageError):
             harness.add(producer, T1)
         harness.pass_ms(TIMEOUT_MS)
-        assert harness.state() is State.ONGOING
+        assert harness.state() is TransactionState.ONGOING
     harness.pass_ms(RETRY_MS)
-    assert harness.state() is State.COMPLETE_ABORT
+    assert harness.state() is TransactionState.COMPLETE_ABORT
 
 
 def test_the_end_that_could_not_be_noted_is_noted_later(harness, monkeypatch):
@@ -213,9 +219,9 @@ def test_the_end_that_could_not_be_noted_is_noted_later(harness, monkeypatch):
 
     monkeypatch.setattr(journal, "write", fail_second)
     harness.end(producer)
-    assert harness.state() is State.PREPARE_COMMIT
+    assert harness.state() is TransactionState.PREPARE_COMMIT
     harness.pass_ms(RETRY_MS)
-    assert harness.state() is State.COMPLETE_COMMIT
+    assert harness.state() is TransactionState.COMPLETE_COMMIT
 
 
 # -- time
@@ -228,9 +234,9 @@ def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_shut_out(
     harness.write(producer, T0, b"1")
     harness.pass_ms(TIMEOUT_MS - 1)
     harness.add(producer, T1, version=version)  # does not make it younger
-    assert harness.state() is State.ONGOING
+    assert harness.state() is TransactionState.ONGOING
     harness.pass_ms(1)
-    assert harness.state() is State.COMPLETE_ABORT
+    assert harness.state() is TransactionState.COMPLETE_ABORT
     assert harness.identity() == (producer.producer_id, producer.producer_epoch + 1)
     assert harness.committed(T0) == []
     assert harness.is_all_stable()
@@ -254,9 +260,9 @@ def test_the_timeout_counts_from_the_begin_even_over_a_restart(harness):
     harness.pass_ms(TIMEOUT_MS - 10)
     harness.restart()
     harness.pass_ms(9)
-    assert harness.state() is State.ONGOING
+    assert harness.state() is TransactionState.ONGOING
     harness.pass_ms(1)
-    assert harness.state() is State.COMPLETE_ABORT
+    assert harness.state() is TransactionState.COMPLETE_ABORT
 
 
 def test_ids_expire(harness):

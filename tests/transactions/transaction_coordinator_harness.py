@@ -19,8 +19,8 @@ from headrace.replication.partition import Isolation, Partition
 from headrace.replication.partitions import Partitions
 from headrace.runtime.timer import Timer
 from headrace.testing import ManualClock
-from headrace.transactions.coordinator import Identity, ProducerIdNeeded, TransactionCoordinator
-from headrace.transactions.markers import LocalMarkers
+from headrace.transactions.coordinator import ProducerIdentity, ProducerIdNeeded, TransactionCoordinator
+from headrace.transactions.markers import LocalMarkerWriter
 from headrace.transactions.shard import TransactionContext
 
 STATE, OFFSETS = "__transaction_state", "__consumer_offsets"
@@ -60,7 +60,7 @@ class TransactionCoordinatorHarness:
         self.timer = Timer(self.clock)
         settings = SimpleNamespace(int=lambda name: 10_080)
         self.groups = GroupCoordinator(GroupContext(self.clock, self.timer, settings, None), lambda: 1)
-        self.markers = LocalMarkers(self.partitions, self.clock, self._marker_written)
+        self.markers = LocalMarkerWriter(self.partitions, self.clock, self._marker_written)
         self.coordinator = TransactionCoordinator(TransactionContext(self.clock, self.timer, self.markers), lambda: 1)
 
     def load(self):
@@ -136,7 +136,7 @@ class TransactionCoordinatorHarness:
 
     def identity(self, name="x"):
         found = self.coordinator.describe(name)
-        return Identity(found.producer_id, found.producer_epoch)
+        return ProducerIdentity(found.producer_id, found.producer_epoch)
 
     def committed(self, partition):
         """The values that a read_committed reader gets."""

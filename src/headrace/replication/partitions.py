@@ -1,4 +1,4 @@
-"""The partitions that this broker has: alone it leads them all, in a cluster it follows others in some."""
+"""Holds the partitions of this broker: those that it leads and, in a cluster, those that it follows."""
 
 from collections.abc import Callable, Iterator
 
@@ -7,13 +7,15 @@ from headrace.replication.partition import ANY_EPOCH, Partition
 
 
 class Partitions:
-    def __init__(self, is_elsewhere: Callable[[str, int], bool] = lambda _topic, _index: False) -> None:
+    """The partitions that have a replica on this broker, by topic and number."""
+
+    def __init__(self, exists_elsewhere: Callable[[str, int], bool] = lambda _topic, _index: False) -> None:
         """
-        :param is_elsewhere: whether a partition that is not here is known to exist.
+        :param exists_elsewhere: tells whether a partition without a replica here is known to exist.
         """
-        self._is_elsewhere = is_elsewhere
+        self._exists_elsewhere = exists_elsewhere
         self._partitions: dict[tuple[str, int], Partition] = {}
-        self._lost: set[tuple[str, int]] = set()
+        self._offline: set[tuple[str, int]] = set()
 
     def __len__(self) -> int:
         return len(self._partitions)
@@ -26,33 +28,33 @@ class Partitions:
 
     def remove(self, topic: str, index: int) -> None:
         self._partitions.pop((topic, index), None)
-        self._lost.discard((topic, index))
+        self._offline.discard((topic, index))
 
-    def lose(self, topic: str, index: int) -> None:
-        """The partition is ours, but its log is on a disk that does not work."""
+    def mark_offline(self, topic: str, index: int) -> None:
+        """Notes that the partition has a replica here, but its log is on a disk that failed."""
         self._partitions.pop((topic, index), None)
-        self._lost.add((topic, index))
+        self._offline.add((topic, index))
 
-    def is_lost(self, topic: str, index: int) -> bool:
-        return (topic, index) in self._lost
+    def is_offline(self, topic: str, index: int) -> bool:
+        return (topic, index) in self._offline
 
     def get(self, topic: str, index: int) -> Partition | None:
         return self._partitions.get((topic, index))
 
     def leader(self, topic: str, index: int, epoch: int = ANY_EPOCH) -> Partition:
-        """The partition, if we lead it in that epoch.
+        """The partition, if this broker leads it in that epoch.
 
-        :raises KafkaError: with the code that tells the client what to do instead.
+        :raises KafkaError: if not. The error code tells the client what to do.
         """
         partition = self.replica(topic, index, epoch)
         if not partition.is_leader:
-            raise NotLeaderOrFollower(f"this broker does not lead {topic}-{index}")
+            raise NotLeaderOrFollower(f"this broker does not lead the partition {topic}-{index}")
         return partition
 
     def replica(self, topic: str, index: int, epoch: int = ANY_EPOCH) -> Partition:
-        """The partition, whether we lead it or not, as long as the peer knows the same epoch.
+        """The partition, whether this broker leads or follows, if the peer names the same leader epoch.
 
-        :raises KafkaError: with the code that tells the client what to do instead.
+        :raises KafkaError: if not. The error code tells the client what to do.
         """
         partition = self._partitions.get((topic, index))
         if partition is None:
@@ -62,8 +64,10 @@ class Partitions:
         return partition
 
     def _missing(self, topic: str, index: int) -> KafkaError:
-        if (topic, index) in self._lost:
-            return StorageError(f"the log of {topic}-{index} is on a log dir that is offline")
-        if self._is_elsewhere(topic, index):
-            return NotLeaderOrFollower(f"{topic}-{index} is at other brokers, or we have not heard yet that it is here")
+        if (topic, index) in self._offline:
+            return StorageError(f"the log of {topic}-{index} is in a log dir that is offline")
+        if self._exists_elsewhere(topic, index):
+            return NotLeaderOrFollower(
+                f"{topic}-{index} has its replicas on other brokers, or the controller has not told this broker yet"
+            )
         return UnknownTopicOrPartition(f"this broker has no partition {topic}-{index}")

@@ -1,1 +1,1 @@
-"""Transactions: which partitions one has touched, and how it ended. State lives in ``__transaction_state``."""
+"""The transaction coordinator: the partitions of each transaction, and how it ends (``__transaction_state``)."""

@@ -1,7 +1,7 @@
-"""What producers ask a transaction coordinator: to start, to add partitions, to end; and what others ask about them.
+"""Answers the requests of producers to the transaction coordinator: start, add partitions, end a transaction.
 
-Nothing here waits. Where a new producer id is needed, which takes a round to the znode tree, :class:`ProducerIdNeeded`
-is raised before anything has changed, and the caller comes again with one.
+Nothing here waits. A new producer id comes from ZooKeeper, which takes a round trip. So where one is needed,
+:class:`ProducerIdNeeded` is raised before anything has changed, and the caller calls again with a new producer id.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -18,37 +18,39 @@ from headrace.protocol.errors import (
     TransactionalIdNotFound,
 )
 from headrace.replication.coordinator import ShardedCoordinator
-from headrace.transactions.metadata import LAST_EPOCH, NONE, VERSION_2, TopicPartition, TxnMetadata
+from headrace.transactions.metadata import LAST_EPOCH, NONE, VERSION_2, TopicPartition, TransactionMetadata
 from headrace.transactions.shard import TransactionContext, TransactionShard
-from headrace.transactions.states import COMPLETED, IDLE, State
+from headrace.transactions.states import COMPLETE_STATES, IDLE, TransactionState
 
 logger = getLogger(__name__)
 
 
 class ProducerIdNeeded(Exception):
-    """Ask again with a new producer id."""
+    """The caller has to call again with a new producer id."""
 
 
-class Identity(NamedTuple):
-    """With what a producer signs its writes."""
+class ProducerIdentity(NamedTuple):
+    """The producer id and the epoch that a producer sends with each write."""
 
     producer_id: int
     producer_epoch: int
 
 
 class TransactionCoordinator(ShardedCoordinator[TransactionShard]):
+    """The transactional ids that this broker coordinates."""
+
     def __init__(self, context: TransactionContext, partition_count: Callable[[], int]) -> None:
-        """``partition_count`` is that of ``__transaction_state``, or what it will have."""
+        """``partition_count`` returns the number of partitions that ``__transaction_state`` has or will have."""
         super().__init__("transactions", partition_count, lambda journal: TransactionShard(context, journal))
         self._context = context
 
     def shard_for(self, name: str) -> TransactionShard:
         """
         :raises InvalidRequest: if the transactional id is empty.
-        :raises KafkaError: if it is not coordinated here, or not yet.
+        :raises KafkaError: if this broker does not coordinate the id, or not yet.
         """
         if not name:
-            raise InvalidRequest("a transactional id may not be empty")
+            raise InvalidRequest("the transactional id is empty")
         return super().shard_for(name)
 
     # -- a producer starts ------------------------------------------------------------------------------------------
@@ -58,69 +60,70 @@ class TransactionCoordinator(ShardedCoordinator[TransactionShard]):
         transactional_id: str,
         timeout_ms: int,
         *,
-        known: Identity | None = None,
+        known: ProducerIdentity | None = None,
         fresh_producer_id: int | None = None,
-    ) -> Identity:
-        """
-        A producer's identity from now on. An older producer of the id is shut out, and its transaction is aborted.
+    ) -> ProducerIdentity:
+        """Starts a producer. Returns its identity. Fences an older producer of the id, and aborts its transaction.
 
-        :param known: what the producer was given before, if it starts anew after an error (KIP-360).
-        :raises ProducerFenced: if it knows something that is not true any more.
-        :raises ConcurrentTransactions: if the last transaction is being ended: ask again.
+        :param known: the identity that the producer has, if it starts again after an error (KIP-360).
+        :raises ProducerFenced: if a newer producer has started since.
+        :raises ConcurrentTransactions: if the last transaction is being ended; the client asks again.
         """
         shard = self.shard_for(transactional_id)
         now_ms = self._context.clock.wall_ms()
         current = shard.get(transactional_id)
         if current is None:
-            producer_id = _given(fresh_producer_id)
-            shard.write(TxnMetadata(transactional_id, producer_id, 0, timeout_ms, State.EMPTY, now_ms))
-            return Identity(producer_id, 0)
+            producer_id = _required(fresh_producer_id)
+            shard.write(
+                TransactionMetadata(transactional_id, producer_id, 0, timeout_ms, TransactionState.EMPTY, now_ms)
+            )
+            return ProducerIdentity(producer_id, 0)
         is_repeated = known is not None and _is_repeated_start(current, known)
-        if current.state in COMPLETED:
-            raise ConcurrentTransactions(f"a transaction of {transactional_id!r} is being ended")
-        if current.state is State.ONGOING:
+        if current.state in COMPLETE_STATES:
+            raise ConcurrentTransactions(f"the last transaction of {transactional_id!r} is being ended")
+        if current.state is TransactionState.ONGOING:
             if current.producer_epoch + 1 >= LAST_EPOCH:
-                _given(fresh_producer_id)  # the abort uses up the epochs
-            shard.abort_over_its_head(current)
+                _required(fresh_producer_id)  # the abort uses up the epochs
+            shard.abort_and_fence(current)
             current = shard.get(transactional_id)
             if current is None or current.state not in IDLE:
                 raise ConcurrentTransactions(f"the transaction of {transactional_id!r} is being aborted")
         if is_repeated:
             following = current.with_timeout(timeout_ms, now_ms)
         elif current.is_epoch_exhausted:
-            fresh = _given(fresh_producer_id)
+            fresh = _required(fresh_producer_id)
             following = current.with_producer_id(fresh, timeout_ms, now_ms, same_producer=known is not None)
         else:
             following = current.with_next_epoch(timeout_ms, now_ms, same_producer=known is not None)
         shard.write(following)
-        return Identity(following.producer_id, following.producer_epoch)
+        return ProducerIdentity(following.producer_id, following.producer_epoch)
 
     # -- partitions -------------------------------------------------------------------------------------------------
 
     def add_partitions(
         self,
         transactional_id: str,
-        producer: Identity,
+        producer: ProducerIdentity,
         partitions: Iterable[TopicPartition],
         *,
         client_version: int = 0,
     ) -> None:
-        """The producer's transaction has these partitions from now on; the first ones begin it.
+        """Adds partitions to the producer's transaction. The first partitions begin it.
 
-        :raises ConcurrentTransactions: if the last transaction is being ended: ask again.
+        :raises ConcurrentTransactions: if the last transaction is being ended; the client asks again.
         """
         shard = self.shard_for(transactional_id)
         current = _current(shard, transactional_id, producer)
         added = frozenset(partitions)
-        if current.state is State.ONGOING and added <= current.partitions:
+        if current.state is TransactionState.ONGOING and added <= current.partitions:
             return
         now_ms = self._context.clock.wall_ms()
         shard.write(current.with_partitions(added, now_ms, client_version=client_version))
 
     def missing_partitions(
-        self, transactional_id: str, producer: Identity, partitions: Iterable[TopicPartition]
+        self, transactional_id: str, producer: ProducerIdentity, partitions: Iterable[TopicPartition]
     ) -> frozenset[TopicPartition]:
-        """Which of these the producer's transaction does not have."""
+        """Those of the partitions that the producer's transaction does not have."""
         current = _current(self.shard_for(transactional_id), transactional_id, producer)
         return frozenset(partitions) - current.partitions
 
@@ -129,16 +132,15 @@ class TransactionCoordinator(ShardedCoordinator[TransactionShard]):
     def end(
         self,
         transactional_id: str,
-        producer: Identity,
+        producer: ProducerIdentity,
         *,
         is_commit: bool,
         client_version: int = 0,
         fresh_producer_id: int | None = None,
-    ) -> Identity:
-        """
-        The producer's transaction is committed or aborted: decided, when this returns. Who its producer is then.
+    ) -> ProducerIdentity:
+        """Commits or aborts the producer's transaction. Returns the identity that the producer uses from then on.
 
-        :raises InvalidTxnState: if there is none, or it was ended the other way.
+        :raises InvalidTxnState: if there is no transaction, or it was ended the other way.
         """
         shard = self.shard_for(transactional_id)
         current = shard.get(transactional_id)
@@ -148,10 +150,10 @@ class TransactionCoordinator(ShardedCoordinator[TransactionShard]):
         if not is_repeated:
             _check_identity(current, producer)
         if not _has_something_to_end(current, is_commit, client_version, is_repeated):
-            return Identity(*current.client_identity)
+            return ProducerIdentity(*current.client_identity)
         next_producer_id = NONE
         if client_version >= VERSION_2 and current.is_epoch_exhausted:
-            next_producer_id = _given(fresh_producer_id)
+            next_producer_id = _required(fresh_producer_id)
         prepared = current.prepared(
             self._context.clock.wall_ms(),
             is_commit=is_commit,
@@ -159,83 +161,94 @@ class TransactionCoordinator(ShardedCoordinator[TransactionShard]):
             next_producer_id=next_producer_id,
         )
         shard.write(prepared)
-        return Identity(*prepared.client_identity)
+        return ProducerIdentity(*prepared.client_identity)
 
-    # -- what others ask --------------------------------------------------------------------------------------------
+    # -- administration ---------------------------------------------------------------------------------------------
 
-    def describe(self, transactional_id: str) -> TxnMetadata:
+    def describe(self, transactional_id: str) -> TransactionMetadata:
         found = self.shard_for(transactional_id).get(transactional_id)
         if found is None:
             raise TransactionalIdNotFound(f"there is no transactional id {transactional_id!r}")
         return found
 
-    def transactions(self) -> Iterator[TxnMetadata]:
-        """All that this broker coordinates.
+    def transactions(self) -> Iterator[TransactionMetadata]:
+        """All transactional ids that this broker coordinates.
 
-        :raises CoordinatorLoadInProgress: if some are not known yet.
+        :raises CoordinatorLoadInProgress: if a partition is still being loaded.
         """
         if self.is_loading:
-            raise CoordinatorLoadInProgress("some transactions are being loaded")
+            raise CoordinatorLoadInProgress("a partition of __transaction_state is being loaded; try again")
         for shard in self.shards():
             yield from shard
 
     def expire(self, expiration_ms: int) -> int:
-        """Forgets the ids that had no transaction for so long; how many."""
+        """Deletes the ids that have had no transaction for so long. Returns how many were deleted."""
         return sum(shard.expire(expiration_ms) for shard in self.shards())
 
 
-def _given(producer_id: int | None) -> int:
+def _required(producer_id: int | None) -> int:
     if producer_id is None:
         raise ProducerIdNeeded
     return producer_id
 
 
-def _check_identity(current: TxnMetadata, producer: Identity) -> None:
+def _check_identity(current: TransactionMetadata, producer: ProducerIdentity) -> None:
     name = current.transactional_id
     if producer.producer_id != current.producer_id:
         raise InvalidProducerIdMapping(
-            f"the producer id of {name!r} is {current.producer_id}, not {producer.producer_id}"
+            f"the producer id of the transactional id {name!r} is {current.producer_id}, not {producer.producer_id}"
         )
     if producer.producer_epoch != current.producer_epoch:
-        raise ProducerFenced(f"the epoch of {name!r} is {current.producer_epoch}, not {producer.producer_epoch}")
+        raise ProducerFenced(
+            f"the producer epoch of the transactional id {name!r} is {current.producer_epoch}, "
+            f"not {producer.producer_epoch}"
+        )
 
 
-def _current(shard: TransactionShard, transactional_id: str, producer: Identity) -> TxnMetadata:
-    """The id as it is now, if that producer may go on with it."""
+def _current(shard: TransactionShard, transactional_id: str, producer: ProducerIdentity) -> TransactionMetadata:
+    """The present value of the id.
+
+    :raises KafkaError: if the producer may not continue with the id.
+    """
     current = shard.get(transactional_id)
     if current is None:
         raise InvalidProducerIdMapping(f"there is no transactional id {transactional_id!r}")
     _check_identity(current, producer)
-    if current.state in COMPLETED:
+    if current.state in COMPLETE_STATES:
         raise ConcurrentTransactions(f"the last transaction of {transactional_id!r} is being ended")
     return current
 
 
-def _is_repeated_start(current: TxnMetadata, known: Identity) -> bool:
-    """Whether a producer that knows its identity was given the next one already, and did not hear of it.
+def _is_repeated_start(current: TransactionMetadata, known: ProducerIdentity) -> bool:
+    """Tells whether a producer that starts again got its next identity already, in a response that was lost.
 
-    :raises ProducerFenced: if what it knows is not true any more.
+    :raises ProducerFenced: if a newer producer has started since.
     """
-    if current.is_known_as(*known):
+    if current.may_restart_as(*known):
         if known.producer_epoch == current.producer_epoch and known.producer_id == current.producer_id:
             return False
-        if known.producer_epoch == current.last_producer_epoch and current.state is not State.ONGOING:
+        if known.producer_epoch == current.last_producer_epoch and current.state is not TransactionState.ONGOING:
             return True
-    raise ProducerFenced(f"{current.transactional_id!r} has a newer producer than {known}")
+    raise ProducerFenced(
+        f"the transactional id {current.transactional_id!r} has a newer producer than the one with producer id "
+        f"{known.producer_id} and epoch {known.producer_epoch}"
+    )
 
 
-def _has_something_to_end(current: TxnMetadata, is_commit: bool, client_version: int, is_repeated: bool) -> bool:
-    """Whether there is a transaction to be ended; False if it was ended so already.
+def _has_something_to_end(
+    current: TransactionMetadata, is_commit: bool, client_version: int, is_repeated: bool
+) -> bool:
+    """Tells whether there is a transaction to end. False if it was ended the same way already.
 
-    :raises InvalidTxnState: if neither.
+    :raises InvalidTxnState: if there is no transaction, or it was ended the other way.
     """
     name, state = current.transactional_id, current.state
-    if state is State.ONGOING:
+    if state is TransactionState.ONGOING:
         if is_repeated:
-            raise ProducerFenced(f"{name!r} has begun another transaction since")
+            raise ProducerFenced(f"the transactional id {name!r} has begun another transaction since")
         return True
-    is_ended_so = state is (State.COMPLETE_COMMIT if is_commit else State.COMPLETE_ABORT)
-    if state is (State.PREPARE_COMMIT if is_commit else State.PREPARE_ABORT):
+    is_ended_so = state is (TransactionState.COMPLETE_COMMIT if is_commit else TransactionState.COMPLETE_ABORT)
+    if state is (TransactionState.PREPARE_COMMIT if is_commit else TransactionState.PREPARE_ABORT):
         raise ConcurrentTransactions(f"the transaction of {name!r} is being ended")
     if client_version < VERSION_2:
         if is_ended_so:
@@ -243,9 +256,9 @@ def _has_something_to_end(current: TxnMetadata, is_commit: bool, client_version:
     elif is_repeated:
         if is_ended_so:
             return False
-        if state is State.EMPTY:
-            raise ProducerFenced(f"{name!r} has a newer producer")
+        if state is TransactionState.EMPTY:
+            raise ProducerFenced(f"the transactional id {name!r} has a newer producer")
     elif not is_commit and state in IDLE:
-        return True  # its producer does not know whether it had begun one: KIP-890 lets it abort all the same
+        return True  # the producer does not know whether it has begun one; KIP-890 lets it abort
     word = "commit" if is_commit else "abort"
-    raise InvalidTxnState(f"{name!r} has no transaction to {word}: it is in {state.label}")
+    raise InvalidTxnState(f"the transactional id {name!r} has no transaction to {word}: its state is {state.label}")

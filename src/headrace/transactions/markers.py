@@ -1,8 +1,9 @@
-"""Markers: the control batches that end a transaction in each of its partitions.
+"""Writes markers: the control batches that end a transaction in each of its partitions.
 
-A marker is one control record behind the transaction's last one (layout: ``log/control_marker.py``). Readers with
-``read_committed`` get what lies before a commit marker, and pass over what an abort marker ends. Writing one twice
-does no harm: the second ends nothing. So after a crash all are written again.
+A marker is one control record after the transaction's last record (layout: ``protocol/record_body.py``). A consumer
+with ``read_committed`` gets the records before a commit marker, and skips the records that an abort marker ends.
+Writing a marker twice does no harm: the second marker ends nothing. So after a crash the coordinator writes all
+markers again.
 """
 
 from collections.abc import Callable, Iterable
@@ -23,13 +24,16 @@ logger = getLogger(__name__)
 
 
 class Marker(NamedTuple):
+    """The content of a marker."""
+
     producer_id: int
     producer_epoch: int
     is_commit: bool
-    #: The leader epoch of the coordinator's partition: an older coordinator's marker is refused.
+    #: The leader epoch of the coordinator's partition. A partition rejects the marker of an older coordinator.
     coordinator_epoch: int
 
     def batch(self, now_ms: int) -> bytes:
+        """The control batch with this marker."""
         kind = ControlKind.commit if self.is_commit else ControlKind.abort
         return build_batch(
             [control_record(kind, self.coordinator_epoch, timestamp_ms=now_ms)],
@@ -41,33 +45,35 @@ class Marker(NamedTuple):
         )
 
 
-#: Called once, with the partitions that have no marker yet and may have it later.
-Sent = Callable[[frozenset[TopicPartition]], None]
+#: Called once, with the partitions to which the marker could not be written, and may be written later.
+OnSent = Callable[[frozenset[TopicPartition]], None]
 
 
-#: A marker that is refused so is not needed any more: a newer producer or coordinator has seen to the transaction.
-OBSOLETE = (InvalidProducerEpoch, TransactionCoordinatorFenced)
+#: Errors of a marker that is not needed any more: a newer producer or coordinator has ended the transaction.
+OBSOLETE_MARKER_ERRORS = (InvalidProducerEpoch, TransactionCoordinatorFenced)
 
 
 class MarkerSender(Protocol):
-    def send(self, marker: Marker, partitions: Iterable[TopicPartition], on_sent: Sent) -> None: ...
+    """Writes a marker to all partitions of a transaction, wherever their leaders are."""
+
+    def send(self, marker: Marker, partitions: Iterable[TopicPartition], on_sent: OnSent) -> None: ...
 
 
-class LocalMarkers:
-    """Writes markers to the partitions that this broker leads; if it is alone, these are all that there are."""
+class LocalMarkerWriter:
+    """Writes markers to the partitions that this broker leads. A single broker leads all partitions."""
 
     def __init__(
         self, partitions: Partitions, clock: Clock, on_written: Callable[[str, int, Marker], object] = lambda *_: None
     ) -> None:
-        """``on_written`` hears of each marker: readers wait for it, and groups whose offsets it commits."""
+        """``on_written`` is called after each marker, for consumers that wait and groups with pending offsets."""
         self._partitions = partitions
         self._clock = clock
         self._on_written = on_written
 
     def write(self, topic: str, index: int, marker: Marker) -> tuple[Partition, int]:
-        """The partition, and the offset behind the marker: it is committed when the high watermark is there.
+        """Appends a marker. Returns the partition, and the high watermark from which the marker is committed.
 
-        :raises KafkaError: if the partition is not here, or a newer producer or coordinator was.
+        :raises KafkaError: if this broker does not lead the partition, or a newer producer or coordinator has written.
         """
         partition = self._partitions.leader(topic, index)
         partition.check_enough_replicas()
@@ -75,16 +81,16 @@ class LocalMarkers:
         self._on_written(topic, index, marker)
         return partition, partition.log.next_offset
 
-    def send(self, marker: Marker, partitions: Iterable[TopicPartition], on_sent: Sent) -> None:
+    def send(self, marker: Marker, partitions: Iterable[TopicPartition], on_sent: OnSent) -> None:
         unsent = []
         for topic, index in sorted(partitions):
-            if self._partitions.get(topic, index) is None and not self._partitions.is_lost(topic, index):
-                continue  # its topic was deleted
+            if self._partitions.get(topic, index) is None and not self._partitions.is_offline(topic, index):
+                continue  # the topic was deleted
             try:
                 self.write(topic, index, marker)
-            except OBSOLETE as error:
-                logger.info("no marker for %s-%d: %s", topic, index, error)  # it has a newer one
+            except OBSOLETE_MARKER_ERRORS as error:
+                logger.info("the marker for %s-%d is not needed any more: %s", topic, index, error)
             except (KafkaError, OSError) as error:
-                logger.warning("no marker for %s-%d yet: %s", topic, index, error)
+                logger.warning("cannot write the marker to %s-%d yet, will try again: %s", topic, index, error)
                 unsent.append((topic, index))
         on_sent(frozenset(unsent))

@@ -1,17 +1,18 @@
-"""What is known of a transactional id: who may write under it, and how far its transaction is. Values, never changed.
+"""Holds the value of a transactional id: its producer, its epoch, and its transaction. Values are never changed.
 
-Each method is one step of the life of a transactional id and gives the next value; ``states.NEXT`` says which steps
-there are. A value becomes a record of ``__transaction_state`` and comes back from one, but for
-``last_producer_epoch``: that serves a client whose answer was lost, and is not kept over a restart, as in Kafka.
+Each method of the second part is one step of a transactional id and returns the next value; ``states.NEXT`` says
+which steps are allowed. A value is written as a record of ``__transaction_state`` and read back from one, except
+``last_producer_epoch``: this field serves a client whose response was lost, and does not survive a restart, as in
+Kafka.
 
-Epochs fence. Whoever holds an older epoch than this is refused. The epoch rises
+Epochs fence producers: a request with an older epoch is rejected. The epoch rises
 
-- when a producer starts (InitProducerId), so that an older one with the same id is shut out;
-- when a transaction is aborted over its producer's head (a newer producer, the timeout);
-- with clients of transaction version 2 (KIP-890) at the end of every transaction, so that what they wrote late, for
-  the transaction that has ended, cannot land in the next.
+- when a producer starts (InitProducerId), so that an older producer with the same id is fenced;
+- when the coordinator aborts a transaction without its producer (a newer producer starts, or the timeout passes);
+- at the end of every transaction of a client with transaction version 2 (KIP-890), so that a late write for a
+  transaction that has ended cannot become part of the next transaction.
 
-Epochs are 15 bits. When they are used up the id gets another producer id, with epoch 0.
+An epoch has 15 bits. When all epochs are used up, the id gets a new producer id with epoch 0.
 """
 
 from collections import defaultdict
@@ -20,37 +21,40 @@ from dataclasses import dataclass, replace
 
 from headrace.protocol.errors import CorruptMessage
 from headrace.protocol.internal_records import InternalRecord, RecordType, encode_key, encode_value
-from headrace.transactions.states import BY_NUMBER, COMPLETED, NEXT, State
+from headrace.transactions.states import BY_NUMBER, COMPLETE_STATES, NEXT, TransactionState
 
 TopicPartition = tuple[str, int]
 
+#: In a field that has no value.
 NONE = -1
-#: The last epoch that a client sees: one more must be left, to fence it.
+#: The last epoch that a client gets. One more epoch is needed to fence the client.
 LAST_EPOCH = 2**15 - 2
-#: What clients since KIP-890 speak: the epoch rises with each transaction, and a write adds its partition by itself.
+#: The transaction version of KIP-890: the epoch rises with each transaction, and a write adds its partition by itself.
 VERSION_2 = 2
 
 
 @dataclass(frozen=True, slots=True)
-class TxnMetadata:
+class TransactionMetadata:
+    """The value of one transactional id."""
+
     transactional_id: str
     producer_id: int
     producer_epoch: int
     timeout_ms: int
-    state: State
+    state: TransactionState
     updated_ms: int
-    #: When the transaction began; -1 while there was none.
+    #: When the transaction began; -1 if there is none.
     started_ms: int = NONE
     partitions: frozenset[TopicPartition] = frozenset()
-    #: The producer id before this one, when epochs were used up.
+    #: The producer id before this one, if its epochs were used up.
     previous_producer_id: int = NONE
-    #: The producer id after this one, while a transaction ends with the last epoch.
+    #: The next producer id, while a transaction with the last epoch ends.
     next_producer_id: int = NONE
     client_version: int = 0
-    #: The epoch before the last rise, if it was the same producer that asked for it.
+    #: The epoch before the last rise, if the same producer caused the rise.
     last_producer_epoch: int = NONE
 
-    # -- what it says
+    # -- questions
 
     @property
     def is_epoch_exhausted(self) -> bool:
@@ -58,22 +62,22 @@ class TxnMetadata:
 
     @property
     def expires_at_ms(self) -> int:
-        """When an ongoing transaction times out."""
+        """The wall time at which an ongoing transaction times out."""
         return self.started_ms + self.timeout_ms
 
     @property
     def client_identity(self) -> tuple[int, int]:
-        """The producer id and epoch with which its producer goes on."""
+        """The producer id and the epoch that the producer uses after the present transaction."""
         if self.next_producer_id != NONE:
             return self.next_producer_id, 0
         return self.producer_id, self.producer_epoch
 
-    def is_known_as(self, producer_id: int, epoch: int) -> bool:
-        """Whether a producer with that id may start anew under this one (KIP-360)."""
+    def may_restart_as(self, producer_id: int, epoch: int) -> bool:
+        """Tells whether a producer with this producer id may start again under the transactional id (KIP-360)."""
         return producer_id == self.producer_id or (producer_id == self.previous_producer_id and epoch >= LAST_EPOCH)
 
     def was_ended_by(self, producer_id: int, epoch: int) -> bool:
-        """Whether these are from before the rise of the epoch that came with the end of the last transaction."""
+        """Tells whether the last transaction was ended by a producer with this id and epoch, which raised the epoch."""
         if self.client_version < VERSION_2:
             return False
         if producer_id == self.producer_id:
@@ -82,10 +86,10 @@ class TxnMetadata:
 
     # -- steps
 
-    def with_next_epoch(self, timeout_ms: int, now_ms: int, *, same_producer: bool) -> "TxnMetadata":
-        """A producer starts. It is the ``same_producer`` if it knows the epoch that it has now."""
-        return self._to(
-            State.EMPTY,
+    def with_next_epoch(self, timeout_ms: int, now_ms: int, *, same_producer: bool) -> "TransactionMetadata":
+        """A producer starts. ``same_producer`` means that the producer named the present epoch."""
+        return self._transition_to(
+            TransactionState.EMPTY,
             now_ms,
             producer_epoch=self.producer_epoch + 1,
             last_producer_epoch=self.producer_epoch if same_producer else NONE,
@@ -94,8 +98,10 @@ class TxnMetadata:
             started_ms=NONE,
         )
 
-    def with_producer_id(self, producer_id: int, timeout_ms: int, now_ms: int, *, same_producer: bool) -> "TxnMetadata":
-        """The same, where the epochs are used up."""
+    def with_producer_id(
+        self, producer_id: int, timeout_ms: int, now_ms: int, *, same_producer: bool
+    ) -> "TransactionMetadata":
+        """A producer starts, and gets a new producer id because all epochs are used up."""
         return replace(
             self.with_next_epoch(timeout_ms, now_ms, same_producer=same_producer),
             producer_id=producer_id,
@@ -103,38 +109,43 @@ class TxnMetadata:
             producer_epoch=0,
         )
 
-    def with_timeout(self, timeout_ms: int, now_ms: int) -> "TxnMetadata":
-        """A producer starts with the epoch that it was given already; its answer was lost."""
-        return self._to(State.EMPTY, now_ms, timeout_ms=timeout_ms, partitions=frozenset(), started_ms=NONE)
+    def with_timeout(self, timeout_ms: int, now_ms: int) -> "TransactionMetadata":
+        """A producer starts again with the epoch that it got before, because the response was lost."""
+        return self._transition_to(
+            TransactionState.EMPTY, now_ms, timeout_ms=timeout_ms, partitions=frozenset(), started_ms=NONE
+        )
 
     def with_partitions(
         self, partitions: Iterable[TopicPartition], now_ms: int, *, client_version: int
-    ) -> "TxnMetadata":
-        """Partitions are added; the first of them begin the transaction."""
-        is_begun = self.state is State.ONGOING
-        return self._to(
-            State.ONGOING,
+    ) -> "TransactionMetadata":
+        """Partitions are added to the transaction. The first partitions begin it."""
+        is_begun = self.state is TransactionState.ONGOING
+        return self._transition_to(
+            TransactionState.ONGOING,
             now_ms,
             partitions=self.partitions.union(partitions) if is_begun else frozenset(partitions),
             started_ms=self.started_ms if is_begun else now_ms,
             client_version=client_version,
         )
 
-    def fenced(self, now_ms: int) -> "TxnMetadata":
-        """Its producer is shut out; an abort follows."""
-        return self._to(
-            State.PREPARE_EPOCH_FENCE, now_ms, producer_epoch=self.producer_epoch + 1, last_producer_epoch=NONE
+    def fenced(self, now_ms: int) -> "TransactionMetadata":
+        """The producer is fenced. An abort follows."""
+        return self._transition_to(
+            TransactionState.PREPARE_EPOCH_FENCE,
+            now_ms,
+            producer_epoch=self.producer_epoch + 1,
+            last_producer_epoch=NONE,
         )
 
     def prepared(
         self, now_ms: int, *, is_commit: bool, client_version: int, next_producer_id: int = NONE
-    ) -> "TxnMetadata":
-        """It is decided how the transaction ends. Markers carry the epoch of this value."""
-        is_fenced = self.state is State.PREPARE_EPOCH_FENCE
+    ) -> "TransactionMetadata":
+        """The end of the transaction is decided. The markers have the epoch of this value."""
+        is_fenced = self.state is TransactionState.PREPARE_EPOCH_FENCE
         rises = client_version >= VERSION_2 and not is_fenced
-        is_begun = is_fenced or self.state is State.ONGOING
-        return self._to(
-            State.PREPARE_COMMIT if is_commit else State.PREPARE_ABORT,
+        is_begun = is_fenced or self.state is TransactionState.ONGOING
+        return self._transition_to(
+            TransactionState.PREPARE_COMMIT if is_commit else TransactionState.PREPARE_ABORT,
             now_ms,
             producer_epoch=self.producer_epoch + 1 if rises else self.producer_epoch,
             last_producer_epoch=self.producer_epoch if rises else self.last_producer_epoch,
@@ -144,11 +155,11 @@ class TxnMetadata:
             client_version=client_version,
         )
 
-    def completed(self, now_ms: int) -> "TxnMetadata":
-        """All partitions have the marker."""
+    def completed(self, now_ms: int) -> "TransactionMetadata":
+        """The transaction has ended: all partitions have the marker."""
         producer_id, producer_epoch = self.client_identity
-        return self._to(
-            COMPLETED[self.state],
+        return self._transition_to(
+            COMPLETE_STATES[self.state],
             now_ms,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
@@ -157,13 +168,14 @@ class TxnMetadata:
             partitions=frozenset(),
         )
 
-    def _to(self, state: State, now_ms: int, **changes: object) -> "TxnMetadata":
+    def _transition_to(self, state: TransactionState, now_ms: int, **changes: object) -> "TransactionMetadata":
         assert state in NEXT[self.state], f"{self.transactional_id}: {self.state.label} cannot become {state.label}"
         return replace(self, state=state, updated_ms=now_ms, **changes)  # type: ignore[arg-type]
 
     # -- records
 
     def record(self) -> tuple[bytes, bytes]:
+        """The key and the value of the record in ``__transaction_state``."""
         topics: dict[str, list[int]] = defaultdict(list)
         for topic, index in sorted(self.partitions):
             topics[topic].append(index)
@@ -176,28 +188,31 @@ class TxnMetadata:
             transaction_timeout_ms=self.timeout_ms,
             transaction_status=self.state.number,
             transaction_partitions=None
-            if self.state is State.EMPTY
+            if self.state is TransactionState.EMPTY
             else [{"topic": topic, "partition_ids": indexes} for topic, indexes in topics.items()],
             transaction_last_update_timestamp_ms=self.updated_ms,
             transaction_start_timestamp_ms=self.started_ms,
             client_transaction_version=self.client_version,
         )
-        return key_of(self.transactional_id), value
+        return record_key(self.transactional_id), value
 
 
-def key_of(transactional_id: str) -> bytes:
+def record_key(transactional_id: str) -> bytes:
     return encode_key(RecordType.TRANSACTION, transactional_id=transactional_id)
 
 
-def metadata_of(record: InternalRecord) -> TxnMetadata:
+def metadata_from_record(record: InternalRecord) -> TransactionMetadata:
     """
-    :raises CorruptMessage: if it names a state that there is not.
+    :raises CorruptMessage: if the record has a state that does not exist.
     """
     value = record.value
     state = BY_NUMBER.get(value.transaction_status)
     if state is None:
-        raise CorruptMessage(f"{record.key.transactional_id} is in an unknown state {value.transaction_status}")
-    return TxnMetadata(
+        raise CorruptMessage(
+            f"the record of the transactional id {record.key.transactional_id!r} has the unknown state "
+            f"{value.transaction_status}"
+        )
+    return TransactionMetadata(
         transactional_id=record.key.transactional_id,
         producer_id=value.producer_id,
         producer_epoch=value.producer_epoch,

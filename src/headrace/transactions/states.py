@@ -1,4 +1,4 @@
-"""The states of a transactional id, and which may follow which.
+"""The states of a transactional id, and the transitions between them.
 
 ::
 
@@ -6,18 +6,21 @@
                  |
                  +------> PrepareAbort ---> CompleteAbort ---> Ongoing ...
                  |             ^
-                 +-> PrepareEpochFence    another producer, or the timeout, ends what this one began
+                 +-> PrepareEpochFence    a newer producer, or the timeout, aborts the transaction of this producer
 
-A Prepare state is the decision: once its record is written, the transaction will end that way, whatever happens. A
-Complete state says that all its partitions have the marker. PrepareEpochFence is passed through in memory only.
+A Prepare state is the decision: once its record is committed, the transaction will end that way, whatever happens. A
+Complete state means that all partitions of the transaction have the marker. PrepareEpochFence exists only in memory, as
+an intermediate step.
 
-The numbers are those of ``__transaction_state``, the names those that Kafka's tools show.
+The numbers are those in the records of ``__transaction_state``. The labels are the words that Kafka's tools show.
 """
 
 from enum import Enum
 
 
-class State(Enum):
+class TransactionState(Enum):
+    """The state of a transactional id."""
+
     EMPTY = 0, "Empty"
     ONGOING = 1, "Ongoing"
     PREPARE_COMMIT = 2, "PrepareCommit"
@@ -31,27 +34,43 @@ class State(Enum):
 
     def __init__(self, number: int, label: str) -> None:
         self.number = number
-        #: Kafka's word for it.
+        #: Kafka's word for the state.
         self.label = label
 
 
-#: From each state, which states may follow. Anything else is our mistake, not a client's.
-#: An abort without a transaction is a client of KIP-890 that does not know whether it had begun one.
-NEXT: dict[State, frozenset[State]] = {
-    State.EMPTY: frozenset({State.EMPTY, State.ONGOING, State.PREPARE_ABORT, State.DEAD}),
-    State.ONGOING: frozenset({State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT, State.PREPARE_EPOCH_FENCE}),
-    State.PREPARE_COMMIT: frozenset({State.COMPLETE_COMMIT}),
-    State.PREPARE_ABORT: frozenset({State.COMPLETE_ABORT}),
-    State.COMPLETE_COMMIT: frozenset({State.EMPTY, State.ONGOING, State.PREPARE_ABORT, State.DEAD}),
-    State.COMPLETE_ABORT: frozenset({State.EMPTY, State.ONGOING, State.PREPARE_ABORT, State.DEAD}),
-    State.DEAD: frozenset(),
-    State.PREPARE_EPOCH_FENCE: frozenset({State.PREPARE_ABORT}),
+#: From each state, the states that may follow. Any other transition is a mistake in our code, not a client's.
+#: A client of KIP-890 may abort without a transaction, if it does not know whether it had begun one.
+NEXT: dict[TransactionState, frozenset[TransactionState]] = {
+    TransactionState.EMPTY: frozenset(
+        {TransactionState.EMPTY, TransactionState.ONGOING, TransactionState.PREPARE_ABORT, TransactionState.DEAD}
+    ),
+    TransactionState.ONGOING: frozenset(
+        {
+            TransactionState.ONGOING,
+            TransactionState.PREPARE_COMMIT,
+            TransactionState.PREPARE_ABORT,
+            TransactionState.PREPARE_EPOCH_FENCE,
+        }
+    ),
+    TransactionState.PREPARE_COMMIT: frozenset({TransactionState.COMPLETE_COMMIT}),
+    TransactionState.PREPARE_ABORT: frozenset({TransactionState.COMPLETE_ABORT}),
+    TransactionState.COMPLETE_COMMIT: frozenset(
+        {TransactionState.EMPTY, TransactionState.ONGOING, TransactionState.PREPARE_ABORT, TransactionState.DEAD}
+    ),
+    TransactionState.COMPLETE_ABORT: frozenset(
+        {TransactionState.EMPTY, TransactionState.ONGOING, TransactionState.PREPARE_ABORT, TransactionState.DEAD}
+    ),
+    TransactionState.DEAD: frozenset(),
+    TransactionState.PREPARE_EPOCH_FENCE: frozenset({TransactionState.PREPARE_ABORT}),
 }
 
-#: What is decided and not yet done, and what it becomes.
-COMPLETED = {State.PREPARE_COMMIT: State.COMPLETE_COMMIT, State.PREPARE_ABORT: State.COMPLETE_ABORT}
-#: No transaction is under way.
-IDLE = frozenset({State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT})
+#: The states in which the end is decided and not yet done, and the state that follows each.
+COMPLETE_STATES = {
+    TransactionState.PREPARE_COMMIT: TransactionState.COMPLETE_COMMIT,
+    TransactionState.PREPARE_ABORT: TransactionState.COMPLETE_ABORT,
+}
+#: The states without a transaction under way.
+IDLE = frozenset({TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT})
 
-BY_NUMBER = {state.number: state for state in State}
-BY_LABEL = {state.label: state for state in State}
+BY_NUMBER = {state.number: state for state in TransactionState}
+BY_LABEL = {state.label: state for state in TransactionState}

@@ -29,7 +29,7 @@ from headrace.protocol.errors import (
 from headrace.runtime.purgatory import Purgatory
 from headrace.runtime.timer import Timer
 from headrace.testing import ManualClock
-from headrace.transactions.coordinator import Identity
+from headrace.transactions.coordinator import ProducerIdentity
 from headrace.transactions.markers import Marker
 
 US, B, C, NOBODY = 1, 2, 3, -1
@@ -321,7 +321,7 @@ async def test_an_outbox_outlives_what_fails():
 # -- partitions
 
 
-WHO = Identity(7, 0)
+WHO = ProducerIdentity(7, 0)
 
 
 async def test_another_coordinator_is_asked(harness):
@@ -343,7 +343,7 @@ async def test_questions_gather_and_an_id_is_in_a_request_once(harness):
     asking = [asyncio.ensure_future(harness.participants.refusals("x", WHO, [("t", 0)], adds=True))]
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    for name, who, index in (("x", WHO, 1), ("x", WHO, 2), ("x", Identity(7, 1), 3), ("y", WHO, 1)):
+    for name, who, index in (("x", WHO, 1), ("x", WHO, 2), ("x", ProducerIdentity(7, 1), 3), ("y", WHO, 1)):
         asking.append(asyncio.ensure_future(harness.participants.refusals(name, who, [("t", index)], adds=True)))
     await asyncio.sleep(0)
     harness.links.may_answer.set()

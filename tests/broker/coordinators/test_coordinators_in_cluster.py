@@ -12,7 +12,7 @@ from headrace.broker.coordinators.internal_topics import GROUPS, TRANSACTIONS
 from headrace.broker.metadata_cache import TopicInfo
 from headrace.protocol.api import Api
 from headrace.protocol.errors import CoordinatorNotAvailable, ErrorCode, NotCoordinator
-from headrace.transactions.coordinator import Identity
+from headrace.transactions.coordinator import ProducerIdentity
 
 SETTINGS = {
     "offsets.topic.num.partitions": 2,
@@ -365,9 +365,9 @@ def test_a_decision_that_was_committed_is_carried_out_by_the_next_coordinator(br
 
     def decide_and_lose():
         partition = harness.core.partitions.get(topic, 0)
-        harness.core.partitions.lose(topic, 0)  # no marker can be written
+        harness.core.partitions.mark_offline(topic, 0)  # no marker can be written
         harness.core.coordinators.transactions.coordinator.end(
-            producer.name, Identity(producer.id, producer.epoch), is_commit=True
+            producer.name, ProducerIdentity(producer.id, producer.epoch), is_commit=True
         )
         harness._lose()
         harness.core.partitions.add(partition)

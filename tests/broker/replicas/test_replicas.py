@@ -366,7 +366,7 @@ async def test_a_lost_log_dir_is_told_of(harness):
     leader = harness.brokers[1]
     await leader.produce(b"a")
     leader.logs.log_dirs[0].take_offline(OSError(5, "broken"))
-    await until(lambda: leader.partitions.is_lost("t", 0), "the loss")
+    await until(lambda: leader.partitions.is_offline("t", 0), "the loss")
     assert leader.roles[-1] == ("t", 0, False)
     assert (await leader.produce(b"b")).error_code is ErrorCode.kafka_storage_error
     await harness.until_children(LOG_DIR_EVENTS)

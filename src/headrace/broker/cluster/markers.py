@@ -23,7 +23,7 @@ from headrace.coordination.znodes import TopicAssignment
 from headrace.event_loop import cancel_and_wait
 from headrace.protocol.api import Api
 from headrace.protocol.errors import ErrorCode, KafkaError
-from headrace.transactions.markers import OBSOLETE, LocalMarkers, Marker, Sent
+from headrace.transactions.markers import OBSOLETE_MARKER_ERRORS, LocalMarkerWriter, Marker, OnSent
 from headrace.transactions.metadata import TopicPartition
 
 if TYPE_CHECKING:
@@ -39,13 +39,13 @@ _ANSWER_TIMEOUT_MS = 10_000
 _PURPOSE = "markers"
 _NO_LEADER = -1
 
-_OBSOLETE_CODES = frozenset(kind.code for kind in OBSOLETE)
+_OBSOLETE_CODES = frozenset(kind.code for kind in OBSOLETE_MARKER_ERRORS)
 
 
 class _Delivery:
     """One marker for all partitions of a transaction. ``on_sent`` is called when the last part has ended."""
 
-    def __init__(self, marker: Marker, on_sent: Sent) -> None:
+    def __init__(self, marker: Marker, on_sent: OnSent) -> None:
         self.marker = marker
         self._on_sent = on_sent
         self._parts = 1
@@ -78,7 +78,7 @@ class ClusterMarkers:
         coordination: Coordination,
         links: Links,
         commit_waits: CommitWaits,
-        local: LocalMarkers,
+        local: LocalMarkerWriter,
     ) -> None:
         self._broker_id = broker_id
         self._metadata = metadata
@@ -89,7 +89,7 @@ class ClusterMarkers:
         self._outbox: Outbox[_Part] = Outbox(self._send_to)
         self._waiting: set[asyncio.Task[None]] = set()
 
-    def send(self, marker: Marker, partitions: Iterable[TopicPartition], on_sent: Sent) -> None:
+    def send(self, marker: Marker, partitions: Iterable[TopicPartition], on_sent: OnSent) -> None:
         delivery = _Delivery(marker, on_sent)
         by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
         unknown: list[TopicPartition] = []
@@ -145,7 +145,7 @@ class ClusterMarkers:
         for topic, index in part.partitions:
             try:
                 written = self._local.write(topic, index, part.delivery.marker)
-            except OBSOLETE as error:
+            except OBSOLETE_MARKER_ERRORS as error:
                 logger.info("no marker for %s-%d: %s", topic, index, error)  # the partition has a newer one
             except (KafkaError, OSError) as error:
                 logger.debug("no marker for %s-%d yet: %s", topic, index, error)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from headrace.broker.coordinators.transaction_service import TransactionService
     from headrace.broker.metadata_cache import MetadataCache
     from headrace.replication.partitions import Partitions
-    from headrace.transactions.coordinator import Identity
+    from headrace.transactions.coordinator import ProducerIdentity
 
 _TIMEOUT_MS = 10_000
 #: How long the answer to EndTxn waits until all partitions have their markers.
@@ -54,7 +54,7 @@ class _Question:
     """Whether a transaction has some partitions."""
 
     transactional_id: str
-    producer: Identity
+    producer: ProducerIdentity
     partitions: frozenset[TopicPartition]
     adds: bool
     answer: asyncio.Future[Refusals] = field(repr=False)
@@ -94,7 +94,7 @@ class ClusterParticipants(TransactionParticipants):
         self._outbox: Outbox[_Question] = Outbox(self._ask)
 
     async def refusals(
-        self, transactional_id: str, producer: Identity, partitions: Iterable[TopicPartition], *, adds: bool
+        self, transactional_id: str, producer: ProducerIdentity, partitions: Iterable[TopicPartition], *, adds: bool
     ) -> Refusals:
         asked = frozenset(partitions)
         guards = {partition: self._guard(partition, producer.producer_id) for partition in asked}
@@ -127,7 +127,7 @@ class ClusterParticipants(TransactionParticipants):
             if not done.done():
                 done.set_result(None)
 
-        shard.when_settled(transactional_id, end)
+        shard.when_completed(transactional_id, end)
         timeout = loop.call_later(_MARKERS_WAIT_S, end)
         await done
         timeout.cancel()
@@ -152,7 +152,7 @@ class ClusterParticipants(TransactionParticipants):
         return None if partition is None else partition.leader_epoch
 
     async def _refusals(
-        self, transactional_id: str, producer: Identity, asked: frozenset[TopicPartition], *, adds: bool
+        self, transactional_id: str, producer: ProducerIdentity, asked: frozenset[TopicPartition], *, adds: bool
     ) -> Refusals:
         try:
             coordinator_id = await self._coordinator_id(transactional_id)
@@ -177,7 +177,7 @@ class ClusterParticipants(TransactionParticipants):
     # -- the coordinator is this broker
 
     async def _ask_here(
-        self, transactional_id: str, producer: Identity, asked: frozenset[TopicPartition], *, adds: bool
+        self, transactional_id: str, producer: ProducerIdentity, asked: frozenset[TopicPartition], *, adds: bool
     ) -> Refusals:
         coordinator = self._service.coordinator
         missing: frozenset[TopicPartition] = frozenset()

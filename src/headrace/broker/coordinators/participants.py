@@ -15,7 +15,7 @@ from headrace.protocol.errors import KafkaError, TransactionAbortable
 from headrace.transactions.metadata import TopicPartition
 
 if TYPE_CHECKING:
-    from headrace.transactions.coordinator import Identity
+    from headrace.transactions.coordinator import ProducerIdentity
     from headrace.transactions.markers import MarkerSender
 
 #: The partitions that a transaction may not write to, and why. Partitions that it may write to are not in it.
@@ -28,7 +28,7 @@ class TransactionParticipants(ABC):
 
     @abstractmethod
     async def refusals(
-        self, transactional_id: str, producer: Identity, partitions: Iterable[TopicPartition], *, adds: bool
+        self, transactional_id: str, producer: ProducerIdentity, partitions: Iterable[TopicPartition], *, adds: bool
     ) -> Refusals:
         """The partitions that do not belong to the producer's transaction, and why (KIP-890). With ``adds`` they are
         added to the transaction first.

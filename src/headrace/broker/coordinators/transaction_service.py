@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from headrace.broker.metadata_cache import MetadataCache
     from headrace.broker.runtime import BrokerRuntime
     from headrace.replication.partitions import Partitions
-    from headrace.transactions.coordinator import Identity, TransactionCoordinator
-    from headrace.transactions.markers import LocalMarkers, Marker
+    from headrace.transactions.coordinator import ProducerIdentity, TransactionCoordinator
+    from headrace.transactions.markers import LocalMarkerWriter, Marker
 
 logger = getLogger(__name__)
 
@@ -57,11 +57,11 @@ class TransactionService(CoordinatorService["TransactionCoordinator"]):
         self._expiry: TimerTask | None = None
 
     @cached_property
-    def markers(self) -> LocalMarkers:
+    def markers(self) -> LocalMarkerWriter:
         """Writes markers to the partitions that this broker leads."""
-        from headrace.transactions.markers import LocalMarkers
+        from headrace.transactions.markers import LocalMarkerWriter
 
-        return LocalMarkers(self._partitions, self._runtime.clock, self._marker_written)
+        return LocalMarkerWriter(self._partitions, self._runtime.clock, self._marker_written)
 
     @cached_property
     def participants(self) -> TransactionParticipants:
@@ -98,7 +98,7 @@ class TransactionService(CoordinatorService["TransactionCoordinator"]):
 
     # -- what handlers use ------------------------------------------------------------------------------------------
 
-    async def with_producer_id(self, ask: Callable[[int | None], Identity]) -> Identity:
+    async def with_producer_id(self, ask: Callable[[int | None], ProducerIdentity]) -> ProducerIdentity:
         """The result of ``ask``. Calls ``ask`` with a new producer id if it needs one."""
         from headrace.transactions.coordinator import ProducerIdNeeded
 
@@ -121,9 +121,9 @@ class TransactionService(CoordinatorService["TransactionCoordinator"]):
         :raises CoordinatorLoadInProgress: if the coordinator is on another broker and does not answer.
         :raises KafkaError: if the producer may not write.
         """
-        from headrace.transactions.coordinator import Identity
+        from headrace.transactions.coordinator import ProducerIdentity
 
-        producer, partition = Identity(producer_id, producer_epoch), (topic, index)
+        producer, partition = ProducerIdentity(producer_id, producer_epoch), (topic, index)
         refusals = await self.participants.refusals(transactional_id, producer, [partition], adds=adds)
         if partition in refusals:
             raise refusals[partition]

@@ -37,7 +37,7 @@ from headrace.protocol.errors import (
     TransactionAbortable,
 )
 from headrace.protocol.records import ATTRIBUTES_LOW_BYTE_AT, HEADER_BYTES, TRANSACTIONAL, Buffer
-from headrace.transactions.coordinator import Identity
+from headrace.transactions.coordinator import ProducerIdentity
 from headrace.transactions.metadata import TopicPartition
 
 if TYPE_CHECKING:
@@ -87,14 +87,14 @@ class TransactionalProduce:
             refused.update((partition, _for_producer(error, version)) for partition, error in refusals.items())
         return refused
 
-    def _first_writes(self, body: Any, version: int) -> Mapping[Identity, list[TopicPartition]]:
+    def _first_writes(self, body: Any, version: int) -> Mapping[ProducerIdentity, list[TopicPartition]]:
         """The partitions for which this is the transaction's first write, by producer."""
-        found: dict[Identity, list[TopicPartition]] = defaultdict(list)
+        found: dict[ProducerIdentity, list[TopicPartition]] = defaultdict(list)
         for producer, partition in self._each_first_write(body, version):
             found[producer].append(partition)
         return found
 
-    def _each_first_write(self, body: Any, version: int) -> Iterator[tuple[Identity, TopicPartition]]:
+    def _each_first_write(self, body: Any, version: int) -> Iterator[tuple[ProducerIdentity, TopicPartition]]:
         for topic in body.topic_data:
             name = topic.name if version < _BY_TOPIC_ID else None
             if name is None:
@@ -107,7 +107,7 @@ class TransactionalProduce:
                 if records is None or len(records) < HEADER_BYTES or not _is_transactional(records):
                     continue
                 partition = self._partitions.get(name, data.index)
-                producer = Identity(*_PRODUCER.unpack_from(records, _PRODUCER_AT))
+                producer = ProducerIdentity(*_PRODUCER.unpack_from(records, _PRODUCER_AT))
                 if partition is None or not partition.is_leader:
                     continue
                 if not partition.log.producers.has_open_transaction(*producer):

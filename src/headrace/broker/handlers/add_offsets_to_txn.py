@@ -12,7 +12,7 @@ from headrace.broker.handlers._transactional import FENCED_SINCE, code_of
 from headrace.broker.network.request import Reply, Request
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.internal_records import partition_for
-from headrace.transactions.coordinator import Identity
+from headrace.transactions.coordinator import ProducerIdentity
 
 if TYPE_CHECKING:
     from headrace.broker.coordinators.group_service import GroupService
@@ -24,7 +24,7 @@ async def handle(request: Request, groups: GroupService, transactions: Transacti
     try:
         await groups.ensure()
         index = partition_for(body.group_id, groups.partition_count())
-        producer = Identity(body.producer_id, body.producer_epoch)
+        producer = ProducerIdentity(body.producer_id, body.producer_epoch)
         transactions.coordinator.add_partitions(body.transactional_id, producer, [(GROUPS, index)])
         await transactions.replicated(body.transactional_id)
     except Exception as error:  # noqa: BLE001  becomes an error code; our own mistakes are logged

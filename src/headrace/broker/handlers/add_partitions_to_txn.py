@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.broker.handlers._transactional import FENCED_SINCE, code_of
 from headrace.broker.network.request import Reply, Request
 from headrace.protocol.errors import ErrorCode
-from headrace.transactions.coordinator import Identity
+from headrace.transactions.coordinator import ProducerIdentity
 from headrace.transactions.metadata import VERSION_2, TopicPartition
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ Codes = dict[TopicPartition, ErrorCode]
 async def handle(request: Request, metadata: MetadataCache, transactions: TransactionService) -> Reply:
     body, version = request.body, request.version
     if version < _MANY_SINCE:
-        producer = Identity(body.v3_and_below_producer_id, body.v3_and_below_producer_epoch)
+        producer = ProducerIdentity(body.v3_and_below_producer_id, body.v3_and_below_producer_epoch)
         wanted = _partitions(body.v3_and_below_topics)
         codes = await _add(
             metadata, transactions, body.v3_and_below_transactional_id, producer, wanted, version, verify_only=False
@@ -36,7 +36,7 @@ async def handle(request: Request, metadata: MetadataCache, transactions: Transa
         return {"results_by_topic_v3_and_below": _by_topic(codes)}
     results = []
     for each in body.transactions:
-        producer, wanted = Identity(each.producer_id, each.producer_epoch), _partitions(each.topics)
+        producer, wanted = ProducerIdentity(each.producer_id, each.producer_epoch), _partitions(each.topics)
         codes = await _add(
             metadata, transactions, each.transactional_id, producer, wanted, version, verify_only=each.verify_only
         )
@@ -52,7 +52,7 @@ async def _add(
     metadata: MetadataCache,
     transactions: TransactionService,
     transactional_id: str,
-    producer: Identity,
+    producer: ProducerIdentity,
     wanted: list[TopicPartition],
     version: int,
     *,

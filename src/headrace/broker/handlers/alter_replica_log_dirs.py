@@ -30,7 +30,7 @@ async def handle(
     def move(topic: str, index: int, path: str) -> dict[str, object]:
         with code_for_errors(partition_index=index) as answer:
             log_dir = _log_dir(broker_id, logs, path)
-            if not partitions.is_lost(topic, index):
+            if not partitions.is_offline(topic, index):
                 logs.prefer_dir(topic, index, log_dir)
             try:
                 log = partitions.replica(topic, index).log

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.handlers._transactional import FENCED_SINCE, code_of
 from headrace.broker.network.request import Reply, Request
-from headrace.transactions.coordinator import Identity
+from headrace.transactions.coordinator import ProducerIdentity
 from headrace.transactions.metadata import VERSION_2
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _VERSION_2_SINCE = 5
 
 async def handle(request: Request, transactions: TransactionService) -> Reply:
     body = request.body
-    producer = Identity(body.producer_id, body.producer_epoch)
+    producer = ProducerIdentity(body.producer_id, body.producer_epoch)
     end = transactions.coordinator.end
     client_version = VERSION_2 if request.version >= _VERSION_2_SINCE else 0
     try:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from headrace.broker.configs.broker_config import BrokerConfig
     from headrace.broker.coordinators.producer_ids import ProducerIds
     from headrace.broker.coordinators.transaction_service import TransactionService
-    from headrace.transactions.coordinator import Identity
+    from headrace.transactions.coordinator import ProducerIdentity
 
 _NONE = -1
 _KNOWN_IDENTITY_SINCE, _FENCED_SINCE, _TWO_PHASE_SINCE = 3, 4, 6
@@ -49,7 +49,7 @@ async def handle(
     return {"producer_id": identity.producer_id, "producer_epoch": identity.producer_epoch}
 
 
-async def _start(body: Any, version: int, config: BrokerConfig, transactions: TransactionService) -> Identity:
+async def _start(body: Any, version: int, config: BrokerConfig, transactions: TransactionService) -> ProducerIdentity:
     transactional_id: str = body.transactional_id
     if not transactional_id:
         raise InvalidRequest("the transactional id is empty")
@@ -69,7 +69,7 @@ async def _start(body: Any, version: int, config: BrokerConfig, transactions: Tr
     await transactions.ensure()
     start = transactions.coordinator.start_producer
 
-    def ask(fresh: int | None) -> Identity:
+    def ask(fresh: int | None) -> ProducerIdentity:
         return start(transactional_id, timeout_ms, known=known, fresh_producer_id=fresh)
 
     try:
@@ -81,9 +81,9 @@ async def _start(body: Any, version: int, config: BrokerConfig, transactions: Tr
     return identity
 
 
-def _known(body: Any) -> Identity | None:
-    from headrace.transactions.coordinator import Identity
+def _known(body: Any) -> ProducerIdentity | None:
+    from headrace.transactions.coordinator import ProducerIdentity
 
     if (body.producer_id == _NONE) != (body.producer_epoch == _NONE):
         raise InvalidRequest("give both a producer id and an epoch, or neither")
-    return None if body.producer_id == _NONE else Identity(body.producer_id, body.producer_epoch)
+    return None if body.producer_id == _NONE else ProducerIdentity(body.producer_id, body.producer_epoch)

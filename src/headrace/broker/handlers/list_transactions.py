@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.broker.network.request import Reply, Request
 from headrace.patterns import compiled_pattern
 from headrace.protocol.errors import ErrorCode, error_code_of
-from headrace.transactions.metadata import TxnMetadata
+from headrace.transactions.metadata import TransactionMetadata
 from headrace.transactions.states import BY_LABEL
 
 if TYPE_CHECKING:
@@ -35,11 +35,11 @@ async def handle(request: Request, clock: Clock, transactions: TransactionServic
     return _answer(found, unknown, ErrorCode.none)
 
 
-def _filter(body: Any, version: int, now_ms: int) -> Callable[[TxnMetadata], bool]:
+def _filter(body: Any, version: int, now_ms: int) -> Callable[[TransactionMetadata], bool]:
     states, producer_ids = frozenset(body.state_filters), frozenset(body.producer_id_filters)
     at_least_ms = body.duration_filter if version >= _DURATION_SINCE else -1
 
-    def is_wanted(each: TxnMetadata) -> bool:
+    def is_wanted(each: TransactionMetadata) -> bool:
         return (
             (not states or each.state.label in states)
             and (not producer_ids or each.producer_id in producer_ids)
@@ -49,7 +49,7 @@ def _filter(body: Any, version: int, now_ms: int) -> Callable[[TxnMetadata], boo
     return is_wanted
 
 
-def _matching(pattern: str, found: list[TxnMetadata]) -> list[TxnMetadata]:
+def _matching(pattern: str, found: list[TransactionMetadata]) -> list[TransactionMetadata]:
     """
     :raises InvalidRegularExpression: if the pattern is not valid.
     """
@@ -57,7 +57,7 @@ def _matching(pattern: str, found: list[TxnMetadata]) -> list[TxnMetadata]:
     return [each for each in found if compiled.matches(each.transactional_id)]
 
 
-def _answer(found: list[TxnMetadata], unknown: list[str], code: ErrorCode) -> Reply:
+def _answer(found: list[TransactionMetadata], unknown: list[str], code: ErrorCode) -> Reply:
     return {
         "error_code": code,
         "unknown_state_filters": unknown,

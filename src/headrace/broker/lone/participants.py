@@ -10,19 +10,19 @@ from headrace.protocol.errors import KafkaError
 from headrace.transactions.metadata import VERSION_2, TopicPartition
 
 if TYPE_CHECKING:
-    from headrace.transactions.coordinator import Identity, TransactionCoordinator
-    from headrace.transactions.markers import LocalMarkers
+    from headrace.transactions.coordinator import ProducerIdentity, TransactionCoordinator
+    from headrace.transactions.markers import LocalMarkerWriter
 
 
 class LoneParticipants(TransactionParticipants):
     """Asks the coordinator of this broker. No method waits, so nothing can come between an answer and the append."""
 
-    def __init__(self, coordinator: Callable[[], TransactionCoordinator], markers: LocalMarkers) -> None:
+    def __init__(self, coordinator: Callable[[], TransactionCoordinator], markers: LocalMarkerWriter) -> None:
         self._coordinator = coordinator
         self.marker_sender = markers
 
     async def refusals(
-        self, transactional_id: str, producer: Identity, partitions: Iterable[TopicPartition], *, adds: bool
+        self, transactional_id: str, producer: ProducerIdentity, partitions: Iterable[TopicPartition], *, adds: bool
     ) -> Refusals:
         coordinator, asked = self._coordinator(), list(partitions)
         try:

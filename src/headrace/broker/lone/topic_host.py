@@ -68,7 +68,7 @@ class TopicHost:
         for index, replicas in enumerate(topic.assignment):
             if self._broker_id in replicas and self._logs.get(topic.name, index) is None:
                 logger.error("partition %s-%d cannot be served: its log dir is offline", topic.name, index)
-                self._partitions.lose(topic.name, index)
+                self._partitions.mark_offline(topic.name, index)
 
     async def topic_deleted(self, topic: Topic) -> None:
         self._metadata.remove(topic.name)
@@ -86,16 +86,16 @@ class TopicHost:
         if partition is not None:
             partition.log.config = log_config
             if partition.log.log_dir.error is not None:
-                self._partitions.lose(topic.name, index)
+                self._partitions.mark_offline(topic.name, index)
                 return False
             return True
-        if self._partitions.is_lost(topic.name, index):
+        if self._partitions.is_offline(topic.name, index):
             return False
         try:
             log = self._logs.get(topic.name, index) or self._create_log(topic, index, log_config)
         except StorageError as error:
             logger.error("partition %s-%d cannot be served: %s", topic.name, index, error)
-            self._partitions.lose(topic.name, index)
+            self._partitions.mark_offline(topic.name, index)
             return False
         log.config = log_config
         self._partitions.add(Partition(log, leader_epoch))

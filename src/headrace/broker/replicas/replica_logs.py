@@ -113,7 +113,7 @@ class ReplicaLogs:
         partitions = self._context.partitions
         partition = partitions.get(topic, index)
         if partition is None:
-            if partitions.is_lost(topic, index):
+            if partitions.is_offline(topic, index):
                 raise StorageError(f"the log of {topic}-{index} is on a log dir that is offline")
             log = self._log_of(topic, index, topic_id, may_be_new=may_be_new)
             settings = self._topics[topic]
@@ -142,7 +142,7 @@ class ReplicaLogs:
             _check_topic_id(log.topic_id, topic_id, log)
             return log
         if logs.offline and not may_be_new:
-            self._context.partitions.lose(topic, index)
+            self._context.partitions.mark_offline(topic, index)
             raise StorageError(f"the log of {topic}-{index} is on a log dir that is offline")
         while True:
             try:
@@ -156,7 +156,7 @@ class ReplicaLogs:
         :raises StorageError: if the log is on a disk that has failed.
         """
         context = self._context
-        if context.partitions.is_lost(topic, index):
+        if context.partitions.is_offline(topic, index):
             raise StorageError(f"the log of {topic}-{index} is on a log dir that is offline")
         partition = context.partitions.get(topic, index)
         context.partitions.remove(topic, index)

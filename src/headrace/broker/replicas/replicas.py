@@ -206,7 +206,7 @@ class ReplicaManager:
         lost = [one for one in self.replicated() if one.log.log_dir.error is not None]
         for partition in lost:
             logger.error("%s-%d cannot be served: its log dir is offline", *partition.key)
-            self.partitions.lose(*partition.key)
+            self.partitions.mark_offline(*partition.key)
             self._stop(partition)
         self.fetchers.stop_idle()
         if lost:
