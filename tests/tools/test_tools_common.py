@@ -23,6 +23,7 @@ from headrace.tools.shared.commands import (
     Output,
     Table,
     UsageError,
+    chosen_action,
     client_options,
     columns,
     int16,
@@ -30,7 +31,6 @@ from headrace.tools.shared.commands import (
     int64,
     new_parser,
     run,
-    the_action,
 )
 from headrace.tools.shared.parser_facts import parser_of
 from headrace.tools.zookeeper_shell import command as zookeeper_shell
@@ -134,10 +134,10 @@ def test_numbers_have_room_up_to_their_bits():
 
 def test_exactly_one_action_is_wanted():
     names = ["once", "delete-all"]
-    assert the_action(parser().parse_args(["--delete-all"]), names) == "delete-all"
+    assert chosen_action(parser().parse_args(["--delete-all"]), names) == "delete-all"
     for arguments in ([], ["--once", "--delete-all"]):
         with pytest.raises(UsageError, match="exactly one action: --once, --delete-all"):
-            the_action(parser().parse_args(arguments), names)
+            chosen_action(parser().parse_args(arguments), names)
 
 
 def test_a_config_file_may_have_names_that_this_client_does_not_know(tmp_path):

@@ -1,6 +1,7 @@
 """headrace views, all but apply and run: what needs neither Spark nor, mostly, a log."""
 
 import io
+import itertools
 import json
 import re
 import subprocess
@@ -23,7 +24,7 @@ from headrace.pipeline.serving.catalog_tables import PROGRESS
 from headrace.pipeline.serving.database import Database
 from headrace.runtime.clock import SystemClock
 from headrace.tools.views.command import COMMANDS, main
-from headrace.tools.views.progress import Standing
+from headrace.tools.views.progress import LogEnds, VersionProgress
 from headrace.tools.views.watch import Rates, bars
 
 DEFINITION = {"architecture": "kappa", "topics": ["clicks"], "pattern": "", "kappa": {"switch": "auto"}}
@@ -229,20 +230,24 @@ def test_watching_says_if_nothing_will_change_or_something_failed(project, monke
     assert (code, err) == (1, "pages v1 failed: why\n")
 
 
-def test_what_failed_and_is_tried_again_is_waited_for(project):
+def test_what_failed_and_is_tried_again_is_waited_for(project, monkeypatch):
     project.add(Event.STARTED)
     project.catalog.set_state("pages", 1, Event.FAILED, error="no broker", due_ms=1)
     assert "pages v1 failed, and will be tried again: no broker\n" in project("status")[2]
 
+    looks, looked_twice = itertools.count(1), threading.Event()  # the first state is shown before the second look
+    monkeypatch.setattr(LogEnds, "refresh", lambda _: next(looks) > 1 and looked_twice.set())
+
     def come_back():
+        assert looked_twice.wait(60)
         for event in (Event.RESTARTED, Event.STARTED, Event.CAUGHT_UP):
             project.catalog.set_state("pages", 1, event)
 
-    timer = threading.Timer(0.3, come_back)
+    recovery = threading.Thread(target=come_back)
     with runner_lock(project.url):
-        timer.start()
+        recovery.start()
         code, out, _ = project("status", "--watch")
-    timer.join()
+    recovery.join()
     assert code == 0
     assert out.splitlines()[0] == "pages v1 failed, and will be tried again: no broker"
     assert out.splitlines()[-1] == "pages v1 caught_up"
@@ -304,7 +309,7 @@ def test_on_a_terminal_there_are_bars(project):
     project.add(Event.STARTED)
     (version,) = project.catalog.versions()
     shown = io.StringIO()
-    Console(file=shown, width=120).print(bars([Standing(version, True, None, 250, 1000, REPORT, 125.0)]))
+    Console(file=shown, width=120).print(bars([VersionProgress(version, True, None, 250, 1000, REPORT, 125.0)]))
     assert re.fullmatch(
         r"pages v1 +replaying \(serves\) +\S+ +250 behind +125/s +2 s left\s*", shown.getvalue().replace("╸", "━")
     )
@@ -313,9 +318,9 @@ def test_on_a_terminal_there_are_bars(project):
 def test_rates_are_of_what_was_seen_lately():
     rates = Rates()
     version = type("Version", (), {"who": "pages v1", "state": State.REPLAYING})()
-    seen = [Standing(version, False, None, behind, 1000, REPORT) for behind in (1000, 900, 500)]
+    seen = [VersionProgress(version, False, None, behind, 1000, REPORT) for behind in (1000, 900, 500)]
     assert [rates.of(each, at) for each, at in zip(seen, (0.0, 1.0, 12.0), strict=True)] == [None, 100.0, None]
-    assert Standing(version, False, None, 300, 1000, REPORT, 100.0).seconds_left == 3.0
+    assert VersionProgress(version, False, None, 300, 1000, REPORT, 100.0).seconds_left == 3.0
 
 
 # ---------------------------------------------------------------------------------------------------- switch, rollback

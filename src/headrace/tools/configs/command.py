@@ -28,11 +28,11 @@ from headrace.tools.shared.commands import (
     Output,
     Table,
     UsageError,
+    chosen_action,
     connect,
     new_parser,
     read_properties,
     run,
-    the_action,
 )
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def parser() -> ArgumentParser:
 
 
 def _work(options: Namespace, out: Output) -> int:
-    action = the_action(options, ("describe", "alter"))
+    action = chosen_action(options, ("describe", "alter"))
     entity = entity_of(options)
     if action == "alter":
         return _alter(options, entity, out)

@@ -24,11 +24,11 @@ from headrace.tools.shared.commands import (
     Output,
     Table,
     UsageError,
+    chosen_action,
     connect,
     int64,
     new_parser,
     run,
-    the_action,
 )
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def parser() -> ArgumentParser:
 
 
 def _work(options: Namespace, out: Output) -> int:
-    action = the_action(options, _ACTIONS)
+    action = chosen_action(options, _ACTIONS)
     _check(action, options)
     if action == "validate-regex":
         return _validate_regex(options.validate_regex, out)
@@ -153,7 +153,7 @@ def _check(action: str, options: Namespace) -> None:
         strategy_of(options)
 
 
-# --------------------------------------------------------------------------------------------------------------- look
+# --------------------------------------------------------------------------------------------------------------- show
 
 
 def _consumers(admin: Admin, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[GroupListing]:

@@ -38,12 +38,12 @@ from headrace.tools.shared.commands import (
     Output,
     Table,
     UsageError,
+    chosen_action,
     connect,
     new_parser,
     progress,
     read_json,
     run,
-    the_action,
 )
 from headrace.tools.shared.topic_names import parse_ids, partition_names
 
@@ -116,7 +116,7 @@ def parser() -> ArgumentParser:
 
 
 def _work(options: Namespace, out: Output) -> int:
-    action = the_action(options, _ACTIONS)
+    action = chosen_action(options, _ACTIONS)
     for name, actions in _GOES_WITH.items():
         if getattr(options, name) and action not in actions:
             raise UsageError(f'Option "--{name.replace("_", "-")}" can\'t be used with action "--{action}"')

@@ -144,7 +144,7 @@ def actions_given(options: Namespace, names: Iterable[str]) -> list[str]:
     return [name for name in names if getattr(options, name.replace("-", "_"))]
 
 
-def the_action(options: Namespace, names: Sequence[str]) -> str:
+def chosen_action(options: Namespace, names: Sequence[str]) -> str:
     """The one action of a command that has several."""
     given = actions_given(options, names)
     if len(given) != 1:

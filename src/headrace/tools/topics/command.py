@@ -14,11 +14,11 @@ from headrace.tools.shared.commands import (
     Output,
     Table,
     UsageError,
+    chosen_action,
     connect,
     int32,
     new_parser,
     run,
-    the_action,
 )
 from headrace.tools.shared.topic_names import matching, parse_ids, parse_topic_id, topic_id_text, topic_pattern
 from headrace.tools.topics import descriptions as topic_descriptions
@@ -113,7 +113,7 @@ def parser() -> ArgumentParser:
 
 
 def _work(options: Namespace, out: Output) -> None:
-    action = the_action(options, _ACTIONS)
+    action = chosen_action(options, _ACTIONS)
     for name, actions in _GOES_WITH.items():
         if getattr(options, name) and action not in actions:
             raise UsageError(f"--{name.replace('_', '-')} goes with --{' and --'.join(actions)} only")
@@ -206,7 +206,7 @@ def _delete(admin: Admin, options: Namespace, out: Output) -> None:
     out.show([{"topic": name, "deleted": True} for name in names], ())
 
 
-# --------------------------------------------------------------------------------------------------------------- look
+# --------------------------------------------------------------------------------------------------------------- show
 
 
 def _list(admin: Admin, options: Namespace, out: Output) -> None:

@@ -132,7 +132,7 @@ def check(options: Namespace) -> None:
                 raise UsageError(f"Missing required argument --{name.replace('_', '-')}")
 
 
-# --------------------------------------------------------------------------------------------------------------- look
+# --------------------------------------------------------------------------------------------------------------- show
 
 
 def _list(admin: Admin, options: Namespace, out: Output) -> None:

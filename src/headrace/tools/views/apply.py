@@ -22,7 +22,7 @@ from headrace.pipeline.project.toml_files import Problem
 from headrace.pipeline.serving.catalog import Catalog
 from headrace.pipeline.serving.database import Database
 from headrace.tools.shared.commands import FAILED, Output, Table, columns
-from headrace.tools.views.command import is_run
+from headrace.tools.views.command import is_running
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -101,5 +101,5 @@ def _show(out: Output, changes: list[Change], options: Namespace, project: Proje
     out.show(value, lines, Table(("view", "change", "what will happen"), rows) if rows else None)
     if options.dry_run:
         out.note("nothing was changed (--dry-run)")
-    elif any(change.kind not in (Kind.UNCHANGED, Kind.REMOVED) for change in changes) and not is_run(project):
+    elif any(change.kind not in (Kind.UNCHANGED, Kind.REMOVED) for change in changes) and not is_running(project):
         out.note("'headrace views run' is not running: it does this when it starts")

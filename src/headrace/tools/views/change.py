@@ -14,7 +14,7 @@ from headrace.pipeline.project.loading import VIEWS_FOLDER
 from headrace.pipeline.project.settings import Project
 from headrace.pipeline.serving.catalog import Catalog, State, Version, View, Wanted
 from headrace.tools.shared.commands import CommandError, Output
-from headrace.tools.views.command import Opened, is_run, opened
+from headrace.tools.views.command import OpenProject, is_running, open_project
 
 _LOOK_EVERY_S = 0.2
 #: The runner keeps versions in these states up to date, so readers may be switched to them.
@@ -22,7 +22,7 @@ _READY = (State.CAUGHT_UP, State.STANDBY)
 
 
 def switch(options: Namespace, out: Output) -> None:
-    with opened(options) as here:
+    with open_project(options) as here:
         view = here.catalog.view(options.view)
         if options.restart:
             _restart(here, view, out)
@@ -32,7 +32,7 @@ def switch(options: Namespace, out: Output) -> None:
 
 
 def rollback(options: Namespace, out: Output) -> None:
-    with opened(options) as here:
+    with open_project(options) as here:
         view = here.catalog.view(options.view)
         if view.previous_version is None:
             raise CommandError(
@@ -54,7 +54,7 @@ def _wanted(catalog: Catalog, view: View, number: int | None) -> Version:
     return newer[-1]
 
 
-def _switch(here: Opened, view: View, version: Version, out: Output) -> None:
+def _switch(here: OpenProject, view: View, version: Version, out: Output) -> None:
     if version.version == view.serving_version:
         out.show(_switched(view.name, version.version, view.serving_version), f"{version.who} serves already")
         return
@@ -86,14 +86,14 @@ def _switched(view: str, version: int, before: int | None) -> dict[str, object]:
     return {"view": view, "version": version, "before": before}
 
 
-def _restart(here: Opened, view: View, out: Output) -> None:
+def _restart(here: OpenProject, view: View, out: Output) -> None:
     here.catalog.ask(view.name, "restart")
     out.show({"view": view.name, "restart": True}, f"the failed versions of {view.name} will be tried again")
     _note_if_not_run(here.project, out)
 
 
 def drop(options: Namespace, out: Output) -> None:
-    with opened(options) as here:
+    with open_project(options) as here:
         view = here.catalog.view(options.view)
         if options.version is None:
             with here.database.begin() as connection:
@@ -101,7 +101,7 @@ def drop(options: Namespace, out: Output) -> None:
         else:
             here.catalog.want(view.name, options.version, Wanted.DROP)
         what = view.name if options.version is None else f"{view.name} v{options.version}"
-        if is_run(here.project):
+        if is_running(here.project):
             _wait(lambda: _is_gone(here.catalog, view.name, options.version), here.project, None)
             out.show({"view": view.name, "version": options.version, "dropped": True}, f"{what} is dropped")
         else:
@@ -118,9 +118,9 @@ def _is_gone(catalog: Catalog, view: str, version: int | None) -> bool:
 
 
 def batch(options: Namespace, out: Output) -> None:
-    with opened(options) as here:
+    with open_project(options) as here:
         view = here.catalog.view(options.view)
-        if not is_run(here.project):
+        if not is_running(here.project):
             raise CommandError("'headrace views run' is not running on this project; start it to run the batch")
         request_id = here.catalog.ask(view.name, "batch", {"full": options.full})
 
@@ -142,11 +142,11 @@ def _wait(is_done: Callable[[], bool], project: Project, timeout_ms: int | None)
     while not is_done():
         if until is not None and time.monotonic() > until:
             raise CommandError(f"not done after {timeout_ms} ms; it continues, follow it with 'headrace views status'")
-        if not is_run(project) and not is_done():
+        if not is_running(project) and not is_done():
             raise CommandError("'headrace views run' has ended; the work continues when you start it again")
         time.sleep(_LOOK_EVERY_S)
 
 
 def _note_if_not_run(project: Project, out: Output) -> None:
-    if not is_run(project):
+    if not is_running(project):
         out.note("'headrace views run' is not running: it does this when it starts")

@@ -194,14 +194,14 @@ def _add_version(parser: ArgumentParser, meaning: str) -> None:
 # ------------------------------------------------------------------------------------------------ what commands share
 
 
-class Opened(NamedTuple):
+class OpenProject(NamedTuple):
     project: Project
     database: Database
     catalog: Catalog
 
 
 @contextmanager
-def opened(options: Namespace) -> Iterator[Opened]:
+def open_project(options: Namespace) -> Iterator[OpenProject]:
     """Opens a project's settings and its catalog. It does not read the files of views."""
     from headrace.pipeline.project.loading import load_settings
     from headrace.pipeline.serving.catalog import Catalog
@@ -210,12 +210,12 @@ def opened(options: Namespace) -> Iterator[Opened]:
     project = load_settings(options.project)
     database = Database(project.serving_url)
     try:
-        yield Opened(project, database, Catalog(database))
+        yield OpenProject(project, database, Catalog(database))
     finally:
         database.close()
 
 
-def is_run(project: Project) -> bool:
+def is_running(project: Project) -> bool:
     """Whether ``headrace views run`` is running on the project."""
     from headrace.pipeline.runner.lock import is_taken
 

@@ -16,7 +16,7 @@ from headrace.client.errors import HeadraceError
 from headrace.pipeline.project.settings import Project
 from headrace.pipeline.serving.catalog import Progress, Report, State, Version
 from headrace.runtime.clock import SystemClock
-from headrace.tools.views.command import Opened
+from headrace.tools.views.command import OpenProject
 
 if TYPE_CHECKING:
     from headrace import Consumer
@@ -26,7 +26,7 @@ _TIMEOUT_MS = 2_000
 
 
 @dataclass(frozen=True)
-class Standing:
+class VersionProgress:
     """One version, at one moment.
 
     :param behind: records that are not in the answer yet; None if the log does not answer.
@@ -35,7 +35,7 @@ class Standing:
 
     version: Version
     serves: bool
-    progress: Progress | None
+    committed: Progress | None
     behind: int | None
     total: int | None
     report: Report
@@ -62,8 +62,8 @@ class Standing:
 
         If a serving version was never complete: when the answer was last written.
         """
-        if self.report.complete_ms is None and self.serves and self.progress is not None:
-            return self.progress.updated_ms
+        if self.report.complete_ms is None and self.serves and self.committed is not None:
+            return self.committed.updated_ms
         return self.report.complete_ms
 
     def age_ms(self, now_ms: int) -> int | None:
@@ -80,7 +80,7 @@ class Standing:
         return self.report.obstacle
 
     def value(self) -> dict[str, object]:
-        version, progress = self.version, self.progress
+        version, progress = self.version, self.committed
         return {
             "view": version.view,
             "version": version.version,
@@ -107,7 +107,7 @@ class Standing:
         }
 
 
-def look(here: Opened, log: Log, view: str | None) -> list[Standing]:
+def read_progress(here: OpenProject, log: LogEnds, view: str | None) -> list[VersionProgress]:
     """The progress of all versions, or of those of one view, from one snapshot of the catalog."""
     with here.database.read() as connection:
         views = {each.name: each for each in here.catalog.views(connection)}
@@ -117,29 +117,31 @@ def look(here: Opened, log: Log, view: str | None) -> list[Standing]:
         progress = {v.who: here.catalog.progress(connection, v.view, v.version) for v in versions}
         reports = here.catalog.reports(connection)
     if versions:
-        log.look()
+        log.refresh()
     found = []
     for version in versions:
         serves = views[version.view].serving_version == version.version
         report = reports.get((version.view, version.version), Report(version.view, version.version))
-        found.append(_standing(version, serves, progress[version.who], report, log))
+        found.append(_version_progress(version, serves, progress[version.who], report, log))
     return found
 
 
-def _standing(version: Version, serves: bool, progress: Progress | None, report: Report, log: Log) -> Standing:
+def _version_progress(
+    version: Version, serves: bool, progress: Progress | None, report: Report, log: LogEnds
+) -> VersionProgress:
     ranges = log.ranges_of(version)
     if ranges is None:
-        return Standing(version, serves, progress, None, None, report)
+        return VersionProgress(version, serves, progress, None, None, report)
     behind = total = 0
     for place, (start, end) in ranges.items():
         done = progress.offsets.get(place.topic, {}).get(place.partition, start) if progress else start
         behind += max(0, end - done)
         total += end - start
-    return Standing(version, serves, progress, behind, total, report)
+    return VersionProgress(version, serves, progress, behind, total, report)
 
 
 @dataclass
-class Log:
+class LogEnds:
     """The first and last offsets of partitions. A log that does not answer is not asked again for a while."""
 
     project: Project
@@ -147,7 +149,7 @@ class Log:
     ranges: dict[TopicPartition, tuple[int, int]] | None = None
     silent_until: float = field(default=0.0)
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         if time.monotonic() < self.silent_until:
             return
         try:
@@ -187,8 +189,8 @@ class Log:
 
 
 @contextmanager
-def open_log(project: Project) -> Iterator[Log]:
-    log = Log(project)
+def open_log(project: Project) -> Iterator[LogEnds]:
+    log = LogEnds(project)
     try:
         yield log
     finally:

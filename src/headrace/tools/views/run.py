@@ -25,7 +25,7 @@ from headrace.pipeline.runner.lock import RunnerLock, runner_lock
 from headrace.pipeline.spark.java_process import JavaProcess
 from headrace.runtime.clock import SystemClock
 from headrace.tools.shared.commands import DONE, FAILED, Output
-from headrace.tools.views.command import Opened, address, opened
+from headrace.tools.views.command import OpenProject, address, open_project
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,7 +42,7 @@ def run_views(options: Namespace, _out: Output) -> int:
     listen = {name: address(text) for name in ("serve", "metrics_listen") if (text := getattr(options, name))}
     stop = threading.Event()
     with ExitStack() as stack:
-        here = stack.enter_context(opened(options))
+        here = stack.enter_context(open_project(options))
         lock = stack.enter_context(runner_lock(here.project.serving_url))
         stack.enter_context(_signals(stop))
         java = JavaProcess(lambda: _session(here, options.master, stop))
@@ -65,7 +65,7 @@ def _is_not_of_py4j(record: logging.LogRecord) -> bool:
     return Path(record.pathname).parent.name != "py4j"
 
 
-def _session(here: Opened, master: str | None, stop: threading.Event) -> SparkSession:
+def _session(here: OpenProject, master: str | None, stop: threading.Event) -> SparkSession:
     from headrace.pipeline.spark.session import open_session
 
     logger.info("starting Spark at %s", master or here.project.spark_master)
@@ -80,7 +80,7 @@ def _session(here: Opened, master: str | None, stop: threading.Event) -> SparkSe
 
 def _run(
     stack: ExitStack,
-    here: Opened,
+    here: OpenProject,
     java: JavaProcess,
     lock: RunnerLock,
     stop: threading.Event,

@@ -10,14 +10,14 @@ from headrace.pipeline.project.settings import Project
 from headrace.pipeline.serving.catalog import State, Version, View, Wanted
 from headrace.runtime.clock import SystemClock
 from headrace.tools.shared.commands import Output, Table, columns
-from headrace.tools.views.command import is_run, opened
-from headrace.tools.views.progress import Standing, look, open_log
+from headrace.tools.views.command import is_running, open_project
+from headrace.tools.views.progress import VersionProgress, open_log, read_progress
 
 # ------------------------------------------------------------------------------------------------------------- list
 
 
 def list_views(options: Namespace, out: Output) -> None:
-    with opened(options) as here:
+    with open_project(options) as here:
         views, versions = here.catalog.views(), here.catalog.versions()
         rows = [_listed(view, [each for each in versions if each.view == view.name]) for view in views]
         known = {view.name for view in views}
@@ -41,42 +41,42 @@ def _listed(view: View, versions: list[Version]) -> tuple[object, ...]:
 
 
 def status(options: Namespace, out: Output) -> int | None:
-    with opened(options) as here, open_log(here.project) as log:
+    with open_project(options) as here, open_log(here.project) as log:
         if options.watch:
             from headrace.tools.views.watch import watch
 
             return watch(here, log, options.view, out)
-        standings = look(here, log, options.view)
-    _show(standings, here.project, out)
+        versions = read_progress(here, log, options.view)
+    _show(versions, here.project, out)
     return None
 
 
 _HEADINGS = ("VIEW", "VERSION", "STATE", "BEHIND", "EVENTS", "DEAD LETTERS", "DROPPED LATE", "AGE")
 
 
-def _show(standings: list[Standing], project: Project, out: Output) -> None:
-    is_at_work = is_run(project)
-    rows = [_row(each) for each in standings]
+def _show(versions: list[VersionProgress], project: Project, out: Output) -> None:
+    is_at_work = is_running(project)
+    rows = [_row(each) for each in versions]
     lines = [line.rstrip() for line in columns(_HEADINGS, rows, gap=2)] if rows else ["there are no versions"]
-    value = {"running": is_at_work, "versions": [each.value() for each in standings]}
+    value = {"running": is_at_work, "versions": [each.value() for each in versions]}
     out.show(value, lines, Table([heading.lower() for heading in _HEADINGS], rows) if rows else None)
-    for each in standings:
+    for each in versions:
         if each.trouble:
             out.note(f"{each.version.who} {each.trouble}")
     if not is_at_work:
         out.note("'headrace views run' is not running")
 
 
-def _row(standing: Standing) -> tuple[object, ...]:
-    version, progress = standing.version, standing.progress
+def _row(progress: VersionProgress) -> tuple[object, ...]:
+    version, committed = progress.version, progress.committed
     state = str(version.state)
-    if standing.serves and version.state is not State.SERVING:
+    if progress.serves and version.state is not State.SERVING:
         state += " (serves)"
     if version.wanted is Wanted.DROP and version.state is not State.DROPPING:
         state += " (to be dropped)"
-    age_ms = standing.age_ms(SystemClock().wall_ms())
+    age_ms = progress.age_ms(SystemClock().wall_ms())
     age = None if age_ms is None else time_left(age_ms / 1000)
-    counts = (None, None, None) if progress is None else (
-        progress.events, progress.dead_letters, progress.dropped_late
+    counts = (None, None, None) if committed is None else (
+        committed.events, committed.dead_letters, committed.dropped_late
     )  # fmt: skip
-    return version.view, f"v{version.version}", state, standing.behind, *counts, age
+    return version.view, f"v{version.version}", state, progress.behind, *counts, age

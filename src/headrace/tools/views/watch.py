@@ -21,8 +21,8 @@ from rich.text import Text
 from headrace.pipeline.progress.progress_log import time_left
 from headrace.pipeline.serving.catalog import State, Wanted
 from headrace.tools.shared.commands import FAILED, CommandError, Output
-from headrace.tools.views.command import Opened, is_run
-from headrace.tools.views.progress import Log, Standing, look
+from headrace.tools.views.command import OpenProject, is_running
+from headrace.tools.views.progress import LogEnds, VersionProgress, read_progress
 
 _LOOK_EVERY_S = 0.5
 _RATE_OVER_S = 10.0
@@ -38,54 +38,54 @@ class Rates:
     def __init__(self) -> None:
         self._seen: dict[str, deque[tuple[float, int]]] = {}
 
-    def of(self, standing: Standing, now_s: float) -> float | None:
-        if standing.done is None:
+    def of(self, progress: VersionProgress, now_s: float) -> float | None:
+        if progress.done is None:
             return None
-        seen = self._seen.setdefault(standing.version.who, deque())
-        seen.append((now_s, standing.done))
+        seen = self._seen.setdefault(progress.version.who, deque())
+        seen.append((now_s, progress.done))
         while seen[-1][0] - seen[0][0] > _RATE_OVER_S:
             seen.popleft()
         (first_s, first), (last_s, last) = seen[0], seen[-1]
         return max(0.0, (last - first) / (last_s - first_s)) if last_s > first_s else None
 
 
-def watch(here: Opened, log: Log, view: str | None, out: Output) -> int | None:
+def watch(here: OpenProject, log: LogEnds, view: str | None, out: Output) -> int | None:
     """Shows progress until all versions have caught up. The exit code says whether a version has failed."""
     rates = Rates()
     last_run_s = time.monotonic()
     with _screen(out) as show:
         while True:
-            found = look(here, log, view)
+            found = read_progress(here, log, view)
             now_s = time.monotonic()
-            standings = [replace(each, per_s=rates.of(each, now_s)) for each in found]
-            show(standings)
-            if not any(_is_on_its_way(each) for each in standings):
+            versions = [replace(each, per_s=rates.of(each, now_s)) for each in found]
+            show(versions)
+            if not any(_is_catching_up(each) for each in versions):
                 break
-            if is_run(here.project):
+            if is_running(here.project):
                 last_run_s = now_s
             elif now_s - last_run_s > PATIENCE_S:
                 raise CommandError("'headrace views run' is not running, so nothing will change; start it")
             time.sleep(_LOOK_EVERY_S)
-    for each in standings:
+    for each in versions:
         if each.trouble:
             out.note(f"{each.version.who} {each.trouble}")
-    return FAILED if any(each.version.state is State.FAILED for each in standings) else None
+    return FAILED if any(each.version.state is State.FAILED for each in versions) else None
 
 
-def _is_on_its_way(standing: Standing) -> bool:
-    version = standing.version
+def _is_catching_up(progress: VersionProgress) -> bool:
+    version = progress.version
     will_be = version.state in _ON_ITS_WAY or (version.state is State.FAILED and version.due_ms is not None)
     return version.wanted is Wanted.RUN and will_be
 
 
 @contextmanager
-def _screen(out: Output) -> Iterator[Callable[[list[Standing]], None]]:
+def _screen(out: Output) -> Iterator[Callable[[list[VersionProgress]], None]]:
     """Progress bars on a terminal, otherwise a line at every change."""
     if not out.is_terminal:
         yield _Lines(out)
         return
     with Live(console=Console(file=sys.stdout), auto_refresh=False) as live:
-        yield lambda standings: live.update(bars(standings), refresh=True)
+        yield lambda versions: live.update(bars(versions), refresh=True)
 
 
 class _Lines:
@@ -93,41 +93,41 @@ class _Lines:
         self._out = out
         self._last: dict[str, str] = {}
 
-    def __call__(self, standings: list[Standing]) -> None:
-        for standing in standings:
-            line = _line(standing)
-            if self._last.get(standing.version.who) != line:
-                self._last[standing.version.who] = line
-                self._out.show(standing.value(), line)
+    def __call__(self, versions: list[VersionProgress]) -> None:
+        for progress in versions:
+            line = _line(progress)
+            if self._last.get(progress.version.who) != line:
+                self._last[progress.version.who] = line
+                self._out.show(progress.value(), line)
         sys.stdout.flush()
 
 
-def _line(standing: Standing) -> str:
+def _line(progress: VersionProgress) -> str:
     """``users v2 replaying: 1200 of 5000 records behind, 800 of them read by the current batch, 300/s, 4 s left``."""
-    if standing.version.state is State.FAILED:
-        return f"{standing.version.who} {standing.trouble}"
-    text = f"{standing.version.who} {standing.version.state}"
-    if standing.behind is not None and _is_on_its_way(standing):
-        text += f": {standing.behind} of {standing.total} records behind"
-        if standing.reading:
-            text += f", {standing.reading} of them read by the current batch"
-        if standing.per_s and standing.seconds_left is not None:
-            text += f", {standing.per_s:,.0f}/s, {time_left(standing.seconds_left)} left"
-    return f"{text}; it {standing.trouble}" if standing.trouble else text
+    if progress.version.state is State.FAILED:
+        return f"{progress.version.who} {progress.trouble}"
+    text = f"{progress.version.who} {progress.version.state}"
+    if progress.behind is not None and _is_catching_up(progress):
+        text += f": {progress.behind} of {progress.total} records behind"
+        if progress.reading:
+            text += f", {progress.reading} of them read by the current batch"
+        if progress.per_s and progress.seconds_left is not None:
+            text += f", {progress.per_s:,.0f}/s, {time_left(progress.seconds_left)} left"
+    return f"{text}; it {progress.trouble}" if progress.trouble else text
 
 
-def bars(standings: list[Standing]) -> Table:
+def bars(versions: list[VersionProgress]) -> Table:
     drawn = Table.grid(padding=(0, 2))
-    for standing in standings:
-        total, behind = standing.total or 0, standing.behind
-        done = max(1, total) if not behind else standing.done or 0
+    for progress in versions:
+        total, behind = progress.total or 0, progress.behind
+        done = max(1, total) if not behind else progress.done or 0
         bar = ProgressBar(total=max(1, total), completed=done, width=30)
-        rate = "" if standing.per_s is None else f"{standing.per_s:,.0f}/s"
-        left = "" if standing.seconds_left is None or not behind else f"{time_left(standing.seconds_left)} left"
-        state = f"{standing.version.state}{' (serves)' if standing.serves else ''}"
+        rate = "" if progress.per_s is None else f"{progress.per_s:,.0f}/s"
+        left = "" if progress.seconds_left is None or not behind else f"{time_left(progress.seconds_left)} left"
+        state = f"{progress.version.state}{' (serves)' if progress.serves else ''}"
         far = "" if behind is None else f"{behind:,} behind"
-        if standing.reading:
-            far += f" ({standing.reading:,} read)"
-        words = (far, rate, left, standing.trouble or "")
-        drawn.add_row(Text(standing.version.who), Text(state), bar, *map(Text, words))
+        if progress.reading:
+            far += f" ({progress.reading:,} read)"
+        words = (far, rate, left, progress.trouble or "")
+        drawn.add_row(Text(progress.version.who), Text(state), bar, *map(Text, words))
     return drawn
