@@ -16,7 +16,7 @@ from headrace.broker.configs.broker_config import BrokerConfig
 from headrace.properties import read_properties_file
 from headrace.testing.broker_process import BrokerProcess
 from headrace.testing.cluster_process import LocalClusterProcess
-from headrace.testing.zookeeper_process import free_port
+from headrace.testing.ports import free_port
 
 GUIDE = Path(__file__).parents[2] / "docs" / "cluster.md"
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

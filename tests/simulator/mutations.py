@@ -1,4 +1,4 @@
-"""Deliberate mistakes, each of which loses or spoils data in some simulation: the proof that the simulator bites."""
+"""Deliberate mistakes in the code. The simulator must catch each of them, which shows that it finds real ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def mutation(mutate: Mutation) -> Mutation:
 
 @mutation
 def truncation_to_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
-    """Followers cut their logs as Kafka did before 0.11."""
+    """Followers truncate their logs to the high watermark, as Kafka did before 0.11 (KIP-101)."""
     begin = PartitionFollower.__init__
 
     def init(self, leader_id, leader_epoch, log, truncation=Truncation.BY_HIGH_WATERMARK):
@@ -36,7 +36,7 @@ def truncation_to_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
 
 @mutation
 def no_epoch_check(patch: pytest.MonkeyPatch) -> None:
-    """Whoever asks is answered, whatever epoch it thinks that it is; nobody looks where logs part."""
+    """Brokers answer requests of any epoch, and followers do not look for the offset where logs diverge."""
     patch.setattr(Partition, "check_epoch", lambda self, epoch: None)
     ask = SessionPartition.ask
 
@@ -59,7 +59,7 @@ def acknowledged_before_the_isr_has_it(patch: pytest.MonkeyPatch) -> None:
 
 @mutation
 def isr_expands_too_early(patch: pytest.MonkeyPatch) -> None:
-    """A follower is let in with its first fetch, however far behind it is."""
+    """A follower gets into the ISR with its first fetch, however far behind it is."""
 
     def propose_with(self, remote):
         if self.pending is not None or remote.replica_id in self.state.isr or remote.replica_id in self.ineligible:
@@ -71,7 +71,7 @@ def isr_expands_too_early(patch: pytest.MonkeyPatch) -> None:
 
 @mutation
 def high_watermark_advances_too_early(patch: pytest.MonkeyPatch) -> None:
-    """What the leader has counts as committed."""
+    """Everything that the leader has counts as committed."""
 
     def advance(self, now_ms):
         has_moved = self.next_offset > self.high_watermark
@@ -83,28 +83,30 @@ def high_watermark_advances_too_early(patch: pytest.MonkeyPatch) -> None:
 
 @mutation
 def consumers_see_what_is_not_committed(patch: pytest.MonkeyPatch) -> None:
-    """They are sent all that is in the log."""
+    """Consumers receive the log up to its end."""
     patch.setattr(Partition, "visible_end", lambda self, isolation: self.log.next_offset)
 
 
 @mutation
-def stale_controllers_are_obeyed(patch: pytest.MonkeyPatch) -> None:
-    """Brokers do as they are told, whoever says it and however late."""
+def stale_controllers_are_followed(patch: pytest.MonkeyPatch) -> None:
+    """Brokers apply requests of any controller, also of one that has been replaced."""
     patch.setattr(ControllerFence, "check_controller", lambda self, epoch: None)
     patch.setattr(ControllerFence, "check_broker_epoch", lambda self, epoch: None)
     change = ReplicaManager._change_role
 
-    def obey(self, partition, told):
+    def apply(self, partition, told):
         if told.leadership.leader_epoch < partition.leader_epoch:
-            self._stop(partition)  # else it would wonder
+            self._stop(partition)  # the replica would reject an older epoch
             partition.leader_epoch = told.leadership.leader_epoch - 1
         change(self, partition, told)
 
-    patch.setattr(ReplicaManager, "_change_role", obey)
+    patch.setattr(ReplicaManager, "_change_role", apply)
     begin = Faults.__init__
 
     def init(self, *arguments):
         begin(self, *arguments)
-        self._kinds += [self._late_controller] * 20  # else it takes twenty seeds and more until one is obeyed
+        self._broker_faults += [
+            self._late_controller
+        ] * 20  # else more than twenty seeds pass until a broker follows one
 
     patch.setattr(Faults, "__init__", init)

@@ -55,10 +55,10 @@ def test_what_is_good_is_good(make_replica):
 @pytest.mark.parametrize(
     ("writes", "part"),
     [
-        ((A,), "was acknowledged at 1"),
-        ((A, C), "was acknowledged at 1"),
-        ((A, B, A), "2 times"),
-        ((B, A), "comes after"),
+        ((A,), "was acknowledged at offset 1"),
+        ((A, C), "was acknowledged at offset 1"),
+        ((A, B, A), "is stored 2 times"),
+        ((B, A), "is stored after"),
     ],
 )
 def test_writes_that_are_lost_doubled_or_out_of_order(make_replica, writes, part):
@@ -72,7 +72,12 @@ def test_replicas_that_differ(make_replica):
 
 @pytest.mark.parametrize(
     ("seen", "part"),
-    [([(0, B)], "where"), ([(1, B)], "holes"), ([(0, A), (0, A)], "holes"), ([(2, C)], "where None is")],
+    [
+        ([(0, B)], "but the log has Write"),
+        ([(1, B)], "or skipped records"),
+        ([(0, A), (0, A)], "or skipped records"),
+        ([(2, C)], "but the log has None there"),
+    ],
 )
 def test_readers_that_saw_something_else(make_replica, seen, part):
     history = History()
@@ -82,16 +87,18 @@ def test_readers_that_saw_something_else(make_replica, seen, part):
 
 def test_an_open_transaction_is_not_committed(make_replica):
     history = History(transactions=[Transaction([(_PARTITION, A)], is_committed=True)])
-    assert any("was committed, but only 0" in fault for fault in faults_of(history, make_replica(A, producer_id=5)))
+    assert any(
+        "a committed transaction has only 0" in fault for fault in faults_of(history, make_replica(A, producer_id=5))
+    )
     history.consumed["reader", _PARTITION] = [(0, A)]
     assert any("aborted" in fault for fault in faults_of(history, make_replica(A, producer_id=5)))
 
 
 def test_half_a_transaction(make_replica):
     history = History(transactions=[Transaction([(_PARTITION, A), (_PARTITION, B)])])
-    assert any("only 1 of 2" in fault for fault in faults_of(history, make_replica(A)))
+    assert any("in part, 1 of 2" in fault for fault in faults_of(history, make_replica(A)))
     history = History(transactions=[Transaction([(_PARTITION, A)], is_committed=False)])
-    assert any("was aborted" in fault for fault in faults_of(history, make_replica(A)))
+    assert any("an aborted transaction has 1" in fault for fault in faults_of(history, make_replica(A)))
 
 
 def test_what_was_seen_while_it_ran_counts(make_replica):

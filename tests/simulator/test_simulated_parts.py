@@ -13,7 +13,7 @@ from headrace.testing.faulty_disk import Crash
 from headrace.testing.simulator.broker import SimulatedClock
 from headrace.testing.simulator.coordination import SimulatedCoordination, SimulatedTree
 from headrace.testing.simulator.disk import SimulatedDisk
-from headrace.testing.simulator.loop import SimulatedLoop, Stuck
+from headrace.testing.simulator.loop import Deadlock, SimulatedLoop
 from headrace.testing.simulator.network import Network
 from headrace.testing.simulator.node import Node
 
@@ -34,7 +34,7 @@ def test_time_jumps(loop):
 
 
 def test_waiting_for_nothing_is_told(loop):
-    with pytest.raises(Stuck):
+    with pytest.raises(Deadlock):
         loop.run_until_complete(loop.create_future())
 
 
@@ -173,7 +173,7 @@ def test_nothing_passes_a_link_that_is_cut(loop):
         transport.write(b"hello")
         await asyncio.sleep(5)
         assert client.received == b""
-        network.mend()
+        network.heal()
         await asyncio.sleep(1)
         assert client.received == b"hello"
 
@@ -243,7 +243,7 @@ class TestTree:
             reading = loop.create_task(client.get("/a"))
             await asyncio.sleep(10)
             assert not reading.done()
-            tree.find_quorum()
+            tree.regain_quorum()
             assert (await reading)[0] == b"1"
             assert client.session_id == session_id
             assert heard == [SessionState.SUSPENDED, SessionState.CONNECTED]

@@ -1,4 +1,4 @@
-"""The simulator, run: many seeds must be good, and deliberate mistakes must be caught."""
+"""Runs the simulator: many seeds must pass, and deliberate mistakes must be caught."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from headrace.testing.simulator.simulation import simulate
 
 _SEEDS = int(os.environ.get("HEADRACE_SIMULATIONS", "200"))
 _PARTS = 8
-#: Most are noticed by the first or the second; a stale controller by one of three.
-_SEEDS_FOR_A_MISTAKE = 60
+#: Most mistakes are caught by the first or second seed, a stale controller by one seed in three.
+_SEEDS_PER_MISTAKE = 60
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -45,12 +45,12 @@ def test_a_seed_is_always_the_same():
 @pytest.mark.parametrize("name", sorted(MUTATIONS))
 def test_a_deliberate_mistake_is_caught(name, monkeypatch, tmp_path):
     MUTATIONS[name](monkeypatch)
-    for seed in range(_SEEDS_FOR_A_MISTAKE):
+    for seed in range(_SEEDS_PER_MISTAKE):
         folder = Path(memory_disk() or tmp_path) / f"headrace-mistake-{os.getpid()}-{seed}"
         try:
             folder.mkdir()
-            if not simulate(seed, folder).is_good:
+            if not simulate(seed, folder).has_passed:
                 return
         finally:
             subprocess.run(["rm", "-rf", str(folder)], check=True)
-    pytest.fail(f"{_SEEDS_FOR_A_MISTAKE} seeds have not noticed")
+    pytest.fail(f"{_SEEDS_PER_MISTAKE} seeds have not caught the mistake")

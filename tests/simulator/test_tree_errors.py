@@ -1,4 +1,4 @@
-"""A tree that answers with errors, or late, and is well again: whatever the cluster wanted of it comes true."""
+"""A znode tree that fails or is slow for a while: the cluster catches up when the tree works again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headrace.coordination.interface import CoordinationError
 from headrace.coordination.paths import CONTROLLER, DEFAULT_ENTITY, partition_state_path
 from headrace.coordination.znodes import PartitionState
 from headrace.testing.simulator.cluster import SimulatedCluster, name_of
-from headrace.testing.simulator.simulation import chance_of
+from headrace.testing.simulator.simulation import seeded_randomness
 
 
 class TreeHarness:
@@ -26,8 +26,8 @@ class TreeHarness:
     def tree(self):
         return self.cluster.tree
 
-    def run(self, play):
-        self.cluster.loop.run_until_complete(play)
+    def run(self, scenario):
+        self.cluster.loop.run_until_complete(scenario)
 
     async def begin(self, partitions=1, **configs):
         await self.cluster.start()
@@ -46,22 +46,22 @@ class TreeHarness:
         return [broker.partitions.get("events", index) for broker in self.cluster.brokers.values()]
 
     async def until(self, is_so, within_s=30):
-        """In the time of the simulation."""
+        """Waits in simulated time."""
         async with asyncio.timeout(within_s):
-            while not is_so():  # noqa: ASYNC110  of many things, which have no event
+            while not is_so():  # noqa: ASYNC110  simulated time
                 await asyncio.sleep(0.05)
 
 
 @pytest.fixture
 def harness(tmp_path):
-    with chance_of(1):
+    with seeded_randomness(1):
         made = TreeHarness(tmp_path)
         yield made
         made.cluster.close()
 
 
-def test_a_controller_is_elected_after_all_who_stood_were_refused(harness):
-    async def play():
+def test_a_controller_is_elected_after_the_tree_has_refused_all_candidates(harness):
+    async def scenario():
         await harness.begin()
         (died,) = harness.active()
         harness.tree.error_share = 1.0
@@ -72,11 +72,11 @@ def test_a_controller_is_elected_after_all_who_stood_were_refused(harness):
         harness.tree.error_share = 0.0
         await harness.until(lambda: len(harness.active()) == 1)
 
-    harness.run(play())
+    harness.run(scenario())
 
 
 def test_a_controller_that_could_not_write_of_a_death_does_so_later(harness):
-    async def play():
+    async def scenario():
         await harness.begin()
         died = next(one for one in harness.cluster.ids if one not in harness.active())
         harness.tree.error_share = 1.0
@@ -88,11 +88,11 @@ def test_a_controller_that_could_not_write_of_a_death_does_so_later(harness):
         await harness.until(lambda: died not in harness.state().isr)
         assert harness.state().leader in harness.state().isr
 
-    harness.run(play())
+    harness.run(scenario())
 
 
 def test_an_isr_shrinks_once_the_tree_takes_it(harness):
-    async def play():
+    async def scenario():
         await harness.begin()
         state = harness.state()
         leader = harness.cluster.brokers[state.leader].partitions.get("events", 0).leader
@@ -110,14 +110,14 @@ def test_an_isr_shrinks_once_the_tree_takes_it(harness):
         harness.tree.error_share = 0.0
         await harness.until(lambda: lagging not in harness.state().isr)
 
-    harness.run(play())
+    harness.run(scenario())
 
 
 def test_a_broker_that_the_tree_refuses_while_it_starts_ends_with_a_reason(harness, monkeypatch):
     async def refuse(_):
         raise CoordinationError("SYSTEMERROR")
 
-    async def play():
+    async def scenario():
         await harness.begin()
         died = next(one for one in harness.cluster.ids if one not in harness.active())
         harness.cluster.crash(died)
@@ -125,7 +125,7 @@ def test_a_broker_that_the_tree_refuses_while_it_starts_ends_with_a_reason(harne
         with pytest.raises(StartError, match="SYSTEMERROR"):
             await harness.cluster.start_broker(died)
 
-    harness.run(play())
+    harness.run(scenario())
 
 
 def test_settings_that_came_too_late_are_in_force_when_they_come(harness, monkeypatch):
@@ -138,18 +138,18 @@ def test_settings_that_came_too_late_are_in_force_when_they_come(harness, monkey
 
     monkeypatch.setattr(ConfigChanges, "read", read_slowly)
 
-    async def play():
+    async def scenario():
         nonlocal is_slow
         await harness.begin(min_insync_replicas="3", cleanup_policy="compact")
         is_slow = False
         await harness.until(lambda: all(one.settings.min_insync_replicas == 3 for one in harness.partitions()))
         assert all(one.log.config.is_compacted for one in harness.partitions())
 
-    harness.run(play())
+    harness.run(scenario())
 
 
 def test_defaults_reach_what_is_left_of_a_topic(harness):
-    async def play():
+    async def scenario():
         await harness.begin(partitions=2)
         (active,) = harness.active()
         await harness.cluster.brokers[active].role.controller.reassign({("events", 0): [1, 2]})
@@ -158,4 +158,4 @@ def test_defaults_reach_what_is_left_of_a_topic(harness):
         await broker.role.configs.write("brokers", DEFAULT_ENTITY, {"log.retention.ms": "12345"})
         await harness.until(lambda: all(one.log.config.retention_ms == 12345 for one in harness.partitions(1)))
 
-    harness.run(play())
+    harness.run(scenario())

@@ -1,11 +1,11 @@
-"""A broker in a process of its own, for tests that kill it, measure it, or look at what it says.
+"""Runs a broker in a process of its own, for tests that kill it, measure it, or read its log.
 
 ::
 
-    with BrokerProcess(folder) as broker:           # serves when this line is reached
+    with BrokerProcess(folder) as broker:           # the broker serves when this line is reached
         ...  # clients at broker.address
-        broker.kill()                               # SIGKILL: whatever was not on disk is gone
-    with BrokerProcess(folder) as broker: ...       # recovers
+        broker.kill()                               # SIGKILL: data that was not on disk is lost
+    with BrokerProcess(folder) as broker: ...       # recovers from the data
 """
 
 from __future__ import annotations
@@ -24,10 +24,12 @@ _PATIENCE_S = 30.0
 
 
 class StartFailed(Exception):
-    """The process ended before it was ready; what it said is the message."""
+    """The process ended before it was ready. The message is what the process wrote to standard error."""
 
 
 class BrokerProcess:
+    """One process of ``headrace start``, or of another command that serves."""
+
     def __init__(
         self,
         folder: Path,
@@ -36,11 +38,12 @@ class BrokerProcess:
         listen: str = "127.0.0.1:0",
         runner: Sequence[str] = (),
     ) -> None:
-        """Starts ``headrace start`` on a free port with further arguments; returns when it serves.
+        """Starts ``headrace start`` on a free port, and returns when the broker serves.
 
-        :param command: another one that serves, as ``zookeeper``.
-        :param runner: a command that becomes the one that it is given, as ``ip netns exec NAME``.
-        :raises StartFailed: if it ends instead.
+        :param arguments: further arguments of the command, such as ``"-o", "num.partitions=3"``.
+        :param command: another command that serves, such as ``zookeeper``.
+        :param runner: a command that runs the command that follows it, such as ``ip netns exec NAME``.
+        :raises StartFailed: if the process ends instead.
         """
         self._stderr = TemporaryFile()  # noqa: SIM115  lives as long as this object
         self._process = subprocess.Popen(
@@ -61,7 +64,7 @@ class BrokerProcess:
         with DefaultSelector() as selector:
             selector.register(self._process.stdout, EVENT_READ)
             if not selector.select(_PATIENCE_S):
-                raise TimeoutError(f"not ready after {_PATIENCE_S} s:\n{self.log}")
+                raise TimeoutError(f"the process is not ready after {_PATIENCE_S} s; its log:\n{self.log}")
         line = self._process.stdout.readline()
         if not line:
             self._process.wait()
@@ -76,7 +79,7 @@ class BrokerProcess:
 
     @property
     def log(self) -> str:
-        """What it has written to standard error so far."""
+        """What the process has written to standard error so far."""
         self._stderr.seek(0)
         return self._stderr.read().decode(errors="replace")
 
@@ -86,12 +89,12 @@ class BrokerProcess:
 
     @property
     def resident_bytes(self) -> int:
-        """Its memory at this moment."""
+        """The resident memory of the process now (Linux)."""
         return self._status_bytes("VmRSS")
 
     @property
     def peak_resident_bytes(self) -> int:
-        """The most memory that it ever had."""
+        """The largest resident memory that the process has had (Linux)."""
         return self._status_bytes("VmHWM")
 
     def _status_bytes(self, name: str) -> int:
@@ -106,19 +109,19 @@ class BrokerProcess:
         return self._process.pid
 
     def pause(self) -> None:
-        """It stands still, as with ``kill -STOP``, until :meth:`resume`."""
+        """Suspends the process with SIGSTOP, until :meth:`resume`."""
         self._process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Nothing happens if it was not paused, or has ended."""
+        """Continues a paused process. Does nothing if the process was not paused, or has ended."""
         self._process.send_signal(signal.SIGCONT)
 
     def terminate(self) -> int:
-        """Asks it to stop, and waits until it has; its exit code."""
+        """Stops the process by SIGTERM, a controlled shutdown; returns the exit code when it has ended."""
         return self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Ends it at once, as ``kill -9`` does."""
+        """Ends the process at once, as ``kill -9`` does."""
         self._end(signal.SIGKILL)
 
     def _end(self, number: signal.Signals) -> int:
@@ -126,7 +129,7 @@ class BrokerProcess:
         return self._process.wait(_PATIENCE_S)
 
     def close(self) -> None:
-        """Ends it if it runs, and lets go of what this object holds."""
+        """Kills the process if it runs, and closes its files."""
         if self.is_running:
             self.kill()
         assert self._process.stdout is not None

@@ -1,7 +1,9 @@
-"""A clock that stands still until it is told to move."""
+"""A clock that shows the same time until a test advances it."""
 
 
 class ManualClock:
+    """Implements ``runtime.clock.Clock``. A broker on it is moved by :func:`headrace.testing.pass_time`."""
+
     def __init__(self, wall_ms: int = 1_700_000_000_000, monotonic_ms: int = 0) -> None:
         self._wall_ms = wall_ms
         self._monotonic_ms = monotonic_ms

@@ -1,14 +1,14 @@
-"""A cluster of brokers, each in a process of its own, for tests that kill, pause and restart them.
+"""Runs a cluster of brokers, each in a process of its own, for tests that kill, pause and restart them.
 
 ::
 
     with ClusterProcess(folder) as cluster:         # three brokers, 1 to 3, on our own ZooKeeper
         ...  # clients at cluster.bootstrap_servers
         cluster.kill(2)                             # SIGKILL
-        cluster.restart(2)                          # again, on the same data and port
-        cluster.stop(3)                             # by a controlled shutdown
+        cluster.restart(2)                          # on the same data and port
+        cluster.stop(3)                             # SIGTERM: a controlled shutdown
 
-    with LocalClusterProcess(folder) as cluster:    # `headrace start --brokers 3`: one parent looks after all
+    with LocalClusterProcess(folder) as cluster:    # `headrace start --brokers 3`: one parent process
         cluster.kill_broker(1)
 """
 
@@ -26,10 +26,10 @@ from headrace.testing.broker_process import BrokerProcess
 
 
 class Host(NamedTuple):
-    """Where one of them runs."""
+    """The host on which a process of the cluster runs."""
 
     address: str = "127.0.0.1"
-    #: See :class:`BrokerProcess`.
+    #: A command that runs the command that follows it, as in :class:`BrokerProcess`.
     runner: Sequence[str] = ()
 
 
@@ -37,6 +37,8 @@ _BROKER_LINE = re.compile(r"broker (\d+) is process (\d+) at (\S+)")
 
 
 class ClusterProcess:
+    """Brokers with the ids 1 to N, and a ZooKeeper: Headrace's own, unless an address is given."""
+
     def __init__(
         self,
         folder: Path,
@@ -47,11 +49,12 @@ class ClusterProcess:
         tick_time_ms: int = 500,
         host_of: Callable[[str], Host] = lambda _: Host(),
     ) -> None:
-        """Returns when all serve, and know of each other.
+        """Starts the cluster, and returns when all brokers serve.
 
-        :param arguments: for each ``headrace start``.
-        :param zookeeper: the address of one that runs already; else ours is started.
-        :param host_of: where ``broker-N`` and ``zookeeper`` are to run; all on 127.0.0.1 if it is not given.
+        :param arguments: further arguments of each ``headrace start``, such as ``"-o", "num.partitions=3"``.
+        :param zookeeper: the address of a ZooKeeper that runs already; if None, ``headrace zookeeper`` is started.
+        :param session_timeout_ms: how long after a kill the cluster notices that a broker is dead.
+        :param host_of: from ``broker-N`` or ``zookeeper`` to its host; by default all run on 127.0.0.1.
         """
         self._host_of = host_of
         self._folder = folder
@@ -88,9 +91,9 @@ class ClusterProcess:
         return BrokerProcess(self._folder / name, *arguments, command=command, listen=listen, runner=host.runner)
 
     def restart_zookeeper(self) -> None:
-        """Starts ours again after it was killed, on its data and its port."""
+        """Starts the killed ZooKeeper of this cluster again, on its data and its port."""
         assert self.zookeeper is not None
-        assert not self.zookeeper.is_running, "it still runs"
+        assert not self.zookeeper.is_running, "the ZooKeeper still runs; kill it first"
         self.zookeeper.close()
         self.zookeeper = self._start_zookeeper(self.zookeeper_address)
 
@@ -99,7 +102,7 @@ class ClusterProcess:
         self.brokers[number].kill()
 
     def stop(self, number: int) -> int:
-        """Stops one by a controlled shutdown; its exit code."""
+        """Stops a broker by a controlled shutdown; returns its exit code."""
         return self.brokers[number].terminate()
 
     def pause(self, number: int) -> None:
@@ -109,13 +112,13 @@ class ClusterProcess:
         self.brokers[number].resume()
 
     def restart(self, number: int) -> None:
-        """Starts one that was ended, on its data and its port."""
-        assert not self.brokers[number].is_running, "it still runs"
+        """Starts a broker again that was killed or stopped, on its data and its port."""
+        assert not self.brokers[number].is_running, f"broker {number} still runs; kill or stop it first"
         self._ended.append(self.brokers[number])
         self.brokers[number] = self._start(number, self.addresses[number])
 
     def log(self, number: int) -> str:
-        """What a broker has said since it was last started."""
+        """What a broker has written to standard error since its last start."""
         return self.brokers[number].log
 
     def __enter__(self) -> Self:
@@ -125,7 +128,7 @@ class ClusterProcess:
         self.close()
 
     def close(self) -> None:
-        """Ends all of them at once."""
+        """Kills all processes of the cluster."""
         for broker in (*self.brokers.values(), *self._ended):
             broker.close()
         if self.zookeeper is not None:
@@ -133,13 +136,13 @@ class ClusterProcess:
 
 
 class LocalClusterProcess(BrokerProcess):
-    """``headrace start --brokers N``; ``address`` has all of them."""
+    """``headrace start --brokers N``; ``address`` has the addresses of all brokers."""
 
     def __init__(self, folder: Path, *arguments: str, brokers: int = 3) -> None:
         super().__init__(folder, "--brokers", str(brokers), *arguments)
 
     def pid_of(self, number: int) -> int:
-        """The process of a broker, from 1 on."""
+        """The process id of a broker; the first broker has the number 1."""
         return next(int(pid) for found, pid, _ in _BROKER_LINE.findall(self.log) if int(found) == number)
 
     def kill_broker(self, number: int) -> None:

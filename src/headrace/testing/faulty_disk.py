@@ -1,9 +1,9 @@
-"""A disk that fails when told to, and a process that dies when told to.
+"""A disk that fails when a test says so, and that ends the process at a chosen write.
 
-``fail(...)`` arranges an ``OSError`` for an operation on some path, once or from then on; a write may put part of its
-bytes down first, as a full disk does. ``crash_at(n)`` raises :class:`Crash` in place of the n-th operation that would
-change something, and of every one after it: what is on disk then is what a killed process leaves. Count the
-operations of a run with :attr:`FaultyDisk.changes`, then crash at each of them in turn.
+``fail(...)`` makes an operation on some paths raise ``OSError``, once or from then on. A failing write may store a part
+of its bytes first, as a full disk does. ``crash_at(n)`` raises :class:`Crash` in place of the n-th operation that would
+change the disk, and of every later one: the disk then has what a killed process leaves. To crash at every point of a
+run, count its operations with :attr:`FaultyDisk.changes`, then crash at each of them in turn.
 """
 
 import errno
@@ -16,7 +16,7 @@ from headrace.protocol.records import Buffer
 
 
 class Crash(BaseException):
-    """The process is gone. Not an ``Exception``, so that no handler of the code under test takes it for an error."""
+    """The process has crashed. Not an ``Exception``, so that no ``except`` of the code under test catches it."""
 
 
 @dataclass(slots=True)
@@ -30,14 +30,16 @@ class _Fault:
 
 
 class FaultyDisk(Disk):
+    """Real files, with faults on demand. Pass it as ``Broker(disk=...)``."""
+
     def __init__(self) -> None:
-        #: Operations so far that changed the disk: their names and paths.
+        #: The operations that have changed the disk: their names and paths.
         self.changes: list[tuple[str, str]] = []
         self._paths: dict[int, str] = {}
         self._faults: list[_Fault] = []
         self._crash_at: int | None = None
 
-    # -- arranging --------------------------------------------------------------------------------------------------
+    # -- for the test --------------------------------------------------------------------------------------------------
 
     def fail(
         self,
@@ -49,19 +51,25 @@ class FaultyDisk(Disk):
         lasting: bool = True,
         partial_bytes: int = 0,
     ) -> None:
-        """Make an operation on paths that contain a string fail, after letting ``skip`` of them pass."""
+        """Makes an operation fail on paths that contain ``path_part``, after ``skip`` operations that succeed.
+
+        :param operation: the name of a method of this class, such as ``write`` or ``fsync``.
+        :param lasting: False: only once.
+        :param partial_bytes: how many bytes a failing write stores.
+        """
         self._faults.append(_Fault(operation, path_part, error_number, skip, lasting, partial_bytes))
 
     def heal(self) -> None:
+        """Ends all faults."""
         self._faults.clear()
 
     def crash_at(self, change: int) -> None:
-        """Die in place of the change with this number, counted from 1 and from now."""
+        """Raises :class:`Crash` in place of the change with this number; the next change is number 1."""
         self._crash_at = len(self.changes) + change
 
-    # -- what happens -----------------------------------------------------------------------------------------------
+    # -- the disk ---------------------------------------------------------------------------------------------------
 
-    def _meet(self, operation: str, path: str) -> _Fault | None:
+    def _next_fault(self, operation: str, path: str) -> _Fault | None:
         for fault in self._faults:
             if fault.operation == operation and fault.path_part in path:
                 if fault.skip:
@@ -73,15 +81,15 @@ class FaultyDisk(Disk):
         return None
 
     def _check(self, operation: str, path: str) -> None:
-        fault = self._meet(operation, path)
+        fault = self._next_fault(operation, path)
         if fault is not None:
             raise OSError(fault.error_number, os.strerror(fault.error_number), path)
 
     def _change(self, operation: str, path: str) -> None:
-        self._live(operation, path)
+        self._check_alive(operation, path)
         self._check(operation, path)
 
-    def _live(self, operation: str, path: str) -> None:
+    def _check_alive(self, operation: str, path: str) -> None:
         if self._crash_at is not None and len(self.changes) + 1 >= self._crash_at:
             raise Crash(f"before {operation} {path}")
         self.changes.append((operation, path))
@@ -101,8 +109,8 @@ class FaultyDisk(Disk):
 
     def write(self, fd: int, buffers: Sequence[Buffer], position: int, size_bytes: int) -> None:
         path = self._paths[fd]
-        self._live("write", path)
-        fault = self._meet("write", path)
+        self._check_alive("write", path)
+        fault = self._next_fault("write", path)
         if fault is not None:
             os.pwrite(fd, b"".join(buffers)[: fault.partial_bytes], position)
             raise OSError(fault.error_number, os.strerror(fault.error_number), path)
@@ -113,7 +121,7 @@ class FaultyDisk(Disk):
         return super().pread(fd, size_bytes, position)
 
     def fsync(self, fd: int) -> None:
-        """May fail, but syncs nothing: the process dies here, the host does not."""
+        """May fail, but flushes nothing: this disk simulates crashes of the process, not of the host."""
         self._check("fsync", self._paths[fd])
 
     def truncate(self, fd: int, size_bytes: int) -> None:

@@ -1,8 +1,8 @@
-"""A PostgreSQL server in a process of its own, in a temporary folder, for tests.
+"""Runs a PostgreSQL server in a process of its own, in a temporary folder, for tests.
 
-It is the one that is installed (Debian's packages, or ``initdb`` on the path). PostgreSQL refuses to run as root, so
-root starts it as the user ``postgres``, or else ``nobody``. It does not flush to disk: what a test writes may be lost
-when the machine stops, not when the server is killed.
+The server is the one that is installed (Debian's packages, or ``initdb`` on the path). PostgreSQL refuses to run as
+root, so root starts it as the user ``postgres``, or else as ``nobody``. The server does not flush to disk: data
+survives a kill of the server, but not a crash of the machine.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import threading
@@ -20,16 +19,18 @@ from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
+from headrace.testing.ports import free_port
+
 _START_TIMEOUT_S = 60.0
 _STOP_TIMEOUT_S = 20.0
 
 
 class PostgresqlMissing(Exception):
-    """There is none on this machine; the message says how to get it."""
+    """PostgreSQL is not installed, or does not start; the message says what to do."""
 
 
 class PostgresqlProcess:
-    """Started by ``start``, ended by ``close``; in between it can be killed and started again on the same data."""
+    """A server that ``start`` starts and ``close`` ends. In between, tests may kill it and start it again."""
 
     def __init__(self) -> None:
         self._programs = _programs()
@@ -37,7 +38,7 @@ class PostgresqlProcess:
         self._folder = Path(tempfile.mkdtemp(prefix="headrace-postgresql-"))
         if self._owner is not None:
             os.chown(self._folder, self._owner.pw_uid, self._owner.pw_gid)
-        self.port = _free_port()
+        self.port = free_port()
         self._process: subprocess.Popen[str] | None = None
         self._last_lines: deque[str] = deque(maxlen=20)
         self._is_ready = threading.Event()
@@ -59,10 +60,10 @@ class PostgresqlProcess:
         if not self._is_ready.wait(_START_TIMEOUT_S) or self._process.poll() is not None:
             lines = "\n".join(self._last_lines)
             self.close()
-            raise PostgresqlMissing(f"PostgreSQL does not start:\n{lines}")
+            raise PostgresqlMissing(f"PostgreSQL does not start; the end of its log:\n{lines}")
 
     def kill(self) -> None:
-        """As a crash would: nothing is written any more. Its children notice, and end; so long this waits."""
+        """Ends the server at once, as a crash does, and waits until its child processes have ended."""
         children = [] if self._process is None else _children(self._process.pid)
         self._end(signal.SIGKILL)
         deadline = time.monotonic() + _STOP_TIMEOUT_S
@@ -70,9 +71,11 @@ class PostgresqlProcess:
             time.sleep(0.01)
 
     def stop(self) -> None:
+        """Stops the server by a fast shutdown."""
         self._end(signal.SIGINT)
 
     def close(self) -> None:
+        """Stops the server, and deletes its data."""
         self.stop()
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -94,14 +97,14 @@ class PostgresqlProcess:
                 self._last_lines.append(line.rstrip())
                 if "ready to accept connections" in line:
                     self._is_ready.set()
-        self._is_ready.set()  # it has ended: nobody needs to wait
+        self._is_ready.set()  # the process has ended: start() must not wait any longer
 
     def _run(self, program: str, *arguments: str) -> None:
         process = self._popen([self._programs / program, *arguments])
-        _, complaints = process.communicate(timeout=_START_TIMEOUT_S)
+        _, errors = process.communicate(timeout=_START_TIMEOUT_S)
         if process.returncode:
             self.close()
-            raise PostgresqlMissing(f"{program} failed: {complaints.strip()}")
+            raise PostgresqlMissing(f"{program} failed: {errors.strip()}")
 
     def _popen(self, arguments: Sequence[str | Path]) -> subprocess.Popen[str]:
         owner = self._owner
@@ -116,7 +119,7 @@ class PostgresqlProcess:
             user=None if owner is None else owner.pw_uid,
             group=None if owner is None else owner.pw_gid,
             extra_groups=None if owner is None else [],
-            start_new_session=True,  # Ctrl-C is for the tests, which then end it
+            start_new_session=True,  # Ctrl-C goes to the tests, which then stop the server
         )
 
 
@@ -125,18 +128,18 @@ def _children(pid: int) -> list[str]:
 
 
 def _programs() -> Path:
-    """The newest that Debian has, or what is on the path."""
+    """The folder of PostgreSQL's programs: Debian's newest, or the one on the path."""
     versions = [path for path in Path("/usr/lib/postgresql").glob("*/bin") if (path / "postgres").exists()]
     if versions:
         return max(versions, key=lambda path: float(path.parent.name))
     found = shutil.which("initdb")
     if found is None:
-        raise PostgresqlMissing("PostgreSQL is not installed (script/install-package postgresql)")
+        raise PostgresqlMissing("PostgreSQL is not installed; run script/install-package postgresql")
     return Path(found).resolve().parent
 
 
 def _owner() -> pwd.struct_passwd | None:
-    """As whom it runs, if not as ourselves."""
+    """The user that runs the server; None: the current user."""
     if os.geteuid() != 0:
         return None
     for name in ("postgres", "nobody"):
@@ -144,11 +147,6 @@ def _owner() -> pwd.struct_passwd | None:
             return pwd.getpwnam(name)
         except KeyError:
             continue
-    raise PostgresqlMissing("PostgreSQL does not run as root, and there is no user postgres or nobody")
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
+    raise PostgresqlMissing(
+        "PostgreSQL does not run as root, and there is no user postgres or nobody; create one of them"
+    )

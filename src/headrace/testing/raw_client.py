@@ -1,17 +1,17 @@
-"""A blocking client that speaks the bare protocol, for tests: what it sends is exactly what the test says.
+"""A blocking client that sends exactly the requests and bytes that a test says.
 
-A request is built from plain fields by the same compiled encoders that the broker answers with; the answer is read by
-kio's own reader, so a mistake of our encoder does not cancel itself out. Nothing is retried, nothing negotiated::
+Requests are encoded by the compiled encoders that the broker uses for responses. Responses are read by kio's own
+reader, so a mistake in our encoder does not cancel itself out. The client retries nothing and negotiates nothing::
 
     with RawClient(broker.bootstrap_servers) as client:
-        answer = client.ask(Api.METADATA, 12, topics=None)
-        client.send(Api.LIST_OFFSETS, 7, ...)       # pipelined: any number of sends,
+        answer = client.ask(Api.DESCRIBE_CLUSTER, 0, include_cluster_authorized_operations=False)
+        client.send(Api.LIST_OFFSETS, 7, ...)       # several sends without waiting,
         client.send(Api.FETCH, 12, ...)
         first, second = client.receive(), client.receive()   # then the answers in the same order
         client.send_frame(b"garbage")
         assert client.is_closed_by_peer()
 
-Times are integers in milliseconds in what is sent and ``timedelta`` and ``datetime`` in what comes back, as in kio.
+Times are integers in milliseconds in requests; in responses they are ``timedelta`` and ``datetime``, as in kio.
 """
 
 from __future__ import annotations
@@ -29,20 +29,23 @@ from headrace.protocol.wire.encoder import encoder_of, put_string
 _LENGTH = Struct(">i")
 _HEADER = Struct(">hhi")
 _CORRELATION_ID = Struct(">i")
-# kio looks its schemas up by importing, which takes longer than all the rest.
+# kio finds a schema by importing its module, which takes longer than encoding.
 _request_schema = cache(load_request_schema)
 _response_schema = cache(load_response_schema)
 
 
 class ClosedByPeer(Exception):
-    """The broker has closed the connection where an answer was expected."""
+    """The broker closed the connection instead of sending a response."""
 
 
 class RawClient:
+    """One connection to one broker. Not for use by several threads at once."""
+
     def __init__(self, address: str, *, client_id: str | None = "raw-client", timeout_s: float = 10.0) -> None:
-        """
+        """Connects to a broker.
+
         :param address: ``host:port``, such as ``Broker.bootstrap_servers``.
-        :param timeout_s: how long any send or read may take before it raises ``TimeoutError``.
+        :param timeout_s: a send or a read that takes longer raises ``TimeoutError``.
         """
         host, _, port = address.rpartition(":")
         self.socket = socket.create_connection((host, int(port)), timeout=timeout_s)
@@ -63,12 +66,16 @@ class RawClient:
     # -- requests and answers
 
     def ask(self, api: Api, version: int, /, **fields: Any) -> Any:
-        """Sends a request and reads its answer."""
+        """Sends a request and returns its response, as kio's dataclass.
+
+        :raises TypeError: if a field of the request is missing.
+        :raises ClosedByPeer: if the broker closes the connection instead.
+        """
         self.send(api, version, **fields)
         return self.receive()
 
     def send(self, api: Api, version: int, /, *, expects_answer: bool = True, **fields: Any) -> int:
-        """Sends a request without waiting; returns its correlation id."""
+        """Sends a request without waiting for the response; returns its correlation id."""
         correlation_id = self._next_correlation_id
         self._next_correlation_id += 1
         self.send_frame(encode_request(api, version, correlation_id, self._client_id, **fields))
@@ -77,29 +84,29 @@ class RawClient:
         return correlation_id
 
     def receive(self) -> Any:
-        """The answer to the oldest request that has none yet.
+        """The response to the oldest request that has none yet.
 
-        :raises ClosedByPeer: if the connection ends before it.
+        :raises ClosedByPeer: if the broker closes the connection instead.
         """
         api, version, correlation_id = self._unanswered.popleft()
         frame = self.read_frame()
         (got,) = _CORRELATION_ID.unpack_from(frame)
-        assert got == correlation_id, f"the answer has the correlation id {got}, not {correlation_id}"
+        assert got == correlation_id, f"the response has the correlation id {got}, not {correlation_id}"
         return decode_response(api, version, frame)
 
     # -- bytes
 
     def send_frame(self, frame: bytes) -> None:
-        """Sends bytes with their length before them."""
+        """Sends bytes as one frame: their length, then the bytes."""
         self.send_bytes(_LENGTH.pack(len(frame)) + frame)
 
     def send_bytes(self, data: bytes | memoryview) -> None:
         self.socket.sendall(data)
 
     def read_frame(self) -> bytes:
-        """The next frame without its length.
+        """The next frame, without its length.
 
-        :raises ClosedByPeer: if the connection ends before it.
+        :raises ClosedByPeer: if the connection ends before the frame does.
         """
         (size_bytes,) = _LENGTH.unpack(self.read_bytes(4))
         return self.read_bytes(size_bytes)
@@ -113,12 +120,12 @@ class RawClient:
             except ConnectionResetError:
                 received_bytes = 0
             if not received_bytes:
-                raise ClosedByPeer(f"with {len(view)} of {size_bytes} bytes missing")
+                raise ClosedByPeer(f"the broker closed the connection; {len(view)} of {size_bytes} bytes are missing")
             view = view[received_bytes:]
         return bytes(data)
 
     def is_closed_by_peer(self) -> bool:
-        """Waits for the end of the connection: False if something else comes first, or nothing before the timeout."""
+        """Waits until the broker closes the connection; False if bytes arrive first, or nothing before the timeout."""
         try:
             return not self.socket.recv(1)
         except ConnectionResetError:
@@ -128,7 +135,7 @@ class RawClient:
 
 
 def encode_request(api: Api, version: int, correlation_id: int, client_id: str | None, /, **fields: Any) -> bytes:
-    """A request as it goes into a frame: header and body."""
+    """The header and the body of a request, without the length of the frame."""
     schema = _request_schema(api, version)
     out = bytearray(_HEADER.pack(api, version, correlation_id))
     put_string(out, client_id)
@@ -144,12 +151,12 @@ def encode_request(api: Api, version: int, correlation_id: int, client_id: str |
 
 
 def decode_response(api: Api, version: int, frame: bytes) -> Any:
-    """The answer in a frame, as kio's dataclass; every byte of the frame must belong to it."""
+    """The response in a frame, as kio's dataclass. Every byte of the frame must belong to the response."""
     schema = _response_schema(api, version)
     at = _CORRELATION_ID.size
     if int(schema.__header_schema__.__version__) >= 1:
         assert frame[at] == 0, "the response header has tagged fields"
         at += 1
     entity, size_bytes = entity_reader(schema)(frame, at)
-    assert at + size_bytes == len(frame), f"{len(frame) - at - size_bytes} bytes follow the answer"
+    assert at + size_bytes == len(frame), f"{len(frame) - at - size_bytes} bytes follow the response"
     return entity

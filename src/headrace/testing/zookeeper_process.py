@@ -1,11 +1,11 @@
-"""A real ZooKeeper in a process of its own, for tests. Its jars are those that pyspark carries; it needs a Java.
+"""Runs Apache ZooKeeper in a process of its own, for tests. The jars come with pyspark; Java must be installed.
 
 ::
 
-    with ZookeeperProcess(folder) as zookeeper:     # serves when this line is reached
+    with ZookeeperProcess(folder) as zookeeper:     # ZooKeeper serves when this line is reached
         ...  # clients at zookeeper.address
         zookeeper.kill()                            # SIGKILL
-        zookeeper.start()                           # again, on the same data and port
+        zookeeper.start()                           # on the same data and port
 
     with ZookeeperEnsemble(folder, 3) as ensemble:
         ...  # clients at ensemble.address
@@ -24,27 +24,32 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
 
+from headrace.testing.ports import free_port
+
 _ALONE = "org.apache.zookeeper.server.ZooKeeperServerMain"
 _IN_ENSEMBLE = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 _START_TIMEOUT_S, _STOP_TIMEOUT_S, _POLL_S = 60.0, 20.0, 0.05
 
 
 class ZookeeperMissing(Exception):
-    """It cannot be started on this machine; the message says why."""
+    """ZooKeeper cannot be started on this machine; the message says why."""
 
 
 class ZookeeperProcess:
+    """One server: alone, or a member of an ensemble."""
+
     def __init__(
         self, folder: Path, *, tick_time_ms: int = 1_000, number: int | None = None, peers: Sequence[str] = ()
     ) -> None:
-        """Starts it, and returns when it serves. Sessions time out after 2 to 20 ticks.
+        """Starts the server, and returns when it serves. Session timeouts are between 2 and 20 ticks.
 
-        :param number: its own among ``peers`` (from 1), if it is one server of an ensemble. Such a one serves only
-            together with others, and is not waited for here.
+        :param number: the server's number among ``peers`` (from 1), if it is a member of an ensemble. A member serves
+            only together with others, so this does not wait for it.
+        :raises ZookeeperMissing: if there is no Java or no jar, or if the server does not start.
         """
         self._java = shutil.which("java")
         if self._java is None:
-            raise ZookeeperMissing("there is no java on the path")
+            raise ZookeeperMissing("there is no java on the path; install a Java runtime, 17 or newer")
         self._jars = _jars()
         self._folder = folder
         self._is_alone = number is None
@@ -77,12 +82,12 @@ class ZookeeperProcess:
             self.wait()
 
     def wait(self) -> None:
-        """Until it serves."""
+        """Waits until the server serves."""
         deadline = time.monotonic() + _START_TIMEOUT_S
         while not self._serves():
             if self._process is None or self._process.poll() is not None or time.monotonic() > deadline:
                 self.close()
-                raise ZookeeperMissing(f"ZooKeeper does not start:\n{self.log[-2_000:]}")
+                raise ZookeeperMissing(f"ZooKeeper does not start; the end of its log:\n{self.log[-2_000:]}")
             time.sleep(_POLL_S)
 
     def _serves(self) -> bool:
@@ -102,7 +107,7 @@ class ZookeeperProcess:
         self._end(signal.SIGKILL)
 
     def pause(self) -> None:
-        """It runs no more, and its connections stay as they are."""
+        """Suspends the server with SIGSTOP. Its connections stay open."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
@@ -129,8 +134,10 @@ class ZookeeperProcess:
 
 
 class ZookeeperEnsemble:
+    """Several servers that replicate one tree."""
+
     def __init__(self, folder: Path, count: int = 3, *, tick_time_ms: int = 1_000) -> None:
-        """Starts it, and returns when all of its servers serve."""
+        """Starts the ensemble, and returns when all servers serve."""
         peers = [f"127.0.0.1:{free_port()}:{free_port()}" for _ in range(count)]
         self.servers: list[ZookeeperProcess] = []
         try:
@@ -162,14 +169,10 @@ class ZookeeperEnsemble:
 def _jars() -> Path:
     spec = find_spec("pyspark")
     if spec is None or not spec.submodule_search_locations:
-        raise ZookeeperMissing("ZooKeeper's jars come with pyspark, which is not installed")
+        raise ZookeeperMissing(
+            "ZooKeeper's jars come with pyspark, which is not installed; run pip install 'headrace[spark]'"
+        )
     folder = Path(spec.submodule_search_locations[0]) / "jars"
     if not any(folder.glob("zookeeper-[0-9]*.jar")):
         raise ZookeeperMissing(f"there is no zookeeper-*.jar in {folder}")
     return folder
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])

@@ -1,4 +1,4 @@
-"""``python -m headrace.testing.simulator SEED [COUNT]``: replays one simulation, or runs many from a seed on."""
+"""``python -m headrace.testing.simulator SEED [COUNT]``: replays the simulation of one seed, or runs COUNT seeds."""
 
 import logging
 import os
@@ -12,7 +12,7 @@ from headrace.testing.simulator.simulation import simulate
 
 def main() -> int:
     if os.environ.get("PYTHONHASHSEED") != "0":
-        # Sets of names are walked through in the order of their hashes.
+        # Iteration over a set of strings follows their hashes, so a replay needs the same hashes.
         os.execve(
             sys.executable,
             [sys.executable, "-m", "headrace.testing.simulator", *sys.argv[1:]],
@@ -28,19 +28,20 @@ def main() -> int:
     for seed in range(first, first + number):
         began = perf_counter()
         with TemporaryDirectory(dir=memory_disk()) as folder:
-            verdict = simulate(seed, Path(folder))
-        print(f"{verdict.summary()}, took {perf_counter() - began:.1f} s", flush=True)  # noqa: T201
-        if not verdict.is_good:
+            result = simulate(seed, Path(folder))
+        print(f"{result.summary()}, took {perf_counter() - began:.1f} s", flush=True)  # noqa: T201
+        if not result.has_passed:
             bad += 1
-            for fault in verdict.faults[:20]:
+            for fault in result.faults[:20]:
                 print(f"  {fault}")  # noqa: T201
-        if number == 1 or not verdict.is_good:
-            for when_s, event in verdict.history.events:
+        if number == 1 or not result.has_passed:
+            for when_s, event in result.history.events:
                 print(f"    {when_s:8.3f} s  {event}")  # noqa: T201
     return 1 if bad else 0
 
 
 def memory_disk() -> str | None:
+    """A folder in memory for the logs of simulated brokers, or None where there is none."""
     return "/dev/shm" if os.path.isdir("/dev/shm") else None
 
 

@@ -1,4 +1,4 @@
-"""A broker of the simulated cluster: all of the real one's code, on the simulated network and disk."""
+"""A broker of the simulated cluster: the real broker's code on the simulated network, disk and znode tree."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from headrace.testing.simulator.network import Network, SimulatedSocket
 from headrace.testing.simulator.node import Node
 
 PORT = 9092
-#: The wall clock when a simulation begins.
+#: The wall clock at the begin of a simulation.
 _BEGIN_MS = 1_700_000_000_000
 
 
 class SimulatedClock:
-    """The loop's time; the wall clock may be set wrong."""
+    """A clock that shows the loop's time. Its wall clock may be wrong by ``wall_error_ms``."""
 
     def __init__(self, loop: SimulatedLoop) -> None:
         self._loop = loop
@@ -81,7 +81,7 @@ def _network_of(loop: Any) -> Network:
 
 
 class SimulatedBroker(Broker):
-    """Made and started within its node's context."""
+    """A broker on a node. Create and start it in the context of the node."""
 
     listener_class = SimulatedListener
 
@@ -92,7 +92,7 @@ class SimulatedBroker(Broker):
         self._random = random
         self.simulated_disk = SimulatedDisk(node)
         self.simulated_clock = SimulatedClock(network.loop)
-        #: None until it is connected.
+        #: The client of the tree; None until the broker has connected.
         self.tree: SimulatedCoordination | None = None
         super().__init__(config, clock=self.simulated_clock, disk=self.simulated_disk)
 

@@ -1,10 +1,20 @@
-"""What must never happen, whatever is done to a cluster; looked for while it runs, and in what it leaves.
+"""Checks the guarantees that a cluster gives, while the cluster runs and after it has recovered.
 
-While it runs (:class:`Watch`): two leaders of one epoch; a high watermark that goes back; a replica in the ISR that has
-not what is committed; a consumer that is sent what is at or beyond the high watermark. At the end (:func:`check_end`):
-an acknowledged record that is lost or is at another place; one that is there twice; a producer's records out of order;
-replicas that differ; a reader that saw something else than what is in the log, or skipped; a reader of committed data
-that saw what was aborted, or missed what was committed.
+:class:`InvariantMonitor` checks while the cluster runs. It reports:
+
+- two leaders of one partition in one epoch;
+- a high watermark that moves back;
+- a replica in the ISR that lacks committed records;
+- a consumer that receives records at or above the high watermark.
+
+:func:`check_end` checks the logs after recovery. It reports:
+
+- an acknowledged record that is lost, or stored at another offset;
+- a record that is stored twice;
+- records of one producer that are out of order;
+- replicas that differ;
+- a reader that received a record that the log does not have, or that skipped one;
+- a ``read_committed`` reader that received an aborted record, or missed a committed one.
 """
 
 from __future__ import annotations
@@ -25,66 +35,66 @@ from headrace.testing.simulator.cluster import SimulatedCluster
 from headrace.testing.simulator.history import History, Partition, Write
 
 
-class Watch:
-    """Looks at all live brokers from time to time; what is wrong goes to the history."""
+class InvariantMonitor:
+    """Checks all live brokers when it is told to, and adds violations to the history."""
 
     def __init__(self, cluster: SimulatedCluster, history: History, partitions: Iterable[Partition]) -> None:
         self._cluster = cluster
         self._history = history
         self._partitions = list(partitions)
         self._leaders: dict[tuple[Partition, int], int] = {}
-        #: By partition, broker and the object that is its replica in this life.
+        #: By partition, broker and the log object: a restarted broker has a new one.
         self._high_watermarks: dict[tuple[Partition, int, int], int] = {}
-        self._said: set[str] = set()
+        self._reported: set[str] = set()
 
-    def look(self) -> None:
+    def check_brokers(self) -> None:
         for partition in self._partitions:
             isr = self._written_isr(partition)
             for broker_id, broker in self._cluster.brokers.items():
                 replica = broker.partitions.get(*partition)
                 if replica is None:
                     continue
-                self._look_at_high_watermark(partition, broker_id, replica)
+                self._check_high_watermark(partition, broker_id, replica)
                 if replica.is_leader:
-                    self._look_at_leader(partition, broker_id, replica, isr)
+                    self._check_leader(partition, broker_id, replica, isr)
 
     def _written_isr(self, partition: Partition) -> PartitionState | None:
         with suppress(CoordinationError):
             return PartitionState.from_json(self._cluster.tree.tree.get(partition_state_path(*partition))[0])
         return None
 
-    def _look_at_high_watermark(self, partition: Partition, broker_id: int, replica: Replica) -> None:
+    def _check_high_watermark(self, partition: Partition, broker_id: int, replica: Replica) -> None:
         key = (partition, broker_id, id(replica.log))
         before = self._high_watermarks.get(key, 0)
         now = replica.high_watermark
         if now < before:
-            self._say(
+            self._report(
                 f"the high watermark of {partition} on {broker_id} went from {before} to {replica.high_watermark}"
             )
         self._high_watermarks[key] = now
 
-    def _look_at_leader(
+    def _check_leader(
         self, partition: Partition, broker_id: int, replica: Replica, state: PartitionState | None
     ) -> None:
         other = self._leaders.setdefault((partition, replica.leader_epoch), broker_id)
         if other != broker_id:
-            self._say(f"both {other} and {broker_id} lead {partition} in epoch {replica.leader_epoch}")
+            self._report(f"both {other} and {broker_id} lead {partition} in epoch {replica.leader_epoch}")
         if state is None or (state.leader, state.leader_epoch) != (broker_id, replica.leader_epoch):
-            return  # it does not know yet that it leads no more
+            return  # another broker leads, and this one has not been told yet
         for member in state.isr:
             broker = self._cluster.brokers.get(member)
             theirs = None if broker is None else broker.partitions.get(*partition)
             if theirs is not None and theirs.log.next_offset < replica.high_watermark:
-                self._say(
-                    f"{partition} is committed up to {replica.high_watermark}, and {member} of its ISR "
-                    f"ends at {theirs.log.next_offset}"
+                self._report(
+                    f"{partition} is committed up to {replica.high_watermark}, but the log of {member} in the ISR ends "
+                    f"at {theirs.log.next_offset}"
                 )
 
-    def look_at_fetched(self, broker_name: str, isolation: int, answer: Mapping[str, Any]) -> None:
-        """What a consumer is sent at this moment, by a leader or by the replica that it was told to read from."""
+    def check_fetched(self, broker_name: str, isolation: int, answer: Mapping[str, Any]) -> None:
+        """Checks a Fetch response to a consumer at the moment when a leader or a preferred replica sends it."""
         broker = next((one for one in self._cluster.brokers.values() if one.node.name == broker_name), None)
         if broker is None:
-            return  # it stops, and nobody else can say what it knew
+            return  # the broker is stopping: its high watermark cannot be read any more
         for topic in answer["responses"]:
             named = topic["topic"]
             found = None if isinstance(named, str) else broker.metadata.get_by_id(named)
@@ -96,25 +106,27 @@ class Watch:
                 if replica is None or end_offset is None:
                     continue
                 if end_offset > replica.high_watermark:
-                    self._say(
-                        f"{broker_name} sends a consumer {partition} up to {end_offset}, and its high watermark is "
+                    self._report(
+                        f"{broker_name} sends a consumer {partition} up to {end_offset}, but its high watermark is "
                         f"{replica.high_watermark}"
                     )
                 elif isolation == Isolation.READ_COMMITTED and end_offset > replica.log.last_stable_offset:
-                    self._say(
-                        f"{broker_name} sends a reader of committed data {partition} up to {end_offset}, and its last "
+                    self._report(
+                        f"{broker_name} sends a read_committed consumer {partition} up to {end_offset}, but its last "
                         f"stable offset is {replica.log.last_stable_offset}"
                     )
 
-    def _say(self, fault: str) -> None:
-        if fault not in self._said:
-            self._said.add(fault)
+    def _report(self, fault: str) -> None:
+        if fault not in self._reported:
+            self._reported.add(fault)
             self._history.faults.append(f"{self._cluster.loop.time():.3f} s: {fault}")
 
 
 def read_log(replica: Replica) -> tuple[dict[int, Write], dict[int, bool]]:
-    """What a replica has below its high watermark: data by offset, and by offset whether it was committed or aborted
-    (records of no transaction count as committed)."""
+    """Reads a replica up to its high watermark: the writes by offset, and whether each is committed, by offset.
+
+    Records outside of transactions count as committed.
+    """
     log = replica.log
     writes: dict[int, Write] = {}
     fates: dict[int, bool] = {}
@@ -136,7 +148,7 @@ def read_log(replica: Replica) -> tuple[dict[int, Write], dict[int, bool]]:
 
 
 def check_end(history: History, replicas: Mapping[Partition, Mapping[int, Replica]]) -> list[str]:
-    """All that is wrong, once the cluster is whole again: every replica in sync, every transaction ended."""
+    """All violations. The cluster must have recovered: every replica is in sync, every transaction has ended."""
     faults = list(history.faults)
     logs: dict[Partition, tuple[dict[int, Write], dict[int, bool]]] = {}
     for partition, by_broker in replicas.items():
@@ -152,7 +164,7 @@ def check_end(history: History, replicas: Mapping[Partition, Mapping[int, Replic
     for partition, offset, write in history.acknowledged:
         found = logs[partition][0].get(offset)
         if found != write:
-            faults.append(f"{write} was acknowledged at {offset} of {partition}, where {found} is")
+            faults.append(f"{write} was acknowledged at offset {offset} of {partition}, but the log has {found} there")
     faults += _check_readers(history, logs)
     faults += _check_transactions(history, logs)
     return faults
@@ -161,8 +173,8 @@ def check_end(history: History, replicas: Mapping[Partition, Mapping[int, Replic
 def _first_difference(ours: Mapping[int, Write], theirs: Mapping[int, Write]) -> str:
     for offset in sorted({*ours, *theirs}):
         if ours.get(offset) != theirs.get(offset):
-            return f"at {offset} {ours.get(offset)} and {theirs.get(offset)}"
-    return "in what was committed"
+            return f"at offset {offset}: {ours.get(offset)} and {theirs.get(offset)}"
+    return "in which transactions are committed"
 
 
 def _check_order(partition: Partition, writes: Mapping[int, Write], fates: Mapping[int, bool]) -> list[str]:
@@ -171,10 +183,10 @@ def _check_order(partition: Partition, writes: Mapping[int, Write], fates: Mappi
     committed = [writes[offset] for offset in sorted(writes) if fates.get(offset, False)]
     for write, times in Counter(committed).items():
         if times > 1:
-            faults.append(f"{write} is {times} times in {partition}")
+            faults.append(f"{write} is stored {times} times in {partition}")
     for write in dict.fromkeys(committed):
         if write.number < last.get(write.producer, -1):
-            faults.append(f"{write} comes after {last[write.producer]} of its producer in {partition}")
+            faults.append(f"{write} is stored after number {last[write.producer]} of its producer in {partition}")
         last[write.producer] = write.number
     return faults
 
@@ -182,19 +194,20 @@ def _check_order(partition: Partition, writes: Mapping[int, Write], fates: Mappi
 def _check_readers(
     history: History, logs: Mapping[Partition, tuple[Mapping[int, Write], Mapping[int, bool]]]
 ) -> list[str]:
-    """Readers of committed data: each record at its place, none twice, none left out, nothing that was aborted."""
+    """Checks ``read_committed`` readers: each committed record once, in order, at its offset; no aborted record."""
     faults = []
     for (reader, partition), seen in history.consumed.items():
         writes, fates = logs[partition]
         visible = [offset for offset in sorted(writes) if fates.get(offset, False)]
         for offset, write in seen:
             if writes.get(offset) != write:
-                faults.append(f"{reader} saw {write} at {offset} of {partition}, where {writes.get(offset)} is")
+                there = writes.get(offset)
+                faults.append(f"{reader} read {write} at offset {offset} of {partition}, but the log has {there} there")
             elif not fates.get(offset, False):
-                faults.append(f"{reader} saw {write} at {offset} of {partition}, which was aborted")
+                faults.append(f"{reader} read {write} at offset {offset} of {partition}, which was aborted")
         offsets = [offset for offset, _ in seen]
         if offsets != visible[: len(offsets)] and not faults:
-            faults.append(f"{reader} did not see {partition} in order, or without holes")
+            faults.append(f"{reader} read {partition} out of order, or skipped records")
     return faults
 
 
@@ -209,9 +222,9 @@ def _check_transactions(
     for transaction in history.transactions:
         there = [write in committed[partition] for partition, write in transaction.writes]
         if transaction.is_committed and not all(there):
-            faults.append(f"a transaction was committed, but only {sum(there)} of {len(there)}: {transaction}")
+            faults.append(f"a committed transaction has only {sum(there)} of {len(there)} records: {transaction}")
         elif transaction.is_committed is False and any(there):
-            faults.append(f"a transaction was aborted, and of it {sum(there)} are committed: {transaction}")
+            faults.append(f"an aborted transaction has {sum(there)} committed records: {transaction}")
         elif any(there) and not all(there):
-            faults.append(f"of a transaction only {sum(there)} of {len(there)} are committed: {transaction}")
+            faults.append(f"a transaction is committed in part, {sum(there)} of {len(there)} records: {transaction}")
     return faults

@@ -1,6 +1,6 @@
-"""Who uses the simulated cluster: producers, transactions and readers, with the configuration that loses nothing.
+"""The clients of a simulated cluster: producers, a transactional producer and a reader, configured to lose nothing.
 
-They are Headrace's own clients. Each goes on whatever happens: one that fails for good is replaced by a new one.
+They are Headrace's own clients. A client that fails with a fatal error is replaced by a new one.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from headrace.client.errors import HeadraceError
 from headrace.testing.simulator.cluster import SimulatedCluster
 from headrace.testing.simulator.history import History, Partition, Transaction, Write
 
-#: How long a client waits for what may take until everything is mended.
+#: The timeouts of clients: longer than any fault lasts.
 _PATIENCE_MS = 120_000
-_LONGEST_THOUGHT_S = 0.2
+_LONGEST_PAUSE_S = 0.2
 
 
 class Clients:
@@ -26,10 +26,10 @@ class Clients:
         self._history = history
         self._partitions = partitions
         self._random = cluster.random
-        self.is_over = False
+        self.is_stopping = False
 
-    async def _think(self) -> None:
-        await asyncio.sleep(self._random.uniform(0, _LONGEST_THOUGHT_S))
+    async def _pause(self) -> None:
+        await asyncio.sleep(self._random.uniform(0, _LONGEST_PAUSE_S))
 
     def _new_producer(self, **options: Any) -> AsyncProducer:
         return AsyncProducer(
@@ -50,43 +50,44 @@ class Clients:
         )
 
         async def delivered() -> None:
-            with suppress(HeadraceError):  # then nothing is known of it, and nothing was promised
+            with suppress(HeadraceError):  # an unacknowledged record may be stored or not
                 metadata = await delivery
                 self._history.acknowledged.append((partition, metadata.offset, write))
 
         return asyncio.ensure_future(delivered())
 
     async def produce(self, name: str) -> None:
-        """One record after the other to each partition, as fast as they are thought of."""
+        """Sends one record after the other to random partitions, with short pauses."""
         numbers = count()
-        life = 0
-        while not self.is_over:
-            life += 1
+        incarnation = 0
+        while not self.is_stopping:
+            incarnation += 1
             pending: list[asyncio.Future[None]] = []
             try:
                 async with self._new_producer() as producer:
-                    while not self.is_over:
+                    while not self.is_stopping:
                         partition = self._random.choice(self._partitions)
-                        # A producer that is replaced may leave writes that are done later: its successor is another.
-                        write = Write(f"{name}.{life}", next(numbers))
+                        # Records of a replaced producer may be stored late: its successor has another name.
+                        write = Write(f"{name}.{incarnation}", next(numbers))
                         pending.append(await self._send(producer, partition, write))
-                        await self._think()
+                        await self._pause()
                     await producer.flush()
             except HeadraceError as error:
-                self._history.note(self._cluster.loop.time(), f"{name} begins anew: {error}")
+                self._history.note(self._cluster.loop.time(), f"{name} is replaced after: {error}")
             if pending:
                 await asyncio.wait(pending)
 
     async def produce_transactions(self, name: str) -> None:
+        """Runs one transaction after the other under one transactional id."""
         numbers = count()
-        while not self.is_over:
+        while not self.is_stopping:
             try:
                 async with self._new_producer(transactional_id=name, transaction_timeout_ms=10_000) as producer:
                     await producer.init_transactions()
-                    while not self.is_over:
+                    while not self.is_stopping:
                         await self._one_transaction(producer, name, numbers)
             except HeadraceError as error:
-                self._history.note(self._cluster.loop.time(), f"{name} begins anew: {error}")
+                self._history.note(self._cluster.loop.time(), f"{name} is replaced after: {error}")
 
     async def _one_transaction(self, producer: AsyncProducer, name: str, numbers: count[int]) -> None:
         transaction = Transaction()
@@ -98,7 +99,7 @@ class Clients:
             await producer.send(
                 partition[0], write.to_bytes(), partition=partition[1], timestamp_ms=self._cluster.clock.wall_ms()
             )
-            await self._think()
+            await self._pause()
         if self._random.random() < 0.75:
             await producer.commit_transaction()
             transaction.is_committed = True
@@ -107,7 +108,7 @@ class Clients:
             transaction.is_committed = False
 
     async def read(self, name: str) -> None:
-        """All partitions from their beginning, committed data only, until it is cancelled."""
+        """Reads all partitions from their beginning with ``read_committed``, until it is cancelled."""
         consumer = AsyncConsumer(
             bootstrap_servers=self._cluster.bootstrap_servers,
             clock=self._cluster.clock,

@@ -1,4 +1,4 @@
-"""The simulated cluster: brokers that start, die and come back, on one loop, network and tree."""
+"""The simulated cluster: starts, crashes, stops and restarts brokers on one loop, one network and one znode tree."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headrace.testing.simulator.network import Network
 from headrace.testing.simulator.node import Node
 
 _EXPIRE_EVERY_S = 0.2
-#: What makes a minute eventful, and the no-loss configuration of the brokers.
+#: Short timeouts, so that much happens in a simulated minute; and the configuration with which brokers lose nothing.
 _SETTINGS = {
     "zookeeper.connect": TREE,
     "zookeeper.session.timeout.ms": "1500",
@@ -39,17 +39,17 @@ _SETTINGS = {
 class SimulatedCluster:
     def __init__(self, seed: int, folder: Path, *, brokers: int = 3, settings: dict[str, str] | None = None) -> None:
         self.random = Random(seed)
-        #: What is wrong with the tree is drawn from this alone, so that all else is as it would be without.
-        self.random_of_tree = Random(f"the tree of {seed}")
+        #: Faults of the tree draw from this stream only, so that they do not change what the seed does otherwise.
+        self.tree_random = Random(f"the tree of {seed}")
         self.loop = SimulatedLoop(self.random)
         self.network = Network(self.loop, self.random)
         self.clock = SimulatedClock(self.loop)
-        self.tree = SimulatedTree(self.clock, self.random_of_tree)
+        self.tree = SimulatedTree(self.clock, self.tree_random)
         self.ids = list(range(brokers))
         self.brokers: dict[int, SimulatedBroker] = {}
         self._folder = folder
         self._settings = {**_SETTINGS, **(settings or {})}
-        #: All that there ever were: what a dead one has left is dropped at the end, not whenever it is collected.
+        #: All nodes, also crashed ones: their tasks are closed at the end, not when the garbage collector finds them.
         self._nodes: list[Node] = []
 
     @property
@@ -61,9 +61,9 @@ class SimulatedCluster:
         await asyncio.gather(*map(self.start_broker, self.ids))
 
     async def start_broker(self, broker_id: int) -> None:
-        """A new life of the broker, on whatever the last one has left.
+        """Starts a broker on the data that its last run has left.
 
-        :raises StartError: or whatever else its process would end with.
+        :raises StartError: or any other error with which the process of a broker would end.
         """
         name = name_of(broker_id)
         node = Node(name)
@@ -87,14 +87,14 @@ class SimulatedCluster:
             starting.result()
 
     def crash(self, broker_id: int, *, loses_power: bool = False) -> None:
-        """As by ``kill -9``; with power lost, what was not flushed may be gone."""
+        """Ends a broker as ``kill -9`` does. If its host loses power, writes that were not flushed may be lost."""
         broker = self.brokers.pop(broker_id)
         broker.node.crash()
         if loses_power:
             broker.simulated_disk.lose_power(self.random)
 
     async def stop_broker(self, broker_id: int) -> None:
-        """As by SIGTERM: with a controlled shutdown."""
+        """Stops a broker by a controlled shutdown, as SIGTERM does."""
         broker = self.brokers[broker_id]
         with broker.node.running():
             stopping = self.loop.create_task(broker.stop())
@@ -105,7 +105,7 @@ class SimulatedCluster:
         broker.node.crash()
 
     def close(self) -> None:
-        """All are dead, and what they were about to do is dropped without a word."""
+        """Ends all brokers, and closes their tasks without warnings."""
         for node in self._nodes:
             node.crash()
         left = [*asyncio.all_tasks(self.loop), *(task for node in self._nodes for task in node.tasks)]

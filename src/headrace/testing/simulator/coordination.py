@@ -1,11 +1,12 @@
-"""A client of the cluster's znode tree, as far away as a ZooKeeper is: answers take time, and do not always come.
+"""A client of the simulated znode tree, with the delays and failures of a ZooKeeper on the network.
 
-It keeps what ``coordination/interface.py`` promises, as the client of a real ensemble does. Calls and events are in
-order. Without a connection calls wait; a change under way then raises ConnectionLostError, done or not. A session that
-nothing was heard of for its timeout ends, and its client learns of that when it can reach the tree again.
+The client keeps the promises of ``coordination/interface.py``, as the client of a real ensemble does. Calls and events
+stay in order. Without a connection, calls wait. A change that was under way raises ConnectionLostError, whether the
+tree applied it or not. A session whose client sends nothing for the session timeout expires; the client learns that
+when it reaches the tree again.
 
-The tree itself loses nothing: it stands for an ensemble. That may be out of everybody's reach for a while, or refuse
-what it is asked (:class:`SimulatedTree`).
+The tree stands for a whole ensemble and loses nothing. It may be unreachable for a while, or refuse requests
+(:class:`SimulatedTree`).
 """
 
 from __future__ import annotations
@@ -37,36 +38,37 @@ if TYPE_CHECKING:
     from headrace.testing.simulator.network import Network
 
 T = TypeVar("T")
-#: As a node of the network.
+#: The name of the tree as a node of the network.
 TREE = "tree"
-#: How often who cannot reach the tree tries again; and a moment, so that no two things happen at the same one.
-_RETRY_S, _MOMENT_S = 0.25, 1e-6
+#: How often a client that cannot reach the tree tries again. The shortest time between two messages: no two messages
+#: arrive at the same instant, because the loop does not define their order then.
+_RETRY_S, _SHORTEST_S = 0.25, 1e-6
 
 
 class SimulatedTree(TreeHost):
-    """The ensemble, and what may be wrong with all of it at once."""
+    """The ensemble, with the faults that affect all brokers at once."""
 
     def __init__(self, clock: Clock, random: Random) -> None:
         super().__init__(clock)
         self._random = random
-        #: Looks at the cluster at every change, at that very moment.
+        #: Called at every change, before anything else runs.
         self.on_change: Callable[[], None] | None = None
-        #: No broker reaches it; it goes on, and lets sessions expire.
+        #: No broker reaches the tree. The tree runs on, and sessions expire.
         self.is_cut_off = False
-        #: Without one nothing is answered, and time stands still for its sessions.
+        #: Without a quorum the tree answers nothing, and no session expires.
         self.has_quorum = True
-        #: Above zero: that share of all requests is refused, with an error that says nothing of the request.
+        #: The share of requests that get SYSTEMERROR, between 0 and 1.
         self.error_share = 0.0
 
     @property
-    def is_away(self) -> bool:
+    def is_unreachable(self) -> bool:
         return self.is_cut_off or not self.has_quorum
 
-    def refuses(self) -> bool:
+    def refuses_request(self) -> bool:
         return self.error_share > 0 and self._random.random() < self.error_share
 
-    def find_quorum(self) -> None:
-        """The next leader of the ensemble gives all sessions their whole time again."""
+    def regain_quorum(self) -> None:
+        """Ends the loss of the quorum. The new leader of the ensemble gives all sessions their whole timeout again."""
         self.has_quorum = True
         for session_id in list(self.tree.sessions):
             self.touch(session_id)
@@ -82,7 +84,7 @@ class SimulatedTree(TreeHost):
 
 
 class SimulatedCoordination:
-    """Implements ``interface.Coordination``. Made within its node's context."""
+    """Implements ``interface.Coordination``. Create it in the context of its node."""
 
     def __init__(
         self, host: SimulatedTree, network: Network, name: str, random: Random, session_timeout_ms: int
@@ -97,14 +99,14 @@ class SimulatedCoordination:
         self._is_connected = asyncio.Event()
         self._is_connected.set()
         self._is_closed = False
-        self._asked_s = self._told_s = 0.0
-        #: Events that cannot get through.
-        self._held: list[tuple[Callable[[Any], None], object]] = []
+        self._last_request_s = self._last_response_s = 0.0
+        #: Events that wait until the client is reachable.
+        self._held_events: list[tuple[Callable[[Any], None], object]] = []
         self._session = self._new_session()
-        self._beating = network.loop.create_task(self._beat())
+        self._heartbeat_task = network.loop.create_task(self._heartbeat())
 
     def _new_session(self) -> LocalCoordination:
-        return LocalCoordination(self._host, session_timeout_ms=self._session_timeout_ms, call_soon=self._tell_later)
+        return LocalCoordination(self._host, session_timeout_ms=self._session_timeout_ms, call_soon=self._deliver_later)
 
     @property
     def session_id(self) -> int:
@@ -116,101 +118,103 @@ class SimulatedCoordination:
     def remove_session_listener(self, listener: SessionListener) -> None:
         self._listeners.remove(listener)
 
-    # -- the way to the tree and back
+    # -- requests and events
 
     @property
-    def _can_reach(self) -> bool:
+    def _is_reachable(self) -> bool:
         passes = self._network.passes
-        return not self._host.is_away and passes(self._name, TREE) and passes(TREE, self._name)
+        return not self._host.is_unreachable and passes(self._name, TREE) and passes(TREE, self._name)
 
     @property
     def _is_expired(self) -> bool:
         return self.session_id not in self._host.tree.sessions
 
-    def _tell_later(self, listener: Callable[[Any], None], news: object) -> None:
-        if self._held or not self._can_reach:
-            self._held.append((listener, news))
+    def _deliver_later(self, listener: Callable[[Any], None], event: object) -> None:
+        if self._held_events or not self._is_reachable:
+            self._held_events.append((listener, event))
             return
-        self._told_s = max(self._told_s + _MOMENT_S, self._network.loop.time() + self._network.delay_s())
-        self._network.loop.call_at(self._told_s, listener, news, context=self._context)
+        self._last_response_s = max(
+            self._last_response_s + _SHORTEST_S, self._network.loop.time() + self._network.delay_s()
+        )
+        self._network.loop.call_at(self._last_response_s, listener, event, context=self._context)
 
-    async def _until(self, when_s: float) -> None:
+    async def _sleep_until(self, when_s: float) -> None:
         await asyncio.sleep(max(0.0, when_s - self._network.loop.time()))
 
     async def _ask(self, do: Callable[[LocalCoordination], Awaitable[T]], *, is_change: bool) -> T:
         while True:
             await self._is_connected.wait()
             session, loop = self._session, self._network.loop
-            self._asked_s = max(self._asked_s + _MOMENT_S, loop.time() + self._network.delay_s())
-            await self._until(self._asked_s)
-            is_lost = not self._can_reach
+            self._last_request_s = max(self._last_request_s + _SHORTEST_S, loop.time() + self._network.delay_s())
+            await self._sleep_until(self._last_request_s)
+            is_lost = not self._is_reachable
             if not is_lost:
                 self._check(session)
                 answer: T | Exception
                 try:
-                    if self._host.refuses():
+                    if self._host.refuses_request():
                         raise CoordinationError("SYSTEMERROR")
                     answer = await do(session)
-                except Exception as error:  # noqa: BLE001  it is the answer
+                except Exception as error:  # noqa: BLE001  raised below, when the answer arrives
                     answer = error
-                self._told_s = max(self._told_s + _MOMENT_S, loop.time() + self._network.delay_s())
-                await self._until(self._told_s)
-                if self._can_reach:
+                self._last_response_s = max(self._last_response_s + _SHORTEST_S, loop.time() + self._network.delay_s())
+                await self._sleep_until(self._last_response_s)
+                if self._is_reachable:
                     self._check(session)
                     if isinstance(answer, Exception):
                         raise answer
                     return answer
             self._suspend()
             if is_change:
-                raise ConnectionLostError("the tree did not answer: whether it was done is not known")
+                raise ConnectionLostError("the tree did not answer; it may have applied the change or not")
 
     def _check(self, session: LocalCoordination) -> None:
         if session is not self._session:
-            raise SessionExpiredError("the session in which this was asked is over")
+            raise SessionExpiredError("the session of this request has expired")
 
     # -- the session
 
     def _suspend(self) -> None:
         if self._is_connected.is_set():
             self._is_connected.clear()
-            self._tell(SessionState.SUSPENDED)
+            self._notify(SessionState.SUSPENDED)
 
-    async def _beat(self) -> None:
-        """Keeps the session alive, and finds out what has become of it."""
+    async def _heartbeat(self) -> None:
+        """Keeps the session alive, and notices when the session has expired."""
         while not self._is_closed:
             await asyncio.sleep(self._session_timeout_ms / 3000 if self._is_connected.is_set() else _RETRY_S)
             if self._is_closed:
                 return
-            if not self._can_reach:
+            if not self._is_reachable:
                 self._suspend()
             elif self._is_expired:
-                self._begin_anew()
+                self._replace_session()
             else:
                 self._host.touch(self.session_id)
                 if not self._is_connected.is_set():
                     self._reconnected()
-                elif self._held:
-                    self._tell_held()  # it was away for so short a time that nobody noticed
+                elif self._held_events:
+                    self._deliver_held()  # the tree was unreachable for less than a heartbeat
 
-    def _begin_anew(self) -> None:
-        self._held.clear()
+    def _replace_session(self) -> None:
+        self._held_events.clear()
         self._suspend()
-        self._tell(SessionState.LOST)
+        self._notify(SessionState.LOST)
         self._session = self._new_session()
         self._reconnected()
 
     def _reconnected(self) -> None:
-        """What was missed is told first."""
-        self._tell_held()
+        """Delivers the events that were held, then reports the connection."""
+        self._deliver_held()
         self._is_connected.set()
-        self._tell(SessionState.CONNECTED)
+        self._notify(SessionState.CONNECTED)
 
-    def _tell_held(self) -> None:
-        held, self._held = self._held, []
-        for listener, news in held:
-            self._tell_later(listener, news)
+    def _deliver_held(self) -> None:
+        held, self._held_events = self._held_events, []
+        for listener, event in held:
+            self._deliver_later(listener, event)
 
-    def _tell(self, state: SessionState) -> None:
+    def _notify(self, state: SessionState) -> None:
         for listener in list(self._listeners):
             self._network.loop.call_soon(listener, state, context=self._context)
 
@@ -250,5 +254,5 @@ class SimulatedCoordination:
 
     async def close(self) -> None:
         self._is_closed = True
-        self._beating.cancel()
+        self._heartbeat_task.cancel()
         await self._session.close()

@@ -1,4 +1,4 @@
-"""What clients saw and what the brokers were, written down as it happens, for ``checker.py`` to judge."""
+"""Records what clients wrote and read and what was done to the cluster; ``checker.py`` compares it with the logs."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -7,7 +7,7 @@ Partition = tuple[str, int]
 
 
 class Write(NamedTuple):
-    """A record of a producer: its number is one more than that of the record before."""
+    """The value of a record: its producer, and a number that grows by one with each record of the producer."""
 
     producer: str
     number: int
@@ -24,20 +24,20 @@ class Write(NamedTuple):
 @dataclass
 class Transaction:
     writes: list[tuple[Partition, Write]] = field(default_factory=list)
-    #: True: its commit was acknowledged; False: it was aborted; None: nobody knows.
+    #: True: the commit was acknowledged. False: the transaction was aborted. None: the outcome is not known.
     is_committed: bool | None = None
 
 
 @dataclass
 class History:
-    #: Acknowledged, and at which offset.
+    #: Acknowledged writes, with the offset that the broker answered.
     acknowledged: list[tuple[Partition, int, Write]] = field(default_factory=list)
-    #: By consumer and partition, in the order in which it came: offset and write.
+    #: By consumer and partition: the offsets and writes, in the order in which the consumer received them.
     consumed: dict[tuple[str, Partition], list[tuple[int, Write]]] = field(default_factory=dict)
     transactions: list[Transaction] = field(default_factory=list)
-    #: What was wrong at the moment when it was seen.
+    #: Violations that the monitor has seen.
     faults: list[str] = field(default_factory=list)
-    #: What was done to the cluster, and when: for the reader of a failure.
+    #: What was done to the cluster, with the simulated time in seconds; printed when a seed fails.
     events: list[tuple[float, str]] = field(default_factory=list)
 
     def note(self, when_s: float, what: str) -> None:

@@ -1,9 +1,9 @@
-"""An event loop whose time jumps to whatever comes next.
+"""An event loop in simulated time: when nothing is ready to run, its time jumps to the next timer.
 
-When nothing is ready to run, time moves to the next timer at once, so that a minute of a cluster takes as long as its
-work does. Nothing depends on the host: there are no sockets (:mod:`~headrace.testing.simulator.network` has its own),
-and what is given to a thread runs on the spot, its result coming a moment later. With one seed, everything happens in
-the same order (given ``PYTHONHASHSEED``, as sets of names are walked through by hash).
+A minute of a cluster takes only as long as its work. Nothing depends on the host. There are no real sockets
+(:mod:`~headrace.testing.simulator.network` simulates them). A function for a thread runs at once on the loop, and its
+result arrives after a short simulated delay. With the same seed everything happens in the same order, if
+``PYTHONHASHSEED`` is the same, too: iteration over a set of strings follows their hashes.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: How long what runs on a thread takes, at most.
+#: The longest simulated time of a function that runs on a thread.
 _SLOWEST_THREAD_S = 0.005
 
 
-class Stuck(Exception):
-    """Nothing is ready, and nothing ever will be."""
+class Deadlock(Exception):
+    """No callback is ready and no timer is set: the simulation can never continue."""
 
 
-class _NoSelector(selectors.SelectSelector):
-    """Waits by letting time pass."""
+class _JumpingSelector(selectors.SelectSelector):
+    """Waits by adding the timeout to the simulated time."""
 
     loop: SimulatedLoop
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None:
-            raise Stuck("everybody waits, and there is no timer")
+            raise Deadlock("all tasks wait, and no timer is set")
         self.loop.now += timeout
         return []
 
 
 class SimulatedLoop(asyncio.SelectorEventLoop):
     def __init__(self, random: Random) -> None:
-        selector = _NoSelector()
+        selector = _JumpingSelector()
         selector.loop = self
         self.now = 0.0
         self.network: Network | None = None
@@ -56,7 +56,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self.now
 
-    # -- whose callbacks these are
+    # -- callbacks run only while their node does
 
     def call_soon(self, callback: Callable[..., object], *args: Any, context: Context | None = None) -> Handle:  # type: ignore[override]
         context = copy_context() if context is None else context
@@ -79,8 +79,8 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
             if node.is_dead:
                 return
             if node.is_paused:
-                # Later it is the node's own as well, and so is all that it begins.
-                node.keep(Handle(callback, args, self, context))
+                # In the same context, so that what the callback schedules belongs to the node, too.
+                node.defer(Handle(callback, args, self, context))
             else:
                 callback(*args)
 
@@ -91,19 +91,19 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
     ) -> Handle:
         return self.call_soon(callback, *args, context=context)
 
-    # -- what a host would do
+    # -- threads, connections and sockets
 
     def run_in_executor(self, _executor: Any, func: Callable[..., T], *args: Any) -> Future[T]:  # type: ignore[override]
         future: Future[T] = self.create_future()
 
-        def deliver(deed: Callable[[], None]) -> None:
+        def deliver(action: Callable[[], None]) -> None:
             if not future.done():
-                deed()
+                action()
 
         delay = self._random.uniform(0, _SLOWEST_THREAD_S)
         try:
             result = func(*args)
-        except Exception as error:  # noqa: BLE001  the caller's, who awaits it
+        except Exception as error:  # noqa: BLE001  raised where the caller awaits it
             failure = error
             self.call_later(delay, deliver, lambda: future.set_exception(failure))
         else:
@@ -111,7 +111,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         return future
 
     async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
-        assert self.network is not None, "there is no network"
+        assert self.network is not None, "this loop has no simulated network"
         return await self.network.connect(protocol_factory, host, port)
 
     def add_reader(self, fd: Any, callback: Callable[..., object], *args: Any) -> None:  # type: ignore[override]
@@ -121,12 +121,12 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         return _simulated(fd).unwatch()
 
     def add_writer(self, *_: Any) -> None:  # type: ignore[override]
-        raise AssertionError("a simulated socket takes all that is sent")
+        raise AssertionError("a simulated socket never blocks on send")
 
     def remove_writer(self, _fd: Any) -> bool:
         return False
 
-    # The pipe by which threads and signals would wake the loop.
+    # asyncio adds a pipe by which threads and signals wake the loop; there are none here.
     def _add_reader(self, *_: Any) -> None: ...
 
     def _remove_reader(self, *_: Any) -> bool:
@@ -136,7 +136,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
 def _simulated(sock: Any) -> SimulatedSocket:
     from headrace.testing.simulator.network import SimulatedSocket
 
-    assert isinstance(sock, SimulatedSocket), f"{sock} is of the host"
+    assert isinstance(sock, SimulatedSocket), f"{sock} is a real socket; a simulation has only simulated ones"
     return sock
 
 

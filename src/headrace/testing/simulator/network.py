@@ -1,11 +1,15 @@
-"""The simulated cluster's network: streams between nodes, slow, cut, or silent for a while.
+"""The network of a simulated cluster: byte streams between nodes, which may be slow, cut or reset.
 
-As with TCP, a connection's bytes come in order or not at all. What can go wrong with a message is therefore: it is
-late; it and all behind it never come, and the connection breaks after a while or is given up by who waits; messages of
-different connections overtake each other. A link from one node to another can be cut in one direction or both, so that
-nothing passes until it is mended; a connection whose bytes were held up longer than :data:`_BREAKS_AFTER_S` is reset.
+As with TCP, the bytes of a connection arrive in order or not at all. So these things can happen to a message:
 
-Addresses are names: a broker listens at its own, port 9092.
+- it is late;
+- it never arrives, and neither does any message behind it: the connection is reset, or the waiting side gives up;
+- messages of different connections overtake each other.
+
+A link can be cut in one direction or in both. Bytes are held until the network is healed; a connection whose bytes are
+held longer than :data:`_BREAKS_AFTER_S` is reset.
+
+Addresses are names: a broker listens at its own name, on port 9092.
 """
 
 from __future__ import annotations
@@ -23,9 +27,9 @@ from headrace.testing.simulator.node import Node, current_node
 Address = tuple[str, int]
 Accept = Callable[["SimulatedSocket"], None]
 
-#: How long the bytes of a connection may be held up before it is reset.
+#: How long the bytes of a connection may be held before the connection is reset.
 _BREAKS_AFTER_S = 20.0
-_MOMENT_S = 1e-6
+_SHORTEST_S = 1e-6
 
 
 class Network:
@@ -35,11 +39,11 @@ class Network:
         self.loop = loop
         self._random = random
         self._fastest_s, self._slowest_s = fastest_s, slowest_s
-        #: Above zero: that share of all messages is late, by up to a second.
+        #: The share of messages that are late by up to a second, between 0 and 1.
         self.late_share = 0.0
-        #: Hears of all that a consumer is sent, when it is: by whom, in which isolation level, and the whole answer.
+        #: Called when a broker sends a consumer a Fetch response: the broker, the isolation level, the response.
         self.on_fetched: Callable[[str, int, dict[str, Any]], None] | None = None
-        #: From whom to whom nothing passes.
+        #: The links that are cut: (source, target).
         self._cut: set[tuple[str, str]] = set()
         self._listeners: dict[Address, tuple[Node, Context, Accept]] = {}
         self._pipes: list[_Pipe] = []
@@ -48,7 +52,7 @@ class Network:
     # -- faults
 
     def cut(self, source: str, target: str) -> None:
-        """Nothing passes in that direction."""
+        """Holds all bytes from one node to another."""
         self._cut.add((source, target))
 
     def isolate(self, name: str, others: list[str]) -> None:
@@ -57,7 +61,7 @@ class Network:
                 self.cut(name, other)
                 self.cut(other, name)
 
-    def mend(self) -> None:
+    def heal(self) -> None:
         self._cut.clear()
         for pipe in self._pipes:
             pipe.flush()
@@ -66,7 +70,7 @@ class Network:
         return (source, target) not in self._cut
 
     def reset_some(self, share: float) -> None:
-        """Breaks that share of all connections."""
+        """Resets a random share of all connections."""
         for pipe in list(self._pipes):
             if self._random.random() < share:
                 pipe.break_both()
@@ -80,11 +84,11 @@ class Network:
 
     def listen(self, address: Address, accept: Accept) -> None:
         node = current_node()
-        assert node is not None, "only a node can listen"
+        assert node is not None, "listen() needs the context of a node"
         if address in self._listeners:
             raise OSError(98, "Address already in use")
         self._listeners[address] = (node, copy_context(), accept)
-        node.when_dead(lambda: self.unlisten(address))
+        node.on_crash(lambda: self.unlisten(address))
 
     def unlisten(self, address: Address) -> None:
         self._listeners.pop(address, None)
@@ -98,7 +102,7 @@ class Network:
             raise ConnectionRefusedError(111, "Connection refused")
         node, context, accept = known
         while not (self.passes(client_name, node.name) and self.passes(node.name, client_name)):  # noqa: ASYNC110
-            await asyncio.sleep(0.5)  # a SYN that is sent again; who asked has a timeout
+            await asyncio.sleep(0.5)  # TCP sends its SYN again; the caller has a timeout
         if node.is_dead:
             raise ConnectionRefusedError(111, "Connection refused")
         there, back = _Pipe(self, client_name, node.name), _Pipe(self, node.name, client_name)
@@ -111,7 +115,7 @@ class Network:
         back.deliver_to(transport.receive, copy_context())
         for one in (client, node):
             if one is not None:
-                one.when_dead(there.break_both)
+                one.on_crash(there.break_both)
         self.loop.call_soon(accept, server, context=context)
         protocol.connection_made(transport)
         return transport, protocol
@@ -122,7 +126,7 @@ class Network:
 
 
 class _Pipe:
-    """One direction of a connection. An empty message is its end."""
+    """One direction of a connection. An empty message closes it."""
 
     other: _Pipe
 
@@ -137,7 +141,7 @@ class _Pipe:
         self.is_broken = False
 
     def deliver_to(self, receive: Callable[[bytes | None], None], context: Context) -> None:
-        """``receive`` gets each message; None is a connection that was broken."""
+        """Passes each message to ``receive``; None says that the connection was reset."""
         self._receive, self._context = receive, context
 
     def send(self, data: bytes) -> None:
@@ -149,12 +153,12 @@ class _Pipe:
                 self.network.loop.call_later(_BREAKS_AFTER_S, self._give_up, self._held_since_s, context=Context())
             self._held.append(data)
             return
-        self._launch(data)
+        self._schedule_arrival(data)
 
-    def _launch(self, data: bytes) -> None:
+    def _schedule_arrival(self, data: bytes) -> None:
         loop = self.network.loop
-        # Never two at the same moment: a loop does not say which of them comes first.
-        self._last_arrival_s = max(self._last_arrival_s + _MOMENT_S, loop.time() + self.network.delay_s())
+        # No two messages arrive at the same instant: the loop does not define their order then.
+        self._last_arrival_s = max(self._last_arrival_s + _SHORTEST_S, loop.time() + self.network.delay_s())
         loop.call_at(self._last_arrival_s, self._arrive, data, context=self._context)
 
     def _arrive(self, data: bytes) -> None:
@@ -162,18 +166,18 @@ class _Pipe:
             self._receive(data)
 
     def flush(self) -> None:
-        """The way is free again."""
+        """Sends the bytes that were held."""
         self._held_since_s = None
         held, self._held = self._held, deque()
         for data in held:
-            self._launch(data)
+            self._schedule_arrival(data)
 
     def _give_up(self, since_s: float) -> None:
         if self._held_since_s == since_s:
             self.break_both()
 
     def break_both(self) -> None:
-        """Both sides find the connection reset."""
+        """Resets the connection: both sides get an error."""
         for pipe in (self, self.other):
             if not pipe.is_broken:
                 pipe.is_broken = True
@@ -183,7 +187,7 @@ class _Pipe:
 
 
 class SimulatedSocket:
-    """The server's end, as much of a socket as ``broker.connection.Connection`` uses."""
+    """The server's end: the methods of a socket that the broker's ``Connection`` uses."""
 
     def __init__(self, network: Network, out: _Pipe, address: Address, peer: str) -> None:
         self._network = network
@@ -215,7 +219,7 @@ class SimulatedSocket:
         return had
 
     def _fire(self) -> None:
-        """Tells of what is there, again and again, as long as somebody wants to hear it."""
+        """Calls the reader as long as there are bytes, as a selector does."""
         if self._watcher is None or self._is_closed or not (self._in or self._is_reset):
             return
         callback, args = self._watcher
@@ -248,7 +252,7 @@ class SimulatedSocket:
 
 
 class Transport(asyncio.Transport):
-    """The client's end."""
+    """The client's end of a connection, as asyncio sees it."""
 
     def __init__(self, out: _Pipe, protocol: Any) -> None:
         super().__init__()

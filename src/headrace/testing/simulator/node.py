@@ -1,8 +1,8 @@
-"""A process of the simulated cluster: what runs on its behalf, and how it dies.
+"""A process of the simulated cluster: which callbacks belong to it, and how it crashes or pauses.
 
-Every callback and task of the loop belongs to the node in whose context it was scheduled. A node that has crashed runs
-nothing any more: no ``finally``, no flush, no last word. One that is paused (a long collection, a laptop's lid) runs
-what has come meanwhile when it goes on, all late.
+Every callback and task of the loop belongs to the node in whose context it was scheduled. A crashed node runs nothing
+any more: no ``finally`` block, no flush. A paused node (a long garbage collection, a suspended machine) keeps its
+callbacks and runs them late, when it resumes.
 """
 
 from __future__ import annotations
@@ -17,56 +17,56 @@ _current: ContextVar[Node | None] = ContextVar("node", default=None)
 
 
 class Node:
-    """One life of a process; after a crash another one takes its place."""
+    """One run of a process. A broker that restarts after a crash has a new node."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.is_dead = False
         self.is_paused = False
-        #: What was to run while it was paused.
+        #: The callbacks that became due during the pause.
         self._late: list[asyncio.Handle] = []
         self.tasks: set[asyncio.Task[Any]] = set()
-        self._on_death: list[Callable[[], None]] = []
+        self._crash_callbacks: list[Callable[[], None]] = []
 
     def __repr__(self) -> str:
         return f"<node {self.name}{', dead' if self.is_dead else ', paused' if self.is_paused else ''}>"
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """What is scheduled inside belongs to the node."""
+        """Callbacks and tasks that are scheduled inside belong to the node."""
         token = _current.set(self)
         try:
             yield
         finally:
             _current.reset(token)
 
-    def keep(self, callback: asyncio.Handle) -> None:
-        """To be run when it goes on."""
-        assert self.is_paused, "it can run at once"
+    def defer(self, callback: asyncio.Handle) -> None:
+        """Keeps a callback until the node resumes."""
+        assert self.is_paused, f"{self} is not paused: run the callback at once"
         self._late.append(callback)
 
-    def when_dead(self, callback: Callable[[], None]) -> None:
-        self._on_death.append(callback)
+    def on_crash(self, callback: Callable[[], None]) -> None:
+        self._crash_callbacks.append(callback)
 
     def crash(self) -> None:
         if self.is_dead:
             return
         self.is_dead = True
         self._late.clear()
-        for callback in self._on_death:
+        for callback in self._crash_callbacks:
             callback()
         for task in self.tasks:
-            # They are never run again; that they were pending is what a crash is.
+            # A crash leaves tasks pending; asyncio must not warn of them.
             task._log_destroy_pending = False  # type: ignore[attr-defined]
 
     def pause(self) -> None:
         self.is_paused = True
 
     def resume(self) -> None:
-        """It goes on in a moment: not within whatever calls this."""
-        asyncio.get_running_loop().call_soon(self._go_on)
+        """Lets the node run again, in the next iteration of the loop: not inside the caller."""
+        asyncio.get_running_loop().call_soon(self._run_late)
 
-    def _go_on(self) -> None:
+    def _run_late(self) -> None:
         self.is_paused = False
         late, self._late = self._late, []
         for callback in late:

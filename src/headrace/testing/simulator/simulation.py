@@ -1,4 +1,4 @@
-"""One simulation: a cluster, clients on it, faults from a seed, and the verdict."""
+"""Runs one simulation: starts a cluster and clients, breaks things by a seed, waits for recovery, checks the result."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from typing import NamedTuple
 from headrace import AsyncAdmin
 from headrace.client.admin.types import NewTopic
 from headrace.client.errors import HeadraceError
-from headrace.testing.simulator.checker import Watch, check_end, read_log
+from headrace.testing.simulator.checker import InvariantMonitor, check_end, read_log
 from headrace.testing.simulator.clients import Clients
 from headrace.testing.simulator.cluster import SimulatedCluster
 from headrace.testing.simulator.faults import Faults
 from headrace.testing.simulator.history import History, Partition
 
 TOPIC = "events"
-#: Made at the end: there is a controller, and it works.
+#: Created at the end, which shows that a controller is active.
 _LAST_TOPIC = "last"
 _PARTITIONS: list[Partition] = [(TOPIC, 0), (TOPIC, 1)]
-_LOOK_EVERY_S = 0.05
-_TO_BECOME_WHOLE_S = 120.0
+_CHECK_EVERY_S = 0.05
+_RECOVERY_TIMEOUT_S = 120.0
 
 
-class Verdict(NamedTuple):
+class SimulationResult(NamedTuple):
     seed: int
     faults: list[str]
     history: History
-    #: How long the cluster thinks that it has run.
+    #: The simulated time that the run took.
     virtual_s: float
 
     @property
-    def is_good(self) -> bool:
+    def has_passed(self) -> bool:
         return not self.faults
 
     def summary(self) -> str:
@@ -47,14 +47,14 @@ class Verdict(NamedTuple):
         )
 
 
-def simulate(seed: int, folder: Path, *, fault_count: int = 8, has_transactions: bool = True) -> Verdict:
-    with chance_of(seed):
+def simulate(seed: int, folder: Path, *, fault_count: int = 8, has_transactions: bool = True) -> SimulationResult:
+    with seeded_randomness(seed):
         return _simulate(seed, folder, fault_count, has_transactions)
 
 
 @contextmanager
-def chance_of(seed: int) -> Iterator[None]:
-    """Everything that is left to chance, ids and waits among it, comes from the seed too."""
+def seeded_randomness(seed: int) -> Iterator[None]:
+    """Makes ``random`` and ``os.urandom`` draw from the seed: also ids and back-off times depend on it."""
     state, urandom = random.getstate(), os.urandom
     random.seed(seed)
     os.urandom = random.randbytes
@@ -65,7 +65,7 @@ def chance_of(seed: int) -> Iterator[None]:
         random.setstate(state)
 
 
-def _simulate(seed: int, folder: Path, fault_count: int, has_transactions: bool) -> Verdict:
+def _simulate(seed: int, folder: Path, fault_count: int, has_transactions: bool) -> SimulationResult:
     cluster = SimulatedCluster(seed, folder)
     history = History()
     try:
@@ -73,7 +73,7 @@ def _simulate(seed: int, folder: Path, fault_count: int, has_transactions: bool)
     finally:
         virtual_s = cluster.loop.time()
         cluster.close()
-    return Verdict(seed, faults, history, virtual_s)
+    return SimulationResult(seed, faults, history, virtual_s)
 
 
 async def _run(cluster: SimulatedCluster, history: History, fault_count: int, has_transactions: bool) -> list[str]:
@@ -82,36 +82,36 @@ async def _run(cluster: SimulatedCluster, history: History, fault_count: int, ha
     clients = Clients(cluster, history, _PARTITIONS)
     faults = Faults(cluster, history, _PARTITIONS)
     await faults.until_in_sync()
-    watching = asyncio.ensure_future(_watch(cluster, history))
+    monitoring = asyncio.ensure_future(_monitor(cluster, history))
     writing = [asyncio.ensure_future(clients.produce(f"producer-{number}")) for number in range(2)]
     if has_transactions:
         writing.append(asyncio.ensure_future(clients.produce_transactions("transactions")))
     reading = asyncio.ensure_future(clients.read("reader"))
-    awaited = "the replicas"
+    awaited = "the replicas to be in sync"
     try:
         await faults.run(fault_count)
         history.note(cluster.loop.time(), "no more faults")
-        await faults.until_in_sync(_TO_BECOME_WHOLE_S)
-        clients.is_over = True
-        async with asyncio.timeout(_TO_BECOME_WHOLE_S):
-            awaited = "the producers"
+        await faults.until_in_sync(_RECOVERY_TIMEOUT_S)
+        clients.is_stopping = True
+        async with asyncio.timeout(_RECOVERY_TIMEOUT_S):
+            awaited = "the producers to finish"
             await asyncio.gather(*writing)
-            awaited = "the ends of transactions"
+            awaited = "transactions to end"
             await _until_all_is_committed(cluster)
-            awaited = "the reader"
+            awaited = "the reader to read all records"
             await _until_all_is_read(cluster, history, reading)
-            awaited = "a topic that is made"
+            awaited = "a topic to be created"
             await _create(cluster, _LAST_TOPIC)
     except TimeoutError:
-        history.faults.append(f"{cluster.loop.time():.3f} s: the cluster does not become whole: it waits for {awaited}")
+        history.faults.append(f"{cluster.loop.time():.3f} s: the cluster does not recover: it waits for {awaited}")
         return history.faults
     except HeadraceError as error:
         history.faults.append(f"{cluster.loop.time():.3f} s: a client fails: {error!r}")
         return history.faults
     finally:
-        for task in (watching, reading, *writing):
+        for task in (monitoring, reading, *writing):
             task.cancel()
-        await asyncio.wait([watching, reading, *writing])
+        await asyncio.wait([monitoring, reading, *writing])
     return check_end(
         history,
         {
@@ -130,17 +130,17 @@ async def _create(cluster: SimulatedCluster, topic: str, partitions: int = 1) ->
         await admin.create_topics([NewTopic(topic, partitions, 3)])
 
 
-async def _watch(cluster: SimulatedCluster, history: History) -> None:
-    watch = Watch(cluster, history, _PARTITIONS)
-    cluster.tree.on_change = watch.look
-    cluster.network.on_fetched = watch.look_at_fetched
+async def _monitor(cluster: SimulatedCluster, history: History) -> None:
+    monitor = InvariantMonitor(cluster, history, _PARTITIONS)
+    cluster.tree.on_change = monitor.check_brokers
+    cluster.network.on_fetched = monitor.check_fetched
     while True:
-        watch.look()
-        await asyncio.sleep(_LOOK_EVERY_S)
+        monitor.check_brokers()
+        await asyncio.sleep(_CHECK_EVERY_S)
 
 
 async def _until_all_is_committed(cluster: SimulatedCluster) -> None:
-    """Every replica has all, knows that it is committed, and no transaction is open."""
+    """Waits until every replica has all records, all are committed, and no transaction is open."""
 
     def is_settled() -> bool:
         for partition in _PARTITIONS:
