@@ -199,7 +199,7 @@ def test_wrong_use(tool, arguments, said):
 def test_a_pattern_that_is_none(consume):
     done = consume("--include", "[")
     assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
-    assert "'[' is no pattern" in done.err
+    assert "'[' is not a regular expression" in done.err
 
 
 def test_a_partition_that_is_not_there(consume):

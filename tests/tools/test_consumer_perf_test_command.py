@@ -89,8 +89,8 @@ def test_metrics(perf):
     [
         (["--messages", "1"], "Exactly one of the following arguments is required: [topic], [include]"),
         (["--topic", "measured"], "--num-records"),
-        (["--topic", "measured", "--messages", "0"], "'0' is not a number above 0"),
-        (["--include", "[", "--messages", "1"], "'[' is no pattern"),
+        (["--topic", "measured", "--messages", "0"], "'0' is no number above 0"),
+        (["--include", "[", "--messages", "1"], "'[' is not a regular expression"),
         (["--topic", "measured", "--messages", "1", "--command-property", "nonsense=1"], "has no option nonsense"),
     ],
 )

@@ -342,11 +342,7 @@ class AsyncConsumer:
 
     def group_metadata(self) -> ConsumerGroupMetadata:
         """Returns the consumer's place in its group, for a transaction that commits its offsets."""
-        identity = self._committer.offsets.identity()
-        assert self.config.group_id is not None
-        return ConsumerGroupMetadata(
-            self.config.group_id, identity.generation, identity.member_id, identity.group_instance_id
-        )
+        return self._committer.offsets.group_metadata()
 
     # -- questions to the brokers
 

@@ -16,7 +16,7 @@ from headrace.client.cluster import Cluster
 from headrace.client.errors import BrokerUnreachable, ErrorCode, HeadraceError, KafkaTimeout, error_for
 from headrace.client.membership.interfaces import MemberIdentity, Membership
 from headrace.client.retry import Backoff, Deadline
-from headrace.client.types import OffsetAndMetadata, TopicPartition
+from headrace.client.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from headrace.protocol.api import Api
 
 #: From version 10 on, requests have topic ids instead of names.
@@ -70,6 +70,13 @@ class GroupOffsets:
 
     def identity(self) -> MemberIdentity:
         return MemberIdentity() if self.membership is None else self.membership.identity()
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """Returns the consumer's place in the group, for a transaction that commits its offsets."""
+        identity = self.identity()
+        return ConsumerGroupMetadata(
+            self._group_id, identity.generation, identity.member_id, identity.group_instance_id
+        )
 
     # -- fetching
 

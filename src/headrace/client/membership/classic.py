@@ -306,8 +306,8 @@ class ClassicMembership:
                 await task
 
     def _heartbeats_ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (mistake := task.exception()) is not None:
-            self._error = mistake
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._error = error  # A bug in this client: the next poll raises it.
             self._subscription.notify()
 
     async def _send_heartbeats(self) -> None:

@@ -35,6 +35,7 @@ from headrace.client.partitioners.strategies import Adaptive, Partitioner
 from headrace.client.producer.accumulator import Accumulator
 from headrace.client.producer.batch import NO_OFFSET, ProducerBatch
 from headrace.client.producer.delivery import call_back
+from headrace.client.producer.flush_waiters import FlushWaiters
 from headrace.client.producer.in_flight_requests import InFlightRequests
 from headrace.client.producer.named_tasks import NamedTasks
 from headrace.client.producer.produce_outcomes import broker_message
@@ -90,7 +91,7 @@ class Sender:
         self._in_flight: dict[int, InFlightRequests] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms = 0.0
-        self._flush_waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._flush_waiters = FlushWaiters(accumulator, self.wake)
         #: The errors of failed batches that the transaction does not know yet.
         self._batch_errors: list[Exception] = []
         self._next_expiry_ms = 0
@@ -195,8 +196,7 @@ class Sender:
         for batch in settled:
             if batch.listeners or batch.callbacks:
                 call_back(batch)
-        if self._flush_waiters:
-            self._end_flushes()
+        self._flush_waiters.batches_settled()
         errors, self._batch_errors = self._batch_errors, []
         for error in errors:
             assert self.transaction is not None
@@ -346,35 +346,9 @@ class Sender:
             settled = self._results.drop_in_flight(error) if in_flight else self._results.drop_waiting(error)
         self._call_back(settled)
 
-    # ------------------------------------------------------------------------------------------------------ flushing
-
     async def flush(self) -> None:
         """Sends all batches that are buffered now, and waits until they are settled."""
-        with self.accumulator.lock:
-            mark = self.accumulator.unfinished.begin_flush()
-        try:
-            while not self._is_flushed(mark):
-                waiter: asyncio.Future[None] = self._loop.create_future()
-                self._flush_waiters.append((mark, waiter))
-                self.wake()
-                await waiter
-        finally:
-            with self.accumulator.lock:
-                self.accumulator.unfinished.end_flush()
-
-    def _is_flushed(self, mark: int) -> bool:
-        with self.accumulator.lock:
-            return self.accumulator.unfinished.is_flushed(mark)
-
-    def _end_flushes(self) -> None:
-        waiters, self._flush_waiters = self._flush_waiters, []
-        for mark, waiter in waiters:
-            if waiter.done():
-                continue
-            if self._is_flushed(mark):
-                waiter.set_result(None)
-            else:
-                self._flush_waiters.append((mark, waiter))
+        await self._flush_waiters.flush()
 
     # ---------------------------------------------------------------------------------------------------------- tasks
 
