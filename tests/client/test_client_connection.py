@@ -78,7 +78,7 @@ async def test_the_highest_version_that_both_speak() -> None:
         assert connection.version_of(Api.METADATA) in versions_of(Api.METADATA)
         assert connection.version_of(Api.METADATA, most=9) == 9
         assert connection.speaks(Api.METADATA, 9)
-        with pytest.raises(UnsupportedByBroker, match="Metadata is wanted in"):
+        with pytest.raises(UnsupportedByBroker, match="Metadata is needed in"):
             connection.version_of(Api.METADATA, most=-1)
 
 
@@ -89,7 +89,7 @@ async def test_an_older_broker_is_asked_again_in_version_0() -> None:
     ) as (host, port):
         connection = await Connection.open(host, port)
         assert connection.version_of(Api.METADATA) == 3
-        with pytest.raises(UnsupportedByBroker, match="does not have it"):
+        with pytest.raises(UnsupportedByBroker, match="does not support it"):
             connection.version_of(Api.FETCH)
         await connection.close()
 
@@ -104,15 +104,6 @@ async def test_a_raw_answer_stays_as_it_is_when_more_comes() -> None:
         for _ in range(3):
             await connection.ask(Api.METADATA, version=9, **fields)
         assert bytes(frame) == before
-
-
-async def test_no_more_are_in_flight_than_allowed() -> None:
-    async with Broker() as broker, connected(broker, max_in_flight=2) as connection:
-        tasks = [asyncio.create_task(connection.ask(Api.METADATA, **metadata_of())) for _ in range(10)]
-        while not all(task.done() for task in tasks):
-            assert connection.in_flight <= 2
-            await asyncio.sleep(0)
-        assert len([task.result() for task in tasks]) == 10
 
 
 async def test_a_broker_that_hangs_up_fails_all_that_wait() -> None:

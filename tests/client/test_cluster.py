@@ -7,7 +7,9 @@ import pytest
 from headrace import Broker
 from headrace.client.cluster import Cluster
 from headrace.client.config import AdminConfig
+from headrace.client.consumer.offset_lookup import OffsetLookup
 from headrace.client.errors import BrokerUnreachable, ClientClosed, InvalidTopic, UnknownTopic
+from headrace.client.types import TopicPartition
 from headrace.protocol.api import Api
 from headrace.protocol.kio import ErrorCode
 from headrace.testing import ManualClock
@@ -79,9 +81,9 @@ async def test_a_topic_is_made_on_demand_and_has_a_leader_and_an_id(time: Time) 
         leader = cluster.leader("t", 2)
         assert leader is not None
         assert leader.port == broker.port
-        topic_id = cluster.topic_id("t")
+        topic_id = cluster.metadata.topic_id("t")
         assert topic_id is not None
-        assert cluster.metadata.topic_name(topic_id) == "t"
+        assert cluster.metadata.topics["t"].id == topic_id
 
 
 async def test_a_topic_that_may_not_be_made_is_unknown_at_once(time: Time) -> None:
@@ -94,7 +96,7 @@ async def test_a_topic_that_may_not_be_made_is_unknown_at_once(time: Time) -> No
 async def test_a_topic_that_does_not_come_is_unknown_after_the_timeout(time: Time) -> None:
     config = {"auto.create.topics.enable": False}
     async with Broker(config=config) as broker, cluster_at(broker.bootstrap_servers, time) as cluster:
-        with pytest.raises(UnknownTopic, match="within 500 ms"):
+        with pytest.raises(UnknownTopic, match="even after 500 ms"):
             await cluster.partitions_of("t", timeout_ms=500)
     assert time.monotonic_ms() <= 500
     assert len(time.slept_ms) >= 2
@@ -125,12 +127,8 @@ async def test_requests_find_the_leader_the_controller_and_the_coordinator(time:
             timeout=1000,
         )
         assert created.topics[0].error_code is ErrorCode.none
-        listed = await cluster.ask_leader(
-            Api.LIST_OFFSETS, "t", 1,
-            replica_id=-1, isolation_level=0,
-            topics=[{"name": "t", "partitions": [{"partition_index": 1, "timestamp": -1}]}],
-        )  # fmt: skip
-        assert listed.topics[0].partitions[0].offset == 0
+        listed = await OffsetLookup(cluster).find({TopicPartition("t", 1): -1})
+        assert listed[TopicPartition("t", 1)].offset == 0
         groups = await cluster.ask_coordinator(
             Api.DESCRIBE_GROUPS, "group", "g", groups=["g"], include_authorized_operations=False
         )
@@ -140,7 +138,7 @@ async def test_requests_find_the_leader_the_controller_and_the_coordinator(time:
 async def test_a_partition_that_a_topic_has_not(time: Time) -> None:
     async with Broker() as broker, cluster_at(broker.bootstrap_servers, time) as cluster:
         with pytest.raises(Exception, match="has no partition 7"):
-            await cluster.ask_leader(Api.LIST_OFFSETS, "t", 7, timeout_ms=300, topics=[])
+            await OffsetLookup(cluster, create=True).find({TopicPartition("t", 7): -1}, timeout_ms=300)
 
 
 async def test_the_coordinator_has_a_connection_of_its_own_which_is_kept(time: Time) -> None:

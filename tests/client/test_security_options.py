@@ -77,7 +77,7 @@ def test_every_client_refuses_before_it_connects(client):
 
 def test_options_of_shared_files_are_kept_for_the_refusal():
     shared = {"linger.ms": "5", "client.id": "me", "ssl.truststore.location": "/a", "security.protocol": "SSL"}
-    assert list(ClientConfig.of_shared(shared)) == ["client.id", "ssl.truststore.location", "security.protocol"]
+    assert list(ClientConfig.select(shared)) == ["client.id", "ssl.truststore.location", "security.protocol"]
 
 
 # -- commands

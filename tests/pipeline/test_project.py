@@ -167,7 +167,7 @@ def test_all_mistakes_at_once(folder):
     ("option", "complaint"),
     [
         ('"isolation.leve" = "x"', "has no option isolation.leve; did you mean isolation.level"),
-        ('"security.protocol" = "SSL"', "security.protocol = 'SSL': one of PLAINTEXT"),
+        ('"security.protocol" = "SSL"', "security.protocol = 'SSL': must be PLAINTEXT"),
         ('"ssl.truststore.location" = "/a"', "ssl.truststore.location: the clients have no TLS"),
     ],
 )

@@ -1,7 +1,14 @@
-"""Our own clients: producer, consumer and admin, over asyncio, against Headrace and Apache Kafka alike.
+"""The clients: producer, consumer and admin, for Headrace and for Apache Kafka.
 
-From below: ``types``, ``errors``, ``config`` and ``retry`` are values without I/O; ``metadata`` is what is known of a
-cluster; ``connection`` is one socket; ``cluster`` joins them: who leads what, over which socket, and again if it fails.
-On top are ``producer``, ``consumer`` and ``admin``, and their blocking faces ``sync_*``, which ``background`` runs.
-The package knows ``protocol`` and ``runtime`` only, nothing of the broker.
+From the lowest layer up:
+
+- ``types``, ``errors``, ``retry``, ``notifier``, ``offset_reset``, ``encoded_batch``: values without I/O.
+- ``config`` and ``security_options``: the options. ``partitioners``: the choice of a record's partition.
+- ``connection``: one socket. ``metadata``: what is known about a cluster. ``pool``, ``coordinators`` and ``cluster``:
+  requests to the right broker, which are sent again if they fail.
+- ``kernels`` and ``arrow``: whole tables. ``membership``: consumer groups. ``transactions``: the producer's side.
+- ``producer`` and ``consumer``, for asyncio and for threads. ``background`` runs the blocking ones (``sync_*``).
+- ``admin``, and ``mirror``, which uses all of them.
+
+The clients import ``protocol`` and ``runtime``, and nothing of the broker.
 """

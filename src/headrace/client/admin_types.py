@@ -1,3 +1,3 @@
-"""Re-exports ``headrace.client.admin.types``, for programs that import the types from this older path."""
+"""Re-exports ``headrace.client.admin.types`` under its older path."""
 
 from headrace.client.admin.types import *  # noqa: F403

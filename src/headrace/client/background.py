@@ -1,16 +1,16 @@
-"""The one event loop that the blocking clients of this process share, on a thread of its own.
+"""Runs the event loop that all blocking clients of the process share, on a thread of its own.
 
-A blocking method is its asynchronous twin, run here::
+A blocking method runs the asyncio method of the same name on this loop::
 
     background.run(admin.describe_cluster())
 
-The thread is started on first use and is a daemon: it keeps no program alive. When the program ends, clients that asked
-for it (:meth:`Background.register`) are told first, then what still runs is cancelled. Ctrl-C while a thread waits in
-:func:`run` cancels the coroutine, lets it clean up, and goes on as the KeyboardInterrupt that it is.
+The thread starts on first use. It is a daemon thread, so it keeps no program alive. When the program ends, registered
+clients (:meth:`Background.register`) are called first, then all tasks are cancelled. A KeyboardInterrupt while a thread
+waits in :func:`run` cancels the coroutine, waits until it has cleaned up, and is raised again.
 
-A fork copies no threads, so a child gets a loop of its own when it first needs one. A client of the parent is of no
-use there: its sockets are the parent's, and both would read from them. So a :class:`Background` of the parent refuses
-all work in a child, and clients that asked for it are told.
+A fork copies no threads, so a child process gets an event loop of its own when it first needs one. A client of the
+parent cannot be used in the child: both processes would read from the same sockets. So a :class:`Background` of the
+parent refuses all work in a child, and registered clients are called.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ from headrace.event_loop import new_event_loop
 _T = TypeVar("_T")
 _P = ParamSpec("_P")
 
-#: How long a cancelled coroutine may take to clean up before its caller goes on without it.
+#: How long a caller waits until a cancelled coroutine has cleaned up.
 _CLEAN_UP_S = 5.0
 _PIECE_S = 0.5
 
 
 class Client(Protocol):
-    """One that has something to do when its loop goes away."""
+    """A client that has something to do when the program ends, or after a fork."""
 
     def on_program_end(self) -> None:
-        """The program ends, and the client was not closed. The loop still runs."""
+        """Called if the program ends before the client is closed. The event loop still runs."""
 
     def on_fork(self) -> None:
-        """In a child process: the client is the parent's. There are no other threads; locks are as they were."""
+        """Called in a child process, which must not use the client. It has one thread; locks keep their state."""
 
     def __hash__(self) -> int: ...
 
 
 class Background:
-    """A loop on a thread. There is one a process: :func:`current`."""
+    """An event loop on a thread. There is one per process: :func:`current`."""
 
     def __init__(self) -> None:
         self.loop = new_event_loop()
@@ -69,12 +69,12 @@ class Background:
             task.cancel()
         self.loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
         with warnings.catch_warnings():
-            # Of clients that were not closed. The program ends, and uvloop does not get over a warning that raises.
+            # Clients that were not closed cause warnings. uvloop cannot handle a warning that raises an exception.
             warnings.simplefilter("ignore", ResourceWarning)
             self.loop.close()
 
     def stop(self) -> None:
-        """Tells the clients, cancels what runs and ends the thread."""
+        """Calls the registered clients, cancels all tasks and ends the thread."""
         for client in list(self._clients):
             with suppress(HeadraceError):
                 client.on_program_end()
@@ -82,11 +82,11 @@ class Background:
         self._thread.join(_CLEAN_UP_S)
 
     def register(self, client: Client) -> None:
-        """From now on, as long as it lives, a client is told of the end and of forks."""
+        """Calls the client at the end of the program and after forks, as long as the client exists."""
         self._clients.add(client)
 
     def on_fork(self) -> None:
-        """This is a child of the process that it belongs to."""
+        """Calls the registered clients in a child process."""
         for client in list(self._clients):
             client.on_fork()
 
@@ -95,22 +95,22 @@ class Background:
         return threading.current_thread() is self._thread
 
     def call_soon(self, callback: Callable[_P, object], *arguments: _P.args, **keywords: _P.kwargs) -> None:
-        """Calls a function on the loop's thread, and does not wait for it.
+        """Calls a function on the event loop's thread, and does not wait for it.
 
-        :raises ClientClosed: if the loop is gone, because the program ends or this is a child of its process.
+        :raises ClientClosed: if the program ends, or in a child process.
         """
         if self._pid != os.getpid():
             raise ClientClosed("this client was made before a fork; make another one in the child process")
         try:
             self.loop.call_soon_threadsafe(partial(callback, *arguments, **keywords))
         except RuntimeError as error:
-            raise ClientClosed("the program is ending: its clients' event loop has stopped") from error
+            raise ClientClosed("the program is ending, and the event loop of its clients has stopped") from error
 
     def run(self, coroutine: Coroutine[Any, Any, _T], timeout: float | None = None) -> _T:
-        """Runs a coroutine to its end and returns what it returns.
+        """Runs a coroutine to its end and returns its result.
 
-        :param timeout: in seconds; when they have passed, it is cancelled.
-        :raises KafkaTimeout: if the time is up.
+        :param timeout: in seconds. After that time the coroutine is cancelled.
+        :raises KafkaTimeout: if the timeout passes first.
         """
         if self.is_this_thread:
             coroutine.close()
@@ -135,13 +135,15 @@ class Background:
             self.call_soon(lambda: running[0].cancel())
             wait([done], _CLEAN_UP_S)
             if isinstance(error, TimeoutError):
-                raise KafkaTimeout(f"not done within {timeout} s") from None
+                raise KafkaTimeout(f"the call did not finish within {timeout} s") from None
             raise
 
 
 def _result(done: Future[_T], timeout: float | None) -> _T:
-    """The result, waited for in pieces: Python overlooks a signal that comes just before a wait begins (it is noted,
-    but interrupts nothing), and sees it only when the wait is over."""
+    """Waits for the result, in short pieces.
+
+    A signal that comes just before a wait begins does not interrupt the wait: Python handles it only after the wait.
+    """
     until = None if timeout is None else monotonic() + timeout
     while True:
         left = _PIECE_S if until is None else min(_PIECE_S, until - monotonic())
@@ -149,13 +151,13 @@ def _result(done: Future[_T], timeout: float | None) -> _T:
             return done.result(max(0, left))
         except TimeoutError:
             if done.done():
-                return done.result()  # a TimeoutError of its own, or done just now
+                return done.result()  # The coroutine raised a TimeoutError itself, or has just ended.
             if until is not None and monotonic() >= until:
                 raise
 
 
 def _hand_over(done: Future[_T], task: asyncio.Task[_T]) -> None:
-    """Gives a task's outcome to the thread that waits for it."""
+    """Passes the result of a task to the thread that waits for it."""
     if task.cancelled():
         done.set_exception(CancelledError())
     elif (error := task.exception()) is not None:
@@ -164,16 +166,16 @@ def _hand_over(done: Future[_T], task: asyncio.Task[_T]) -> None:
         done.set_result(task.result())
 
 
-# -- the one of this process
+# -- the event loop of this process
 
 _lock = threading.Lock()
 _current: Background | None = None
-#: Loops of a parent process. They are kept because ending them would touch what the parent still uses.
+#: Event loops of parent processes. They are kept, because closing them would close what the parent still uses.
 _of_parents: list[Background] = []
 
 
 def current() -> Background:
-    """The process's loop, started if there is none."""
+    """Returns the event loop of this process. Starts it if there is none."""
     global _current
     if _current is None:
         with _lock:
@@ -194,7 +196,7 @@ def call_soon(callback: Callable[_P, object], *arguments: _P.args, **keywords: _
 
 
 def _stop(background: Background) -> None:
-    if background is _current:  # in a child it is not
+    if background is _current:  # False in a child process.
         background.stop()
 
 

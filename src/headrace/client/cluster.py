@@ -1,11 +1,11 @@
-"""A cluster as a client sees it: who leads what, over which socket, and again if it fails.
+"""Sends requests to the right broker of a cluster, and sends them again if they fail.
 
-Metadata is refreshed by whoever needs it and finds it old or known to be wrong; there is no task in the background.
+A caller that needs metadata refreshes it if it is old or known to be wrong. There is no task in the background.
 
-The ``ask_*`` helpers send one request to where it belongs and try again, after a growing pause, while the failure may
-pass (no connection, a timeout, a retriable code) and there is time. A code that is not retriable comes back in the
-answer: its meaning is the caller's. What is asked twice may be done twice, as with Kafka's own clients. They speak the
-highest version that the broker does, up to ``version``.
+The ``ask_*`` methods send one request to the right broker. They try again, after a growing pause, while the failure may
+pass (no connection, a timeout, a retriable error code) and there is time. An error code that is not retriable comes
+back in the answer, and the caller handles it. A request that is sent twice may take effect twice, as with Kafka's own
+clients. The methods use the highest version that the broker supports, but at most ``version``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from random import shuffle
 from typing import Any, Self, TypeVar
-from uuid import UUID
 
 from headrace.client.config import ClientConfig, parse_address
 from headrace.client.connection import Connection
@@ -37,13 +36,15 @@ from headrace.protocol.api import Api
 from headrace.runtime.clock import Clock, SystemClock
 
 _T = TypeVar("_T")
-#: Takes out of an answer the codes that decide whether to ask again.
+#: Returns the error codes of an answer that decide whether the request is sent again.
 Codes = Callable[[Any], Iterable[ErrorCode]]
 
 _WRONG_COORDINATOR = frozenset({ErrorCode.not_coordinator, ErrorCode.coordinator_not_available})
 
 
 class Cluster:
+    """The brokers of a cluster, and the connections of one client to them."""
+
     def __init__(
         self,
         config: ClientConfig,
@@ -53,8 +54,8 @@ class Cluster:
         may_create_topics: bool = True,
     ) -> None:
         """
-        :param may_create_topics: False if asking for a topic must never make the broker create it.
-        :param sleep: waits for so many seconds; tests pass one that moves their clock.
+        :param may_create_topics: False if a request for metadata must never create a topic.
+        :param sleep: waits for a number of seconds. Tests pass a function that moves their clock.
         """
         self.config = config
         self.metadata = Metadata()
@@ -75,9 +76,9 @@ class Cluster:
         await self.close()
 
     async def start(self, *, timeout_ms: float | None = None) -> None:
-        """Finds a broker and learns of the others.
+        """Connects to a broker, and asks it for the others.
 
-        :raises BrokerUnreachable: if none answers in time.
+        :raises BrokerUnreachable: if no broker answers in time.
         """
         await self.refresh(timeout_ms=timeout_ms)
 
@@ -91,17 +92,14 @@ class Cluster:
         return list(self.metadata.nodes.values())
 
     def partitions(self, topic: str) -> list[PartitionInfo]:
-        """What is known now; see :meth:`partitions_of`."""
+        """Returns the partitions of a topic in the current metadata; see :meth:`partitions_of`."""
         return self.metadata.partitions(topic)
 
     def leader(self, topic: str, index: int) -> Node | None:
         return self.metadata.leader(topic, index)
 
-    def topic_id(self, topic: str) -> UUID | None:
-        return self.metadata.topic_id(topic)
-
     def invalidate(self) -> None:
-        """Says that the metadata turned out wrong."""
+        """Marks the metadata as wrong, so that it is refreshed."""
         self.metadata.invalidate()
 
     def is_stale(self) -> bool:
@@ -109,7 +107,7 @@ class Cluster:
         return self.metadata.is_stale(self.clock.monotonic_ms(), config.metadata_max_age_ms, config.retry_backoff_ms)
 
     async def ensure_fresh(self, *, timeout_ms: float | None = None) -> None:
-        """Refreshes metadata that is old, or known to be wrong."""
+        """Refreshes the metadata if it is old, or marked as wrong."""
         if self.is_stale():
             await self.refresh(timeout_ms=timeout_ms)
 
@@ -121,10 +119,11 @@ class Cluster:
         all_topics: bool = False,
         timeout_ms: float | None = None,
     ) -> None:
-        """Asks for the brokers and for topics: those given, which are followed from now on, or those followed so far.
+        """Asks for the brokers and for topics. Later refreshes ask for these topics again.
 
-        :param create: a topic that is not there may be made, if the broker does that.
-        :param all_topics: asks for every topic, without following them.
+        :param topics: the topics. Without it, the topics of earlier refreshes.
+        :param create: a missing topic may be created, if the broker allows that.
+        :param all_topics: asks for all topics. Later refreshes do not ask for them.
         """
         if topics is not None:
             topics = set(topics)
@@ -144,9 +143,9 @@ class Cluster:
     async def partitions_of(
         self, topic: str, *, create: bool = True, timeout_ms: float | None = None
     ) -> list[PartitionInfo]:
-        """The partitions of a topic, asked for until they are known.
+        """Returns the partitions of a topic. Asks for metadata until the topic is known.
 
-        :raises UnknownTopic: if it is not there and does not come in time.
+        :raises UnknownTopic: if the topic does not exist, and is not created in time.
         """
         if (found := self.partitions(topic)) and not self.is_stale():
             return found
@@ -165,8 +164,8 @@ class Cluster:
             if delay_ms >= deadline.left_ms():
                 raise UnknownTopic(
                     code,
-                    f"there is no topic {topic!r} within {deadline.timeout_ms:.0f} ms; create it, or let the broker "
-                    "do so (auto.create.topics.enable)",
+                    f"there is no topic {topic!r}, even after {deadline.timeout_ms:.0f} ms; create it, or set "
+                    "auto.create.topics.enable on the brokers",
                 )
             await self._pause(delay_ms, deadline)
 
@@ -175,9 +174,9 @@ class Cluster:
     async def connection(
         self, node_id: int | None = None, *, purpose: str = "", timeout_ms: float | None = None
     ) -> Connection:
-        """An open connection to a broker; without an id, to the one with the least to do.
+        """Returns an open connection to a broker. Without an id, to the broker with the fewest unanswered requests.
 
-        :raises BrokerUnreachable: if it cannot be opened; one attempt is made, after the pause that is due.
+        :raises BrokerUnreachable: if the connection cannot be opened. There is one attempt, after the backoff.
         """
         deadline = self._deadline(timeout_ms)
         if node_id is None:
@@ -192,7 +191,10 @@ class Cluster:
         return node
 
     async def _connect_to_any(self, deadline: Deadline, purpose: str = "") -> Connection:
-        """To the one with the least to do. One that is silent leaves half of the time to the others."""
+        """Connects to the broker with the fewest unanswered requests.
+
+        If there are other brokers, the attempt gets half of the time, so that they can be tried if it fails.
+        """
         known = self.nodes
         shuffle(known)
         nodes = [*known, *self._bootstrap.values()]
@@ -204,7 +206,7 @@ class Cluster:
         try:
             return await self._pool.connect(node, purpose, deadline)
         except BrokerUnreachable:
-            self.invalidate()  # it may have moved
+            self.invalidate()  # The broker may have moved to another address.
             raise
 
     # -- coordinators
@@ -212,9 +214,9 @@ class Cluster:
     async def coordinator(
         self, kind: CoordinatorKind, key: str, *, purpose: str = "", timeout_ms: float | None = None
     ) -> Connection:
-        """A connection to the coordinator of a group or of a transactional id, for nothing but coordination.
+        """Returns a connection to the coordinator of a group or of a transactional id, used for coordination only.
 
-        :param purpose: of a connection of its own, for a request that the coordinator may hold for long.
+        :param purpose: asks for a separate connection, for a request that the coordinator may hold for a long time.
         """
         deadline = self._deadline(timeout_ms)
 
@@ -224,52 +226,24 @@ class Cluster:
         return await self._until(find, f"finding the coordinator of the {kind} {key!r}", deadline)
 
     def forget_coordinator(self, kind: CoordinatorKind, key: str) -> None:
-        """Says that it is another broker by now."""
+        """Forgets the coordinator, because another broker has become the coordinator."""
         self._coordinators.forget(kind, key)
 
-    # -- requests that find their way
+    # -- requests
 
     async def ask_any(
         self, api: Api, /, *, version: int | None = None, timeout_ms: float | None = None, codes: Codes | None = None,
         **fields: Any,
     ) -> Any:  # fmt: skip
-        """Asks whichever broker has the least to do."""
+        """Asks the broker with the fewest unanswered requests."""
 
         return await self._ask(self._connect_to_any, api, version, timeout_ms, codes, fields)
-
-    async def ask_node(
-        self, api: Api, node_id: int, /, *, version: int | None = None, timeout_ms: float | None = None,
-        codes: Codes | None = None, **fields: Any,
-    ) -> Any:  # fmt: skip
-        """Asks one broker."""
-
-        async def connect(deadline: Deadline) -> Connection:
-            await self.ensure_fresh(timeout_ms=deadline.left_ms())
-            return await self._connect(self._node(node_id), "", deadline)
-
-        return await self._ask(connect, api, version, timeout_ms, codes, fields)
-
-    async def ask_leader(
-        self, api: Api, topic: str, partition: int, /, *, version: int | None = None, timeout_ms: float | None = None,
-        codes: Codes | None = None, **fields: Any,
-    ) -> Any:  # fmt: skip
-        """Asks the leader of a partition."""
-
-        async def connect(deadline: Deadline) -> Connection:
-            if self.is_stale() or self.leader(topic, partition) is None:
-                await self.refresh([topic], timeout_ms=deadline.left_ms())
-            leader = self.leader(topic, partition)
-            if leader is None:
-                raise self.why_no_leader(topic, partition)
-            return await self._connect(leader, "", deadline)
-
-        return await self._ask(connect, api, version, timeout_ms, codes, fields)
 
     async def ask_controller(
         self, api: Api, /, *, version: int | None = None, timeout_ms: float | None = None, codes: Codes | None = None,
         **fields: Any,
     ) -> Any:  # fmt: skip
-        """Asks the broker that metadata names as the controller."""
+        """Asks the controller, as the metadata has it."""
 
         async def connect(deadline: Deadline) -> Connection:
             await self.ensure_fresh(timeout_ms=deadline.left_ms())
@@ -320,7 +294,7 @@ class Cluster:
         return await self._until(attempt, api.label, deadline)
 
     async def _until(self, attempt: Callable[[], Awaitable[_T]], what: str, deadline: Deadline) -> _T:
-        """Tries until it works, cannot work, or the time is up."""
+        """Tries until the attempt succeeds, fails for good, or the deadline passes."""
         failures: list[HeadraceError] = []
         while True:
             self._pool.raise_if_closed()
@@ -333,12 +307,12 @@ class Cluster:
                 self.invalidate()
             delay_ms = self._backoff.delay_ms(len(failures))
             if delay_ms >= deadline.left_ms():
-                raise self._gave_up(what, failures, deadline) from failures[-1]
+                raise self._last_error(what, failures, deadline) from failures[-1]
             await self._pause(delay_ms, deadline)
 
-    def _gave_up(self, what: str, failures: list[HeadraceError], deadline: Deadline) -> HeadraceError:
+    def _last_error(self, what: str, failures: list[HeadraceError], deadline: Deadline) -> HeadraceError:
         hint = f". Is there a broker at {', '.join(self.config.bootstrap_servers)} (bootstrap_servers)?"
-        # A request that first needed metadata failed by a failure that says the same already.
+        # If the request first needed metadata, the message of that failure has the same hint already.
         reasons = "; ".join(dict.fromkeys(str(error).removesuffix(hint) for error in failures))
         times = "once" if len(failures) == 1 else f"{len(failures)} times"
         message = f"{what} failed {times} within {deadline.timeout_ms:.0f} ms: {reasons}"
@@ -347,7 +321,7 @@ class Cluster:
         return KafkaTimeout(message)
 
     def why_no_leader(self, topic: str, partition: int) -> BrokerError:
-        """The error of a partition that :meth:`leader` has none for."""
+        """Returns the reason why :meth:`leader` returned None for a partition."""
         info = self.metadata.topics.get(topic)
         if info is None or info.error is not ErrorCode.none:
             return _topic_error(ErrorCode.unknown_topic_or_partition if info is None else info.error, topic)
@@ -370,7 +344,7 @@ class Cluster:
 
 
 def top_code(answer: Any) -> Iterable[ErrorCode]:
-    """The code of an answer as a whole, where it has one."""
+    """Returns the error code of a whole answer, if it has one."""
     code = getattr(answer, "error_code", None)
     return () if code is None else (code,)
 

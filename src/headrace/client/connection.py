@@ -1,11 +1,11 @@
-"""One socket to one broker: requests go out one behind the other, answers come back in the same order.
+"""One socket to one broker. Requests are sent one after another, and answers arrive in the same order.
 
-Every request has a correlation id and, unless told otherwise, a timeout. A broker answers a connection's requests in
-order, so one that is not answered in time holds up all behind it: the connection is closed then, as Java's client does.
-A connection that ends, for whatever reason, fails all that wait with :class:`BrokerUnreachable`.
+Each request has a correlation id and a timeout. A broker answers the requests of a connection in order, so a request
+without an answer delays all requests behind it. After a timeout the connection is closed, as Java's client does it. A
+connection that ends, for whatever reason, fails all unanswered requests with :class:`BrokerUnreachable`.
 
-An answer is decoded as it comes, out of a copy of its frame. A raw answer (:meth:`Connection.ask_raw`) is not decoded
-and, if large, not copied: its owner gets the very buffer that it was received into.
+An answer is decoded from a copy of its frame. A raw answer (:meth:`Connection.ask_raw`) is not decoded. If it is large,
+it is not copied either: the caller gets the buffer that the answer was received into.
 """
 
 from __future__ import annotations
@@ -30,18 +30,20 @@ _CORRELATION_ID = Struct(">i")
 _ERROR_CODE = Struct(">h")
 _MAX_CORRELATION_ID = 2**31 - 1
 
-#: Brokers since Kafka 2.4 know it; an older one answers in version 0 that it does not (KIP-511).
+#: Brokers since Kafka 2.4 support it. An older broker answers in version 0 with an error (KIP-511).
 _API_VERSIONS_VERSION = 3
-#: A limit against nonsense, not against large answers.
+#: Protects against nonsense. It does not limit real answers.
 MAX_RESPONSE_BYTES = 2**31 - 1
-#: A raw answer up to here is copied, so that a small one does not keep a whole buffer.
+#: A raw answer up to this size is copied, so that a small answer does not keep a whole buffer in memory.
 _COPIED_BYTES = 4096
 _NEVER = inf
-#: A loop's timers are of whole milliseconds.
+#: The timers of an event loop have a resolution of one millisecond.
 _TIMER_ERROR_S = 0.001
 
 
-class _Waiting(NamedTuple):
+class _UnansweredRequest(NamedTuple):
+    """A request that waits for its answer."""
+
     api: Api
     version: int
     is_raw: bool
@@ -52,7 +54,7 @@ class _Waiting(NamedTuple):
 
 
 class Connection(asyncio.BufferedProtocol):
-    """Made by :meth:`open`. The methods of asyncio's protocol are the event loop's to call."""
+    """A connection, made by :meth:`open`. The event loop calls the methods of ``asyncio.BufferedProtocol``."""
 
     def __init__(self, host: str, port: int, *, client_id: str | None, timeout_ms: float) -> None:
         self.host, self.port = host, port
@@ -61,18 +63,17 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._frames = FrameReader(MAX_RESPONSE_BYTES)
-        self._waiting: dict[int, _Waiting] = {}
-        #: One timer for all that wait: due at the first deadline or, if that one is answered by then, before the next.
+        self._unanswered: dict[int, _UnansweredRequest] = {}
+        #: One timer for all requests. It fires at the first deadline; if that request is answered by then, it is set
+        #: again.
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = _NEVER
         self._last_correlation_id = 0
         self._versions: dict[int, tuple[int, int]] = {}
-        #: The cluster's features, by name, with the level that is in force (KIP-584).
+        #: The finalized features of the cluster: name and level (KIP-584).
         self.features: dict[str, int] = {}
-        self._ended: asyncio.Future[None] = self._loop.create_future()
-        self._why: Exception | None = None
-        self._max_in_flight: int | None = None
-        self._slot_waiters: list[asyncio.Future[None]] = []
+        self._closed: asyncio.Future[None] = self._loop.create_future()
+        self._close_reason: Exception | None = None
 
     def __repr__(self) -> str:
         return f"<connection to {self.address}, {'closed' if self.is_closed else f'{self.in_flight} in flight'}>"
@@ -86,16 +87,14 @@ class Connection(asyncio.BufferedProtocol):
         client_id: str | None = None,
         timeout_ms: float = 30_000,
         connect_timeout_ms: float | None = None,
-        max_in_flight: int | None = None,
         learns_versions: bool = True,
     ) -> Connection:
-        """Connects and asks what the broker speaks.
+        """Connects, and asks for the versions that the broker supports.
 
-        :param timeout_ms: of each request that says nothing else; of the connecting too, unless
-            ``connect_timeout_ms`` is given.
-        :param max_in_flight: how many requests may be unanswered before :meth:`ask` waits.
-        :param learns_versions: if not, nothing is asked: for who knows what the broker speaks.
-        :raises BrokerUnreachable: if there is no broker, or none in time.
+        :param timeout_ms: the timeout of requests that have no timeout of their own, and of connecting if
+            ``connect_timeout_ms`` is not given.
+        :param learns_versions: False does not ask for versions, because the caller knows them.
+        :raises BrokerUnreachable: if there is no broker, or if it does not answer in time.
         """
         connect_timeout_ms = timeout_ms if connect_timeout_ms is None else connect_timeout_ms
         connection = cls(host, port, client_id=client_id, timeout_ms=timeout_ms)
@@ -114,7 +113,6 @@ class Connection(asyncio.BufferedProtocol):
         except BaseException as error:
             connection._abort(error)
             raise
-        connection._max_in_flight = max_in_flight
         return connection
 
     @property
@@ -123,18 +121,18 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_closed(self) -> bool:
-        return self._why is not None
+        return self._close_reason is not None
 
     @property
     def in_flight(self) -> int:
-        """How many requests wait for their answer."""
-        return len(self._waiting)
+        """The number of unanswered requests."""
+        return len(self._unanswered)
 
     # -- versions
 
     @property
     def versions(self) -> Mapping[int, tuple[int, int]]:
-        """The lowest and highest version of each API key that the broker speaks, ours or not."""
+        """The lowest and highest version that the broker supports, by API key."""
         return self._versions
 
     def speaks(self, api: Api, version: int) -> bool:
@@ -142,17 +140,17 @@ class Connection(asyncio.BufferedProtocol):
         return lowest <= version <= highest and version in versions_of(api)
 
     def version_of(self, api: Api, most: int | None = None) -> int:
-        """The highest version that both sides speak, and not above ``most``.
+        """Returns the highest version that both sides support, but at most ``most``.
 
-        :raises UnsupportedByBroker: if there is none.
+        :raises UnsupportedByBroker: if there is no such version.
         """
         ours = versions_of(api)
         lowest, highest = self._versions.get(api, (0, -1))
         version = min(highest, ours[-1]) if most is None else min(highest, ours[-1], most)
         if version < max(lowest, ours[0]):
-            theirs = f"speaks v{lowest} to v{highest}" if highest >= 0 else "does not have it"
+            theirs = f"supports v{lowest} to v{highest}" if highest >= 0 else "does not support it"
             wanted = f"v{ours[0]} to v{ours[-1] if most is None else most}"
-            raise UnsupportedByBroker(message=f"{api.label} is wanted in {wanted}, but {self.address} {theirs}")
+            raise UnsupportedByBroker(message=f"{api.label} is needed in {wanted}, but {self.address} {theirs}")
         return version
 
     async def _learn_versions(self, timeout_ms: float) -> None:
@@ -170,20 +168,19 @@ class Connection(asyncio.BufferedProtocol):
     # -- requests
 
     async def ask(self, api: Api, *, version: int | None = None, timeout_ms: float | None = None, **fields: Any) -> Any:
-        """Sends a request and waits for its answer, a dataclass of kio's.
+        """Sends a request and waits for its answer, which is a dataclass of kio.
 
-        :raises KafkaTimeout: if it does not come in time; the connection is closed then.
+        :raises KafkaTimeout: if the answer does not arrive in time. Then the connection is closed.
         :raises BrokerUnreachable: if the connection ends first.
         """
-        await self._slot()
         version = self.version_of(api) if version is None else version
         return await self.send(api, version, fields, timeout_ms=timeout_ms)
 
     async def ask_raw(
         self, api: Api, *, version: int | None = None, timeout_ms: float | None = None, **fields: Any
     ) -> memoryview:
-        """As :meth:`ask`, but the answer is its frame, from the correlation id on; see :func:`body_at`."""
-        await self._slot()
+        """Does the same as :meth:`ask`, but returns the frame, which begins with the correlation id; see
+        :func:`body_at`."""
         version = self.version_of(api) if version is None else version
         return cast(memoryview, await self.send(api, version, fields, timeout_ms=timeout_ms, is_raw=True))
 
@@ -197,12 +194,12 @@ class Connection(asyncio.BufferedProtocol):
         is_raw: bool = False,
         expects_answer: bool = True,
     ) -> asyncio.Future[Any]:
-        """Sends a request now, however many are in flight; its answer comes in the future.
+        """Sends a request at once. The future gets the answer.
 
-        :param expects_answer: False for a Produce with acks=0: the future is done at once, with None.
+        :param expects_answer: False for a Produce with acks=0. Then the future is done at once, with None.
         """
         future: asyncio.Future[Any] = self._loop.create_future()
-        if self._transport is None or self._why is not None:
+        if self._transport is None or self._close_reason is not None:
             future.set_exception(BrokerUnreachable(f"the connection to {self.address} is closed"))
             return future
         self._last_correlation_id = correlation_id = self._last_correlation_id % _MAX_CORRELATION_ID + 1
@@ -210,7 +207,7 @@ class Connection(asyncio.BufferedProtocol):
         if expects_answer:
             timeout_ms = self._timeout_ms if timeout_ms is None else timeout_ms
             deadline = self._loop.time() + timeout_ms / 1000
-            self._waiting[correlation_id] = _Waiting(api, version, is_raw, future, timeout_ms, deadline)
+            self._unanswered[correlation_id] = _UnansweredRequest(api, version, is_raw, future, timeout_ms, deadline)
             if deadline < self._timer_due:
                 self._set_timer(deadline)
         else:
@@ -221,24 +218,11 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.writelines(parts)
         return future
 
-    async def _slot(self) -> None:
-        """Waits until there may be one request more in flight."""
-        while self._max_in_flight is not None and self.in_flight >= self._max_in_flight and not self.is_closed:
-            waiter: asyncio.Future[None] = self._loop.create_future()
-            self._slot_waiters.append(waiter)
-            await waiter
-
-    def _wake_slot_waiters(self) -> None:
-        waiters, self._slot_waiters = self._slot_waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-
     # -- time
 
     def _set_timer(self, due: float) -> None:
         self._cancel_timer()
-        self._timer = self._loop.call_at(due, self._look_at_deadlines)
+        self._timer = self._loop.call_at(due, self._check_deadlines)
         self._timer_due = due
 
     def _cancel_timer(self) -> None:
@@ -246,28 +230,28 @@ class Connection(asyncio.BufferedProtocol):
             self._timer.cancel()
         self._timer, self._timer_due = None, _NEVER
 
-    def _look_at_deadlines(self) -> None:
+    def _check_deadlines(self) -> None:
         self._cancel_timer()
-        if not self._waiting:
+        if not self._unanswered:
             return
-        correlation_id, first = min(self._waiting.items(), key=lambda item: item[1].deadline)
+        correlation_id, first = min(self._unanswered.items(), key=lambda item: item[1].deadline)
         if first.deadline > self._loop.time() + _TIMER_ERROR_S:
             self._set_timer(first.deadline)
             return
-        del self._waiting[correlation_id]
+        del self._unanswered[correlation_id]
         error = KafkaTimeout(f"{self.address} did not answer {first.api.label} within {first.timeout_ms:.0f} ms")
         if not first.answer.done():
             first.answer.set_exception(error)
         self._abort(error)
 
-    # -- the end
+    # -- closing
 
     async def close(self) -> None:
-        """Closes the socket; whatever is unanswered fails. Returns when it is closed."""
+        """Closes the socket and waits until it is closed. Unanswered requests fail."""
         self._end(None)
         if self._transport is not None:
             self._transport.close()
-            await asyncio.shield(self._ended)
+            await asyncio.shield(self._closed)
 
     def _abort(self, error: BaseException) -> None:
         self._end(error)
@@ -275,13 +259,13 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def _end(self, cause: BaseException | None) -> None:
-        """Fails all that wait; only the first reason counts."""
-        if self._why is not None:
+        """Fails all unanswered requests. Only the first reason counts."""
+        if self._close_reason is not None:
             return
         detail = f": {cause}" if cause is not None and str(cause) else ""
-        self._why = BrokerUnreachable(f"the connection to {self.address} was closed{detail}")
+        self._close_reason = BrokerUnreachable(f"the connection to {self.address} was closed{detail}")
         self._cancel_timer()
-        waiting, self._waiting = self._waiting, {}
+        waiting, self._unanswered = self._unanswered, {}
         for request in waiting.values():
             if not request.answer.done():
                 error = BrokerUnreachable(
@@ -289,45 +273,42 @@ class Connection(asyncio.BufferedProtocol):
                 )
                 error.__cause__ = cause
                 request.answer.set_exception(error)
-        self._wake_slot_waiters()
 
     # -- asyncio.BufferedProtocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        if self._why is not None:
+        if self._close_reason is not None:
             self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end(exc)
-        if not self._ended.done():
-            self._ended.set_result(None)
+        if not self._closed.done():
+            self._closed.set_result(None)
 
-    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002  the frames know better
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002  the frame reader decides
         return self._frames.room()
 
     def buffer_updated(self, nbytes: int) -> None:
         self._frames.received(nbytes)
         try:
             while (frame := self._frames.next_frame()) is not None:
-                self._answered(frame)
+                self._handle_answer(frame)
         except (BadFrame, BadResponse) as error:
             logger.error("%s: %s", self.address, error)
             self._abort(error)
 
-    def _answered(self, frame: memoryview) -> None:
+    def _handle_answer(self, frame: memoryview) -> None:
         if len(frame) < _CORRELATION_ID.size:
-            raise BadResponse(f"an answer of {len(frame)} bytes")
+            raise BadResponse(f"the answer has only {len(frame)} bytes")
         (correlation_id,) = _CORRELATION_ID.unpack_from(frame)
-        waiting = self._waiting.pop(correlation_id, None)
+        waiting = self._unanswered.pop(correlation_id, None)
         if waiting is None:
-            raise BadResponse(f"an answer with the correlation id {correlation_id}, which nobody waits for")
-        if self._slot_waiters:
-            self._wake_slot_waiters()
+            raise BadResponse(f"the answer has the correlation id {correlation_id}, but no request with this id waits")
         if waiting.answer.done():
-            return  # whoever asked was cancelled
+            return  # The caller was cancelled.
         if waiting.is_raw:
-            waiting.answer.set_result(self._own(frame))
+            waiting.answer.set_result(self._keep(frame))
             return
         try:
             waiting.answer.set_result(decode_response(waiting.api, waiting.version, bytes(frame)))
@@ -335,8 +316,8 @@ class Connection(asyncio.BufferedProtocol):
             waiting.answer.set_exception(error)
             raise
 
-    def _own(self, frame: memoryview) -> memoryview:
-        """A frame that stays as it is when more is received."""
+    def _keep(self, frame: memoryview) -> memoryview:
+        """Returns a frame that does not change when more data is received."""
         if len(frame) <= _COPIED_BYTES:
             return memoryview(bytes(frame))
         self._frames.give_away()

@@ -1,4 +1,4 @@
-"""Who coordinates which group and which transactional id: asked of any broker, remembered until it turns out wrong."""
+"""Finds the coordinators of groups and transactional ids, and remembers them until a request shows a change."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ _KEY_TYPES = {"group": 0, "transaction": 1}
 
 
 class Coordinators:
+    """The coordinators that a client knows."""
+
     def __init__(
         self,
         connect: Callable[[Node, str, Deadline], Awaitable[Connection]],
@@ -32,7 +34,7 @@ class Coordinators:
         self._known.pop((kind, key), None)
 
     async def connection(self, kind: CoordinatorKind, key: str, deadline: Deadline, purpose: str = "") -> Connection:
-        """One attempt to find it and to connect, with a connection for nothing but coordination."""
+        """Tries once to find the coordinator and to connect to it. The connection is used for coordination only."""
         node = self._known.get((kind, key))
         if node is None:
             node = self._known[kind, key] = await self._find(kind, key, deadline)
@@ -51,7 +53,7 @@ class Coordinators:
             key=key,
             coordinator_keys=[key],
         )
-        found = answer.coordinators[0] if hasattr(answer, "coordinators") else answer  # many keys since v4
+        found = answer.coordinators[0] if hasattr(answer, "coordinators") else answer  # Several keys since v4.
         if found.error_code is not ErrorCode.none:
             raise error_for(found.error_code, f"the coordinator of the {kind} {key!r}")
         return Node(int(found.node_id), found.host, int(found.port))

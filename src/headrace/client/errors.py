@@ -1,8 +1,8 @@
-"""What a user of the clients can catch. All are :class:`HeadraceError`.
+"""The exceptions of the clients. All are subclasses of :class:`HeadraceError`.
 
-A failure on our side of the wire has a class of its own. A code that a broker answered with is a :class:`BrokerError`,
-with a subclass where a program would act on it; :func:`error_for` picks the class. A message says what failed, what
-was tried and, where there is something, what to do.
+A failure in the client has a class of its own. An error code from a broker is a :class:`BrokerError`, with a subclass
+for codes that a program may want to handle; :func:`error_for` chooses the class. A message says what failed, what was
+tried and, if possible, what to do next.
 """
 
 # The aliases export these names; all other names are exported anyway.
@@ -17,11 +17,11 @@ class ClientClosed(HeadraceError):
 
 
 class KafkaTimeout(HeadraceError, TimeoutError):
-    """It was not done within its time. Whether a broker has done it meanwhile is not known."""
+    """A call did not finish in time. The broker may or may not have done what was asked."""
 
 
 class BrokerUnreachable(HeadraceError, ConnectionError):
-    """No connection, or it broke before the answer came."""
+    """There is no connection to a broker, or the connection ended before the answer."""
 
 
 class BufferExhausted(KafkaTimeout):
@@ -29,11 +29,11 @@ class BufferExhausted(KafkaTimeout):
 
 
 class TransactionError(HeadraceError):
-    """The producer is not in a state for that call, or the transaction of a record was aborted."""
+    """The state of the transaction does not allow the call, or the transaction of a record was aborted."""
 
 
 class BrokerError(HeadraceError):
-    """A broker refused; ``code`` says why."""
+    """A broker answered with an error; ``code`` is its error code."""
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
         self.code = code
@@ -45,37 +45,37 @@ class BrokerError(HeadraceError):
 
 
 class RecordTooLarge(BrokerError):
-    """A record or a batch is larger than the producer (``max.request.size``) or the topic takes."""
+    """A record or a batch is larger than the producer (``max.request.size``) or the topic allows."""
 
     def __init__(self, code: ErrorCode = ErrorCode.message_too_large, message: str = "") -> None:
         super().__init__(code, message)
 
 
 class UnknownTopic(BrokerError):
-    """There is no such topic or partition."""
+    """The topic or the partition does not exist."""
 
     def __init__(self, code: ErrorCode = ErrorCode.unknown_topic_or_partition, message: str = "") -> None:
         super().__init__(code, message)
 
 
 class InvalidTopic(BrokerError):
-    """The name is no name of a topic."""
+    """The name is not a valid topic name."""
 
 
 class TopicExists(BrokerError):
-    """A topic of that name is there already."""
+    """A topic with this name exists already."""
 
 
 class NotAuthorized(BrokerError):
-    """The broker's rules do not let this client do that."""
+    """The broker's rules do not allow this client to do that."""
 
 
 class ProducerFenced(BrokerError):
-    """Another producer with the same transactional id has taken over; this one can only be closed."""
+    """Another producer with the same transactional id has taken over. This producer can only be closed."""
 
 
 class UnsupportedByBroker(BrokerError):
-    """The broker speaks no version of the request that we speak."""
+    """The broker supports no version of a request that this client supports."""
 
     def __init__(self, code: ErrorCode = ErrorCode.unsupported_version, message: str = "") -> None:
         super().__init__(code, message)
@@ -86,27 +86,27 @@ class GroupNotEmpty(BrokerError):
 
 
 class UnknownGroup(BrokerError):
-    """There is no such group."""
+    """The group does not exist."""
 
 
 class MemberFenced(BrokerError):
-    """The group has gone on without this member."""
+    """The group has removed this member, and may have given its partitions to other members."""
 
 
 class OffsetOutOfRange(BrokerError):
-    """The partition has no record at that offset, and no reset is set."""
+    """The partition has no record at the offset, and ``auto.offset.reset`` is none."""
 
 
 class NoCommittedOffset(HeadraceError):
-    """The group has committed nothing for a partition, and no reset is set."""
+    """The group has no committed offset for a partition, and ``auto.offset.reset`` is none."""
 
 
 class NotDeserialized(HeadraceError):
-    """The consumer's key or value deserializer failed on a record; the position stays before it."""
+    """The key or value deserializer failed on a record. The position stays before the record."""
 
 
 class NotAssigned(HeadraceError, KeyError):
-    """The partition is not one of those that this consumer reads."""
+    """The partition is not assigned to this consumer."""
 
     __str__ = Exception.__str__
 
@@ -137,7 +137,7 @@ _CLASSES: dict[ErrorCode, type[BrokerError]] = {
 
 
 def error_for(code: ErrorCode | int, message: str | None = "") -> BrokerError:
-    """The exception for a code of an answer; ``message`` is what was asked, or what the broker said."""
+    """Makes the exception for an error code. ``message`` says what was asked, or is the broker's own message."""
     code = ErrorCode(code)
     assert code is not ErrorCode.none, "no error"
     return _CLASSES.get(code, BrokerError)(code, message or "")

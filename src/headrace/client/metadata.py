@@ -1,7 +1,7 @@
-"""What is known of a cluster: brokers, topics, leaders. Values and their bookkeeping, no I/O.
+"""Holds what a client knows about a cluster: brokers, topics and leaders. No I/O.
 
-An answer to Metadata replaces the brokers and the topics that it names; other topics stay as they were. A leader known
-with a newer epoch is not replaced by an older answer of a broker that lags behind (KIP-320).
+A Metadata response replaces the brokers, and the topics that it contains. Other topics stay as they were. A leader with
+a newer epoch is not replaced by an outdated response of another broker (KIP-320).
 """
 
 from collections.abc import Iterable
@@ -13,30 +13,32 @@ from headrace.protocol.kio import ErrorCode
 
 
 class Metadata:
+    """The metadata of one cluster, as of the last response."""
+
     def __init__(self) -> None:
         self.cluster_id: str | None = None
         self.controller_id = -1
         self.nodes: dict[int, Node] = {}
         self.topics: dict[str, TopicInfo] = {}
-        #: Topics that a refresh asks for.
+        #: The topics that a refresh asks for.
         self.followed: set[str] = set()
         self._updated_at_ms: int | None = None
-        self._is_wanted = True
-        self._is_of_passage = False
+        self._is_invalid = True
+        self._is_temporary = False
 
     # -- age
 
     def is_stale(self, now_ms: int, max_age_ms: int, retry_ms: int) -> bool:
         """
-        :param retry_ms: how soon to look again at a topic that had no leader yet.
+        :param retry_ms: the maximum age while a topic has no leader yet.
         """
-        if self._is_wanted or self._updated_at_ms is None:
+        if self._is_invalid or self._updated_at_ms is None:
             return True
-        return now_ms - self._updated_at_ms >= (min(retry_ms, max_age_ms) if self._is_of_passage else max_age_ms)
+        return now_ms - self._updated_at_ms >= (min(retry_ms, max_age_ms) if self._is_temporary else max_age_ms)
 
     def invalidate(self) -> None:
-        """Says that something turned out wrong; the next who needs metadata refreshes it."""
-        self._is_wanted = True
+        """Marks the metadata as wrong. The next caller that needs metadata refreshes it."""
+        self._is_invalid = True
 
     # -- answers
 
@@ -50,8 +52,8 @@ class Metadata:
         found = {topic.name: self._topic(topic) for topic in answer.topics}
         self.topics = found if is_of_all_topics else {**self.topics, **found}
         self._updated_at_ms = now_ms
-        self._is_wanted = False
-        self._is_of_passage = any(_is_of_passage(found[name]) for name in self.followed & found.keys())
+        self._is_invalid = False
+        self._is_temporary = any(_is_temporary(found[name]) for name in self.followed & found.keys())
 
     def forget(self, topics: Iterable[str]) -> None:
         for topic in topics:
@@ -75,7 +77,7 @@ class Metadata:
             topic.error_code,
         )
 
-    # -- questions
+    # -- lookups
 
     def partitions(self, topic: str) -> list[PartitionInfo]:
         found = self.topics.get(topic)
@@ -97,9 +99,6 @@ class Metadata:
         found = self.topics.get(topic)
         return None if found is None else found.id
 
-    def topic_name(self, topic_id: UUID) -> str | None:
-        return next((topic.name for topic in self.topics.values() if topic.id == topic_id), None)
-
 
 def _partition(topic: str, partition: Any) -> PartitionInfo:
     return PartitionInfo(
@@ -118,8 +117,8 @@ def _newer(before: PartitionInfo | None, now: PartitionInfo) -> PartitionInfo:
     return before if before is not None and before.leader_epoch > now.leader_epoch >= 0 else now
 
 
-def _is_of_passage(topic: TopicInfo) -> bool:
-    """Whether the answer was one of passage: a topic just made, a partition without a leader."""
+def _is_temporary(topic: TopicInfo) -> bool:
+    """Whether the state of a topic will change soon: it was just created, or a partition has no leader."""
     return topic.error in (ErrorCode.leader_not_available, ErrorCode.unknown_topic_or_partition) or any(
         partition.leader_id < 0 for partition in topic.partitions
     )

@@ -1,8 +1,8 @@
-"""``auto.offset.reset``: where to read from if nothing is committed, or what is committed is no more in the log.
+"""Parses ``auto.offset.reset``: the position if nothing is committed, or if the committed offset is not in the log.
 
-``earliest``, ``latest``, ``none`` (the caller gets an error), or ``by_duration:`` and a span of time in ISO 8601, e.g.
-``by_duration:P2DT3H4M5.5S``: the first record that is at most so old (KIP-1106), the end if none is. Resolved by a
-ListOffsets request for a timestamp, where -1 and -2 mean the end and the start.
+The values are ``earliest``, ``latest``, ``none`` (an error) and ``by_duration:`` with an ISO 8601 duration, for example
+``by_duration:P2DT3H4M5.5S``. A duration means the first record that is not older (KIP-1106), or the end if there is no
+such record. A ListOffsets request for a timestamp resolves the value; -1 and -2 mean the end and the start.
 """
 
 import re
@@ -13,7 +13,7 @@ LATEST_TIMESTAMP = -1
 EARLIEST_TIMESTAMP = -2
 
 _BY_DURATION = "by_duration:"
-#: Days are of 24 hours. There must be one field at least, and one behind a T.
+#: A day has 24 hours. There must be at least one field, and at least one field behind a T.
 _DURATION = re.compile(
     r"(?P<sign>[-+]?)P(?=.)(?:(?P<days>[-+]?\d+)D)?"
     r"(?:T(?=.)(?:(?P<hours>[-+]?\d+)H)?(?:(?P<minutes>[-+]?\d+)M)?"
@@ -31,11 +31,13 @@ class ResetKind(Enum):
 
 
 class OffsetReset(NamedTuple):
+    """A parsed value of ``auto.offset.reset``."""
+
     kind: ResetKind
     duration_ms: int = 0
 
     def timestamp_ms(self, now_ms: int) -> int:
-        """What to ask ListOffsets for."""
+        """Returns the timestamp for the ListOffsets request."""
         if self.kind is ResetKind.BY_DURATION:
             return max(0, now_ms - self.duration_ms)
         assert self.kind is not ResetKind.NONE, "nothing to ask for"
@@ -49,7 +51,7 @@ NONE = OffsetReset(ResetKind.NONE)
 
 def parse_offset_reset(text: str) -> OffsetReset:
     """
-    :raises ValueError: if it is none of the four.
+    :raises ValueError: if the text is not one of the four values.
     """
     lowered = text.strip().lower()
     if lowered.startswith(_BY_DURATION):
@@ -57,20 +59,22 @@ def parse_offset_reset(text: str) -> OffsetReset:
     for known in (EARLIEST, LATEST, NONE):
         if lowered == known.kind.value:
             return known
-    raise ValueError(f"auto.offset.reset is earliest, latest, none or by_duration:<ISO 8601 duration>, not {text!r}")
+    raise ValueError(
+        f"auto.offset.reset must be earliest, latest, none or by_duration:<ISO 8601 duration>, not {text!r}"
+    )
 
 
 def parse_duration_ms(text: str) -> int:
     """
-    :raises ValueError: if it is no duration of ISO 8601 in days and less, or a negative one.
+    :raises ValueError: if the text is not an ISO 8601 duration in days or smaller units, or is negative.
     """
     match = _DURATION.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r} is no ISO 8601 duration such as P1DT2H30M")
+        raise ValueError(f"{text!r} is not an ISO 8601 duration such as P1DT2H30M")
     duration_ms = sum(int(match[unit] or 0) * unit_ms for unit, unit_ms in _UNITS_MS.items())
     fraction_ms = int(((match["fraction"] or "") + "000")[:3])
     duration_ms += -fraction_ms if (match["seconds"] or "").startswith("-") else fraction_ms
     duration_ms *= -1 if match["sign"] == "-" else 1
     if duration_ms < 0:
-        raise ValueError(f"{text!r} is negative: a reset goes back in time, not forward")
+        raise ValueError(f"{text!r} is negative: a reset goes back in time, so the duration must be positive")
     return duration_ms

@@ -1,7 +1,8 @@
-"""The open connections of a client, one a broker and purpose.
+"""Holds the open connections of a client: one per broker and purpose.
 
-A purpose keeps apart what must not wait for each other: a coordinator's heartbeats, and a fetch that the broker holds.
-An address that failed is left alone for a while: ``reconnect.backoff.ms``, doubling up to ``reconnect.backoff.max.ms``.
+Requests with different purposes have different connections, so that they do not wait for each other. For example, a
+heartbeat must not wait behind a Fetch that the broker holds. After a failure, an address is not tried again for
+``reconnect.backoff.ms``, which doubles with each failure up to ``reconnect.backoff.max.ms``.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ from headrace.runtime.clock import Clock
 
 
 class ConnectionPool:
+    """The connections of one client."""
+
     def __init__(self, config: ClientConfig, clock: Clock, pause: Callable[[float, Deadline], Awaitable[None]]) -> None:
         """
-        :param pause: waits for so many milliseconds, or until the deadline.
+        :param pause: waits for a number of milliseconds, but at most until the deadline.
         """
         self._config = config
         self._clock = clock
@@ -28,7 +31,7 @@ class ConnectionPool:
         self._backoff = Backoff(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms)
         self._connections: dict[tuple[int, str], Connection] = {}
         self._locks: dict[tuple[int, str], asyncio.Lock] = {}
-        #: Of each address that failed: how often in a row, and until when it is left alone.
+        #: For each address that failed: the number of failures in a row, and the time of the next attempt.
         self._failures: dict[tuple[str, int], tuple[int, float]] = {}
         self.is_closed = False
 
@@ -48,17 +51,20 @@ class ConnectionPool:
             raise ClientClosed("the client is closed")
 
     def least_loaded(self, nodes: Sequence[Node]) -> Node:
-        """The broker that is connected and has the fewest requests waiting; else the first that is not known to be
-        down; else the one that may be tried again the soonest."""
+        """Chooses the connected broker with the fewest unanswered requests.
+
+        If no broker is connected, the first one that has not failed. If all have failed, the one that may be tried
+        again first.
+        """
         loads = [(c.in_flight, at) for at, node in enumerate(nodes) if (c := self._open_to(node, "")) is not None]
         if loads:
             return nodes[min(loads)[1]]
         return min(nodes, key=lambda node: self._failures.get((node.host, node.port), (0, 0.0))[1])
 
     async def connect(self, node: Node, purpose: str, deadline: Deadline) -> Connection:
-        """An open connection to a broker. If there is none, one attempt is made, after the pause that is due.
+        """Returns an open connection to a broker. If there is none, tries once to connect, after the backoff.
 
-        :raises BrokerUnreachable: if it fails.
+        :raises BrokerUnreachable: if the attempt fails.
         """
         key = (node.id, purpose)
         async with self._locks.setdefault(key, asyncio.Lock()):
@@ -77,7 +83,7 @@ class ConnectionPool:
             return connection
 
     def _open_to(self, node: Node, purpose: str) -> Connection | None:
-        """None too if the broker has moved to another address since."""
+        """Returns the open connection, if there is one, and if the broker still has the same address."""
         connection = self._connections.get((node.id, purpose))
         if connection is None or connection.is_closed or (connection.host, connection.port) != (node.host, node.port):
             return None

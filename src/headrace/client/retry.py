@@ -1,7 +1,7 @@
-"""When to try again, and when to stop: no I/O, time passed in.
+"""Decides when to try again, and when to stop. No I/O; time is passed in.
 
-The n-th delay is ``initial × 2ⁿ``, at most ``most``, times a random factor within ±20 %, so that the clients of a
-broker that comes back do not all arrive at once (KIP-144, KIP-580).
+The n-th delay is ``initial × 2ⁿ``, but at most the maximum, times a random factor within ±20 %. The random factor keeps
+the clients of a restarted broker from connecting all at once (KIP-144, KIP-580).
 """
 
 from collections.abc import Callable
@@ -10,26 +10,28 @@ from random import random
 from headrace.runtime.clock import Clock
 
 JITTER = 0.2
-_MOST_DOUBLINGS = 32
+_MAX_DOUBLINGS = 32
 
 
 class Backoff:
-    __slots__ = ("_initial_ms", "_most_ms", "_random")
+    """Computes delays that grow with the number of failures."""
 
-    def __init__(self, initial_ms: int, most_ms: int, *, random: Callable[[], float] = random) -> None:
-        self._initial_ms = min(initial_ms, most_ms)
-        self._most_ms = most_ms
+    __slots__ = ("_initial_ms", "_max_ms", "_random")
+
+    def __init__(self, initial_ms: int, max_ms: int, *, random: Callable[[], float] = random) -> None:
+        self._initial_ms = min(initial_ms, max_ms)
+        self._max_ms = max_ms
         self._random = random
 
     def delay_ms(self, attempts: int) -> float:
-        """How long to wait after that many failures, the first being 1."""
+        """Returns the delay after this many failures; the first failure is 1."""
         assert attempts >= 1
-        plain_ms = min(self._most_ms, self._initial_ms * (1 << min(attempts - 1, _MOST_DOUBLINGS)))
-        return min(self._most_ms, plain_ms * (1 - JITTER + 2 * JITTER * self._random()))
+        plain_ms = min(self._max_ms, self._initial_ms * (1 << min(attempts - 1, _MAX_DOUBLINGS)))
+        return min(self._max_ms, plain_ms * (1 - JITTER + 2 * JITTER * self._random()))
 
 
 class Deadline:
-    """A moment by which something is to be done."""
+    """The time at which a call gives up."""
 
     __slots__ = ("_at_ms", "_clock", "timeout_ms")
 

@@ -1,15 +1,15 @@
-"""Refuses the options that ask a client for security, because the clients have no TLS and no SASL yet.
+"""Refuses options that ask a client for security, because the clients have no TLS and no SASL yet.
 
-A client that ignored ``ssl.truststore.location`` would connect in plain text, and its user would believe otherwise. An
-option without a value (None, or an empty text) asks for nothing and is accepted. Whoever builds TLS or SASL removes its
-options here.
+A client that ignored ``ssl.truststore.location`` would connect in plain text, and its user would expect an encrypted
+connection. An option without a value (None, or an empty string) asks for nothing and is accepted. A change that adds
+TLS or SASL removes its options here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-#: Beginnings of options, in Java's spelling.
+#: The prefixes of refused options, by Kafka's names.
 REFUSED_STARTS = ("ssl.", "sasl.", "security.providers")
 SERVED_PROTOCOLS = ("PLAINTEXT",)
 _KNOWN_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -17,14 +17,14 @@ _WHY = "the clients have no TLS and no SASL yet"
 
 
 def asks_for_security(name: str) -> bool:
-    """Whether an option would be refused with a value."""
+    """Whether an option is refused if it has a value."""
     return name.startswith(REFUSED_STARTS)
 
 
 def refuse_security_options(options: Mapping[str, object]) -> None:
     """
-    :param options: by Kafka's names.
-    :raises ValueError: if one of them asks for security. The message has no values, because some are secrets.
+    :param options: the options by Kafka's names.
+    :raises ValueError: if an option asks for security. The message contains no values, because some are secrets.
     """
     refused = [name for name, value in options.items() if asks_for_security(name) and not _is_empty(value)]
     if refused:
@@ -35,20 +35,20 @@ def refuse_security_options(options: Mapping[str, object]) -> None:
 
 
 def served_protocol(value: str) -> str:
-    """``security.protocol``, which Java reads in any case.
+    """Parses ``security.protocol``, which may be in upper or lower case.
 
-    :raises ValueError: if the clients do not speak it.
+    :raises ValueError: if the clients do not support the protocol.
     """
     protocol = value.strip().upper()
     if protocol not in SERVED_PROTOCOLS:
-        raise ValueError(f"security.protocol = {value!r}: one of {', '.join(SERVED_PROTOCOLS)}; {_WHY}")
+        raise ValueError(f"security.protocol = {value!r}: must be {' or '.join(SERVED_PROTOCOLS)}; {_WHY}")
     return protocol
 
 
 def check_listener_name(server: str) -> None:
-    """A server may be written with its listener's name, ``PLAINTEXT://host:9092``.
+    """Checks the listener name of a server, if there is one: ``PLAINTEXT://host:9092``.
 
-    :raises ValueError: if the name is that of a protocol which the clients do not speak.
+    :raises ValueError: if the name is that of a protocol which the clients do not support.
     """
     name, found, _ = server.rpartition("://")
     if found and name.strip().upper() in _KNOWN_PROTOCOLS:

@@ -1,4 +1,4 @@
-"""Values that the clients take and give."""
+"""Values that the clients take as arguments and return."""
 
 from enum import IntEnum
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from headrace.protocol.topic_partition import TopicPartition as TopicPartition  
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A position to commit, with a text of the user's own and the epoch of the leader that it was read from."""
+    """An offset to commit, with a text of the user's own and the epoch of the leader that it was read from."""
 
     offset: int
     metadata: str = ""
@@ -18,9 +18,10 @@ class OffsetAndMetadata(NamedTuple):
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record went. The offset is -1 if the broker did not say: with acks=0, or for a record it had already.
+    """The partition and offset of a record that was delivered.
 
-    ``timestamp_ms`` is the record's own, or the broker's where the topic has LogAppendTime; -1 where it is not known.
+    The offset is -1 if the broker did not tell it: with ``acks=0``, or for a record that the broker had already.
+    ``timestamp_ms`` is the record's own timestamp, or the broker's if the topic has LogAppendTime; -1 if not known.
     """
 
     topic: str
@@ -30,7 +31,7 @@ class RecordMetadata(NamedTuple):
 
 
 class ConsumerGroupMetadata(NamedTuple):
-    """A consumer's place in its group, for a transaction that commits its offsets: ``consumer.group_metadata()``."""
+    """A consumer's place in its group, for a transaction that commits its offsets (``consumer.group_metadata()``)."""
 
     group_id: str
     generation_id: int = -1
@@ -39,7 +40,7 @@ class ConsumerGroupMetadata(NamedTuple):
 
 
 class Node(NamedTuple):
-    """A broker. Ids below 0 are bootstrap servers of which only the address is known."""
+    """A broker. A negative id is a bootstrap server of which only the address is known."""
 
     id: int
     host: str
@@ -52,7 +53,7 @@ class Node(NamedTuple):
 
 
 class PartitionInfo(NamedTuple):
-    """A partition as the cluster's metadata has it; replicas are broker ids, ``leader_id`` -1 is none."""
+    """A partition in the cluster's metadata. Replicas are broker ids; a ``leader_id`` of -1 means no leader."""
 
     topic: str
     partition: int
@@ -65,8 +66,10 @@ class PartitionInfo(NamedTuple):
 
 
 class TopicInfo(NamedTuple):
+    """A topic in the cluster's metadata."""
+
     name: str
-    #: None from brokers that give topics no id.
+    #: None if the broker does not support topic ids.
     id: UUID | None
     partitions: tuple[PartitionInfo, ...]
     is_internal: bool = False
@@ -74,14 +77,14 @@ class TopicInfo(NamedTuple):
 
 
 class TimestampType(IntEnum):
-    """Whose clock a record's timestamp is of: its producer's or the broker's (``message.timestamp.type``)."""
+    """Who set a record's timestamp: the producer (create_time) or the broker (``message.timestamp.type``)."""
 
     create_time = 0
     log_append_time = 1
 
 
 class ConsumedRecord(NamedTuple):
-    """A record as a consumer hands it out. Made in bulk by ``record_decoding.py``, which knows the order of fields."""
+    """A record that a consumer returns. ``consumer/record_decoding.py`` depends on the order of the fields."""
 
     topic: str
     partition: int

@@ -233,7 +233,7 @@ def _config(
     options: Namespace, kind: type[ClientConfig], servers: str, more: Mapping[str, object]
 ) -> dict[str, object]:
     side = Namespace(bootstrap_server=servers, timeout=options.timeout)
-    return client_options(side, kind, kind.of_shared(more))
+    return client_options(side, kind, kind.select(more))
 
 
 # ----------------------------------------------------------------------------------------------------------- output

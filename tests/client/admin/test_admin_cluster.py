@@ -88,7 +88,7 @@ async def test_leaders_are_elected_and_partitions_moved(admin: AsyncAdmin, topic
 
 @ours
 async def test_what_the_broker_does_not_speak_is_one_clear_error(admin: AsyncAdmin) -> None:
-    with pytest.raises(UnsupportedByBroker, match=r"ControlledShutdown.*does not have it"):
+    with pytest.raises(UnsupportedByBroker, match=r"ControlledShutdown.*does not support it"):
         await admin._ask_controller(Api.CONTROLLED_SHUTDOWN, None, broker_id=0)
 
 

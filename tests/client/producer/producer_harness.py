@@ -52,8 +52,9 @@ async def _read(servers, topic, partition, is_committed):
 
 
 async def _fetch(cluster, topic, partition, offset, is_committed):
-    answer = await cluster.ask_leader(
-        Api.FETCH, topic, partition, version=12, cluster_id=None, replica_id=-1, max_wait=0, min_bytes=0,
+    connection = await cluster.connection(cluster.leader(topic, partition).id)
+    answer = await connection.ask(
+        Api.FETCH, version=12, cluster_id=None, replica_id=-1, max_wait=0, min_bytes=0,
         max_bytes=2**30, isolation_level=READ_COMMITTED if is_committed else 0, session_id=0, session_epoch=-1,
         topics=[
             {

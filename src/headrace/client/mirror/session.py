@@ -140,7 +140,7 @@ class Session:
     async def _load_syncs(self) -> None:
         topic = self._options.syncs_topic
         await self._target.create_topic(topic, 1, configs=_SYNCS_CONFIG, exist_ok=True)
-        config = ConsumerConfig.of_shared(self._options.target_admin)
+        config = ConsumerConfig.select(self._options.target_admin)
         config |= {"isolation.level": "read_committed", "auto.offset.reset": "earliest"}
         partition = TopicPartition(topic, 0)
         async with AsyncConsumer(config=config) as consumer:

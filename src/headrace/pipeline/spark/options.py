@@ -90,4 +90,4 @@ class Given:
 
 def shared_client_options(client: Mapping[str, str]) -> dict[str, str]:
     """Those that every kind of client has."""
-    return ClientConfig.of_shared(client)
+    return ClientConfig.select(client)

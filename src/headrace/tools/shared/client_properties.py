@@ -95,7 +95,7 @@ def client_config(
     """
     if in_file is None:
         in_file = file_properties(options)
-    given: dict[str, object] = {**defaults, **kind.of_shared(in_file)}
+    given: dict[str, object] = {**defaults, **kind.select(in_file)}
     given |= dict(options.properties)
     for name in _CLASSES:
         given.pop(name, None)

@@ -170,7 +170,7 @@ def client_options(
     known = {option.name for option in kind.options()}
     found: dict[str, object] = {}
     if path is not None:
-        found |= kind.of_shared(read_properties(path))
+        found |= kind.select(read_properties(path))
     found |= more or {}
     for servers in (getattr(options, "old_bootstrap_server", None), options.bootstrap_server):
         if servers is not None:
