@@ -89,7 +89,7 @@ def test_metrics(perf):
     [
         (["--messages", "1"], "Exactly one of the following arguments is required: [topic], [include]"),
         (["--topic", "measured"], "--num-records"),
-        (["--topic", "measured", "--messages", "0"], "'0' is no number above 0"),
+        (["--topic", "measured", "--messages", "0"], "'0' is not a number above 0"),
         (["--include", "[", "--messages", "1"], "'[' is not a regular expression"),
         (["--topic", "measured", "--messages", "1", "--command-property", "nonsense=1"], "has no option nonsense"),
     ],
