@@ -14,10 +14,10 @@ from headrace.broker.metadata_cache import MetadataCache
 from headrace.controller.decisions.broker_requests import MetadataPartition, UpdateMetadata
 from headrace.controller.decisions.context import LiveBroker
 from headrace.controller.decisions.leader_elections import Leadership
-from headrace.coordination.client.local_client import LocalCoordination
 from headrace.coordination.znodes import BrokerRegistration, Endpoint
 from headrace.log.disk import Disk
 from headrace.runtime.timer import Timer
+from headrace.testing.expiring_coordination import ExpiringCoordination
 
 
 class Recorder:
@@ -41,7 +41,7 @@ class ClusterMemberHarness:
         self.clock = clock
         self.timer = Timer(clock)
         self.loop = asyncio.get_running_loop()
-        self.coordination = LocalCoordination(tree, call_soon=self.loop.call_soon)
+        self.coordination = ExpiringCoordination(tree, call_soon=self.loop.call_soon)
         self.endpoints = {listener.name: (listener.host, listener.port) for listener in self.config.listeners.bound}
         self.metadata = MetadataCache("c")
         self.group_configs = GroupConfigs()

@@ -10,7 +10,6 @@ from headrace.controller.decisions.broker_requests import (
     StopReplicaResponse,
     UpdateMetadata,
 )
-from headrace.coordination.client.local_client import LocalCoordination
 from headrace.coordination.interface import NoNodeError
 from headrace.coordination.paths import (
     DELETE_TOPICS,
@@ -36,6 +35,7 @@ from headrace.coordination.znodes import (
 from headrace.protocol.errors import ErrorCode
 from headrace.runtime.timer import Timer
 from headrace.testing import ManualClock
+from headrace.testing.expiring_coordination import ExpiringCoordination
 
 PATIENCE_S = 20
 
@@ -137,7 +137,7 @@ class ControllerHarness:
         self.hand = None
 
     def session(self):
-        return LocalCoordination(self.host)
+        return ExpiringCoordination(self.host)
 
     async def start(self, *broker_ids):
         if self.hand is None:

@@ -154,8 +154,8 @@ async def test_events_that_waited_when_the_session_was_lost_are_dropped(harness)
 
 async def test_the_same_session_on_another_connection_changes_nothing(harness):
     await harness.start(1)
-    harness.members[1].coordination._notify(SessionState.SUSPENDED)
-    harness.members[1].coordination._notify(SessionState.CONNECTED)
+    harness.members[1].coordination.notify(SessionState.SUSPENDED)
+    harness.members[1].coordination.notify(SessionState.CONNECTED)
     await harness.settle()
     assert harness.controller.epoch == 1
     assert harness.members[1].registered == 1

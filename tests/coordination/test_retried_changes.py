@@ -5,7 +5,6 @@ import asyncio
 import pytest
 
 from headrace.coordination import retried_changes
-from headrace.coordination.client.local_client import LocalCoordination
 from headrace.coordination.interface import (
     BadVersionError,
     Check,
@@ -18,9 +17,10 @@ from headrace.coordination.interface import (
 )
 from headrace.coordination.tree.host import TreeHost
 from headrace.testing import ManualClock
+from headrace.testing.expiring_coordination import ExpiringCoordination
 
 
-class BreakingClient(LocalCoordination):
+class BreakingClient(ExpiringCoordination):
     """Its connection breaks at each change for which ``breaks`` has an entry: before the change is made, or after;
     ``meanwhile`` happens then."""
 
@@ -58,7 +58,7 @@ def host():
 
 @pytest.fixture
 def other(host):
-    return LocalCoordination(host)
+    return ExpiringCoordination(host)
 
 
 BREAKS = pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from network_proxy import NetworkProxy
 
-from headrace.coordination.client.local_client import LocalCoordination
 from headrace.coordination.client.zookeeper_client import ZookeeperCoordination
 from headrace.coordination.interface import Coordination
 from headrace.coordination.server.service import TreeService
@@ -14,6 +13,7 @@ from headrace.coordination.server.tree_server import TreeServer
 from headrace.coordination.tree.host import TreeHost
 from headrace.runtime.timer import Timer
 from headrace.testing import ManualClock
+from headrace.testing.expiring_coordination import ExpiringCoordination
 
 PATIENCE_S = 30
 
@@ -29,10 +29,10 @@ class LocalTreeHarness:
     def __init__(self) -> None:
         self._host = TreeHost(ManualClock())
 
-    async def client(self) -> LocalCoordination:
-        return LocalCoordination(self._host)
+    async def client(self) -> ExpiringCoordination:
+        return ExpiringCoordination(self._host)
 
-    async def end_session(self, client: LocalCoordination) -> None:
+    async def end_session(self, client: ExpiringCoordination) -> None:
         client.expire()
 
     async def close(self) -> None:

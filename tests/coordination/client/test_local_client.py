@@ -18,6 +18,7 @@ from headrace.coordination.interface import (
 )
 from headrace.coordination.tree.host import TreeHost
 from headrace.testing import ManualClock
+from headrace.testing.expiring_coordination import ExpiringCoordination
 
 
 @pytest.fixture
@@ -152,39 +153,44 @@ async def test_a_tree_in_a_folder_outlives_its_host_but_sessions_do_not(tmp_path
     host.close()
 
 
-async def test_a_session_that_is_lost_for_a_while(host, client):
+@pytest.fixture
+def expiring(host: TreeHost) -> ExpiringCoordination:
+    return ExpiringCoordination(host)
+
+
+async def test_a_session_that_is_lost_for_a_while(host, expiring):
     states: list[tuple[SessionState, int]] = []
-    client.add_session_listener(lambda state: states.append((state, client.session_id)))
-    before = client.session_id
-    await client.create("/mine", ephemeral=True)
-    client.lose_session()
+    expiring.add_session_listener(lambda state: states.append((state, expiring.session_id)))
+    before = expiring.session_id
+    await expiring.create("/mine", ephemeral=True)
+    expiring.lose_session()
     assert states == [(SessionState.LOST, before)]
     assert host.tree.exists("/mine") is None
     with pytest.raises(SessionExpiredError):
-        await client.get("/")
-    client.start_session()
-    assert states[1:] == [(SessionState.CONNECTED, client.session_id)]
-    assert client.session_id != before
-    assert await client.children("/") == []
+        await expiring.get("/")
+    expiring.start_session()
+    assert states[1:] == [(SessionState.CONNECTED, expiring.session_id)]
+    assert expiring.session_id != before
+    assert await expiring.children("/") == []
 
 
-async def test_a_session_that_was_silent_for_too_long_is_lost_when_its_client_hears_of_it(host, client, clock):
+async def test_a_session_that_was_silent_for_too_long_is_lost_when_its_client_hears_of_it(host, expiring, clock):
     states: list[SessionState] = []
-    client.add_session_listener(states.append)
+    expiring.add_session_listener(states.append)
     clock.advance(18_000)
-    assert host.expire_sessions() == [client.session_id]
+    assert host.expire_sessions() == [expiring.session_id]
     assert states == []
-    client.expire()
+    expiring.expire()
     assert states == [SessionState.LOST, SessionState.CONNECTED]
 
 
-async def test_a_listener_that_fails_stops_no_other(client, caplog):
+async def test_a_listener_that_fails_stops_no_other(expiring, caplog):
     def fail(state: SessionState) -> None:
         raise RuntimeError("listener")
 
     states: list[SessionState] = []
-    client.add_session_listener(fail)
-    client.add_session_listener(states.append)
-    client.expire()
+    expiring.add_session_listener(fail)
+    expiring.add_session_listener(states.append)
+    expiring.expire()
     assert len(states) == 2
     assert "listener" in caplog.text

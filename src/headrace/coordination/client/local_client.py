@@ -13,7 +13,6 @@ from headrace.coordination.interface import (
     Operation,
     Result,
     SessionListener,
-    SessionState,
     SetData,
     Stat,
     Watcher,
@@ -33,37 +32,13 @@ class LocalCoordination:
         call_soon: CallSoon = call_directly,
     ) -> None:
         self._host = host
-        self._session_timeout_ms = session_timeout_ms
-        self._call_soon = call_soon
-        self._listeners: list[SessionListener] = []
         self.session_id = host.open_session(session_timeout_ms, call_soon=call_soon)
 
     def add_session_listener(self, listener: SessionListener) -> None:
-        self._listeners.append(listener)
+        """Does nothing: the state of a session in this process never changes before :meth:`close`."""
 
     def remove_session_listener(self, listener: SessionListener) -> None:
-        self._listeners.remove(listener)
-
-    def lose_session(self) -> None:
-        """Ends the session as its timeout would. Calls are rejected until ``start_session``."""
-        if self.session_id in self._host.tree.sessions:
-            self._host.close_session(self.session_id)
-        self._notify(SessionState.LOST)
-
-    def start_session(self) -> None:
-        """Starts the next session after ``lose_session``, as a client of ZooKeeper does by itself."""
-        assert self.session_id not in self._host.tree.sessions, "the session is still open"
-        self.session_id = self._host.open_session(self._session_timeout_ms, call_soon=self._call_soon)
-        self._notify(SessionState.CONNECTED)
-
-    def expire(self) -> None:
-        """Ends the session as its timeout would, and starts the next one at once."""
-        self.lose_session()
-        self.start_session()
-
-    def _notify(self, state: SessionState) -> None:
-        for listener in list(self._listeners):
-            self._call_soon(listener, state)
+        """Does nothing, as :meth:`add_session_listener`."""
 
     async def create(
         self,
