@@ -16,7 +16,7 @@ COMPACTED = LogConfig(
 )
 
 
-class Store:
+class CompactedLogHarness:
     """One log dir with one compacted log, and a cleaner."""
 
     def __init__(self, folder, config=COMPACTED, disk=None, cleaner_config=None):
@@ -106,18 +106,18 @@ class Store:
         return [record.offset for record in self.records()]
 
 
-def transaction(store, kind, *pairs, producer_id=9, sequence=0):
-    store.put(*pairs, producer_id=producer_id, producer_epoch=0, base_sequence=sequence, is_transactional=True)
+def transaction(harness, kind, *pairs, producer_id=9, sequence=0):
+    harness.put(*pairs, producer_id=producer_id, producer_epoch=0, base_sequence=sequence, is_transactional=True)
     if kind is not None:
-        store.end_transaction(kind, producer_id)
+        harness.end_transaction(kind, producer_id)
 
 
-def committed_view(store):
+def committed_view(harness):
     """As a read_committed consumer sees it."""
-    log = store.log
+    log = harness.log
     aborted = log.aborted_transactions(log.log_start_offset, log.next_offset)
     state = {}
-    for header, batch in store.batches():
+    for header, batch in harness.batches():
         is_aborted = header.is_transactional and any(
             txn.producer_id == header.producer_id and txn.first_offset <= header.base_offset <= txn.last_offset
             for txn in aborted

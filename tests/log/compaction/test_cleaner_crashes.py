@@ -3,7 +3,7 @@
 import shutil
 from dataclasses import replace
 
-from compacted_store import COMPACTED, DAY_MS, Store, committed_view, transaction
+from compacted_log_harness import COMPACTED, DAY_MS, CompactedLogHarness, committed_view, transaction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -41,59 +41,59 @@ def _clean_and_crash(base, left, crash_at):
     work = left.with_suffix(".work")
     shutil.copytree(base, work)
     disk = QuickDisk()
-    store = Store(work, disk=disk)
+    harness = CompactedLogHarness(work, disk=disk)
     disk.crash_at(crash_at)
     try:
-        store.clean_closed()
+        harness.clean_closed()
     except Crash:
         has_crashed = True
     else:
         has_crashed = False
     shutil.copytree(work, left)
     disk.crash_at(NEVER)
-    store.manager.close()
+    harness.manager.close()
     return has_crashed
 
 
 def _fill(folder):
     folder.mkdir()
-    store = Store(folder, disk=QuickDisk())
+    harness = CompactedLogHarness(folder, disk=QuickDisk())
     for number in range(24):
         # The first segments keep nearly all, the last ones nearly nothing: some are joined, some not.
         key = b"once%d" % number if number < 6 else b"k%d" % (number % 4)
-        store.put((key, b"v%d" % number * 20), (b"gone", None))
-    transaction(store, ControlKind.abort, (b"k1", b"never"))
-    store.log.roll()
-    view = committed_view(store)
-    plan = store.cleaner.plan(store.log)
-    groups = store.cleaner.build(plan).groups
+        harness.put((key, b"v%d" % number * 20), (b"gone", None))
+    transaction(harness, ControlKind.abort, (b"k1", b"never"))
+    harness.log.roll()
+    view = committed_view(harness)
+    plan = harness.cleaner.plan(harness.log)
+    groups = harness.cleaner.build(plan).groups
     assert sorted(len(group.old) for group in groups)[-1] > 1
     assert len(groups) > 1
-    store.cleaner.abort(store.log, CleaningStopped())
-    store.manager.close()
+    harness.cleaner.abort(harness.log, CleaningStopped())
+    harness.manager.close()
     return view
 
 
 def _left_in(folder):
-    store = Store(folder, disk=QuickDisk())
-    offsets = set(store.offsets())
-    store.manager.close()
+    harness = CompactedLogHarness(folder, disk=QuickDisk())
+    offsets = set(harness.offsets())
+    harness.manager.close()
     return offsets
 
 
 def _is_sound(folder, model, after, before):
-    store = Store(folder, disk=QuickDisk())
+    harness = CompactedLogHarness(folder, disk=QuickDisk())
     try:
-        assert after <= set(store.offsets()) <= before
-        assert committed_view(store) == model
-        assert store.log.next_offset == 50
-        assert not list(store.log.directory.glob("*.cleaned"))
-        assert not list(store.log.directory.glob("*.swap"))
-        store.clean_closed()
-        assert committed_view(store) == model
-        assert set(store.offsets()) == after
+        assert after <= set(harness.offsets()) <= before
+        assert committed_view(harness) == model
+        assert harness.log.next_offset == 50
+        assert not list(harness.log.directory.glob("*.cleaned"))
+        assert not list(harness.log.directory.glob("*.swap"))
+        harness.clean_closed()
+        assert committed_view(harness) == model
+        assert set(harness.offsets()) == after
     finally:
-        store.manager.close()
+        harness.manager.close()
 
 
 keys = st.sampled_from([b"a", b"b", b"c", b"long key " * 5])
@@ -115,32 +115,32 @@ steps = st.lists(
 @given(steps=steps, codec=st.sampled_from(list(Codec)))
 @settings(max_examples=60, deadline=None)
 def test_a_compacted_log_is_a_dict(tmp_path_factory, steps, codec):
-    store = Store(tmp_path_factory.mktemp("model"), replace(COMPACTED, segment_bytes=400), QuickDisk())
+    harness = CompactedLogHarness(tmp_path_factory.mktemp("model"), replace(COMPACTED, segment_bytes=400), QuickDisk())
     model = {}
     sequence = 0
     try:
         for name, *args in steps:
             if name == "put":
-                store.put(*args[0], codec=codec)
+                harness.put(*args[0], codec=codec)
                 model.update(args[0])
             elif name == "delete":
-                store.put((args[0], None))
+                harness.put((args[0], None))
                 model.pop(args[0], None)
             elif name == "abort":
-                transaction(store, ControlKind.abort, (args[0], b"never"), sequence=sequence)
+                transaction(harness, ControlKind.abort, (args[0], b"never"), sequence=sequence)
                 sequence += 1
             elif name == "commit":
-                transaction(store, ControlKind.commit, (args[0], args[1]), sequence=sequence)
+                transaction(harness, ControlKind.commit, (args[0], args[1]), sequence=sequence)
                 model[args[0]] = args[1]
                 sequence += 1
             elif name == "roll":
-                store.log.roll()
+                harness.log.roll()
             elif name == "clean":
-                store.clean()
+                harness.clean()
             elif name == "wait":
-                store.clock.advance(args[0])
+                harness.clock.advance(args[0])
             else:
-                store.reopen()
-            assert committed_view(store) == model
+                harness.reopen()
+            assert committed_view(harness) == model
     finally:
-        store.manager.close()
+        harness.manager.close()
