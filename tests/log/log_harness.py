@@ -1,4 +1,4 @@
-"""A log dir on a real folder with a clock that stands still, and batches for it."""
+"""Log dirs on real folders with a clock that moves only when a test says so, and batches for them."""
 
 from headrace.log.config import LogConfig
 from headrace.log.log_manager import LogManager
@@ -18,7 +18,7 @@ def batch(count=1, *, timestamp_ms=1_700_000_000_000, value=b"v" * 10, key=b"k",
 
 
 class LogHarness:
-    """Opens, stops and kills a manager over the same folders."""
+    """Opens, stops and kills log managers over the same folders."""
 
     def __init__(self, *folders, config=None, disk=None, clock=None):
         self.folders = list(folders)

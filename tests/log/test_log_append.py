@@ -1,4 +1,4 @@
-"""What append accepts, refuses, and does to a batch."""
+"""Appends: which batches are accepted or rejected, and what changes in a batch."""
 
 import struct
 
@@ -23,7 +23,7 @@ from headrace.protocol.records import Codec, check_batch, iter_headers
 
 
 def with_field(data, at, form, value):
-    """A batch with one header field changed and its crc right again."""
+    """A batch with one changed header field, and with a crc that matches."""
     changed = bytearray(data)
     struct.pack_into(form, changed, at, value)
     struct.pack_into(">I", changed, 17, crc32c(bytes(changed[21:])))

@@ -1,4 +1,4 @@
-"""The process dies at every operation that changes the disk, in turn; what it acknowledged is there afterwards."""
+"""The process dies at each operation that changes the disk, in turn. All acknowledged records are there afterwards."""
 
 import errno
 import os
@@ -66,7 +66,7 @@ def delete_topic(harness, acked):
 
 
 def run(folder, work, crash_at):
-    """Whether the work was done before the crash; the folder's harness and what was acknowledged."""
+    """Returns whether the work was done before the crash, the harness of the folder, and what was acknowledged."""
     disk = FaultyDisk()
     harness, acked = LogHarness(folder, config=CONFIG, disk=disk), []
     harness.open()

@@ -1,4 +1,4 @@
-"""The index files: their bytes, their lookups, what happens to damaged ones."""
+"""The index files: their bytes, their lookups, and the rebuilding of damaged ones."""
 
 import struct
 from itertools import pairwise

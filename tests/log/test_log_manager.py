@@ -1,4 +1,4 @@
-"""The manager: start, stop, whose dir it is, creating and deleting."""
+"""The log manager: start and stop, the owner of a dir, and the creation and deletion of logs."""
 
 import os
 import time
@@ -106,7 +106,7 @@ def test_a_log_is_created_in_its_preferred_dir_if_that_works(tmp_path):
     for partition in range(3):
         manager.prefer_dir("t", partition, second)
     assert [manager.create("t", partition, None).log_dir for partition in (0, 1)] == [second, second]
-    # A wish is for one log, and not for one that is there.
+    # A preference counts for one log, and not for a log that exists already.
     manager.delete("t", 0)
     assert manager.create("t", 0, None).log_dir is first
     manager.prefer_dir("t", 0, second)

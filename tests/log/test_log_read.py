@@ -1,4 +1,4 @@
-"""Reading by offset and by time, across segments and index entries."""
+"""Reads by offset and by time, across segments and index entries."""
 
 import os
 

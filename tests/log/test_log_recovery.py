@@ -1,4 +1,4 @@
-"""After a kill: the longest valid prefix, and everything else found again from it."""
+"""After a kill, a log has its longest valid prefix, and everything else is rebuilt from it."""
 
 import os
 import random
@@ -170,7 +170,7 @@ def test_recovery_on_several_threads(harness):
 
 
 def _five_in_flight(log, producer_id, *, first=0):
-    """Five batches of two records, as a producer has them under way; their base offsets by sequence."""
+    """Sends five batches of two records, as many as a producer has in flight; returns base offsets by sequence."""
     return {
         sequence: append(log, 2, producer_id=producer_id, producer_epoch=0, base_sequence=sequence).base_offset
         for sequence in range(first, first + 10, 2)
@@ -181,7 +181,7 @@ def _five_in_flight(log, producer_id, *, first=0):
 @pytest.mark.parametrize("others", [0, 3])
 def test_all_five_batches_in_flight_are_known_again_although_a_snapshot_has_one(harness, end, others):
     batch_bytes = len(batch(2))
-    harness.config = LogConfig(segment_bytes=(1 + others) * 2 * batch_bytes)  # Rolls, and snapshots, between the five.
+    harness.config = LogConfig(segment_bytes=(1 + others) * 2 * batch_bytes)  # rolls, with a snapshot
     log = harness.fresh()
     for number in range(others):
         append(log, producer_id=100 + number, producer_epoch=0, base_sequence=0)
@@ -192,7 +192,7 @@ def test_all_five_batches_in_flight_are_known_again_although_a_snapshot_has_one(
     for sequence, offset in offsets.items():
         again = append(log, 2, producer_id=7, producer_epoch=0, base_sequence=sequence)
         assert (again.is_duplicate, again.base_offset) == (True, offset)
-    with pytest.raises(OutOfOrderSequence, match="the sequence is 8; 20 was expected"):  # Older than five is not kept.
+    with pytest.raises(OutOfOrderSequence, match="the sequence is 8; 20 was expected"):  # only five are kept
         append(log, 2, producer_id=7, producer_epoch=0, base_sequence=8)
     assert not append(log, producer_id=7, producer_epoch=0, base_sequence=20).is_duplicate
 

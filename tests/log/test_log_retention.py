@@ -1,4 +1,4 @@
-"""Rolling, retention, delete-records, truncation."""
+"""Segments come and go: rolling, retention, DeleteRecords, truncation."""
 
 import os
 

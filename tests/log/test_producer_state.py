@@ -1,4 +1,4 @@
-"""Sequences, duplicates, epochs, expiry; transactions and the last stable offset; snapshots."""
+"""Producers of a partition: sequences, duplicates, epochs, expiry, transactions, the last stable offset, snapshots."""
 
 import pytest
 from hypothesis import given
@@ -160,7 +160,7 @@ def test_snapshots_round_trip(entries):
 
 @given(st.lists(st.tuples(st.integers(-2, 2), st.integers(1, 3), st.integers(-1, 1)), max_size=40))
 def test_whatever_a_producer_sends_what_is_kept_is_in_sequence(moves):
-    """Each move is a batch near the expected sequence and epoch: in order, a duplicate of a kept one, or refused."""
+    """Each step sends a batch near the expected sequence and epoch: it is in order, or a duplicate, or rejected."""
     states, log, epoch, expected = ProducerStates(), [], 3, 0
     for slip, count, epoch_step in moves:
         first, sent_epoch = expected + slip, epoch + epoch_step

@@ -1,4 +1,4 @@
-"""Moving a log to another dir: with writers, with retention and compaction in between, and through crashes."""
+"""A log moves to another dir: while it is written, with retention and compaction in between, and through crashes."""
 
 from dataclasses import replace
 

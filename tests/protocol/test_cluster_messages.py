@@ -1,4 +1,5 @@
-"""The requests between brokers, against the bytes of Apache Kafka's own classes. Round trips are in ``test_api.py``."""
+"""The requests between brokers, against the bytes of Apache Kafka's own classes. Round trips are in
+``wire/test_server_codec.py``."""
 
 from dataclasses import fields, is_dataclass
 
@@ -25,7 +26,7 @@ def plain(value):
 
 
 def shared(given, got):
-    """What was given, as far as the version has it."""
+    """The given fields that the version has."""
     if isinstance(got, dict):
         return {name: shared(given[name], value) for name, value in got.items() if name in given}
     if isinstance(got, list):

@@ -1,4 +1,4 @@
-"""Codecs: round trips, the shapes that other clients write, and data that lies about its size."""
+"""Codecs: round trips, the formats of other clients, and data that declare a wrong size."""
 
 import gzip
 import random
@@ -93,7 +93,7 @@ def test_a_bomb_never_takes_more_than_the_limit(codec):
         _, peak_bytes = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    # The views of snappy's blocks are small beside the bomb itself.
+    # The views of snappy's blocks take little memory, compared to the decompressed data.
     assert peak_bytes < 2 * MB + 2 * len(bomb)
 
 

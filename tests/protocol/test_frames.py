@@ -8,7 +8,7 @@ from headrace.protocol.frames import INITIAL_BYTES, MAPPED_BYTES, BadFrame, Fram
 
 
 def receive(reader: FrameReader, data: bytes) -> list[bytes]:
-    """What a connection does: receive into the room there is, then take the whole frames."""
+    """Does what a connection does: receives into the room that there is, then takes the whole frames."""
     frames = []
     while data:
         room = reader.room()

@@ -1,4 +1,4 @@
-"""Records of the internal topics: Kafka's own bytes, round trips of everything else, damage, and newer brokers."""
+"""Records of the internal topics: Kafka's own bytes, round trips, damaged bytes, and records of newer brokers."""
 
 from contextlib import suppress
 from dataclasses import MISSING, asdict
@@ -26,7 +26,7 @@ EVERY_VERSION = [(kind, version) for kind, layout in LAYOUTS.items() for version
 
 
 def expected(struct: Struct, version: int, fields):
-    """What a version keeps of the fields that were given."""
+    """The given fields that a version has."""
     return {
         layout.name: _kept(layout, version, fields[layout.name])
         for layout in struct.fields
@@ -195,7 +195,7 @@ def test_groups_are_in_the_partition_where_kafka_looks_for_them(text, hashed, pa
 
 
 def test_a_member_without_a_classic_side_is_written_as_kafka_writes_it():
-    """Bytes out of an Apache Kafka 4.3: the tagged field is there, and null."""
+    """The bytes come from an Apache Kafka 4.3: the tagged field is there, and is null."""
     kind = RecordType.CONSUMER_GROUP_MEMBER_METADATA
     key = bytes.fromhex("0005 000f 67726f75702d6131363739362d3333 0001 61")
     value = bytes.fromhex(

@@ -1,4 +1,4 @@
-"""Batches of coordinators' records are the bytes that the general way makes."""
+"""``keyed_batch.py`` builds the same bytes as ``batch_building.py``."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

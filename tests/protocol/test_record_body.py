@@ -1,4 +1,4 @@
-"""Records inside a batch: round trips, agreement with other clients' code, and bytes that make no sense."""
+"""Records inside a batch: round trips, agreement with the code of other clients, and invalid bytes."""
 
 import warnings
 from struct import pack_into
@@ -28,7 +28,7 @@ from headrace.protocol.record_body import (
 from headrace.protocol.records import CRC_FIELD_AT, HEADER_BYTES, Codec, check_batch, compute_crc
 
 with warnings.catch_warnings():
-    # kafka-python reads its own files by a function that Python 3.11 calls deprecated.
+    # kafka-python uses a function that is deprecated in Python 3.11.
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka.codec import has_lz4, has_snappy, has_zstd
     from kafka.record.default_records import DefaultRecordBatch as PyBatch
@@ -156,7 +156,7 @@ def test_aiokafka_reads_ours(some_rows, codec):
 
 @given(rows, st.sampled_from(CODECS))
 def test_we_read_aiokafkas(some_rows, codec):
-    # Its writer takes a first timestamp of -1 for none yet, and the second record's for the base.
+    # aiokafka's writer treats a first timestamp of -1 as none, and uses that of the second record as the base.
     records = numbered([(max(0, timestamp_ms), *rest) for timestamp_ms, *rest in some_rows])
     assert decode_records(_built_by(AioBuilder, records, codec)) == records
 

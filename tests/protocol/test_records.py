@@ -1,4 +1,4 @@
-"""The batch header: its layout, its checksum, and what makes it unacceptable."""
+"""The batch header: its layout, its crc, and the values that are rejected."""
 
 from struct import pack_into
 

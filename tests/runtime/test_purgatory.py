@@ -1,4 +1,4 @@
-"""Operations that wait: by event or by timeout, once, and gone."""
+"""Delayed operations complete by an event or by their timeout, exactly once, and leave nothing behind."""
 
 import gc
 import weakref
@@ -13,7 +13,7 @@ from headrace.testing import ManualClock
 
 
 class Gate(DelayedOperation):
-    """Can be answered once it is open; notes what happened to it."""
+    """An operation that can be answered once it is open. It notes what happened to it."""
 
     def __init__(self, *, is_open: bool = False) -> None:
         self.is_open = is_open

@@ -1,4 +1,4 @@
-"""The timer on a clock that the test moves."""
+"""The timer, on a clock that the test moves."""
 
 import gc
 import weakref
@@ -196,7 +196,8 @@ STEPS = st.lists(
 
 
 class TimerModel:
-    """What a timer does, as a list of (tick, number): nothing early, everything by its tick, in order of ticks."""
+    """A model of the timer, as a list of (tick, number): no task runs early, each runs by its tick, in order of
+    ticks."""
 
     def __init__(self, tick_ms: int, wheel_size: int, start_ms: int) -> None:
         self.tick_ms = tick_ms

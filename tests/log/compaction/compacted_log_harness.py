@@ -66,7 +66,7 @@ class CompactedLogHarness:
         self.log.high_watermark = self.log.next_offset
 
     def clean(self):
-        """Everything but the active segment, which is made empty first."""
+        """Cleans everything except the active segment, which is rolled first, so that it is empty."""
         self.log.roll()
         return self.clean_closed()
 
@@ -79,7 +79,7 @@ class CompactedLogHarness:
         return cleaned
 
     def batches(self):
-        """Headers and bytes of all batches, as a consumer gets them."""
+        """The headers and bytes of all batches, as a consumer gets them."""
         found, offset = [], self.log.log_start_offset
         while offset < self.log.next_offset:
             region = self.log.read(offset, 10_000, until_offset=self.log.next_offset).region
@@ -113,7 +113,7 @@ def transaction(harness, kind, *pairs, producer_id=9, sequence=0):
 
 
 def committed_view(harness):
-    """As a read_committed consumer sees it."""
+    """The last value of each key, as a read_committed consumer sees it."""
     log = harness.log
     aborted = log.aborted_transactions(log.log_start_offset, log.next_offset)
     state = {}

@@ -233,7 +233,7 @@ def test_reading_and_writing_keep_to_the_rate(harnesses):
         harness.put((b"k%d" % number, b"v"))
     started_ms = harness.clock.monotonic_ms()
     cleaned = harness.clean()
-    # Read once for the keys and once to copy, written once.
+    # The bytes are read once for the keys and once for the copy, and written once.
     moved_bytes = 2 * cleaned.read_bytes + cleaned.written_bytes
     assert harness.clock.monotonic_ms() - started_ms == pytest.approx(moved_bytes, abs=len(harness.slept_s) + 2)
 

@@ -1,4 +1,4 @@
-"""Compaction under crashes, and against a dict."""
+"""Compaction: a crash at each file operation, and a comparison of random logs with a dict."""
 
 import shutil
 from dataclasses import replace
@@ -16,7 +16,7 @@ NEVER = 1_000_000
 
 
 class QuickDisk(FaultyDisk):
-    """What the kernel took survives a crash of the process, so nothing here needs an fsync."""
+    """Bytes that the kernel has survive a crash of the process, so this disk needs no fsync."""
 
     def fsync(self, fd):
         pass
@@ -37,7 +37,8 @@ def test_a_crash_at_any_point_leaves_each_segment_old_or_cleaned(tmp_path):
 
 
 def _clean_and_crash(base, left, crash_at):
-    """Whether it came to the crash. What is left is a copy, as the dead process still holds its lock."""
+    """Returns whether the crash came. The rest of the test uses a copy of the folder, because the dead process still
+    holds its lock."""
     work = left.with_suffix(".work")
     shutil.copytree(base, work)
     disk = QuickDisk()
@@ -59,7 +60,7 @@ def _fill(folder):
     folder.mkdir()
     harness = CompactedLogHarness(folder, disk=QuickDisk())
     for number in range(24):
-        # The first segments keep nearly all, the last ones nearly nothing: some are joined, some not.
+        # The first segments keep nearly all records, the last ones nearly none: some are joined, some are not.
         key = b"once%d" % number if number < 6 else b"k%d" % (number % 4)
         harness.put((key, b"v%d" % number * 20), (b"gone", None))
     transaction(harness, ControlKind.abort, (b"k1", b"never"))

@@ -24,7 +24,7 @@ def all_versions():
 
 
 def all_schemas():
-    """Of kio, whether we have a name for the API or not."""
+    """All schemas of kio, whether ``Api`` names the API or not."""
     for api_key in sorted(api_key_map):
         for version in kio_versions_of(api_key):
             yield load_request_schema(api_key, version)
@@ -41,13 +41,13 @@ def example(schema, random):
             continue  # left out of the dict
         ours, theirs = _value(field, kind, random)
         entity_fields[field.name] = theirs
-        if theirs != field.default or kind.entity is None:  # we would write such an entity, kio would leave it out
+        if theirs != field.default or kind.entity is None:  # we would write such an entity, and kio would not
             given[field.name] = ours
     return given, schema(**entity_fields)
 
 
 def _value(field, kind, random):
-    # A tagged field that is null is one that is not there: only the default can say so.
+    # A tagged field cannot be null on the wire: only an absent field whose default is null means that.
     is_nullable = kind.is_nullable and (kind.tag is None or field.default is None)
     if is_nullable and random.random() < 0.3:
         return -1 if kind.kafka_type == "datetime_i64" else None, None
@@ -92,7 +92,7 @@ def seeded(*seed):
 
 
 def run(steps):
-    """What a generator returns in the end."""
+    """Runs a generator to its end; returns its result."""
     while True:
         try:
             next(steps)

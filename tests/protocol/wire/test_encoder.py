@@ -37,7 +37,8 @@ def test_kio_reads_what_we_write_and_writes_the_same():
             write(theirs, entity)
             if theirs.getvalue() != data:
                 different.append((schema.__module__, seed, message))
-    # Raft's, not ours: its tagged entities have no default in kio, and where one is all zeros kio leaves it out.
+    # Messages of Raft, which Headrace does not send. Their tagged entities have no default in kio, and kio does not
+    # write an entity that is all zeros.
     different = [each for each in different if ".fetch_snapshot." not in each[0]]
     assert not different, different[:3]
 

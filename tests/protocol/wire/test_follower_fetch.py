@@ -1,4 +1,4 @@
-"""What followers and leaders write by hand, against the schemas."""
+"""The hand-written Fetch of followers and leaders agrees with kio's schemas."""
 
 from uuid import UUID
 
@@ -54,7 +54,7 @@ def test_requests(version, topic):
 
 
 def framed(version, reply):
-    """As it goes over the wire, from the correlation id on."""
+    """The response as it goes over the wire, from the correlation id on."""
     out, placed = encode_response(server_codec(Api.FETCH, version), 5, reply)
     parts, start = [], 0
     for position, records in placed:

@@ -1,4 +1,4 @@
-"""Requests with many elements: opened piece by piece, they are what kio reads at once, or are refused as kio does."""
+"""Requests with many elements: read piece by piece, they give the same as kio's reader, or the same rejection."""
 
 from dataclasses import fields, is_dataclass
 from struct import pack
@@ -30,7 +30,7 @@ VERSIONS = all_versions()
 
 @pytest.fixture
 def all_is_large(monkeypatch):
-    """Every element with an array of its own is opened, too."""
+    """Makes every element that has an array be opened, too."""
     monkeypatch.setattr(large_messages, "AT_ONCE", 0)
 
 
@@ -167,7 +167,7 @@ def test_the_header_has_a_bounded_number_of_tagged_fields():
 
 
 def test_a_body_has_a_bounded_number_of_tagged_fields():
-    """Of every API and version, after the last field; whether the request is read at once or opened."""
+    """For every API and version, behind the last field, whether the request is read at once or opened."""
     for api, version in VERSIONS:
         schema = load_request_schema(api, version)
         if not schema.__flexible__ or any(FieldKind(field).tag is not None for field in fields(schema)):

@@ -1,4 +1,4 @@
-"""Requests out of frames: right ones, wrong ones, and mutations of right ones, for every API and version."""
+"""Requests read from frames: valid ones, wrong ones, and mutations of valid ones, for every API and version."""
 
 import resource
 from struct import pack
@@ -175,7 +175,7 @@ def test_a_compact_array_that_says_it_has_more_than_there_is(count):
 
 
 def test_no_array_anywhere_gets_room_for_elements_that_are_not_there():
-    """kio reserves 8 bytes an element before it reads the first; a count may not make it reserve what nobody sent."""
+    """kio reserves 8 bytes per element before it reads the first. A wrong count must not make kio reserve memory."""
     before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (_address_space_bytes() + 256 * 1024 * 1024, hard))
@@ -266,6 +266,6 @@ def test_a_response_has_its_length_and_its_correlation_id_before_it():
 
 
 def test_the_response_header_of_api_versions_never_has_tags():
-    """KIP-511: its reader does not know yet which version we answer in."""
+    """KIP-511: the client does not know yet in which version the broker answers."""
     frame, _ = encode_response(server_codec(Api.API_VERSIONS, 3), 42, {"api_keys": []})
-    assert frame[8:10] == b"\0\0"  # the error code at once
+    assert frame[8:10] == b"\0\0"  # the error code follows the header at once

@@ -1,4 +1,4 @@
-"""Subscriptions and assignments in bytes: against kio's schemas and against what other Python clients write."""
+"""The bytes of subscriptions and assignments agree with kio's schemas, and with those of other Python clients."""
 
 import io
 from importlib import import_module
