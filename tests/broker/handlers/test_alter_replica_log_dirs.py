@@ -136,7 +136,7 @@ def test_a_move_under_way_is_shown(client, ours):
     client.produce(topic, batch(value=b"v" * 1000))
     target = other_dir(client, topic)
     broker = client.broker.core
-    broker.maintenance.run_soon = lambda job: job.close()  # it never gets a turn
+    broker.maintenance.relocations._run_soon = lambda job: job.close()  # it never gets a turn
     assert alter(client, target, topic) == 0
     ((current, part),), ((future, coming),) = places(client, topic)
     assert (future, coming.offset_lag, coming.partition_size) == (target, 1, 0)
