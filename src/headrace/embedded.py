@@ -1,12 +1,13 @@
-"""A broker inside this process, for tests, notebooks and small programs.
+"""Runs a broker inside this process, for tests, notebooks and small programs.
 
 ::
 
     with Broker() as broker:
         ...  # any Kafka client, at broker.bootstrap_servers
 
-Used with ``with`` it runs on a thread of its own, with ``async with`` on the running event loop. Without ``data`` its
-folder is temporary and goes with it. Settings are Kafka's, by name: ``Broker(config={"num.partitions": 3})``.
+With ``with`` the broker runs on its own thread, with ``async with`` on the running event loop. Without ``data`` the
+broker's folder is temporary, and is removed when the broker stops. Settings have Kafka's names:
+``Broker(config={"num.partitions": 3})``.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class Broker:
 
     @property
     def core(self) -> _Broker:
-        """The broker itself. On another thread than yours, unless you used ``async with``."""
+        """The broker itself. It runs on another thread, unless you used ``async with``."""
         if self._broker is None:
             raise RuntimeError("the broker is not running: use it as a context manager, or call start()")
         return self._broker
@@ -71,7 +72,7 @@ class Broker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """For a client's ``bootstrap.servers``."""
+        """The address for a client's ``bootstrap.servers``."""
         return f"{self.host}:{self.port}"
 
     # -- async
@@ -104,8 +105,8 @@ class Broker:
         self.stop()
 
     def start(self) -> None:
-        """Runs the broker on a thread; returns when it serves."""
-        assert self._thread is None, "started already"
+        """Runs the broker on a thread. Returns when the broker serves."""
+        assert self._thread is None, "the broker is started already"
         started: Future[asyncio.AbstractEventLoop] = Future()
         self._thread = threading.Thread(target=self._run, args=(started,), name="headrace", daemon=True)
         self._thread.start()
@@ -117,7 +118,7 @@ class Broker:
             raise
 
     def stop(self) -> None:
-        """Stops it cleanly; returns when everything is on disk."""
+        """Stops the broker. Returns when everything is on disk."""
         thread, self._thread = self._thread, None
         if thread is None:
             return

@@ -1,1 +1,1 @@
-"""The wiring: socket, frame, request queue, handler, log, response."""
+"""The broker: takes requests from sockets, calls their handlers, and stores records in logs."""

@@ -1,10 +1,10 @@
-"""Which operations a client may do, as bit sets (KIP-430). With no authorizer: all that the resource has."""
+"""The operations that a client is authorized to do, as bit sets (KIP-430). Without an authorizer these are all."""
 
 from enum import IntEnum
 
 
 class Operation(IntEnum):
-    """Kafka's codes of AclOperation."""
+    """Kafka's AclOperation, with its codes."""
 
     READ = 3
     WRITE = 4

@@ -1,5 +1,5 @@
-"""Why a broker does not start."""
+"""The error of a broker that cannot start."""
 
 
 class StartError(Exception):
-    """The broker cannot start, and this one line says why and what to do."""
+    """The broker cannot start. The message is one line that says why, and what to do."""

@@ -15,7 +15,7 @@ class FollowerSessionsHarness:
         self.clock = ManualClock()
         self.timer = Timer(self.clock)
         runtime = SimpleNamespace(clock=self.clock, timer=self.timer, loop=asyncio.get_running_loop())
-        self.sessions = FollowerSessions(runtime, SimpleNamespace(has_selector=False))
+        self.sessions = FollowerSessions(runtime, None, has_replica_selector=False)
         self.session = FollowerSession(2, None, self.sessions)
 
     def fetch(self, wait_ms):

@@ -1,1 +1,1 @@
-"""A broker among others: membership, the links to the other brokers, replicas, and topics by a shared tree."""
+"""The broker as a member of a cluster: registration, settings, topics, control requests, connections to brokers."""

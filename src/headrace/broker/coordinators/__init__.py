@@ -1,1 +1,1 @@
-"""Group and transaction coordination, wired to this broker's logs and loop."""
+"""Runs the group coordinator and the transaction coordinator on the logs and the event loop of a broker."""

@@ -1,1 +1,1 @@
-"""The replicas on this broker: following a leader, serving followers, ISR changes, throttles."""
+"""The replicas on a broker of a cluster: roles, fetching from leaders, serving followers, ISR changes, throttles."""

@@ -47,6 +47,8 @@ class FetchedPartition:
 
 
 class FetchSession:
+    """The session of one fetcher with its leader."""
+
     def __init__(self) -> None:
         #: The partitions whose fetch differs from what the leader remembers, with the new fetch.
         self.changed: dict[FetchedPartition, FollowerFetch] = {}

@@ -59,6 +59,8 @@ _ERRORS: dict[int, type[KafkaError]] = {error.code.value: error for error in (Fe
 
 
 class Fetcher:
+    """Replicates the partitions of one leader. Several fetchers may share the partitions of a leader."""
+
     def __init__(
         self, context: ReplicaContext, replicas: ReplicaManager, leader_id: int, purpose: str, *, has_topic_ids: bool
     ) -> None:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 
 class Fetchers:
+    """All fetchers of this broker."""
+
     def __init__(self, context: ReplicaContext, replicas: ReplicaManager) -> None:
         self._context = context
         self._replicas = replicas

@@ -28,6 +28,8 @@ _NOTHING_NEW = _Answer()
 
 
 class FollowerAnswerBuilder:
+    """Builds the answer to one Fetch of a follower. :meth:`read` is called again after each wait."""
+
     def __init__(self, replicas: ReplicaManager, session: FollowerSession, body: Any) -> None:
         self._replicas = replicas
         self._session = session
@@ -124,6 +126,10 @@ class FollowerAnswerBuilder:
         self._answers[followed] = _Answer(error=error_code_of(error).value)
 
     def reply(self, *, is_full: bool, named: list[SessionPartition]) -> EncodedReply:
+        """Writes the answer.
+
+        :param is_full: whether the answer must include all partitions that the request names.
+        """
         session, answers = self._session, self._answers
         for followed in (*session.stale, *(named if is_full else ())):
             if followed not in answers and (is_full or followed.has_news):

@@ -84,6 +84,7 @@ class SessionPartition:
         )
 
     def read_from(self, partition: ReplicatedPartition | None) -> None:
+        """Becomes a reader of the partition, and of no other one."""
         if partition is not self.partition:
             if self.partition is not None:
                 self.partition.readers.remove(self)
@@ -131,11 +132,13 @@ class SessionPartition:
 
 
 class FollowerSession:
+    """The fetch session of one fetcher of one follower. At most one of its requests waits at a time."""
+
     def __init__(self, replica_id: int, connection: Connection, sessions: FollowerSessions) -> None:
         self.session_id = NO_SESSION
         self.replica_id = replica_id
         self.connection = connection
-        #: Which epoch the next request must have.
+        #: The epoch that the next request must have.
         self.epoch = 1
         self.partitions: dict[Key, SessionPartition] = {}
         #: The partitions that may have records to read, or an error; the one that has waited longest is first.
@@ -232,11 +235,13 @@ class FollowerSession:
 
 
 class FollowerSessions(Followers):
-    def __init__(self, runtime: BrokerRuntime, replicas: ReplicaManager) -> None:
+    """The sessions of all followers of this broker."""
+
+    def __init__(self, runtime: BrokerRuntime, replicas: ReplicaManager, *, has_replica_selector: bool) -> None:
         self.loop = runtime.loop
         self.timer = runtime.timer
         self.clock = runtime.clock
-        self.has_replica_selector = replicas.has_selector
+        self.has_replica_selector = has_replica_selector
         self._replicas = replicas
         self._sessions: dict[int, FollowerSession] = {}
         self._woken: dict[FollowerSession, None] = {}
@@ -322,6 +327,7 @@ class FollowerSessions(Followers):
             session.close()
 
     def close_abandoned(self) -> None:
+        """Closes the sessions whose connections are closed."""
         for session in list(self._sessions.values()):
             if session.connection.is_closed:
                 self._close(session.session_id)

@@ -41,6 +41,8 @@ _RETRY_AFTER_MS = 200
 
 
 class IsrWrites:
+    """Writes the ISR changes of all partitions that this broker leads."""
+
     def __init__(
         self,
         coordination: Coordination,
@@ -55,16 +57,16 @@ class IsrWrites:
         self._changed: set[tuple[str, int]] = set()
         self._notification: TimerTask | None = None
         self._notified_ms = -_NOTIFICATION_INTERVAL_MS
-        self._is_closed = False
+        self._is_stopped = False
 
     def submit(self, partition: ReplicatedPartition, change: IsrChange) -> None:
-        if not self._is_closed:
+        if not self._is_stopped:
             self._run_soon(self._write(partition, change))
 
     async def _write(self, partition: ReplicatedPartition, change: IsrChange) -> None:
         topic, index = partition.key
         isr = list(change.state.isr)
-        while not self._is_closed and partition.leader is not None and partition.leader.pending == change:
+        while not self._is_stopped and partition.leader is not None and partition.leader.pending == change:
             try:
                 version = await self._attempt(partition_state_path(topic, index), change)
             except CoordinationError as error:
@@ -108,7 +110,7 @@ class IsrWrites:
 
     def _notify_now(self) -> None:
         self._notification = None
-        if not self._is_closed and self._changed:
+        if not self._is_stopped and self._changed:
             self._notified_ms = self._clock.monotonic_ms()
             changed, self._changed = self._changed, set()
             self._run_soon(self._write_notification(PartitionSet.of(changed)))
@@ -121,7 +123,7 @@ class IsrWrites:
             for partition in changed.partitions:
                 self._notify(partition)
 
-    def close(self) -> None:
-        self._is_closed = True
+    def stop(self) -> None:
+        self._is_stopped = True
         if self._notification is not None:
             self._notification.cancel()

@@ -34,6 +34,8 @@ class _TopicSettings(NamedTuple):
 
 
 class ReplicaLogs:
+    """The logs of all replicas, with the settings of their topics."""
+
     def __init__(self, context: ReplicaContext, events: PartitionEvents, throttles: Throttles) -> None:
         self._context = context
         self._events = events

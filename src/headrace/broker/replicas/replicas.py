@@ -72,14 +72,15 @@ class _DeadBrokers(Collection[int]):
 
 
 class ReplicaManager:
+    """All replicas of this broker: their roles, logs, fetchers, followers' sessions and periodic jobs."""
+
     def __init__(self, context: ReplicaContext) -> None:
         self._context = context
         runtime, metadata = context.runtime, context.metadata
-        #: Whether consumers may be sent to followers.
-        self.has_selector = (context.config.optional_str("replica.selector.class") or "").endswith(_RACK_AWARE)
         self.partitions = context.partitions
         self.throttles = Throttles(context.broker_id, context.config, runtime.clock)
-        self.sessions = FollowerSessions(runtime, self)
+        selector = context.config.optional_str("replica.selector.class") or ""
+        self.sessions = FollowerSessions(runtime, self, has_replica_selector=selector.endswith(_RACK_AWARE))
         self.fetchers = Fetchers(context, self)
         self.logs = ReplicaLogs(context, self, self.throttles)
         self._isr_writes = IsrWrites(context.coordination, runtime.clock, runtime.timer, self.run_soon)
@@ -94,7 +95,7 @@ class ReplicaManager:
         self._one_at_a_time = asyncio.Lock()
         self._timers: dict[str, TimerTask] = {}
         self._running: set[asyncio.Task[None]] = set()
-        self._is_handing_over = self._is_closed = False
+        self._is_handing_over = self._is_stopped = False
 
     # -- requests of the controller
 
@@ -116,12 +117,12 @@ class ReplicaManager:
             try:
                 if isinstance(request, LeaderAndIsr):
                     self._context.fence.check(request.broker_epoch, request.controller_epoch)
-                    await self.logs.read_settings({told.topic for told in request.partitions})
-                for number, told in enumerate(partitions):
+                    await self.logs.read_settings({target.topic for target in request.partitions})
+                for number, target in enumerate(partitions):
                     if number % _PARTITIONS_PER_TURN == _PARTITIONS_PER_TURN - 1:
                         await asyncio.sleep(0)
                     self._context.fence.check(request.broker_epoch, request.controller_epoch)
-                    codes[told.topic, told.partition] = change(told)
+                    codes[target.topic, target.partition] = change(target)
             except KafkaError as error:
                 logger.info(
                     "a %s request of controller %d is rejected: %s",
@@ -134,44 +135,46 @@ class ReplicaManager:
                 self.fetchers.stop_idle()
             return ErrorCode.none, codes
 
-    def _change_role_or_code(self, topic_ids: Mapping[str, UUID | None], told: LeaderAndIsrPartition) -> ErrorCode:
+    def _change_role_or_code(self, topic_ids: Mapping[str, UUID | None], target: LeaderAndIsrPartition) -> ErrorCode:
         try:
-            topic_id = topic_ids.get(told.topic)
-            partition = self.logs.hosted(told.topic, told.partition, topic_id, may_be_new=told.is_new)
-            self._change_role(partition, told)
+            topic_id = topic_ids.get(target.topic)
+            partition = self.logs.hosted(target.topic, target.partition, topic_id, may_be_new=target.is_new)
+            self._change_role(partition, target)
         except Exception as error:  # noqa: BLE001  becomes an error code; an unexpected error is logged there
-            logger.warning("the role of %s-%d does not change: %s", told.topic, told.partition, error)
+            logger.warning("the role of %s-%d does not change: %s", target.topic, target.partition, error)
             return error_code_of(error)
         return ErrorCode.none
 
-    def _change_role(self, partition: ReplicatedPartition, told: LeaderAndIsrPartition) -> None:
-        leadership, replicas = told.leadership, told.assignment.replicas
+    def _change_role(self, partition: ReplicatedPartition, target: LeaderAndIsrPartition) -> None:
+        leadership, replicas = target.leadership, target.assignment.replicas
         if leadership.leader_epoch < partition.leader_epoch:
             raise StaleControllerEpoch(f"leader epoch {leadership.leader_epoch} is older than {partition.leader_epoch}")
         has_role = partition.leader is not None or partition.follower is not None
         if leadership.leader_epoch == partition.leader_epoch and (has_role or leadership.leader == NO_LEADER):
             return
         self.fetchers.remove(partition)
-        partition.adding, partition.removing = told.assignment.adding, told.assignment.removing
+        partition.adding, partition.removing = target.assignment.adding, target.assignment.removing
         if leadership.leader == self._context.broker_id:
             partition.lead(leadership.to_state(), leadership.version, replicas, self._dead_brokers)
         else:
             partition.follow(leadership.leader, leadership.leader_epoch, replicas)
             if partition.follower is not None and not self._is_handing_over:
                 self.fetchers.add(partition)
-        self._context.on_leadership_changed(told.topic, told.partition, partition.is_leader)
+        self._context.on_leadership_changed(target.topic, target.partition, partition.is_leader)
 
-    def _stop_or_code(self, told: StoppedPartition) -> ErrorCode:
+    def _stop_or_code(self, target: StoppedPartition) -> ErrorCode:
         try:
-            partition = self.partitions.get(told.topic, told.partition)
+            partition = self.partitions.get(target.topic, target.partition)
             if isinstance(partition, ReplicatedPartition):
-                if 0 <= told.leader_epoch < partition.leader_epoch:
-                    raise FencedLeaderEpoch(f"leader epoch {told.leader_epoch} is older than {partition.leader_epoch}")
+                if 0 <= target.leader_epoch < partition.leader_epoch:
+                    raise FencedLeaderEpoch(
+                        f"leader epoch {target.leader_epoch} is older than {partition.leader_epoch}"
+                    )
                 self._stop(partition)
-            if told.is_deleted:
-                self.logs.delete(told.topic, told.partition)
+            if target.is_deleted:
+                self.logs.delete(target.topic, target.partition)
         except Exception as error:  # noqa: BLE001  becomes an error code; an unexpected error is logged there
-            logger.warning("%s-%d is not stopped: %s", told.topic, told.partition, error)
+            logger.warning("%s-%d is not stopped: %s", target.topic, target.partition, error)
             return error_code_of(error)
         return ErrorCode.none
 
@@ -254,7 +257,7 @@ class ReplicaManager:
         purgatories.produce.check_and_complete(key)
         purgatories.fetch.check_and_complete(key)
         for reader in partition.readers:
-            reader.news(at_once=self.has_selector)
+            reader.news(at_once=self.sessions.has_replica_selector)
 
     def isr_change_wanted(self, partition: ReplicatedPartition, change: IsrChange) -> None:
         self._isr_writes.submit(partition, change)
@@ -297,7 +300,7 @@ class ReplicaManager:
             schedule()
 
         def schedule() -> None:
-            if not self._is_closed:
+            if not self._is_stopped:
                 self._timers[name] = self._context.runtime.timer.schedule(interval_ms(), lambda: self.run_soon(run()))
 
         schedule()
@@ -312,7 +315,7 @@ class ReplicaManager:
                 reader.news(at_once=False)  # retention may have moved the start of the log
 
     def run_soon(self, job: _Job) -> None:
-        if self._is_closed:
+        if self._is_stopped:
             job.close()
             return
         task = self._context.runtime.loop.create_task(job)
@@ -321,11 +324,11 @@ class ReplicaManager:
 
     async def stop(self) -> None:
         """Stops the fetchers and the jobs, and ends all waits. The broker closes the logs afterwards."""
-        self._isr_writes.close()
+        self._isr_writes.stop()
         for timer in self._timers.values():
             timer.cancel()
         self.sessions.close()
-        self._is_closed = True
+        self._is_stopped = True
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, *self.fetchers.stop(), return_exceptions=True)

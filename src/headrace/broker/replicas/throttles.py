@@ -97,6 +97,8 @@ class RateLimit:
 
 
 class Throttles:
+    """The throttled partitions and the rates of this broker, as a leader and as a follower."""
+
     def __init__(self, broker_id: int, config: BrokerConfig, clock: Clock) -> None:
         windows = config.int("replication.quota.window.num")
         window_ms = config.int("replication.quota.window.size.seconds") * 1000
