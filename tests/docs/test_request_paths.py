@@ -1,0 +1,51 @@
+"""Checks that docs/request-paths.md names functions that exist, and that it has the six walks, each with a diagram."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "request-paths.md").read_text(encoding="utf-8")
+#: A file, followed by a function, a method or a class of that file.
+_NAMED = re.compile(r"`([\w/]+\.py)`\s+`([\w.]+)`")
+
+
+def names_of(path: Path) -> set[str]:
+    """The functions, classes and methods of a module, as ``Class.method``."""
+    names = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            names |= {
+                f"{node.name}.{each.name}"
+                for each in node.body
+                if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
+            }
+    return names
+
+
+@pytest.mark.parametrize(("file", "name"), sorted(set(_NAMED.findall(PAGE))))
+def test_every_function_on_the_page_exists(file: str, name: str) -> None:
+    path = ROOT / "src" / "headrace" / file
+    assert path.exists(), f"there is no src/headrace/{file}"
+    assert name in names_of(path), f"src/headrace/{file} has no {name}"
+
+
+def test_every_file_on_the_page_exists() -> None:
+    files = set(re.findall(r"`([\w/]+\.py)`", PAGE))
+    missing = sorted(
+        file for file in files if not (ROOT / "src" / "headrace" / file).exists() and not (ROOT / file).exists()
+    )
+    assert missing == []
+    assert len(files) > 40
+
+
+def test_each_of_the_six_walks_has_a_diagram_and_functions() -> None:
+    walks = PAGE.split("\n## ")[1:]
+    assert len(walks) == 6
+    for walk in walks:
+        assert walk.count("```mermaid") == 1
+        assert len(_NAMED.findall(walk)) >= 7
