@@ -11,6 +11,7 @@ from uuid import UUID
 from headrace.broker.cluster.controller_fence import ControllerFence
 from headrace.broker.configs.broker_config import BrokerConfig
 from headrace.broker.coordinators.committed import CommitWaits
+from headrace.broker.current_leaders import CurrentLeaders
 from headrace.broker.fetch_sessions import FetchSessions
 from headrace.broker.metadata_cache import MetadataCache, Node
 from headrace.broker.metrics.counters import Metrics
@@ -165,8 +166,9 @@ class Configs:
 
 
 class Broker:
+    """It is a Services too, with as much as its handlers ask for."""
+
     def __init__(self, harness, broker_id, folders, settings, disk=None):
-        self.broker = self  # it is a Services, too, with as much as its handlers ask for
         self.broker_id = broker_id
         self.loop = asyncio.get_running_loop()
         self.config = BrokerConfig.load(
@@ -187,6 +189,7 @@ class Broker:
         self.delayed_fetch = self.purgatories.fetch
         self.delayed_delete_records = self.purgatories.delete_records
         self.commit_waits = CommitWaits(self.loop, self.purgatories.produce)
+        self.current_leaders = CurrentLeaders(broker_id, self.metadata, self.nodes_seen_by)
         self.fetch_sessions = FetchSessions(self.clock, slots=lambda: 10, eviction_ms=lambda: 1000)
         self.relocations = self.transactions = None
         self.coordination = LocalCoordination(harness.tree)

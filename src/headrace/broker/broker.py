@@ -28,6 +28,7 @@ from headrace.broker.coordinators.coordinators import Coordinators
 from headrace.broker.coordinators.group_service import GroupService
 from headrace.broker.coordinators.internal_topics import GROUPS, TRANSACTIONS, InternalTopics
 from headrace.broker.coordinators.transaction_service import TransactionService
+from headrace.broker.current_leaders import CurrentLeaders
 from headrace.broker.data_folders import DataFolders
 from headrace.broker.fetch_sessions import FetchSessions
 from headrace.broker.maintenance import Maintenance
@@ -51,6 +52,7 @@ from headrace.runtime.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
     from headrace.broker.metrics.exporter import MetricsExporter
+    from headrace.broker.metrics.values import MetricSources
     from headrace.log.config import LogConfig
     from headrace.log.partition_log import PartitionLog
     from headrace.transactions.markers import Marker
@@ -200,7 +202,7 @@ class Broker:
 
         host, _, port = wanted.rpartition(":")
         try:
-            self.metrics_exporter = MetricsExporter(self, host.strip("[]"), int(port))
+            self.metrics_exporter = MetricsExporter(host.strip("[]"), int(port))
         except OSError as error:
             raise StartError(f"cannot serve metrics on {wanted}: {error.strerror}") from None
 
@@ -275,6 +277,7 @@ class Broker:
             metrics=self.metrics,
             metadata=self.metadata,
             nodes_seen_by=self.role.nodes_seen_by,
+            current_leaders=CurrentLeaders(self.broker_id, self.metadata, self.role.nodes_seen_by),
             topics=self.role.topics,
             controller=self.role.controller,
             control_requests=self.role.control_requests,
@@ -293,6 +296,25 @@ class Broker:
             run_blocking=self.runtime.run_blocking,
         )
 
+    def _metric_sources(self) -> MetricSources:
+        from headrace.broker.metrics.values import MetricSources  # imported only if metrics are served
+
+        return MetricSources(
+            broker_id=self.broker_id,
+            clock=self.clock,
+            metrics=self.metrics,
+            metadata=self.metadata,
+            partitions=self.partitions,
+            logs=self.logs,
+            maintenance=self.maintenance,
+            purgatories=self.purgatories,
+            fetch_sessions=self.fetch_sessions,
+            queue=self.queue,
+            connections=self.connections,
+            endpoints=self.endpoints,
+            role=self.role,
+        )
+
     def _marker_written(self, topic: str, index: int, marker: Marker) -> None:
         if topic == GROUPS:
             self.coordinators.groups.coordinator.transaction_ended(index, marker.producer_id, marker.is_commit)
@@ -307,7 +329,7 @@ class Broker:
         for listener in self._listeners:
             listener.accept_connections()
         if self.metrics_exporter is not None:
-            self.metrics_exporter.start()
+            self.metrics_exporter.start(self._metric_sources())
 
     # -- stop -------------------------------------------------------------------------------------------------------
 
@@ -327,7 +349,7 @@ class Broker:
 
     def _stop_serving(self) -> None:
         if self.metrics_exporter is not None:
-            self.metrics_exporter.close()
+            self.metrics_exporter.stop()
         for listener in self._listeners:
             listener.close()
         self._dispatcher.stop()

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from headrace.broker.coordinators.group_service import GroupService
     from headrace.broker.coordinators.producer_ids import ProducerIds
     from headrace.broker.coordinators.transaction_service import TransactionService
+    from headrace.broker.current_leaders import CurrentLeaders
     from headrace.broker.fetch_sessions import FetchSessions
     from headrace.broker.metadata_cache import MetadataCache, Node
     from headrace.broker.metrics.counters import Metrics
@@ -70,6 +71,8 @@ class Services:
     #: Brokers, topics and leaders, as the controller last told them.
     metadata: MetadataCache
     nodes_seen_by: NodesSeenBy
+    #: Names the leader of a partition to clients that sent a request to the wrong broker.
+    current_leaders: CurrentLeaders
     #: Creates, changes and deletes topics.
     topics: Topics
     #: Elects leaders and reassigns partitions. In a cluster the controller of another broker may be the active one.

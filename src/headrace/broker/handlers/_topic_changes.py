@@ -1,4 +1,4 @@
-"""What the APIs that make, grow and delete topics share: in a cluster they answer when it is done."""
+"""Code that CreateTopics, CreatePartitions and DeleteTopics share: they answer when the change is complete."""
 
 from __future__ import annotations
 
@@ -24,20 +24,29 @@ def check_new_partitions(count: int) -> None:
         )
 
 
-async def settle(
+async def wait_until_complete(
     topics: Topics,
     answers: Sequence[dict[str, Any]],
     *,
     timeout_ms: int,
-    made: Mapping[str, int] | None = None,
-    gone: Sequence[str] = (),
+    partition_counts: Mapping[str, int] | None = None,
+    deleted: Sequence[str] = (),
 ) -> None:
-    """Waits until topics have leaders for so many partitions, or are gone; what takes too long is marked so in its
-    answer."""
-    made = made or {}
-    late = await topics.wait_until_applied(made, timeout_ms, gone=gone)
+    """Waits until all brokers know the new or deleted topics. Marks the answers of topics that need too long.
+
+    :param partition_counts: topics, and the number of their partitions that must have a leader.
+    :param deleted: topics that must be deleted.
+    """
+    counts = partition_counts or {}
+    late = await topics.wait_until_applied(counts, timeout_ms, gone=deleted)
     if not late:
-        await topics.wait_until_propagated(made, timeout_ms, gone=gone)
+        await topics.wait_until_propagated(counts, timeout_ms, gone=deleted)
     for answer in answers:
-        if answer["name"] in late:
-            answer.update(error_code=ErrorCode.request_timed_out, error_message="it is not done yet, and goes on")
+        name = answer["name"]
+        if name in late:
+            answer.update(error_code=ErrorCode.request_timed_out, error_message=_late_message(name, name in deleted))
+
+
+def _late_message(topic: str, is_deleted: bool) -> str:
+    change = "deleted" if is_deleted else "created or extended"
+    return f"topic {topic} is still being {change}; run `headrace topics --describe --topic {topic}` to follow it"

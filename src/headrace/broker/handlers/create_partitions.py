@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.handlers._topic_changes import check_new_partitions, settle
+from headrace.broker.handlers._topic_changes import check_new_partitions, wait_until_complete
 from headrace.broker.network.request import Reply, Request, milliseconds
 from headrace.protocol.errors import InvalidRequest, code_for_errors
 
@@ -32,7 +32,7 @@ async def handle(request: Request, metadata: MetadataCache, topics: Topics) -> R
             grown.append(answer)
             counts[topic.name] = topic.count
     if not body.validate_only:
-        await settle(topics, grown, made=counts, timeout_ms=milliseconds(body.timeout))
+        await wait_until_complete(topics, grown, partition_counts=counts, timeout_ms=milliseconds(body.timeout))
     return {"results": answers}
 
 

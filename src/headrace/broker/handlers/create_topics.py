@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.broker.configs import resources
 from headrace.broker.configs.describe import describe_resource
-from headrace.broker.handlers._topic_changes import check_new_partitions, settle
+from headrace.broker.handlers._topic_changes import check_new_partitions, wait_until_complete
 from headrace.broker.network.request import Reply, Request, milliseconds
 from headrace.broker.network.slices import Repeated, in_groups
 from headrace.controller.topic_rules import NewTopic
@@ -45,7 +45,7 @@ async def handle(request: Request, config: BrokerConfig, topics: Topics) -> Repl
                 made.append(answer)
     if made:
         counts = {answer["name"]: answer["num_partitions"] for answer in made}
-        await settle(topics, made, made=counts, timeout_ms=milliseconds(body.timeout))
+        await wait_until_complete(topics, made, partition_counts=counts, timeout_ms=milliseconds(body.timeout))
     return {"topics": answers}
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from headrace.broker.handlers._topic_changes import settle
+from headrace.broker.handlers._topic_changes import wait_until_complete
 from headrace.broker.network.request import Reply, Request, milliseconds
 from headrace.protocol.errors import InvalidRequest, KafkaError, TopicDeletionDisabled, code_for_errors
 
@@ -60,7 +60,7 @@ async def handle(
             deleted.append(answer)
     gone = [answer["name"] for answer in deleted]
     timeout_ms = milliseconds(body.timeout)
-    await settle(topics, deleted, gone=gone, timeout_ms=timeout_ms)
+    await wait_until_complete(topics, deleted, deleted=gone, timeout_ms=timeout_ms)
     await topics.wait_until_removed(gone, timeout_ms)
     return {"responses": answers}
 

@@ -15,12 +15,11 @@ from asyncio import Future, get_running_loop, sleep
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from headrace.broker.current_leaders import NOT_LEADER_CODES
 from headrace.broker.fetch_sessions import NO_SESSION, FetchContext, FetchPartition, Key, asked_partitions
-from headrace.broker.handlers._leaders import ENDPOINTS_SINCE, LEADERS_SINCE, NOT_LEADER_CODES, add_current_leaders
 from headrace.broker.handlers._nearest import nearest_replica
 from headrace.broker.network.request import Reply, Request
 from headrace.broker.network.slices import Answers
-from headrace.protocol.api import Api
 from headrace.protocol.errors import KafkaError, OffsetOutOfRange, UnknownTopicId, error_code_of
 from headrace.protocol.wire.large_messages import ElementArray
 from headrace.replication.partition import Isolation, Partition
@@ -28,11 +27,11 @@ from headrace.runtime.purgatory import DelayedOperation
 
 if TYPE_CHECKING:
     from headrace.broker.configs.broker_config import BrokerConfig
+    from headrace.broker.current_leaders import CurrentLeaders
     from headrace.broker.fetch_sessions import FetchSessions
     from headrace.broker.metadata_cache import MetadataCache
     from headrace.broker.metrics.counters import Metrics
     from headrace.broker.replicas.followers import Followers
-    from headrace.broker.services import NodesSeenBy
     from headrace.replication.partitions import Partitions
     from headrace.runtime.clock import Clock
     from headrace.runtime.purgatory import Purgatory
@@ -55,7 +54,6 @@ _NEWS = frozenset({"error_code", "diverging_epoch", "preferred_read_replica"})
 
 async def handle(
     request: Request,
-    broker_id: int,
     config: BrokerConfig,
     clock: Clock,
     metadata: MetadataCache,
@@ -63,8 +61,8 @@ async def handle(
     metrics: Metrics,
     fetch_sessions: FetchSessions,
     delayed_fetch: Purgatory[tuple[str, int]],
-    nodes_seen_by: NodesSeenBy,
     followers: Followers,
+    current_leaders: CurrentLeaders,
 ) -> Reply:
     body = request.body
     replica_id = body.replica_id if request.version < _REPLICA_STATE_SINCE else body.replica_state.replica_id
@@ -90,16 +88,7 @@ async def handle(
                 await waiting.done
             reading.read_all()
         reply = reading.reply()
-    if len(metadata.nodes) > 1 and request.version >= LEADERS_SINCE[Api.FETCH]:
-        with_endpoints = request.version >= ENDPOINTS_SINCE[Api.FETCH]
-        add_current_leaders(
-            metadata,
-            lambda: nodes_seen_by(request.connection),
-            broker_id,
-            reply,
-            "partitions",
-            with_endpoints=with_endpoints,
-        )
+    current_leaders.add_to(reply, request)
     return reply
 
 

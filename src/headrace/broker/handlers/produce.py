@@ -14,11 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headrace.broker.handlers._leaders import LEADERS_SINCE, add_current_leaders
 from headrace.broker.metadata_cache import INTERNAL_TOPICS
 from headrace.broker.network.request import Reply, Request, milliseconds
 from headrace.log.partition_log import PartitionLog
-from headrace.protocol.api import Api
 from headrace.protocol.errors import (
     ErrorCode,
     InvalidRecord,
@@ -44,10 +42,11 @@ if TYPE_CHECKING:
     from headrace.broker.coordinators.committed import CommitWaits
     from headrace.broker.coordinators.transaction_service import TransactionService
     from headrace.broker.coordinators.transactional_produce import RefusedPartitions
+    from headrace.broker.current_leaders import CurrentLeaders
     from headrace.broker.metadata_cache import MetadataCache
     from headrace.broker.metrics.counters import Metrics
     from headrace.broker.replicas.followers import Followers
-    from headrace.broker.services import NodesSeenBy, RunBlocking
+    from headrace.broker.services import RunBlocking
     from headrace.replication.partitions import Partitions
     from headrace.runtime.purgatory import Purgatory
 
@@ -57,16 +56,15 @@ _ZSTD_SINCE = 7
 
 async def handle(
     request: Request,
-    broker_id: int,
     metadata: MetadataCache,
     partitions: Partitions,
     metrics: Metrics,
     delayed_fetch: Purgatory[tuple[str, int]],
-    nodes_seen_by: NodesSeenBy,
     run_blocking: RunBlocking,
     transactions: TransactionService,
     followers: Followers,
     commit_waits: CommitWaits,
+    current_leaders: CurrentLeaders,
 ) -> Reply:
     body, version = request.body, request.version
     acks: int = body.acks
@@ -95,10 +93,7 @@ async def handle(
             request.connection.abort("a Produce with acks=0 failed")
         return None
     reply: dict[str, Any] = {"responses": responses}
-    if len(metadata.nodes) > 1 and version >= LEADERS_SINCE[Api.PRODUCE]:
-        add_current_leaders(
-            metadata, lambda: nodes_seen_by(request.connection), broker_id, reply, "partition_responses"
-        )
+    current_leaders.add_to(reply, request)
     return reply
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def _member(view: View) -> ClusterMember | None:
-    return view.broker.role.as_member()
+    return view.sources.role.as_member()
 
 
 # -- replicas
@@ -59,7 +59,7 @@ def partition_gauge(read: Callable[[Partition], int]) -> Callable[[View], Iterat
     """Reads a value of each replica on this broker. It is 0 for a partition that the broker follows, as in Kafka."""
 
     def values(view: View) -> Iterator[Value]:
-        for partition in in_turns(steady(lambda: list(view.broker.partitions))):
+        for partition in in_turns(steady(lambda: list(view.sources.partitions))):
             yield (partition.log.topic, str(partition.log.partition)), read(partition)
 
     return values
@@ -100,12 +100,12 @@ def active_controller(view: View) -> Iterator[Value]:
     if (member := _member(view)) is not None:
         yield (), member.controller.metrics.active_controller_count
     else:
-        yield (), view.broker.metadata.controller_id == view.broker.broker_id
+        yield (), view.sources.metadata.controller_id == view.sources.broker_id
 
 
 def topic_count(view: View) -> Iterator[Value]:
     member = _member(view)
-    yield (), len(view.broker.metadata) if member is None else member.controller.metrics.global_topic_count
+    yield (), len(view.sources.metadata) if member is None else member.controller.metrics.global_topic_count
 
 
 def global_partition_count(view: View) -> Iterator[Value]:

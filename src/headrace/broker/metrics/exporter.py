@@ -12,7 +12,7 @@ import socket
 import socketserver
 from collections.abc import Iterable, Iterator
 from logging import getLogger
-from typing import TYPE_CHECKING, cast
+from typing import cast
 from wsgiref.simple_server import WSGIRequestHandler
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, make_wsgi_app
@@ -23,10 +23,7 @@ from prometheus_client.samples import Sample
 
 from headrace.broker.metrics.families import FAMILIES
 from headrace.broker.metrics.family import Family, Kind
-from headrace.broker.metrics.values import View
-
-if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+from headrace.broker.metrics.values import MetricSources, View
 
 logger = getLogger(__name__)
 
@@ -36,25 +33,25 @@ _IDLE_CLIENT_SECONDS = 10.0
 class MetricsExporter:
     """An HTTP server. The constructor binds the address, :meth:`start` begins to serve."""
 
-    def __init__(self, broker: Broker, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int) -> None:
         """
         :raises OSError: if the address is in use, or is not an address of this machine.
         """
         self._loop = asyncio.get_running_loop()
-        registry = CollectorRegistry()
-        registry.register(BrokerCollector(broker))
-        ProcessCollector(registry=registry)
-        PlatformCollector(registry=registry)
         self._server = _server_for(host, port)
-        self._server.set_app(make_wsgi_app(registry))
         self.endpoint: tuple[str, int] = self._server.server_address[:2]  # type: ignore[assignment]
 
-    def start(self) -> None:
+    def start(self, sources: MetricSources) -> None:
+        registry = CollectorRegistry()
+        registry.register(BrokerCollector(sources))
+        ProcessCollector(registry=registry)
+        PlatformCollector(registry=registry)
+        self._server.set_app(make_wsgi_app(registry))
         self._server.server_activate()
         self._loop.add_reader(self._server.fileno(), self._server.handle_request)
         logger.info("serving metrics at http://%s:%d/metrics", *self.endpoint)
 
-    def close(self) -> None:
+    def stop(self) -> None:
         """Accepts no more connections. A running scrape ends by itself."""
         if self._server.fileno() >= 0:
             self._loop.remove_reader(self._server.fileno())
@@ -64,11 +61,11 @@ class MetricsExporter:
 class BrokerCollector(Collector):
     """Gives all families of the table to prometheus_client."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, sources: MetricSources) -> None:
+        self._sources = sources
 
     def collect(self) -> Iterator[Metric]:
-        view = View(self._broker)
+        view = View(self._sources)
         for family in FAMILIES:
             # prometheus_client adds the "_total" of a counter.
             metric = Metric(family.name.removesuffix("_total"), family.meaning, family.kind.value)

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
 from typing import TYPE_CHECKING, TypeVar
@@ -23,8 +24,18 @@ from headrace.broker.metrics.counters import QUANTILES, ApiStats, TopicStats, sp
 from headrace.protocol.api import Api
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.cluster_role import ClusterRole
+    from headrace.broker.fetch_sessions import FetchSessions
+    from headrace.broker.maintenance import Maintenance
+    from headrace.broker.metadata_cache import MetadataCache
+    from headrace.broker.metrics.counters import Metrics
+    from headrace.broker.network.listener import Connections
+    from headrace.broker.network.request_queue import RequestQueue
+    from headrace.broker.purgatories import Purgatories
+    from headrace.log.log_manager import LogManager
     from headrace.log.partition_log import PartitionLog
+    from headrace.replication.partitions import Partitions
+    from headrace.runtime.clock import Clock
     from headrace.runtime.purgatory import Purgatory
 
 T = TypeVar("T")
@@ -56,21 +67,41 @@ def steady(copy: Callable[[], T]) -> T:
     return copy()
 
 
+@dataclass(frozen=True, slots=True)
+class MetricSources:
+    """The parts of a broker that have metrics."""
+
+    broker_id: int
+    clock: Clock
+    metrics: Metrics
+    metadata: MetadataCache
+    partitions: Partitions
+    logs: LogManager
+    maintenance: Maintenance
+    purgatories: Purgatories
+    fetch_sessions: FetchSessions
+    queue: RequestQueue
+    connections: Connections
+    #: The bound address of each listener.
+    endpoints: Mapping[str, tuple[str, int]]
+    role: ClusterRole
+
+
 class View:
     """The broker as one scrape sees it. Values that several families need are computed once."""
 
-    def __init__(self, broker: Broker) -> None:
-        self.broker = broker
+    def __init__(self, sources: MetricSources) -> None:
+        self.sources = sources
 
     @cached_property
     def topics(self) -> tuple[list[tuple[str, TopicStats]], TopicStats]:
         """The counts of each topic, and the counts of all names without a topic: never created, or deleted."""
-        return steady(self.broker.metrics.by_topic.snapshot)
+        return steady(self.sources.metrics.by_topic.snapshot)
 
     @cached_property
     def requests(self) -> list[tuple[str, ApiStats]]:
         """The counts by Kafka's name of the request. A Fetch counts as Fetch, and as FetchConsumer or FetchFollower."""
-        metrics = self.broker.metrics.requests
+        metrics = self.sources.metrics.requests
         found: list[tuple[str, ApiStats]] = []
         for api, stats in steady(lambda: list(metrics.by_api.items())):
             if api is not Api.FETCH:
@@ -102,16 +133,16 @@ class View:
 
     @cached_property
     def logs(self) -> list[PartitionLog]:
-        return steady(lambda: list(self.broker.logs.all()))
+        return steady(lambda: list(self.sources.logs.all()))
 
     @cached_property
     def partitions(self) -> list[PartitionInfo]:
-        topics = steady(lambda: list(self.broker.metadata))
+        topics = steady(lambda: list(self.sources.metadata))
         return [partition for topic in in_turns(topics) for partition in topic.partitions]
 
     def led(self) -> Iterator[PartitionInfo]:
         """Yields the partitions that this broker leads."""
-        broker_id = self.broker.broker_id
+        broker_id = self.sources.broker_id
         return (partition for partition in in_turns(self.partitions) if partition.leader_id == broker_id)
 
 
@@ -166,49 +197,49 @@ def quantiles(label: str, ascending: Sequence[float]) -> Iterator[Value]:
 
 
 def request_queue_size(view: View) -> Iterator[Value]:
-    yield (), len(view.broker.queue)
+    yield (), len(view.sources.queue)
 
 
 # -- purgatories, fetch sessions, connections -------------------------------------------------------------------------
 
 
 def purgatory_size(view: View) -> Iterator[Value]:
-    for purgatory in _purgatories(view.broker):
+    for purgatory in _purgatories(view.sources):
         yield (purgatory.name,), purgatory.watched
 
 
 def delayed_operations(view: View) -> Iterator[Value]:
-    for purgatory in _purgatories(view.broker):
+    for purgatory in _purgatories(view.sources):
         yield (purgatory.name,), purgatory.delayed
 
 
-def _purgatories(broker: Broker) -> tuple[Purgatory[tuple[str, int]], ...]:
-    return broker.purgatories.fetch, broker.purgatories.produce, broker.purgatories.delete_records
+def _purgatories(sources: MetricSources) -> tuple[Purgatory[tuple[str, int]], ...]:
+    return sources.purgatories.fetch, sources.purgatories.produce, sources.purgatories.delete_records
 
 
 def fetch_sessions(view: View) -> Iterator[Value]:
-    yield (), len(view.broker.fetch_sessions)
+    yield (), len(view.sources.fetch_sessions)
 
 
 def fetch_session_partitions(view: View) -> Iterator[Value]:
-    sessions = steady(lambda: list(view.broker.fetch_sessions))
+    sessions = steady(lambda: list(view.sources.fetch_sessions))
     yield (), sum(len(session.partitions) for session in in_turns(sessions))
 
 
 def fetch_session_evictions(view: View) -> Iterator[Value]:
-    yield (), view.broker.fetch_sessions.evicted
+    yield (), view.sources.fetch_sessions.evicted
 
 
 def connections_by_software(view: View) -> Iterator[Value]:
-    connections = steady(lambda: list(view.broker.connections))
+    connections = steady(lambda: list(view.sources.connections))
     found = Counter((*each.client_software, each.listener_name) for each in in_turns(connections))
     yield from sorted(found.items())
 
 
 def connections_by_listener(view: View) -> Iterator[Value]:
-    connections = steady(lambda: list(view.broker.connections))
+    connections = steady(lambda: list(view.sources.connections))
     found = Counter(each.listener_name for each in in_turns(connections))
-    for listener in view.broker.endpoints:
+    for listener in view.sources.endpoints:
         yield (listener,), found[listener]
 
 
@@ -224,26 +255,26 @@ def log_gauge(read: Callable[[PartitionLog], int]) -> Callable[[View], Iterator[
 
 
 def offline_log_dirs(view: View) -> Iterator[Value]:
-    yield (), len(view.broker.logs.offline)
+    yield (), len(view.sources.logs.offline)
 
 
 def log_dir_is_offline(view: View) -> Iterator[Value]:
-    for log_dir in view.broker.logs.log_dirs:
+    for log_dir in view.sources.logs.log_dirs:
         yield (log_dir.path,), log_dir.error is not None
 
 
 def uncleanable_logs(view: View) -> Iterator[Value]:
-    found = Counter(log.log_dir.path for log in steady(lambda: list(view.broker.maintenance.cleaner.uncleanable)))
-    for log_dir in view.broker.logs.log_dirs:
+    found = Counter(log.log_dir.path for log in steady(lambda: list(view.sources.maintenance.cleaner.uncleanable)))
+    for log_dir in view.sources.logs.log_dirs:
         yield (log_dir.path,), found[log_dir.path]
 
 
 def max_dirty_percent(view: View) -> Iterator[Value]:
-    yield (), round(100 * view.broker.maintenance.cleaner.max_dirty_ratio)
+    yield (), round(100 * view.sources.maintenance.cleaner.max_dirty_ratio)
 
 
 def since_last_cleaning_ms(view: View) -> Iterator[Value]:
-    yield (), view.broker.clock.monotonic_ms() - view.broker.maintenance.cleaner.last_check_ms
+    yield (), view.sources.clock.monotonic_ms() - view.sources.maintenance.cleaner.last_check_ms
 
 
 # -- the broker -------------------------------------------------------------------------------------------------------
@@ -255,4 +286,4 @@ def broker_state(_: View) -> Iterator[Value]:
 
 
 def app_info(view: View) -> Iterator[Value]:
-    yield (str(view.broker.broker_id), version("headrace")), 1
+    yield (str(view.sources.broker_id), version("headrace")), 1
