@@ -127,7 +127,7 @@ def test_a_request_may_be_as_large_as_the_limit_and_no_larger(opened, caplog):
             too_large.send_frame(request + bytes(1001 - len(request)))
             assert too_large.is_closed_by_peer()
         (line,) = caplog.messages
-        assert line.endswith("a frame of 1001 bytes; at most 1000 are taken")
+        assert line.endswith("a frame of 1001 bytes; at most 1000 are allowed")
         assert is_answered(fits)
 
 

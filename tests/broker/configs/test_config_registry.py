@@ -18,7 +18,7 @@ from headrace.broker.configs.registry import (
 from headrace.properties import ConfigError
 from headrace.tools.docs.configs import render
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 ALL_KEYS = [*BROKER_KEYS.values(), *TOPIC_KEYS.values()]
 
 
