@@ -6,29 +6,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.controller.placement import check_assignment, place_replicas
+from headrace.controller.placement import PlacementOptions, check_assignment, place_replicas
 from headrace.protocol.errors import InvalidReplicaAssignment, InvalidReplicationFactor
 
 
 def test_one_broker_holds_everything():
-    assert place_replicas(3, 1, [7]) == ((7,), (7,), (7,))
+    assert place_replicas(3, 1, PlacementOptions([7])) == ((7,), (7,), (7,))
 
 
 def test_leaders_go_round_and_followers_shift():
-    assert place_replicas(6, 2, [0, 1, 2]) == ((0, 1), (1, 2), (2, 0), (0, 2), (1, 0), (2, 1))
+    assert place_replicas(6, 2, PlacementOptions([0, 1, 2])) == ((0, 1), (1, 2), (2, 0), (0, 2), (1, 0), (2, 1))
 
 
 def test_added_partitions_go_on_where_the_others_ended():
-    brokers = [0, 1, 2]
-    assert place_replicas(2, 2, brokers) + place_replicas(4, 2, brokers, first_partition=2) == place_replicas(
-        6, 2, brokers
-    )
+    options = PlacementOptions([0, 1, 2])
+    together = place_replicas(6, 2, options)
+    assert place_replicas(2, 2, options) + place_replicas(4, 2, options, first_partition=2) == together
 
 
 @pytest.mark.parametrize(("factor", "brokers"), [(0, [0]), (-1, [0]), (2, [0]), (1, [])])
 def test_bad_factors(factor, brokers):
     with pytest.raises(InvalidReplicationFactor):
-        place_replicas(1, factor, brokers)
+        place_replicas(1, factor, PlacementOptions(brokers))
 
 
 @given(st.integers(1, 40), st.integers(1, 6), st.integers(1, 6))
@@ -36,7 +35,7 @@ def test_replicas_are_distinct_and_even(count, factor, broker_count):
     if factor > broker_count:
         return
     brokers = list(range(10, 10 + broker_count))
-    placed = place_replicas(count, factor, brokers)
+    placed = place_replicas(count, factor, PlacementOptions(brokers))
     assert len(placed) == count
     assert all(len(set(replicas)) == factor and set(replicas) <= set(brokers) for replicas in placed)
     leaders = Counter(replicas[0] for replicas in placed)

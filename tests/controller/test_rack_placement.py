@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.controller.placement import (
+    PlacementOptions,
     alternate_racks,
     place_replicas,
     start_for_more,
@@ -69,10 +70,12 @@ def test_the_same_as_kafka(line):
     placed = place_replicas(
         9,
         int(factor),
-        range(len(racks)),
-        racks={broker: None if rack == "-" else rack for broker, rack in enumerate(racks)},
-        start_index=int(start),
-        start_shift=int(start),
+        PlacementOptions(
+            range(len(racks)),
+            {broker: None if rack == "-" else rack for broker, rack in enumerate(racks)},
+            start_index=int(start),
+            start_shift=int(start),
+        ),
     )
     assert " ".join("".join(map(str, replicas)) for replicas in placed) == answer
 
@@ -85,10 +88,10 @@ def test_racks_alternate():
 
 def test_added_partitions_go_on_where_the_others_ended():
     racks = {0: "a", 1: "a", 2: "b", 3: "c"}
-    where = {"racks": racks, "start_index": 2, "start_shift": 1}
-    together = place_replicas(11, 3, list(racks), **where)
-    assert place_replicas(4, 3, list(racks), **where) == together[:4]
-    assert place_replicas(7, 3, list(racks), first_partition=4, **where) == together[4:]
+    options = PlacementOptions(list(racks), racks, start_index=2, start_shift=1)
+    together = place_replicas(11, 3, options)
+    assert place_replicas(4, 3, options) == together[:4]
+    assert place_replicas(7, 3, options, first_partition=4) == together[4:]
 
 
 @pytest.mark.parametrize(("first", "expected"), [(1, 0), (2, 1), (4, 2), (5, 2), (6, 0)])
@@ -98,9 +101,11 @@ def test_where_added_partitions_begin(first, expected):
 
 def test_some_brokers_without_a_rack():
     racks = {0: "a", 1: None, 2: "b"}
-    plain = place_replicas(6, 2, [0, 1, 2])
-    assert place_replicas(6, 2, [0, 1, 2], racks=racks) == plain
-    assert place_replicas(6, 2, [0, 2], racks=racks) == place_replicas(6, 2, [0, 2], racks={0: "a", 2: "b"})
+    plain = place_replicas(6, 2, PlacementOptions([0, 1, 2]))
+    assert place_replicas(6, 2, PlacementOptions([0, 1, 2], racks)) == plain
+    assert place_replicas(6, 2, PlacementOptions([0, 2], racks)) == place_replicas(
+        6, 2, PlacementOptions([0, 2], {0: "a", 2: "b"})
+    )
 
 
 @given(
@@ -112,7 +117,7 @@ def test_some_brokers_without_a_rack():
 )
 def test_replicas_are_spread(racks, count, factor, start_index, start_shift):
     factor = min(factor, len(racks))
-    placed = place_replicas(count, factor, sorted(racks), racks=racks, start_index=start_index, start_shift=start_shift)
+    placed = place_replicas(count, factor, PlacementOptions(sorted(racks), racks, start_index, start_shift))
     rack_count = len(set(racks.values()))
     assert len(placed) == count
     for replicas in placed:
@@ -127,7 +132,7 @@ def test_replicas_are_spread(racks, count, factor, start_index, start_shift):
 def test_even_racks_with_a_replica_each_give_every_broker_as_many(rack_count, size, rounds, start_index, start_shift):
     racks = {broker: str(broker % rack_count) for broker in range(rack_count * size)}
     placed = place_replicas(
-        rounds * len(racks), rack_count, list(racks), racks=racks, start_index=start_index, start_shift=start_shift
+        rounds * len(racks), rack_count, PlacementOptions(list(racks), racks, start_index, start_shift)
     )
     held = Counter(broker for replicas in placed for broker in replicas)
     assert set(held.values()) == {rounds * rack_count}

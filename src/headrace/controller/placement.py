@@ -16,38 +16,42 @@ so that small topics do not all use the first brokers. In tests the start is fix
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from headrace.protocol.errors import InvalidReplicaAssignment, InvalidReplicationFactor
 
 
+class PlacementOptions(NamedTuple):
+    """The brokers that can hold partitions, their racks, and the start of the placement."""
+
+    brokers: Sequence[int]
+    racks: Mapping[int, str | None] = {}
+    start_index: int = 0
+    start_shift: int = 0
+
+
 def place_replicas(
-    count: int,
-    replication_factor: int,
-    brokers: Sequence[int],
-    *,
-    racks: Mapping[int, str | None] | None = None,
-    first_partition: int = 0,
-    start_index: int = 0,
-    start_shift: int = 0,
+    count: int, replication_factor: int, options: PlacementOptions, *, first_partition: int = 0
 ) -> tuple[tuple[int, ...], ...]:
     """The brokers of each new partition, the leader first.
 
     :raises InvalidReplicationFactor: if the factor is not between 1 and the number of brokers.
     """
+    brokers = options.brokers
     if replication_factor < 1:
         raise InvalidReplicationFactor(f"the replication factor must be at least 1, not {replication_factor}")
     if replication_factor > len(brokers):
         raise InvalidReplicationFactor(
             f"the replication factor {replication_factor} needs as many brokers, but only {len(brokers)} are alive"
         )
-    rack_of = _known_racks(brokers, racks or {})
+    rack_of = _known_racks(brokers, options.racks)
     ring = alternate_racks(rack_of) if rack_of else list(brokers)
     # Without racks each broker counts as a rack of its own, and the shift grows by one broker.
     turn = len(set(rack_of.values())) if rack_of else 1
     placed = []
     for partition in range(first_partition, first_partition + count):
-        leader = (partition + start_index) % len(ring)
-        shift = (start_shift + partition // len(ring)) * turn
+        leader = (partition + options.start_index) % len(ring)
+        shift = (options.start_shift + partition // len(ring)) * turn
         order = [ring[leader], *_followers(ring, leader, shift)]
         placed.append(_pick(order, replication_factor, rack_of))
     return tuple(placed)

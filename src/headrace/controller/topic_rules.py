@@ -1,15 +1,14 @@
 """Checks new topics and plans their partitions: names, numbers of partitions, brokers. Pure functions on values.
 
-Storing a topic is done by ``topics.py`` and ``broker/cluster/topics.py``.
+``broker/lone/topics.py`` and ``broker/cluster/topics.py`` store topics.
 """
 
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 from uuid import UUID
 
-from headrace.controller.placement import check_assignment, place_replicas, start_for_more
+from headrace.controller.placement import PlacementOptions, check_assignment, place_replicas, start_for_more
 from headrace.coordination.znodes import PartitionState, TopicAssignment, random_uuid
 from headrace.log.log_manager import QUORUM_TOPIC
 from headrace.protocol.errors import (
@@ -53,15 +52,6 @@ class Topic:
     @property
     def znode(self) -> TopicAssignment:
         return TopicAssignment(self.topic_id, dict(enumerate(self.assignment)))
-
-
-class PlacementOptions(NamedTuple):
-    """The brokers that can hold partitions, and the start of the placement (``placement.py``)."""
-
-    brokers: Sequence[int]
-    racks: Mapping[int, str | None] = {}
-    start_index: int = 0
-    start_shift: int = 0
 
 
 def check_name(name: str) -> None:
@@ -116,14 +106,7 @@ def plan_topic(
         if count < 1:
             raise InvalidPartitions(f"a topic needs at least one partition, not {count}")
         _check_new_partitions(count)
-        assignment = place_replicas(
-            count,
-            factor,
-            placement.brokers,
-            racks=placement.racks,
-            start_index=placement.start_index,
-            start_shift=placement.start_shift,
-        )
+        assignment = place_replicas(count, factor, placement)
     check_configs(new.configs)
     return Topic(new.name, random_uuid(), assignment, tuple(map(first_state, assignment)), dict(new.configs))
 
@@ -138,21 +121,14 @@ def plan_growth(
     """
     existing = len(topic.assignment)
     if count <= existing:
-        reason = "already has that many" if count == existing else "the number cannot be reduced"
+        reason = "the topic already has that many" if count == existing else "the number cannot be reduced"
         raise InvalidPartitions(f"topic {topic.name!r} has {existing} partitions, {count} were requested: {reason}")
     _check_new_partitions(count - existing)
     factor = len(topic.assignment[0])
     if given is None:
         start = start_for_more(topic.assignment[0][0], placement.brokers)
-        added = place_replicas(
-            count - existing,
-            factor,
-            placement.brokers,
-            racks=placement.racks,
-            first_partition=existing,
-            start_index=start,
-            start_shift=start,
-        )
+        options = placement._replace(start_index=start, start_shift=start)
+        added = place_replicas(count - existing, factor, options, first_partition=existing)
     elif len(given) != count - existing:
         raise InvalidReplicaAssignment(
             f"{count - existing} partitions are added, but the request assigns brokers to {len(given)}"

@@ -23,9 +23,9 @@ from headrace.broker.cluster.topic_propagation import wait_for_other_brokers
 from headrace.broker.configs.broker_config import BrokerConfig
 from headrace.broker.configs.topic import validate_topic
 from headrace.broker.topics import Topics
+from headrace.controller.placement import PlacementOptions
 from headrace.controller.topic_rules import (
     NewTopic,
-    PlacementOptions,
     Topic,
     first_state,
     metric_name,

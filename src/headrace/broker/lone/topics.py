@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import Protocol
 
 from headrace.broker.topics import Topics
+from headrace.controller.placement import PlacementOptions
 from headrace.controller.topic_rules import (
     NewTopic,
-    PlacementOptions,
     Topic,
     first_state,
     metric_name,

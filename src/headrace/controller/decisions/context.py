@@ -233,7 +233,7 @@ class ControllerContext:
         return sum(map(len, list(self._assignments.values())))
 
     def count_not_preferred(self) -> int:
-        """The partitions whose leader is not their first replica. May be called from any thread."""
+        """The number of partitions whose leader is not their first replica. May be called from any thread."""
         return sum(
             leadership.leader != assignment.replicas[0]
             for (topic, index), leadership in list(self._leaderships.items())

@@ -1,11 +1,11 @@
 """Deletes topics, replica by replica.
 
 A request to delete a topic is a znode ``/admin/delete_topics/T``. The deletion waits while a partition of the topic is
-being reassigned. When the deletion starts, the partitions stop to exist, all brokers remove them from their metadata,
-and each broker with an online replica is told to delete the log. Offline replicas are waited for, because otherwise
-they would come back with old data. When a broker starts, it is told to delete its replicas. After the last replica has
-been deleted, the znodes of the topic are deleted. Only then can a topic with the same name be created. A new controller
-starts the deletion from the beginning; brokers confirm replicas that they have deleted before.
+being reassigned. When the deletion starts, the partitions move to NON_EXISTENT, all brokers remove them from their
+metadata, and each broker with an online replica is told to delete the log. Offline replicas are waited for, because
+otherwise they would come back with old data. When a broker starts, it is told to delete its replicas. After the last
+replica has been deleted, the znodes of the topic are deleted. Only then can a topic with the same name be created. A
+new controller starts the deletion from the beginning; brokers confirm replicas that they have deleted before.
 
 The next step depends only on the context (:func:`next_deletions`), whatever the change was: a broker started, a broker
 responded, a reassignment ended. A replica whose broker responded with an error (a failed disk) is not tried again until

@@ -56,7 +56,7 @@ class TreeServer:
         return bound_host, bound_port
 
     async def stop(self) -> None:
-        """Stops to accept connections, and closes every connection. Sessions stay open, so clients can reconnect."""
+        """Stops accepting connections, and closes every connection. Sessions stay open, so clients can reconnect."""
         if self._server is None:
             return
         self._server.close()
