@@ -15,7 +15,8 @@ from headrace.coordination.tree.znode_tree import ROOT, check_path
 class Chroot:
     """Adds the folder to the paths of requests, and removes it from the paths of answers.
 
-    Paths are checked here, because ZooKeeper's errors would name the path with the folder.
+    Paths are checked here, because with the folder in front ZooKeeper would see another path: the root would become the
+    folder itself.
     """
 
     def __init__(self, path: str) -> None:
