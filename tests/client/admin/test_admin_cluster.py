@@ -89,7 +89,7 @@ async def test_leaders_are_elected_and_partitions_moved(admin: AsyncAdmin, topic
 @ours
 async def test_what_the_broker_does_not_speak_is_one_clear_error(admin: AsyncAdmin) -> None:
     with pytest.raises(UnsupportedByBroker, match=r"ControlledShutdown.*does not support it"):
-        await admin._ask_controller(Api.CONTROLLED_SHUTDOWN, None, broker_id=0)
+        await admin._requests.ask_controller(Api.CONTROLLED_SHUTDOWN, None, broker_id=0)
 
 
 # -- many items
@@ -110,7 +110,7 @@ async def test_items_whose_failure_passes_are_asked_again_and_the_others_are_don
             return {"good": "done", "later": passing, "bad": final}
         return dict.fromkeys(keys, "done")
 
-    results = await admin._fan_out(["good", "later", "bad", "nowhere", "silent"], locate, ask, None)
+    results = await admin._requests.fan_out(["good", "later", "bad", "nowhere", "silent"], locate, ask, None)
     assert asked == [["good", "later", "bad", "silent"], ["later", "silent"]]
     assert results == {"good": "done", "later": "done", "bad": final, "nowhere": final, "silent": "done"}
 
@@ -125,7 +125,7 @@ async def test_when_the_time_is_up_an_item_has_its_last_failure(admin: AsyncAdmi
     async def ask(target: object, keys: list[str]) -> dict[str, str | HeadraceError]:
         return dict.fromkeys(keys, passing)
 
-    assert (await admin._fan_out(["late"], locate, ask, 150)).errors == {"late": passing}
+    assert (await admin._requests.fan_out(["late"], locate, ask, 150)).errors == {"late": passing}
 
 
 # -- failures

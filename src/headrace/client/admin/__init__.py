@@ -1,1 +1,6 @@
-"""The admin client: one module per subject (topics, configs, groups, ...), joined by ``async_admin``."""
+"""The admin client.
+
+There is one module per subject: ``topics``, ``configs``, ``records``, ``groups``, ``group_offsets``, ``transactions``
+and ``cluster``. ``requests`` sends their requests. ``async_admin`` and ``sync_admin`` offer all of them as one class.
+``types`` has the values that they take and return.
+"""

@@ -1,4 +1,4 @@
-"""AsyncAdmin: everything that can be asked of a cluster besides its records.
+"""AsyncAdmin: administers a cluster: topics, settings, offsets, groups, transactions and brokers.
 
 ::
 
@@ -6,23 +6,128 @@
         await admin.create_topic("orders", num_partitions=3)
         for group in await admin.list_groups(): ...
 
-A method on one item returns its value or raises. A method on many gives :class:`Results`, a dict of what became of
-each: its value, or its exception. Every method takes ``timeout_ms``, which bounds it with all its retries; without, it
-is ``default.api.timeout.ms``. What a broker does not speak is :class:`UnsupportedByBroker`.
+A method for one item returns its value, or raises an error. A method for many items returns :class:`Results`, a dict
+that has the value or the exception of each item. Each method takes ``timeout_ms``, which limits the call with all its
+retries. The default is ``default.api.timeout.ms``. If a broker does not support a request, the error is
+:class:`UnsupportedByBroker`.
 
-The methods live by subject in ``admin_*.py``.
+Each subject is an object of its own (``topics.py``, ``groups.py``, ...). They share the requests (``requests.py``) and
+nothing else. The class below lists all methods, as a table of contents.
 """
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from headrace.client.admin.cluster import ClusterAdmin
 from headrace.client.admin.configs import ConfigsAdmin
 from headrace.client.admin.group_offsets import GroupOffsetsAdmin
 from headrace.client.admin.groups import GroupsAdmin
 from headrace.client.admin.records import RecordsAdmin
+from headrace.client.admin.requests import AdminRequests
 from headrace.client.admin.topics import TopicsAdmin
 from headrace.client.admin.transactions import TransactionsAdmin
+from headrace.client.config import AdminConfig
+
+_S = TypeVar("_S")
+_T = TypeVar("_T")
+_P = ParamSpec("_P")
 
 
-class AsyncAdmin(
-    TopicsAdmin, ConfigsAdmin, RecordsAdmin, GroupsAdmin, GroupOffsetsAdmin, TransactionsAdmin, ClusterAdmin
-):
-    """Topics, settings, offsets, groups, transactions and brokers of a cluster."""
+def _method_of(
+    subject: str, method: Callable[Concatenate[_S, _P], Coroutine[Any, Any, _T]]
+) -> Callable[Concatenate[AsyncAdmin, _P], Coroutine[Any, Any, _T]]:
+    """Makes a method of :class:`AsyncAdmin` from a method of one of its subjects."""
+
+    @wraps(method)
+    async def call(self: AsyncAdmin, /, *arguments: _P.args, **keywords: _P.kwargs) -> _T:
+        return await method(getattr(self, subject), *arguments, **keywords)
+
+    return call
+
+
+class AsyncAdmin:
+    """Administers a cluster. ``start`` connects to the cluster, ``close`` disconnects. ``async with`` does both."""
+
+    def __init__(self, config: Mapping[str, object] | None = None, **options: object) -> None:
+        """
+        :param config: options by Kafka's names, ``{"request.timeout.ms": 5000}``.
+        :param options: options by Python's names, ``bootstrap_servers="127.0.0.1:9092"``.
+        """
+        self.config = AdminConfig.load(config, **options)
+        self._requests = requests = AdminRequests(self.config)
+        self._topics = TopicsAdmin(requests)
+        self._configs = ConfigsAdmin(requests)
+        self._records = RecordsAdmin(requests)
+        self._groups = GroupsAdmin(requests)
+        self._group_offsets = GroupOffsetsAdmin(requests)
+        self._transactions = TransactionsAdmin(requests)
+        self._cluster = ClusterAdmin(requests)
+
+    async def start(self, *, timeout_ms: float | None = None) -> None:
+        """Connects to the cluster. If it was not called, the first request does it.
+
+        :raises BrokerUnreachable: if no broker answers in time.
+        """
+        await self._requests.cluster.start(timeout_ms=timeout_ms)
+
+    async def close(self) -> None:
+        """Closes all connections."""
+        await self._requests.cluster.close()
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.start()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    create_topics = _method_of("_topics", TopicsAdmin.create_topics)
+    create_topic = _method_of("_topics", TopicsAdmin.create_topic)
+    delete_topics = _method_of("_topics", TopicsAdmin.delete_topics)
+    delete_topic = _method_of("_topics", TopicsAdmin.delete_topic)
+    list_topics = _method_of("_topics", TopicsAdmin.list_topics)
+    describe_topics = _method_of("_topics", TopicsAdmin.describe_topics)
+    describe_topic = _method_of("_topics", TopicsAdmin.describe_topic)
+    create_partitions = _method_of("_topics", TopicsAdmin.create_partitions)
+
+    describe_configs = _method_of("_configs", ConfigsAdmin.describe_configs)
+    describe_config = _method_of("_configs", ConfigsAdmin.describe_config)
+    alter_configs = _method_of("_configs", ConfigsAdmin.alter_configs)
+    alter_config = _method_of("_configs", ConfigsAdmin.alter_config)
+
+    list_offsets = _method_of("_records", RecordsAdmin.list_offsets)
+    delete_records = _method_of("_records", RecordsAdmin.delete_records)
+    describe_producers = _method_of("_records", RecordsAdmin.describe_producers)
+
+    list_groups = _method_of("_groups", GroupsAdmin.list_groups)
+    describe_groups = _method_of("_groups", GroupsAdmin.describe_groups)
+    describe_group = _method_of("_groups", GroupsAdmin.describe_group)
+    delete_groups = _method_of("_groups", GroupsAdmin.delete_groups)
+    delete_group = _method_of("_groups", GroupsAdmin.delete_group)
+    remove_members = _method_of("_groups", GroupsAdmin.remove_members)
+
+    list_group_offsets = _method_of("_group_offsets", GroupOffsetsAdmin.list_group_offsets)
+    alter_group_offsets = _method_of("_group_offsets", GroupOffsetsAdmin.alter_group_offsets)
+    delete_group_offsets = _method_of("_group_offsets", GroupOffsetsAdmin.delete_group_offsets)
+
+    list_transactions = _method_of("_transactions", TransactionsAdmin.list_transactions)
+    describe_transactions = _method_of("_transactions", TransactionsAdmin.describe_transactions)
+    describe_transaction = _method_of("_transactions", TransactionsAdmin.describe_transaction)
+    abort_transaction = _method_of("_transactions", TransactionsAdmin.abort_transaction)
+    fence_producers = _method_of("_transactions", TransactionsAdmin.fence_producers)
+
+    describe_cluster = _method_of("_cluster", ClusterAdmin.describe_cluster)
+    describe_features = _method_of("_cluster", ClusterAdmin.describe_features)
+    api_versions = _method_of("_cluster", ClusterAdmin.api_versions)
+    describe_log_dirs = _method_of("_cluster", ClusterAdmin.describe_log_dirs)
+    alter_replica_log_dirs = _method_of("_cluster", ClusterAdmin.alter_replica_log_dirs)
+    elect_leaders = _method_of("_cluster", ClusterAdmin.elect_leaders)
+    alter_partition_reassignments = _method_of("_cluster", ClusterAdmin.alter_partition_reassignments)
+    list_partition_reassignments = _method_of("_cluster", ClusterAdmin.list_partition_reassignments)

@@ -1,4 +1,4 @@
-"""The cluster: its brokers and what they speak, their log dirs, who leads, and what is being moved."""
+"""Describes the cluster and its brokers, elects leaders, and moves replicas."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from headrace.client.admin.base import AdminBase, Places, Target, by_topic, outcome, raise_for
+from headrace.client.admin.requests import AdminRequests, AskedBroker, BrokerIds, by_topic, outcome, raise_for
 from headrace.client.admin.types import (
     BrokerVersions,
     ClusterDescription,
@@ -27,11 +27,17 @@ from headrace.protocol.api import Api
 _ELECTIONS: dict[ElectionKind, int] = {"preferred": 0, "unclean": 1}
 
 
-class ClusterAdmin(AdminBase):
+class ClusterAdmin:
+    """The brokers, leaders and replicas of a cluster."""
+
+    def __init__(self, requests: AdminRequests) -> None:
+        self._requests = requests
+
     async def describe_cluster(
         self, *, include_fenced_brokers: bool = False, timeout_ms: float | None = None
     ) -> ClusterDescription:
-        answer = await self._cluster.ask_any(
+        """Describes the brokers of the cluster."""
+        answer = await self._requests.cluster.ask_any(
             Api.DESCRIBE_CLUSTER,
             timeout_ms=timeout_ms,
             include_cluster_authorized_operations=False,
@@ -51,7 +57,8 @@ class ClusterAdmin(AdminBase):
         )
 
     async def describe_features(self, *, timeout_ms: float | None = None) -> Features:
-        answer = await self._cluster.ask_any(
+        """Returns the features that the brokers support, and those that the cluster has finalized."""
+        answer = await self._requests.cluster.ask_any(
             Api.API_VERSIONS,
             timeout_ms=timeout_ms,
             client_software_name="headrace",
@@ -74,14 +81,14 @@ class ClusterAdmin(AdminBase):
     async def api_versions(
         self, broker_ids: Iterable[int] | None = None, *, timeout_ms: float | None = None
     ) -> Results[int, BrokerVersions]:
-        """What each broker speaks; without ids, of all."""
+        """Returns the API versions that each broker supports. Without ids, of all brokers."""
 
-        async def ask(target: Target, its: list[int]) -> Mapping[int, BrokerVersions]:
-            apis = {key: VersionRange(*versions) for key, versions in sorted(target.connection.versions.items())}
-            return {its[0]: BrokerVersions(target.node, apis)}
+        async def ask(broker: AskedBroker, keys: list[int]) -> Mapping[int, BrokerVersions]:
+            apis = {key: VersionRange(*versions) for key, versions in sorted(broker.connection.versions.items())}
+            return {keys[0]: BrokerVersions(broker.node, apis)}
 
-        ids = await self._all_broker_ids(timeout_ms) if broker_ids is None else broker_ids
-        return await self._fan_out(ids, self._brokers, ask, timeout_ms)
+        ids = await self._requests.all_broker_ids(timeout_ms) if broker_ids is None else broker_ids
+        return await self._requests.fan_out(ids, self._requests.brokers, ask, timeout_ms)
 
     # -- log dirs
 
@@ -92,43 +99,44 @@ class ClusterAdmin(AdminBase):
         topics: Iterable[str] | None = None,
         timeout_ms: float | None = None,
     ) -> Results[int, dict[str, LogDir]]:
-        """The log dirs of each broker, by path, with the partitions that they hold.
+        """Returns the log dirs of each broker, by path, with the partitions in them.
 
-        :param topics: tells of no others.
+        :param broker_ids: the brokers. Without it, all.
+        :param topics: returns only partitions of these topics.
         """
-        deadline = self._deadline(timeout_ms)
+        deadline = self._requests.deadline(timeout_ms)
         wanted = None
         if topics is not None:
             names = list(topics)
-            await self._cluster.refresh(names, timeout_ms=deadline.left_ms())
-            counts = {name: len(self._cluster.partitions(name)) for name in names}
+            await self._requests.cluster.refresh(names, timeout_ms=deadline.left_ms())
+            counts = {name: len(self._requests.cluster.partitions(name)) for name in names}
             wanted = [{"topic": name, "partitions": list(range(count))} for name, count in counts.items()]
 
-        async def ask(target: Target, its: list[int]) -> Mapping[int, dict[str, LogDir] | HeadraceError]:
-            answer = await target.ask(Api.DESCRIBE_LOG_DIRS, topics=wanted)
+        async def ask(broker: AskedBroker, keys: list[int]) -> Mapping[int, dict[str, LogDir] | HeadraceError]:
+            answer = await broker.ask(Api.DESCRIBE_LOG_DIRS, topics=wanted)
             log_dirs = {found.log_dir: _log_dir(found) for found in answer.results}
             code = getattr(answer, "error_code", ErrorCode.none)
-            return {its[0]: outcome(code, log_dirs, f"the log dirs of broker {its[0]}")}
+            return {keys[0]: outcome(code, log_dirs, f"the log dirs of broker {keys[0]}")}
 
-        ids = await self._all_broker_ids(deadline.left_ms()) if broker_ids is None else broker_ids
-        return await self._fan_out(ids, self._brokers, ask, deadline.left_ms())
+        ids = await self._requests.all_broker_ids(deadline.left_ms()) if broker_ids is None else broker_ids
+        return await self._requests.fan_out(ids, self._requests.brokers, ask, deadline.left_ms())
 
     async def alter_replica_log_dirs(
         self, paths: Mapping[TopicPartitionReplica, str], *, timeout_ms: float | None = None
     ) -> Results[TopicPartitionReplica, None]:
         """Moves replicas to another log dir of their broker."""
 
-        async def locate(replicas: list[TopicPartitionReplica], deadline: Deadline) -> Places[TopicPartitionReplica]:
-            places = await self._brokers([replica.broker_id for replica in replicas], deadline)
+        async def locate(replicas: list[TopicPartitionReplica], deadline: Deadline) -> BrokerIds[TopicPartitionReplica]:
+            places = await self._requests.brokers([replica.broker_id for replica in replicas], deadline)
             return {replica: places[replica.broker_id] for replica in replicas}
 
         async def ask(
-            target: Target, its: list[TopicPartitionReplica]
+            broker: AskedBroker, keys: list[TopicPartitionReplica]
         ) -> Mapping[TopicPartitionReplica, HeadraceError | None]:
             dirs: dict[str, list[TopicPartition]] = defaultdict(list)
-            for replica in its:
+            for replica in keys:
                 dirs[paths[replica]].append(TopicPartition(replica.topic, replica.partition))
-            answer = await target.ask(
+            answer = await broker.ask(
                 Api.ALTER_REPLICA_LOG_DIRS,
                 dirs=[
                     {"path": path, "topics": [{"name": t, "partitions": n} for t, n in by_topic(partitions).items()]}
@@ -136,14 +144,14 @@ class ClusterAdmin(AdminBase):
                 ],
             )
             return {
-                TopicPartitionReplica(topic.topic_name, int(found.partition_index), target.node.id): outcome(
+                TopicPartitionReplica(topic.topic_name, int(found.partition_index), broker.node.id): outcome(
                     found.error_code, None, f"the partition {topic.topic_name}-{found.partition_index}"
                 )
                 for topic in answer.results
                 for found in topic.partitions
             }
 
-        return await self._fan_out(paths, locate, ask, timeout_ms)
+        return await self._requests.fan_out(paths, locate, ask, timeout_ms)
 
     # -- leaders and replicas
 
@@ -154,20 +162,22 @@ class ClusterAdmin(AdminBase):
         *,
         timeout_ms: float | None = None,
     ) -> Results[TopicPartition, None]:
-        """Gives partitions to their preferred leader or, unclean, to whatever replica is alive; without partitions, all
-        that need it. One that needs none fails with ELECTION_NOT_NEEDED."""
+        """Elects the preferred leader of partitions, or with ``unclean`` any replica that is alive.
+
+        Without partitions, all that need an election. A partition that needs none fails with ELECTION_NOT_NEEDED.
+        """
         wanted = None if partitions is None else by_topic(partitions)
-        answer = await self._ask_controller(
+        answer = await self._requests.ask_controller(
             Api.ELECT_LEADERS,
             timeout_ms,
             election_type=_ELECTIONS[kind],
             topic_partitions=None
             if wanted is None
             else [{"topic": topic, "partitions": indexes} for topic, indexes in wanted.items()],
-            timeout=self._broker_timeout_ms(timeout_ms),
+            timeout=self._requests.broker_timeout_ms(timeout_ms),
         )
         raise_for(getattr(answer, "error_code", ErrorCode.none), "the election of leaders")
-        self._cluster.invalidate()
+        self._requests.cluster.invalidate()
         return Results(
             (
                 TopicPartition(topic.topic, int(found.partition_id)),
@@ -184,7 +194,7 @@ class ClusterAdmin(AdminBase):
         allow_replication_factor_change: bool = True,
         timeout_ms: float | None = None,
     ) -> Results[TopicPartition, None]:
-        """Begins to move partitions to other brokers, the first being the preferred leader; None cancels a move."""
+        """Begins to move partitions to other brokers. The first broker is the preferred leader. None cancels a move."""
         asked = [
             {
                 "name": topic,
@@ -195,10 +205,10 @@ class ClusterAdmin(AdminBase):
             }
             for topic, indexes in by_topic(replicas).items()
         ]
-        answer = await self._ask_controller(
+        answer = await self._requests.ask_controller(
             Api.ALTER_PARTITION_REASSIGNMENTS,
             timeout_ms,
-            timeout=self._broker_timeout_ms(timeout_ms),
+            timeout=self._requests.broker_timeout_ms(timeout_ms),
             allow_replication_factor_change=allow_replication_factor_change,
             topics=asked,
         )
@@ -215,12 +225,12 @@ class ClusterAdmin(AdminBase):
     async def list_partition_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None, *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, Reassignment]:
-        """The partitions that are being moved, of those given or of all."""
+        """Returns the partitions that are being moved: of the given ones, or of all."""
         wanted = None if partitions is None else by_topic(partitions)
-        answer = await self._ask_controller(
+        answer = await self._requests.ask_controller(
             Api.LIST_PARTITION_REASSIGNMENTS,
             timeout_ms,
-            timeout=self._broker_timeout_ms(timeout_ms),
+            timeout=self._requests.broker_timeout_ms(timeout_ms),
             topics=None
             if wanted is None
             else [{"name": topic, "partition_indexes": indexes} for topic, indexes in wanted.items()],

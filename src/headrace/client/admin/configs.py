@@ -1,11 +1,11 @@
-"""Settings of topics, brokers and groups: what they are, where each value comes from, and changes to single ones."""
+"""Describes and changes the settings of topics, brokers and groups."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from headrace.client.admin.base import AdminBase, Places, Target, outcome
+from headrace.client.admin.requests import AdminRequests, AskedBroker, BrokerIds, outcome
 from headrace.client.admin.types import (
     ConfigChange,
     ConfigEntry,
@@ -41,11 +41,16 @@ _SOURCES = (
 )
 _TYPES = ("UNKNOWN", "BOOLEAN", "STRING", "INT", "SHORT", "LONG", "DOUBLE", "LIST", "CLASS", "PASSWORD")
 
-#: Changes of a resource: a value sets, None goes back to the default, or what single changes say.
+#: The changes of a resource. In a dict, a value sets a setting, and None restores its default.
 ConfigChanges = Mapping[str, object] | Iterable[ConfigChange]
 
 
-class ConfigsAdmin(AdminBase):
+class ConfigsAdmin:
+    """The settings of a cluster."""
+
+    def __init__(self, requests: AdminRequests) -> None:
+        self._requests = requests
+
     async def describe_configs(
         self,
         resources: Iterable[ConfigResource],
@@ -55,16 +60,18 @@ class ConfigsAdmin(AdminBase):
         include_documentation: bool = False,
         timeout_ms: float | None = None,
     ) -> Results[ConfigResource, dict[str, ConfigEntry]]:
-        """The settings of each resource, by name.
+        """Returns the settings of each resource, by name.
 
-        :param names: which settings; all without.
+        :param names: the names of the settings. Without it, all.
         """
-        keys = None if names is None else list(names)
+        setting_names = None if names is None else list(names)
 
-        async def ask(target: Target, its: list[ConfigResource]) -> Mapping[ConfigResource, _Entries | HeadraceError]:
-            answer = await target.ask(
+        async def ask(
+            broker: AskedBroker, keys: list[ConfigResource]
+        ) -> Mapping[ConfigResource, _Entries | HeadraceError]:
+            answer = await broker.ask(
                 Api.DESCRIBE_CONFIGS,
-                resources=[{**_named(resource), "configuration_keys": keys} for resource in its],
+                resources=[{**_named(resource), "configuration_keys": setting_names} for resource in keys],
                 include_synonyms=include_synonyms,
                 include_documentation=include_documentation,
             )
@@ -78,12 +85,12 @@ class ConfigsAdmin(AdminBase):
                 for found in answer.results
             }
 
-        return await self._fan_out(resources, self._homes, ask, timeout_ms)
+        return await self._requests.fan_out(resources, self._brokers_of, ask, timeout_ms)
 
     async def describe_config(
         self, kind: ResourceKind, name: str | int, *, timeout_ms: float | None = None
     ) -> dict[str, ConfigEntry]:
-        """The settings of one resource, by name."""
+        """Returns the settings of one resource, by name."""
         resource = ConfigResource(kind, str(name))
         return (await self.describe_configs([resource], timeout_ms=timeout_ms)).value(resource)
 
@@ -94,18 +101,18 @@ class ConfigsAdmin(AdminBase):
         validate_only: bool = False,
         timeout_ms: float | None = None,
     ) -> Results[ConfigResource, None]:
-        """Changes single settings; the others stay (KIP-339).
+        """Changes some settings; the others stay as they are (KIP-339).
 
         ::
 
             await admin.alter_configs({ConfigResource("topic", "orders"): {"retention.ms": 60_000, "segment.ms": None}})
         """
-        wanted = {resource: _changes(its) for resource, its in changes.items()}
+        wanted = {resource: _changes(keys) for resource, keys in changes.items()}
 
-        async def ask(target: Target, its: list[ConfigResource]) -> Mapping[ConfigResource, HeadraceError | None]:
-            answer = await target.ask(
+        async def ask(broker: AskedBroker, keys: list[ConfigResource]) -> Mapping[ConfigResource, HeadraceError | None]:
+            answer = await broker.ask(
                 Api.INCREMENTAL_ALTER_CONFIGS,
-                resources=[{**_named(resource), "configs": wanted[resource]} for resource in its],
+                resources=[{**_named(resource), "configs": wanted[resource]} for resource in keys],
                 validate_only=validate_only,
             )
             return {
@@ -115,26 +122,26 @@ class ConfigsAdmin(AdminBase):
                 for found in answer.responses
             }
 
-        return await self._fan_out(wanted, self._homes, ask, timeout_ms)
+        return await self._requests.fan_out(wanted, self._brokers_of, ask, timeout_ms)
 
     async def alter_config(
         self, kind: ResourceKind, name: str | int, changes: ConfigChanges, *, timeout_ms: float | None = None
     ) -> None:
-        """Changes single settings of one resource."""
+        """Changes some settings of one resource; the others stay as they are."""
         resource = ConfigResource(kind, str(name))
         (await self.alter_configs({resource: changes}, timeout_ms=timeout_ms)).value(resource)
 
-    async def _homes(self, resources: list[ConfigResource], deadline: Deadline) -> Places[ConfigResource]:
-        """A broker knows its own settings; those of all else are known to every broker."""
-        await self._cluster.ensure_fresh(timeout_ms=deadline.left_ms())
-        metadata = self._cluster.metadata
+    async def _brokers_of(self, resources: list[ConfigResource], deadline: Deadline) -> BrokerIds[ConfigResource]:
+        """Finds the brokers to ask. Only a broker itself knows its own settings; any broker knows all others."""
+        await self._requests.cluster.ensure_fresh(timeout_ms=deadline.left_ms())
+        metadata = self._requests.cluster.metadata
         anyone = metadata.controller_id if metadata.controller_id in metadata.nodes else min(metadata.nodes)
         own = {
             resource: int(resource.name)
             for resource in resources
             if resource.kind in ("broker", "broker_logger") and resource.name.isdecimal()
         }
-        brokers = await self._brokers(list(own.values()), deadline)
+        brokers = await self._requests.brokers(list(own.values()), deadline)
         return {resource: brokers[own[resource]] if resource in own else anyone for resource in resources}
 
 
@@ -162,7 +169,7 @@ def _changes(changes: ConfigChanges) -> list[dict[str, object]]:
 
 
 def config_text(value: object) -> str:
-    """A setting's value as Kafka writes it."""
+    """Returns the value of a setting as Kafka writes it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

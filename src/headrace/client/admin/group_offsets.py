@@ -1,6 +1,6 @@
-"""What groups have committed: read it, set it, take it back.
+"""Lists, sets and deletes the committed offsets of groups.
 
-A group that is in use (Stable) refuses to have its offsets set by others.
+The offsets of a group with members cannot be set from outside.
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
-from headrace.client.admin.base import AdminBase, by_topic, outcome, raise_for
+from headrace.client.admin.requests import AdminRequests, by_topic, outcome, raise_for
 from headrace.client.admin.types import Results
 from headrace.client.errors import ErrorCode
 from headrace.client.types import OffsetAndMetadata, TopicPartition
 from headrace.protocol.api import Api
 
-#: Behind it topics go by id, and a topic that was deleted has none.
+#: Later versions have topic ids, and a deleted topic has no id.
 _BY_NAME_VERSION = 9
 _PASSING = frozenset(
     {
@@ -26,7 +26,12 @@ _PASSING = frozenset(
 )
 
 
-class GroupOffsetsAdmin(AdminBase):
+class GroupOffsetsAdmin:
+    """The committed offsets of groups."""
+
+    def __init__(self, requests: AdminRequests) -> None:
+        self._requests = requests
+
     async def list_group_offsets(
         self,
         group_id: str,
@@ -35,21 +40,23 @@ class GroupOffsetsAdmin(AdminBase):
         require_stable: bool = False,
         timeout_ms: float | None = None,
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What a group has committed, for the partitions given or for all. Where it has committed nothing, there is no
-        entry; a group that does not exist has committed nothing.
+        """Returns the committed offsets of a group: of the given partitions, or of all.
 
-        :param require_stable: waits for offsets of transactions that are still open.
+        A partition without a committed offset is not in the result. For a group that does not exist, the result is
+        empty.
+
+        :param require_stable: waits for open transactions that commit offsets of the group.
         """
         wanted = None if partitions is None else by_topic(partitions)
         topics = None if wanted is None else [{"name": t, "partition_indexes": n} for t, n in wanted.items()]
-        answer = await self._cluster.ask_coordinator(
+        answer = await self._requests.cluster.ask_coordinator(
             Api.OFFSET_FETCH,
             "group",
             group_id,
             version=_BY_NAME_VERSION,
             timeout_ms=timeout_ms,
             codes=_passing_codes,
-            groups=[{"group_id": group_id, "topics": topics}],  # many groups since v8
+            groups=[{"group_id": group_id, "topics": topics}],  # Several groups since v8.
             group_id=group_id,
             topics=topics,
             require_stable=require_stable,
@@ -73,7 +80,7 @@ class GroupOffsetsAdmin(AdminBase):
         *,
         timeout_ms: float | None = None,
     ) -> Results[TopicPartition, None]:
-        """Sets what a group has committed. It must have no members; one that does not exist comes into being."""
+        """Sets the committed offsets of a group, which must have no members. A missing group is created."""
         given = {at: OffsetAndMetadata(to) if isinstance(to, int) else to for at, to in offsets.items()}
         topics = [
             {
@@ -90,7 +97,7 @@ class GroupOffsetsAdmin(AdminBase):
             }
             for topic, indexes in by_topic(given).items()
         ]
-        answer = await self._cluster.ask_coordinator(
+        answer = await self._requests.cluster.ask_coordinator(
             Api.OFFSET_COMMIT,
             "group",
             group_id,
@@ -108,8 +115,8 @@ class GroupOffsetsAdmin(AdminBase):
     async def delete_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition], *, timeout_ms: float | None = None
     ) -> Results[TopicPartition, None]:
-        """Takes back what a group has committed. Partitions of a topic that it is subscribed to are refused."""
-        answer = await self._cluster.ask_coordinator(
+        """Deletes committed offsets of a group. Partitions of a topic that the group is subscribed to are refused."""
+        answer = await self._requests.cluster.ask_coordinator(
             Api.OFFSET_DELETE,
             "group",
             group_id,
@@ -136,13 +143,15 @@ def _per_partition(answer: Any) -> Results[TopicPartition, None]:
 
 
 def _groups(answer: Any) -> Iterable[Any]:
-    """The groups of an answer to OffsetFetch; before v8 it is about one only."""
+    """Returns the groups of an OffsetFetch answer. Before v8 the answer is about one group."""
     return cast(Iterable[Any], getattr(answer, "groups", (answer,)))
 
 
 def _passing_codes(answer: Any) -> list[ErrorCode]:
-    """The codes that make a request worth another try: a coordinator that moves or loads, a transaction that is open.
-    What a partition says besides is its own."""
+    """Returns the codes after which the request is sent again: the coordinator moves or loads, a transaction is open.
+
+    Other codes of a partition are the result of that partition.
+    """
     codes = [getattr(group, "error_code", ErrorCode.none) for group in _groups(answer)]
     codes += [found.error_code for group in _groups(answer) for topic in group.topics for found in topic.partitions]
     return [code for code in codes if code in _PASSING]

@@ -1,8 +1,8 @@
-"""Groups of both protocols: which there are, who is in them, and their end.
+"""Lists, describes and deletes groups of both protocols, and removes their members.
 
-A group is described by ConsumerGroupDescribe and, if its coordinator says that it is none of the consumer protocol, by
-DescribeGroups. What members of the classic protocol wrote to each other is read where it is a consumer's; of others
-(Kafka Connect) neither topics nor assignment are told.
+A group is described by ConsumerGroupDescribe. If the coordinator answers that the group does not use the consumer
+protocol, the group is described by DescribeGroups. The subscription and assignment of a classic member are decoded only
+for consumers. For other groups (Kafka Connect), topics and assignment stay empty.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from headrace.client.admin.base import AdminBase, Target, outcome, raise_for
+from headrace.client.admin.requests import AdminRequests, AskedBroker, outcome, raise_for
 from headrace.client.admin.types import GroupDescription, GroupListing, GroupMember, Results
 from headrace.client.errors import ErrorCode, HeadraceError, error_for
 from headrace.client.types import Node, TopicPartition
@@ -18,23 +18,28 @@ from headrace.protocol.api import Api
 from headrace.protocol.wire.consumer_protocol import Unreadable, decode_assignment, decode_subscription
 
 _CONSUMER = "consumer"
-#: How DescribeGroups says, before v6, that a group is not there.
+#: The state that DescribeGroups has before v6 for a group that does not exist.
 _DEAD = "Dead"
 
 
-class GroupsAdmin(AdminBase):
+class GroupsAdmin:
+    """The groups of a cluster."""
+
+    def __init__(self, requests: AdminRequests) -> None:
+        self._requests = requests
+
     async def list_groups(
         self, *, states: Iterable[str] = (), types: Iterable[str] = (), timeout_ms: float | None = None
     ) -> list[GroupListing]:
-        """The groups of all brokers.
+        """Lists the groups of all brokers.
 
-        :param states: only those in these states, Kafka's words: Stable, Empty, ...
-        :param types: only those of these types: Classic, Consumer.
+        :param states: only groups in these states, by Kafka's names: Stable, Empty, ...
+        :param types: only groups of these types: Classic, Consumer.
         """
         filters: dict[str, Any] = {"states_filter": list(states), "types_filter": list(types)}
 
-        async def ask(target: Target, its: list[int]) -> Mapping[int, list[GroupListing] | HeadraceError]:
-            answer = await target.ask(Api.LIST_GROUPS, **filters)
+        async def ask(broker: AskedBroker, keys: list[int]) -> Mapping[int, list[GroupListing] | HeadraceError]:
+            answer = await broker.ask(Api.LIST_GROUPS, **filters)
             groups = [
                 GroupListing(
                     group.group_id,
@@ -44,45 +49,52 @@ class GroupsAdmin(AdminBase):
                 )
                 for group in answer.groups
             ]
-            return {its[0]: outcome(answer.error_code, groups, f"the groups of broker {its[0]}")}
+            return {keys[0]: outcome(answer.error_code, groups, f"the groups of broker {keys[0]}")}
 
-        ids = await self._all_broker_ids(timeout_ms)
-        found = (await self._fan_out(ids, self._brokers, ask, timeout_ms)).all()
-        # One that moves to another coordinator meanwhile may be told by both.
+        ids = await self._requests.all_broker_ids(timeout_ms)
+        found = (await self._requests.fan_out(ids, self._requests.brokers, ask, timeout_ms)).all()
+        # A group that moves to another coordinator meanwhile may be listed by both.
         groups = {group.group_id: group for listing in found.values() for group in listing}
         return sorted(groups.values())
 
     async def describe_groups(
         self, groups: Iterable[str], *, timeout_ms: float | None = None
     ) -> Results[str, GroupDescription]:
-        async def ask(target: Target, its: list[str]) -> Mapping[str, GroupDescription | HeadraceError]:
-            found: dict[str, GroupDescription | HeadraceError] = {}
-            if Api.CONSUMER_GROUP_DESCRIBE in target.connection.versions:
-                found = await _describe_new(target, its)
-            classic = [group for group in its if group not in found]
-            return {**found, **(await _describe_classic(target, classic) if classic else {})}
+        """Describes groups: state, members and assignment."""
 
-        return await self._fan_out(groups, self._group_coordinators, ask, timeout_ms)
+        async def ask(broker: AskedBroker, keys: list[str]) -> Mapping[str, GroupDescription | HeadraceError]:
+            found: dict[str, GroupDescription | HeadraceError] = {}
+            if Api.CONSUMER_GROUP_DESCRIBE in broker.connection.versions:
+                found = await _describe_consumer_groups(broker, keys)
+            classic = [group for group in keys if group not in found]
+            return {**found, **(await _describe_classic_groups(broker, classic) if classic else {})}
+
+        return await self._requests.fan_out(groups, self._requests.group_coordinators, ask, timeout_ms)
 
     async def describe_group(self, group_id: str, *, timeout_ms: float | None = None) -> GroupDescription:
-        """
-        :raises UnknownGroup: if there is none.
+        """Describes one group.
+
+        :raises UnknownGroup: if the group does not exist.
         """
         return (await self.describe_groups([group_id], timeout_ms=timeout_ms)).value(group_id)
 
     async def delete_groups(self, groups: Iterable[str], *, timeout_ms: float | None = None) -> Results[str, None]:
-        """Deletes groups and what they have committed. One that has members is not deleted (:class:`GroupNotEmpty`)."""
+        """Deletes groups and their committed offsets. A group with members is not deleted (:class:`GroupNotEmpty`)."""
 
-        async def ask(target: Target, its: list[str]) -> Mapping[str, HeadraceError | None]:
-            answer = await target.ask(Api.DELETE_GROUPS, groups_names=its)
+        async def ask(broker: AskedBroker, keys: list[str]) -> Mapping[str, HeadraceError | None]:
+            answer = await broker.ask(Api.DELETE_GROUPS, groups_names=keys)
             return {
                 group.group_id: outcome(group.error_code, None, f"the group {group.group_id!r}")
                 for group in answer.results
             }
 
-        return await self._fan_out(groups, self._group_coordinators, ask, timeout_ms)
+        return await self._requests.fan_out(groups, self._requests.group_coordinators, ask, timeout_ms)
 
     async def delete_group(self, group_id: str, *, timeout_ms: float | None = None) -> None:
+        """Deletes one group and its committed offsets.
+
+        :raises GroupNotEmpty: if the group has members.
+        """
         (await self.delete_groups([group_id], timeout_ms=timeout_ms)).value(group_id)
 
     async def remove_members(
@@ -93,15 +105,15 @@ class GroupsAdmin(AdminBase):
         reason: str = "",
         timeout_ms: float | None = None,
     ) -> Results[str, None]:
-        """Puts members out of a group; its others share their partitions. Nothing keeps them from joining again.
+        """Removes members from a group. The other members get their partitions. A removed member may join again.
 
-        :param members: ids of members or, of static ones, of their instances; without, all.
+        :param members: member ids, or instance ids of static members. Without it, all members.
         """
-        deadline = self._deadline(timeout_ms)
-        there = (await self.describe_group(group_id, timeout_ms=timeout_ms)).members
-        names = [member.instance_id or member.member_id for member in there] if members is None else list(members)
-        known = {member.member_id: member for member in there}
-        known |= {member.instance_id: member for member in there if member.instance_id is not None}
+        deadline = self._requests.deadline(timeout_ms)
+        present = (await self.describe_group(group_id, timeout_ms=timeout_ms)).members
+        names = [member.instance_id or member.member_id for member in present] if members is None else list(members)
+        known = {member.member_id: member for member in present}
+        known |= {member.instance_id: member for member in present if member.instance_id is not None}
         missing = ErrorCode.unknown_member_id
         results: Results[str, None] = Results(
             (name, error_for(missing, f"the group {group_id!r} has no member {name!r}")) for name in names
@@ -115,9 +127,9 @@ class GroupsAdmin(AdminBase):
         self, group_id: str, leaving: dict[str, str], known: dict[str, GroupMember], reason: str, timeout_ms: float
     ) -> dict[str, HeadraceError | None]:
         """
-        :param leaving: member ids, each with the name that it was given by.
+        :param leaving: the member ids, each with the name that the caller used.
         """
-        answer = await self._cluster.ask_coordinator(
+        answer = await self._requests.cluster.ask_coordinator(
             Api.LEAVE_GROUP,
             "group",
             group_id,
@@ -139,13 +151,15 @@ class GroupsAdmin(AdminBase):
         }
 
 
-async def _describe_new(target: Target, groups: list[str]) -> dict[str, GroupDescription | HeadraceError]:
-    """Those that are groups of the consumer protocol; others are left out."""
-    answer = await target.ask(Api.CONSUMER_GROUP_DESCRIBE, group_ids=groups, include_authorized_operations=False)
+async def _describe_consumer_groups(
+    broker: AskedBroker, groups: list[str]
+) -> dict[str, GroupDescription | HeadraceError]:
+    """Describes groups of the consumer protocol. Other groups are left out."""
+    answer = await broker.ask(Api.CONSUMER_GROUP_DESCRIBE, group_ids=groups, include_authorized_operations=False)
     return {
         group.group_id: outcome(
             group.error_code,
-            _new_description(group, target.node),
+            _consumer_description(group, broker.node),
             f"the group {group.group_id!r}",
             group.error_message,
         )
@@ -154,21 +168,21 @@ async def _describe_new(target: Target, groups: list[str]) -> dict[str, GroupDes
     }
 
 
-def _new_description(group: Any, coordinator: Node) -> GroupDescription:
+def _consumer_description(group: Any, coordinator: Node) -> GroupDescription:
     return GroupDescription(
         group.group_id,
         "Consumer",
         group.group_state,
         _CONSUMER,
         group.assignor_name,
-        tuple(map(_new_member, group.members)),
+        tuple(map(_consumer_member, group.members)),
         coordinator,
         int(group.group_epoch),
         int(group.assignment_epoch),
     )
 
 
-def _new_member(member: Any) -> GroupMember:
+def _consumer_member(member: Any) -> GroupMember:
     member_type = int(getattr(member, "member_type", -1))
     return GroupMember(
         member.member_id,
@@ -193,14 +207,16 @@ def _partitions(assignment: Any) -> tuple[TopicPartition, ...]:
     )
 
 
-async def _describe_classic(target: Target, groups: list[str]) -> dict[str, GroupDescription | HeadraceError]:
-    answer = await target.ask(Api.DESCRIBE_GROUPS, groups=groups, include_authorized_operations=False)
-    return {group.group_id: _classic_outcome(group, target.node) for group in answer.groups}
+async def _describe_classic_groups(
+    broker: AskedBroker, groups: list[str]
+) -> dict[str, GroupDescription | HeadraceError]:
+    answer = await broker.ask(Api.DESCRIBE_GROUPS, groups=groups, include_authorized_operations=False)
+    return {group.group_id: _classic_outcome(group, broker.node) for group in answer.groups}
 
 
 def _classic_outcome(group: Any, coordinator: Node) -> GroupDescription | HeadraceError:
     code = group.error_code
-    if code is ErrorCode.none and group.group_state == _DEAD:  # how older brokers say that there is none
+    if code is ErrorCode.none and group.group_state == _DEAD:
         code = ErrorCode.group_id_not_found
     said = getattr(group, "error_message", None)
     return outcome(code, _classic_description(group, coordinator), f"the group {group.group_id!r}", said)
@@ -226,7 +242,7 @@ def _classic_member(member: Any, protocol_type: str) -> GroupMember:
             topics = decode_subscription(member.member_metadata).topics if member.member_metadata else ()
             assignment = decode_assignment(member.member_assignment).partitions
         except Unreadable:
-            pass  # a client's own bytes; the member is there all the same
+            pass  # The bytes of another kind of client. The member is listed without them.
     instance_id = getattr(member, "group_instance_id", None)
     return GroupMember(
         member.member_id, instance_id, member.client_id, member.client_host, tuple(sorted(assignment)), topics

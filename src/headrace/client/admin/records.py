@@ -1,11 +1,11 @@
-"""Records of partitions: where they begin and end, who wrote them last, and deleting the oldest."""
+"""Looks up offsets, deletes the oldest records, and lists the producers of partitions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from headrace.client.admin.base import AdminBase, Places, Target, by_topic, outcome
+from headrace.client.admin.requests import AdminRequests, AskedBroker, BrokerIds, by_topic, outcome
 from headrace.client.admin.types import Isolation, ListedOffset, OffsetSpec, ProducerState, Results
 from headrace.client.errors import HeadraceError, UnsupportedByBroker
 from headrace.client.retry import Deadline
@@ -13,12 +13,17 @@ from headrace.client.types import TopicPartition
 from headrace.protocol.api import Api
 
 _TIMESTAMPS = {"latest": -1, "earliest": -2, "max_timestamp": -3, "earliest_local": -4, "latest_tiered": -5}
-#: An older broker would take these for times.
+#: The version from which on a special timestamp is supported. An older broker would take it for a time.
 _SINCE_VERSION = {-3: 7, -4: 8, -5: 9}
 _ISOLATION_LEVELS: dict[Isolation, int] = {"read_uncommitted": 0, "read_committed": 1}
 
 
-class RecordsAdmin(AdminBase):
+class RecordsAdmin:
+    """The records of partitions."""
+
+    def __init__(self, requests: AdminRequests) -> None:
+        self._requests = requests
+
     async def list_offsets(
         self,
         specs: Mapping[TopicPartition, OffsetSpec],
@@ -26,31 +31,32 @@ class RecordsAdmin(AdminBase):
         isolation: Isolation = "read_uncommitted",
         timeout_ms: float | None = None,
     ) -> Results[TopicPartition, ListedOffset]:
-        """The offset that each partition has at ``earliest``, ``latest``, ``max_timestamp``, or at a time.
+        """Looks up an offset of each partition: ``earliest``, ``latest``, ``max_timestamp``, or at a time.
 
-        :param isolation: with ``read_committed``, the latest is where the oldest open transaction begins.
+        :param specs: a name, or a time in milliseconds, by partition.
+        :param isolation: with ``read_committed``, ``latest`` is the start of the oldest open transaction.
         """
         timestamps = {at: _TIMESTAMPS[spec] if isinstance(spec, str) else spec for at, spec in specs.items()}
 
         async def ask(
-            target: Target, its: list[TopicPartition]
+            broker: AskedBroker, keys: list[TopicPartition]
         ) -> Mapping[TopicPartition, ListedOffset | HeadraceError]:
-            version = target.connection.version_of(Api.LIST_OFFSETS)
-            if any(version < _SINCE_VERSION.get(timestamps[at], 0) for at in its):
-                raise UnsupportedByBroker(message=f"{target.node} knows only earliest, latest and times")
+            version = broker.connection.version_of(Api.LIST_OFFSETS)
+            if any(version < _SINCE_VERSION.get(timestamps[at], 0) for at in keys):
+                raise UnsupportedByBroker(message=f"{broker.node} supports only earliest, latest and times")
             asked = {
                 topic: [
                     {"partition_index": index, "timestamp": timestamps[TopicPartition(topic, index)]}
                     for index in partitions
                 ]
-                for topic, partitions in by_topic(its).items()
+                for topic, partitions in by_topic(keys).items()
             }
-            answer = await target.ask(
+            answer = await broker.ask(
                 Api.LIST_OFFSETS,
                 replica_id=-1,
                 isolation_level=_ISOLATION_LEVELS[isolation],
                 topics=[{"name": topic, "partitions": partitions} for topic, partitions in asked.items()],
-                timeout=int(target.timeout_ms),
+                timeout=int(broker.timeout_ms),
             )
             return {
                 TopicPartition(topic.name, int(found.partition_index)): outcome(
@@ -60,24 +66,24 @@ class RecordsAdmin(AdminBase):
                 for found in topic.partitions
             }
 
-        return await self._fan_out(specs, self._leaders, ask, timeout_ms)
+        return await self._requests.fan_out(specs, self._requests.leaders, ask, timeout_ms)
 
     async def delete_records(
         self, before: Mapping[TopicPartition, int], *, timeout_ms: float | None = None
     ) -> Results[TopicPartition, int]:
-        """Deletes the records below an offset, -1 being the end; gives the offset that each partition begins at now."""
+        """Deletes the records before an offset; -1 means all. Returns the new first offset of each partition."""
 
-        async def ask(target: Target, its: list[TopicPartition]) -> Mapping[TopicPartition, int | HeadraceError]:
+        async def ask(broker: AskedBroker, keys: list[TopicPartition]) -> Mapping[TopicPartition, int | HeadraceError]:
             asked = {
                 topic: [
                     {"partition_index": index, "offset": before[TopicPartition(topic, index)]} for index in partitions
                 ]
-                for topic, partitions in by_topic(its).items()
+                for topic, partitions in by_topic(keys).items()
             }
-            answer = await target.ask(
+            answer = await broker.ask(
                 Api.DELETE_RECORDS,
                 topics=[{"name": topic, "partitions": partitions} for topic, partitions in asked.items()],
-                timeout=int(target.timeout_ms),
+                timeout=int(broker.timeout_ms),
             )
             return {
                 TopicPartition(topic.name, int(found.partition_index)): outcome(
@@ -87,7 +93,7 @@ class RecordsAdmin(AdminBase):
                 for found in topic.partitions
             }
 
-        return await self._fan_out(before, self._leaders, ask, timeout_ms)
+        return await self._requests.fan_out(before, self._requests.leaders, ask, timeout_ms)
 
     async def describe_producers(
         self,
@@ -96,19 +102,21 @@ class RecordsAdmin(AdminBase):
         broker_id: int | None = None,
         timeout_ms: float | None = None,
     ) -> Results[TopicPartition, tuple[ProducerState, ...]]:
-        """The idempotent producers that partitions remember.
+        """Returns the idempotent producers that partitions remember.
 
-        :param broker_id: which replica to ask; without, the leader of each.
+        :param broker_id: the broker to ask. Without it, the leader of each partition.
         """
 
-        async def at_broker(its: list[TopicPartition], deadline: Deadline) -> Places[TopicPartition]:
+        async def at_broker(keys: list[TopicPartition], deadline: Deadline) -> BrokerIds[TopicPartition]:
             assert broker_id is not None
-            return dict.fromkeys(its, (await self._brokers([broker_id], deadline))[broker_id])
+            return dict.fromkeys(keys, (await self._requests.brokers([broker_id], deadline))[broker_id])
 
-        async def ask(target: Target, its: list[TopicPartition]) -> Mapping[TopicPartition, _Producers | HeadraceError]:
-            answer = await target.ask(
+        async def ask(
+            broker: AskedBroker, keys: list[TopicPartition]
+        ) -> Mapping[TopicPartition, _Producers | HeadraceError]:
+            answer = await broker.ask(
                 Api.DESCRIBE_PRODUCERS,
-                topics=[{"name": topic, "partition_indexes": indexes} for topic, indexes in by_topic(its).items()],
+                topics=[{"name": topic, "partition_indexes": indexes} for topic, indexes in by_topic(keys).items()],
             )
             return {
                 TopicPartition(topic.name, int(found.partition_index)): outcome(
@@ -121,7 +129,9 @@ class RecordsAdmin(AdminBase):
                 for found in topic.partitions
             }
 
-        return await self._fan_out(partitions, self._leaders if broker_id is None else at_broker, ask, timeout_ms)
+        return await self._requests.fan_out(
+            partitions, self._requests.leaders if broker_id is None else at_broker, ask, timeout_ms
+        )
 
 
 _Producers = tuple[ProducerState, ...]

@@ -1,11 +1,11 @@
-"""Admin: :class:`AsyncAdmin` for programs without an event loop. Each method waits for its asynchronous twin.
+"""Admin: the blocking admin client. Each method waits for the method of :class:`AsyncAdmin` with the same name.
 
 ::
 
     with Admin(bootstrap_servers="127.0.0.1:9092") as admin:
         admin.create_topic("orders", num_partitions=3)
 
-Any thread may use it, many at once too.
+Several threads may use one client at once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _T = TypeVar("_T")
 def _blocking(
     method: Callable[Concatenate[AsyncAdmin, _P], Coroutine[Any, Any, _T]],
 ) -> Callable[Concatenate[Admin, _P], _T]:
-    """A method with the same parameters that returns when the other is done."""
+    """Makes a blocking method with the same parameters."""
 
     @wraps(method)
     def run(self: Admin, /, *arguments: _P.args, **keywords: _P.kwargs) -> _T:
@@ -34,6 +34,8 @@ def _blocking(
 
 
 class Admin:
+    """Administers a cluster. Blocks while it waits; see :class:`AsyncAdmin` for asyncio."""
+
     def __init__(self, config: Mapping[str, object] | None = None, **options: object) -> None:
         """
         :param config: options by Kafka's names, ``{"request.timeout.ms": 5000}``.

@@ -1,4 +1,4 @@
-"""Topics and their partitions: make, delete, list, describe, widen."""
+"""Creates, deletes, lists and describes topics, and adds partitions to them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from headrace.client.admin.base import AdminBase, outcome
 from headrace.client.admin.configs import config_text
+from headrace.client.admin.requests import AdminRequests, outcome
 from headrace.client.admin.types import (
     CreatedTopic,
     NewTopic,
@@ -29,13 +29,18 @@ from headrace.client.errors import (
 from headrace.client.metadata import Metadata
 from headrace.protocol.api import Api
 
-#: How many partitions a broker describes in one answer.
+#: The most partitions that a broker describes in one answer.
 _PAGE_PARTITIONS = 2000
-#: What the controller has done, brokers know within milliseconds.
+#: The brokers learn of the controller's changes within milliseconds, so the first checks come soon.
 _SOON_MS = 5
 
 
-class TopicsAdmin(AdminBase):
+class TopicsAdmin:
+    """The topics of a cluster."""
+
+    def __init__(self, requests: AdminRequests) -> None:
+        self._requests = requests
+
     async def create_topics(
         self,
         topics: Iterable[NewTopic | str],
@@ -44,19 +49,19 @@ class TopicsAdmin(AdminBase):
         wait: bool = True,
         timeout_ms: float | None = None,
     ) -> Results[str, CreatedTopic]:
-        """Makes topics; a bare name takes the broker's defaults.
+        """Creates topics. A name alone creates a topic with the broker's defaults.
 
-        :param validate_only: only says whether they could be made.
-        :param wait: returns when the topics can be used, not only when the controller has made them.
+        :param validate_only: only checks whether the topics could be created.
+        :param wait: waits until the topics can be used, and not only until the controller has created them.
         """
         wanted = [NewTopic(topic) if isinstance(topic, str) else topic for topic in topics]
-        deadline = self._deadline(timeout_ms)
-        answer = await self._ask_controller(
+        deadline = self._requests.deadline(timeout_ms)
+        answer = await self._requests.ask_controller(
             Api.CREATE_TOPICS,
             timeout_ms,
             lambda answer: _controller_codes(answer.topics),
             topics=[_creatable(topic) for topic in wanted],
-            timeout=self._broker_timeout_ms(timeout_ms),
+            timeout=self._requests.broker_timeout_ms(timeout_ms),
             validate_only=validate_only,
         )
         results: Results[str, CreatedTopic] = Results(
@@ -64,7 +69,7 @@ class TopicsAdmin(AdminBase):
             for topic in answer.topics
         )
         if wait and not validate_only:
-            await self._settle(list(results.ok), are_there=True, timeout_ms=deadline.left_ms())
+            await self._wait_for_metadata(list(results.ok), exist=True, timeout_ms=deadline.left_ms())
         return results
 
     async def create_topic(
@@ -78,9 +83,10 @@ class TopicsAdmin(AdminBase):
         exist_ok: bool = False,
         timeout_ms: float | None = None,
     ) -> CreatedTopic | None:
-        """Makes a topic; None if it is there already and that is ``exist_ok``.
+        """Creates a topic.
 
-        :raises TopicExists: if it is there already.
+        :param exist_ok: returns None if the topic exists already, instead of raising an error.
+        :raises TopicExists: if the topic exists already.
         """
         topic = NewTopic(name, num_partitions, replication_factor, configs or {}, assignments or {})
         try:
@@ -95,19 +101,19 @@ class TopicsAdmin(AdminBase):
     ) -> Results[str | UUID, None]:
         """Deletes topics, by name or by id, with all their records.
 
-        :param wait: returns when they are gone from the metadata, not only from the controller's.
+        :param wait: waits until the brokers' metadata no longer has the topics.
         """
         wanted = list(topics)
-        deadline = self._deadline(timeout_ms)
-        answer = await self._ask_controller(
+        deadline = self._requests.deadline(timeout_ms)
+        answer = await self._requests.ask_controller(
             Api.DELETE_TOPICS,
             timeout_ms,
             lambda answer: _controller_codes(answer.responses),
-            topics=[_deletable(topic) for topic in wanted],  # since v6
+            topics=[_deletable(topic) for topic in wanted],  # Since v6.
             topic_names=[topic for topic in wanted if isinstance(topic, str)],
-            timeout=self._broker_timeout_ms(timeout_ms),
+            timeout=self._requests.broker_timeout_ms(timeout_ms),
         )
-        too_old = UnsupportedByBroker(message="the broker deletes topics by name only")
+        too_old = UnsupportedByBroker(message="the broker is too old to delete a topic by its id; use the name")
         results: Results[str | UUID, None] = Results(dict.fromkeys(wanted, too_old))
         for topic in answer.responses:
             topic_id = getattr(topic, "topic_id", None)
@@ -116,21 +122,22 @@ class TopicsAdmin(AdminBase):
             results[key] = outcome(topic.error_code, None, f"the topic {key!r}", said)
         names = [topic for topic in results.ok if isinstance(topic, str)]
         if wait:
-            await self._settle(names, are_there=False, timeout_ms=deadline.left_ms())
+            await self._wait_for_metadata(names, exist=False, timeout_ms=deadline.left_ms())
         return results
 
     async def delete_topic(self, topic: str | UUID, *, timeout_ms: float | None = None) -> None:
-        """
-        :raises UnknownTopic: if there is none.
+        """Deletes a topic, by name or by id, with all its records.
+
+        :raises UnknownTopic: if the topic does not exist.
         """
         (await self.delete_topics([topic], timeout_ms=timeout_ms)).value(topic)
 
     async def list_topics(
         self, *, include_internal: bool = False, timeout_ms: float | None = None
     ) -> dict[str, TopicListing]:
-        """The topics that this client may see, by name."""
-        await self._cluster.refresh(all_topics=True, timeout_ms=timeout_ms)
-        known = sorted(self._cluster.metadata.topics.values())
+        """Returns the topics that this client may see, by name."""
+        await self._requests.cluster.refresh(all_topics=True, timeout_ms=timeout_ms)
+        known = sorted(self._requests.cluster.metadata.topics.values())
         return {
             topic.name: TopicListing(topic.name, topic.id, topic.is_internal)
             for topic in known
@@ -140,9 +147,10 @@ class TopicsAdmin(AdminBase):
     async def describe_topics(
         self, topics: Iterable[str], *, timeout_ms: float | None = None
     ) -> Results[str, TopicDescription]:
+        """Describes topics: their partitions, leaders and replicas."""
         names = sorted(set(topics))
-        deadline = self._deadline(timeout_ms)
-        connection = await self._cluster.connection(timeout_ms=deadline.left_ms())
+        deadline = self._requests.deadline(timeout_ms)
+        connection = await self._requests.cluster.connection(timeout_ms=deadline.left_ms())
         if Api.DESCRIBE_TOPIC_PARTITIONS not in connection.versions:
             found = await self._metadata_of(names, deadline.left_ms())
         else:
@@ -150,8 +158,9 @@ class TopicsAdmin(AdminBase):
         return Results((name, found.get(name) or UnknownTopic(message=f"there is no topic {name!r}")) for name in names)
 
     async def describe_topic(self, topic: str, *, timeout_ms: float | None = None) -> TopicDescription:
-        """
-        :raises UnknownTopic: if there is none.
+        """Describes one topic.
+
+        :raises UnknownTopic: if the topic does not exist.
         """
         return (await self.describe_topics([topic], timeout_ms=timeout_ms)).value(topic)
 
@@ -163,51 +172,53 @@ class TopicsAdmin(AdminBase):
         validate_only: bool = False,
         timeout_ms: float | None = None,
     ) -> Results[str, None]:
-        """Gives topics more partitions.
+        """Adds partitions to topics.
 
-        :param counts: how many each topic is to have in all.
-        :param assignments: of a topic, the broker ids of each new partition.
+        :param counts: the new total number of partitions, by topic.
+        :param assignments: the broker ids of each new partition, by topic.
         """
         chosen = {
             topic: [{"broker_ids": list(broker_ids)} for broker_ids in partitions]
             for topic, partitions in (assignments or {}).items()
         }
-        answer = await self._ask_controller(
+        answer = await self._requests.ask_controller(
             Api.CREATE_PARTITIONS,
             timeout_ms,
             lambda answer: _controller_codes(answer.results),
             topics=[{"name": name, "count": count, "assignments": chosen.get(name)} for name, count in counts.items()],
-            timeout=self._broker_timeout_ms(timeout_ms),
+            timeout=self._requests.broker_timeout_ms(timeout_ms),
             validate_only=validate_only,
         )
-        self._cluster.invalidate()
+        self._requests.cluster.invalidate()
         return Results(
             (topic.name, outcome(topic.error_code, None, f"the topic {topic.name!r}", topic.error_message))
             for topic in answer.results
         )
 
-    # -- how
+    # -- details
 
-    async def _settle(self, topics: list[str], *, are_there: bool, timeout_ms: float) -> None:
-        """Waits until the metadata has what the controller has done. When the time is up, that is no failure: it is
-        done, and will be seen."""
-        deadline = self._deadline(timeout_ms)
+    async def _wait_for_metadata(self, topics: list[str], *, exist: bool, timeout_ms: float) -> None:
+        """Waits until the metadata shows what the controller has done.
+
+        A timeout is not an error: the change is made, and the metadata will show it later.
+        """
+        deadline = self._requests.deadline(timeout_ms)
         waiting, attempts = topics, 0
         while waiting and not deadline.has_passed():
             try:
-                await self._cluster.refresh(waiting, timeout_ms=deadline.left_ms())
+                await self._requests.cluster.refresh(waiting, timeout_ms=deadline.left_ms())
             except (BrokerUnreachable, KafkaTimeout):
                 break
-            metadata = self._cluster.metadata
-            is_settled = _is_led if are_there else _is_gone
+            metadata = self._requests.cluster.metadata
+            is_settled = _has_leaders if exist else _is_deleted
             waiting = [name for name in waiting if not is_settled(metadata, name)]
             attempts += 1
             if waiting:
-                await asyncio.sleep(min(self._backoff.delay_ms(attempts), _SOON_MS * attempts) / 1000)
-        self._cluster.metadata.forget(topics)  # else each later refresh would ask for them
+                await asyncio.sleep(min(self._requests.backoff.delay_ms(attempts), _SOON_MS * attempts) / 1000)
+        self._requests.cluster.metadata.forget(topics)  # Otherwise each later refresh would ask for them.
 
     async def _metadata_of(self, names: list[str], timeout_ms: float) -> dict[str, TopicDescription | HeadraceError]:
-        answer = await self._cluster.ask_any(
+        answer = await self._requests.cluster.ask_any(
             Api.METADATA,
             timeout_ms=timeout_ms,
             topics=[{"name": name, "topic_id": None} for name in names],
@@ -218,13 +229,13 @@ class TopicsAdmin(AdminBase):
         return {topic.name: _description(topic, topic.partitions) for topic in answer.topics}
 
     async def _pages_of(self, names: list[str], timeout_ms: float) -> dict[str, TopicDescription | HeadraceError]:
-        """Descriptions a page at a time; a topic with many partitions may lie on several."""
-        deadline = self._deadline(timeout_ms)
+        """Asks for the descriptions in pages. A topic with many partitions may be on several pages."""
+        deadline = self._requests.deadline(timeout_ms)
         topics: dict[str, Any] = {}
         partitions: dict[str, list[Any]] = {}
         cursor = None
         while names:
-            answer = await self._cluster.ask_any(
+            answer = await self._requests.cluster.ask_any(
                 Api.DESCRIBE_TOPIC_PARTITIONS,
                 timeout_ms=deadline.left_ms(),
                 topics=[{"name": name} for name in names],
@@ -270,16 +281,16 @@ def _deletable(topic: str | UUID) -> dict[str, object]:
 
 
 def _controller_codes(items: Iterable[Any]) -> list[ErrorCode]:
-    """The one code of an item that makes the whole request worth another try, at another broker."""
+    """Returns the code after which the whole request is sent again, to another broker."""
     return [item.error_code for item in items if item.error_code is ErrorCode.not_controller]
 
 
-def _is_led(metadata: Metadata, topic: str) -> bool:
+def _has_leaders(metadata: Metadata, topic: str) -> bool:
     partitions = metadata.partitions(topic)
     return bool(partitions) and all(partition.leader_id >= 0 for partition in partitions)
 
 
-def _is_gone(metadata: Metadata, topic: str) -> bool:
+def _is_deleted(metadata: Metadata, topic: str) -> bool:
     known = metadata.topics.get(topic)
     return known is None or known.error is ErrorCode.unknown_topic_or_partition
 

@@ -1,7 +1,7 @@
-"""What the admin client takes and gives: plain values.
+"""The values that the admin client takes and returns.
 
-Where Kafka answers each item on its own, so do we: such a method gives :class:`Results`, a dict in which each item has
-its value or its exception.
+If Kafka answers each item of a request separately, the method returns :class:`Results`: a dict that has the value or
+the exception of each item.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ V = TypeVar("V")
 
 
 class Results(dict[K, V | HeadraceError]):
-    """What became of each item: its value, or the exception that says why there is none."""
+    """The result of each item: its value, or the exception that says why there is none."""
 
     @property
     def ok(self) -> dict[K, V]:
@@ -29,14 +29,14 @@ class Results(dict[K, V | HeadraceError]):
         return {key: value for key, value in self.items() if isinstance(value, HeadraceError)}
 
     def value(self, key: K) -> V:
-        """The value of an item; its exception is raised."""
+        """Returns the value of an item, or raises its exception."""
         value = self[key]
         if isinstance(value, HeadraceError):
             raise value
         return value
 
     def all(self) -> dict[K, V]:
-        """The values of all items; if one failed, its exception is raised."""
+        """Returns the values of all items, or raises the first exception."""
         for error in self.errors.values():
             raise error
         return self.ok
@@ -46,7 +46,7 @@ class Results(dict[K, V | HeadraceError]):
 
 
 class NewTopic(NamedTuple):
-    """A topic to be made. -1 leaves a number to the broker; ``assignments`` (partition: broker ids) replaces both."""
+    """A topic to create. -1 means the broker's default. ``assignments`` (partition: broker ids) replaces both."""
 
     name: str
     num_partitions: int = -1
@@ -56,7 +56,7 @@ class NewTopic(NamedTuple):
 
 
 class CreatedTopic(NamedTuple):
-    """A topic as it was made. Older brokers tell its name only."""
+    """A topic that was created. Older brokers return only its name."""
 
     name: str
     id: UUID | None
@@ -66,14 +66,18 @@ class CreatedTopic(NamedTuple):
 
 
 class TopicListing(NamedTuple):
+    """A topic in a list of topics."""
+
     name: str
     id: UUID | None
     is_internal: bool
 
 
 class PartitionDescription(NamedTuple):
-    """A partition; replicas are broker ids, ``leader_id`` -1 is none. The last two are None unless the broker keeps
-    track of replicas that may lead though they are not in sync (KIP-966)."""
+    """A partition. Replicas are broker ids; a ``leader_id`` of -1 means no leader.
+
+    The last two fields are None unless the broker has eligible leader replicas (KIP-966).
+    """
 
     partition: int
     leader_id: int
@@ -86,6 +90,8 @@ class PartitionDescription(NamedTuple):
 
 
 class TopicDescription(NamedTuple):
+    """A topic with its partitions."""
+
     name: str
     id: UUID | None
     is_internal: bool
@@ -99,14 +105,14 @@ ConfigOperation = Literal["set", "delete", "append", "subtract"]
 
 
 class ConfigResource(NamedTuple):
-    """Something that has settings. A broker's name is its id; the broker ``""`` stands for the defaults of all."""
+    """Something that has settings. The name of a broker is its id; ``""`` means the defaults of all brokers."""
 
     kind: ResourceKind
     name: str
 
 
 class ConfigSynonym(NamedTuple):
-    """A layer below, that would count if those above it were not there."""
+    """The value of a lower layer, which counts if the layers above are removed."""
 
     name: str
     value: str | None
@@ -114,8 +120,10 @@ class ConfigSynonym(NamedTuple):
 
 
 class ConfigEntry(NamedTuple):
-    """A setting. ``source`` is Kafka's name of the layer that the value comes from, such as DYNAMIC_TOPIC_CONFIG; the
-    value of one that is sensitive is None."""
+    """A setting. ``source`` is Kafka's name of the layer that has the value, such as DYNAMIC_TOPIC_CONFIG.
+
+    The value of a sensitive setting is None.
+    """
 
     name: str
     value: str | None
@@ -132,7 +140,7 @@ class ConfigEntry(NamedTuple):
 
 
 class ConfigChange(NamedTuple):
-    """One change of a setting: ``append`` and ``subtract`` are for those that are lists."""
+    """One change of a setting. ``append`` and ``subtract`` are for settings that are lists."""
 
     name: str
     value: str | None = None
@@ -141,13 +149,13 @@ class ConfigChange(NamedTuple):
 
 # -- records
 
-#: Where in a partition: a name, or a time in milliseconds (the first record at or after it).
+#: A place in a partition: a name, or a time in milliseconds (the first record at or after it).
 OffsetSpec = Literal["earliest", "latest", "max_timestamp", "earliest_local", "latest_tiered"] | int
 Isolation = Literal["read_uncommitted", "read_committed"]
 
 
 class ListedOffset(NamedTuple):
-    """An offset that was asked for; -1 is none. A timestamp of -1 is not known."""
+    """An offset that was looked up. An offset of -1 means none; a timestamp of -1 means unknown."""
 
     offset: int
     timestamp_ms: int = -1
@@ -155,7 +163,7 @@ class ListedOffset(NamedTuple):
 
 
 class ProducerState(NamedTuple):
-    """A producer that a partition remembers. -1 is none."""
+    """A producer that a partition remembers. -1 means none."""
 
     producer_id: int
     producer_epoch: int
@@ -169,6 +177,8 @@ class ProducerState(NamedTuple):
 
 
 class ClusterDescription(NamedTuple):
+    """The brokers of a cluster."""
+
     cluster_id: str
     controller: Node | None
     brokers: tuple[Node, ...]
@@ -176,12 +186,14 @@ class ClusterDescription(NamedTuple):
 
 
 class VersionRange(NamedTuple):
+    """A range of versions. Both ends belong to it."""
+
     lowest: int
     highest: int
 
 
 class Features(NamedTuple):
-    """What brokers can do (``supported``), and what the cluster has agreed on (``finalized``, as of an epoch)."""
+    """The features that brokers support, and those that the cluster has finalized, with the epoch of the latter."""
 
     supported: dict[str, VersionRange]
     finalized: dict[str, VersionRange]
@@ -189,14 +201,14 @@ class Features(NamedTuple):
 
 
 class BrokerVersions(NamedTuple):
-    """What a broker speaks: the versions of each API, by key."""
+    """The versions that a broker supports, by API key."""
 
     broker: Node
     apis: dict[int, VersionRange]
 
 
 class ReplicaSize(NamedTuple):
-    """A partition's files in a log dir. A future one is a copy on its way to this log dir."""
+    """The size of a partition in a log dir. A future replica is being copied to this log dir."""
 
     size_bytes: int
     offset_lag: int
@@ -204,7 +216,7 @@ class ReplicaSize(NamedTuple):
 
 
 class LogDir(NamedTuple):
-    """A folder of a broker. ``error`` says why it cannot be used; sizes of -1 are not known."""
+    """A log dir of a broker. ``error`` says why it cannot be used. A size of -1 is not known."""
 
     path: str
     error: HeadraceError | None
@@ -214,13 +226,15 @@ class LogDir(NamedTuple):
 
 
 class TopicPartitionReplica(NamedTuple):
+    """A replica of a partition on a broker."""
+
     topic: str
     partition: int
     broker_id: int
 
 
 class Reassignment(NamedTuple):
-    """A partition that is being moved; all are broker ids."""
+    """A partition that is being moved. All fields are broker ids."""
 
     replicas: tuple[int, ...]
     adding_replicas: tuple[int, ...]
@@ -234,7 +248,7 @@ ElectionKind = Literal["preferred", "unclean"]
 
 
 class GroupListing(NamedTuple):
-    """``type`` and ``state`` are Kafka's words (Classic, Consumer; Empty, Stable, ...); "" from older brokers."""
+    """A group in a list of groups. ``type`` and ``state`` are Kafka's words; "" from older brokers."""
 
     group_id: str
     protocol_type: str
@@ -243,7 +257,7 @@ class GroupListing(NamedTuple):
 
 
 class GroupMember(NamedTuple):
-    """A member. Those of the consumer protocol have an epoch, and an assignment that they are on their way to."""
+    """A member of a group. A member of the consumer protocol has an epoch and a target assignment."""
 
     member_id: str
     instance_id: str | None
@@ -255,12 +269,12 @@ class GroupMember(NamedTuple):
     target_assignment: tuple[TopicPartition, ...] | None = None
     member_epoch: int | None = None
     rack_id: str | None = None
-    #: Whether it speaks the classic protocol in a group of the consumer protocol; None where that is not told.
+    #: Whether it uses the classic protocol in a group of the consumer protocol; None if that is not known.
     is_classic: bool | None = None
 
 
 class GroupDescription(NamedTuple):
-    """A group. ``assignor`` is what it shares out partitions by; epochs are those of the consumer protocol."""
+    """A group. ``assignor`` is the assignment strategy. Only groups of the consumer protocol have epochs."""
 
     group_id: str
     type: Literal["Classic", "Consumer"]
@@ -277,6 +291,8 @@ class GroupDescription(NamedTuple):
 
 
 class TransactionListing(NamedTuple):
+    """A transactional id in a list."""
+
     transactional_id: str
     producer_id: int
     state: str
@@ -284,7 +300,7 @@ class TransactionListing(NamedTuple):
 
 
 class TransactionDescription(NamedTuple):
-    """A transactional id; ``start_time_ms`` is None while it has no transaction."""
+    """A transactional id. ``start_time_ms`` is None while it has no open transaction."""
 
     transactional_id: str
     coordinator_id: int
@@ -297,5 +313,7 @@ class TransactionDescription(NamedTuple):
 
 
 class ProducerIdAndEpoch(NamedTuple):
+    """The producer id and epoch of a transactional id."""
+
     producer_id: int
     producer_epoch: int
