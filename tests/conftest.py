@@ -1,7 +1,8 @@
-"""For all tests: a busy machine may pause any of them, so Hypothesis times none of its examples.
+"""Fixtures for all tests, and the settings of Hypothesis.
 
-And a PostgreSQL that really runs, for those that ask for one: ``postgresql`` for all of them, ``mortal_postgresql`` for
-one that stops it. Likewise ``zookeeper`` and ``mortal_zookeeper``. And ``open_logs``, log managers on folders.
+A busy machine may pause a test, so Hypothesis has no deadline for an example. ``postgresql`` and ``zookeeper`` are real
+servers that all tests share; ``mortal_postgresql`` and ``mortal_zookeeper`` are for one test, which may kill them.
+``open_logs`` opens log managers.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 settings.register_profile("headrace", deadline=None)
 settings.load_profile("headrace")
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a script; whoever we start would ignore it
+# A background job of a shell script ignores SIGINT, and so would the processes that tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -42,14 +44,14 @@ def _running_postgresql() -> Iterator[PostgresqlProcess]:
 
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[PostgresqlProcess]:
-    """One server for all tests that do not stop it."""
+    """One PostgreSQL for all tests that do not stop it."""
     with _running_postgresql() as server:
         yield server
 
 
 @pytest.fixture
 def mortal_postgresql() -> Iterator[PostgresqlProcess]:
-    """A server of its own, which the test may kill."""
+    """A PostgreSQL for one test, which may kill it."""
     with _running_postgresql() as server:
         yield server
 
@@ -68,7 +70,7 @@ def _running_zookeeper(folder: Path) -> Iterator[ZookeeperProcess]:
 
 @pytest.fixture(scope="session")
 def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZookeeperProcess]:
-    """A real one, for all tests that do not stop it and keep below a path of their own."""
+    """A real ZooKeeper for all tests that do not stop it. Each test uses a path of its own."""
     with _running_zookeeper(tmp_path_factory.mktemp("zookeeper")) as process:
         yield process
 
@@ -81,7 +83,7 @@ def mortal_zookeeper(tmp_path: Path) -> Iterator[ZookeeperProcess]:
 
 @pytest.fixture
 def open_logs() -> Iterator[Callable[..., LogManager]]:
-    """Opens log managers, which are let go as if they had crashed."""
+    """Opens log managers, and abandons them after the test, as a crash does."""
     from headrace.log.config import LogConfig
     from headrace.log.log_manager import LogManager
     from headrace.testing import ManualClock

@@ -1,8 +1,10 @@
-"""Reads the code blocks of README.md, and runs them as a new user would: in a fresh virtual environment that has only
-what the blocks install, in one folder, in a network of its own, so that port 9092 is free.
+"""Reads the code blocks of README.md, and runs them as a new user would.
+
+The blocks run in a fresh virtual environment that has only what the blocks install, in one folder, in a network of its
+own, so that port 9092 is free.
 
 A block without a language is a dialog: lines that begin with ``$ `` are commands, the lines below a command are its
-output. ``pip install`` is done by an :class:`Environment`, every other command by a :class:`Shell`.
+output. An :class:`Environment` does ``pip install``; a :class:`Shell` runs every other command.
 """
 
 import os

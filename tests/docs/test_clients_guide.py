@@ -1,4 +1,4 @@
-"""The guide to the clients does what it says: its blocks of code run, one after the other, against one broker."""
+"""Runs the code of docs/clients.md, block after block, against one broker."""
 
 import re
 from pathlib import Path

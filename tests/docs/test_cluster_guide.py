@@ -1,4 +1,4 @@
-"""The guide to the cluster runs line by line, as somebody types it: three brokers, one killed, started again, moved."""
+"""Runs the commands of docs/cluster.md: starts three brokers, kills one, starts it again, moves partitions."""
 
 import json
 import os

@@ -1,7 +1,7 @@
-"""README.md, block by block, as a new user would run it, with only what it says to install.
+"""Runs README.md block by block, as a new user would, with only what it says to install.
 
 Here the environment is linked together without a package index, and the blocks that need Spark are left out. With
-``HEADRACE_README_WHEEL=headrace-....whl`` it is made by pip, and all blocks run: ``script/interop readme``.
+``HEADRACE_README_WHEEL=headrace-....whl`` pip makes the environment, and all blocks run: ``script/interop readme``.
 """
 
 import os

@@ -1,9 +1,9 @@
-"""One broker for all these tests, started as a user starts it, and ended as an init system ends it.
+"""Starts one broker for all these tests, as a user starts it, and stops it as an init system does.
 
-It is a process of its own: what the clients see comes over a socket, and its log is read at the end. A client that
-makes the broker log a warning, an error or a stack trace fails the run, even where the client itself got over it.
+The broker is a process of its own: clients reach it by a socket, and its log is read at the end. A client that makes
+the broker log a warning, an error or a stack trace fails the run, even if the client itself continues.
 
-``HEADRACE_TEST_BROKERS=3`` makes it a cluster of so many, where every topic has as many replicas.
+``HEADRACE_TEST_BROKERS=3`` makes it a cluster of three brokers, where every topic has three replicas.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the clients are pointed at: one broker, or with ``HEADRACE_TEST_BROKERS=3`` a cluster of so many.
+"""Starts the brokers for the clients: one broker, or a cluster with ``HEADRACE_TEST_BROKERS=3``.
 
 The brokers of a cluster have the ids 0, 1, ..., and topics have as many replicas as there are brokers.
 """

@@ -1,4 +1,4 @@
-"""The records that every client sends and expects back, and how a great many of them are compared."""
+"""The records that every client sends and expects back, and a fast comparison of many of them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""The admin client of aiokafka. It hands out answers as they came, with codes in them; it has no incremental alter and
-lists no offsets."""
+"""The admin client of aiokafka. It returns responses unchanged, with error codes; it has no incremental alter, and no
+offsets.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""librdkafka's consumer with ``group.protocol=consumer`` (KIP-848): the coordinator assigns, heartbeats carry it."""
+"""librdkafka's consumer with ``group.protocol=consumer`` (KIP-848), where the coordinator assigns partitions."""
 
 from __future__ import annotations
 

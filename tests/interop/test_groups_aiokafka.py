@@ -1,4 +1,4 @@
-"""aiokafka in classic groups: partitions are shared, moved, and read from where they were left."""
+"""aiokafka in classic groups: members share partitions, rebalance, and resume at committed offsets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""confluent-kafka (librdkafka) in classic groups: partitions are shared, moved, and read from where they were left."""
+"""confluent-kafka (librdkafka) in classic groups: members share partitions, rebalance, resume at committed offsets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What changes while clients are at work: topics deleted and made anew, a broker killed and started again."""
+"""Changes while clients run: topics are deleted and created again, a broker is killed and started again."""
 
 from __future__ import annotations
 

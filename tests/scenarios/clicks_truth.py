@@ -1,8 +1,8 @@
-"""Clicks for views, and what a view of them has to say, counted here from the topic itself without Spark.
+"""Writes clicks to a topic, reads views of them, and checks the answers without Spark.
 
-``Clicks`` writes while the test does something else. ``Watcher`` reads views all the time, through every fault, and
-keeps what it was told. ``Truth`` reads the topic at the end; as each answer says up to which offsets it counts, each
-must be exactly what the truth says of these.
+``Clicks`` writes in the background. ``Watcher`` reads views all the time, during every fault, and keeps the answers.
+``Truth`` counts the topic itself at the end. Each answer says up to which offsets it counts, so each answer must be
+exactly what the truth says for these offsets.
 """
 
 import json

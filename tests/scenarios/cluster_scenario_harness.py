@@ -1,4 +1,4 @@
-"""A load on a cluster that loses brokers: who was acknowledged what, and what is there in the end."""
+"""Puts a load on a cluster that loses brokers: keeps what was acknowledged, and compares it with the log at the end."""
 
 from __future__ import annotations
 

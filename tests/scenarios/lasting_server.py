@@ -1,4 +1,4 @@
-"""A broker that comes back at the same address, with the same data."""
+"""A broker process that a test can start again at the same address, with the same data."""
 
 from pathlib import Path
 

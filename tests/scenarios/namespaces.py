@@ -1,7 +1,7 @@
-"""Hosts on one machine, each in a network namespace of its own, on a bridge that drops what it is told to.
+"""Simulates several hosts on one machine: each is a network namespace on a bridge that can drop packets.
 
-The test itself is on the bridge, too. Nothing is refused between hosts that are cut off from each other: packets
-vanish, as they do when a switch dies, and both wait for answers that never come.
+The test itself is on the bridge, too. A cut between two hosts refuses nothing: packets disappear, as they do when a
+switch fails, and both sides wait for answers that never arrive.
 """
 
 from __future__ import annotations

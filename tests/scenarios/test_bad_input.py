@@ -1,7 +1,7 @@
-"""What strangers send: each gets Kafka's error code or a closed connection with one log line, and disturbs nobody.
+"""Malformed requests get Kafka's error code, or a closed connection with one log line, and disturb no other client.
 
-One broker, in a process of its own, serves the whole file, with a client that is there from the beginning. After each
-test that client is asked whether it is still served; at the end the broker's memory is looked at.
+One broker process serves the whole file, with one client that is connected from the beginning. After each test that
+client must still be served. At the end the broker's memory is checked.
 """
 
 import gzip

@@ -1,6 +1,6 @@
-"""``script/bootstrap`` says what it does, on standard error, and nothing if there is nothing to do.
+"""``script/bootstrap`` prints its steps to standard error, and prints nothing if there is nothing to do.
 
-Python is a stand-in here: it makes a folder instead of an environment, and its pip waits until the test lets it go on.
+The Python of these tests is a stand-in: it makes a folder instead of an environment, and its pip waits for the test.
 """
 
 import shutil

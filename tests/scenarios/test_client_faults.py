@@ -1,8 +1,8 @@
-"""Our own clients while their broker is killed with ``kill -9`` and started again on the same port.
+"""Headrace's clients while their broker is killed with ``kill -9`` and started again on the same port.
 
-A producer (idempotent, acks=all) writes numbered records to three partitions as fast as they are acknowledged, and a
-consumer of a group reads and commits them. Whatever happens to the broker meanwhile, each partition must end up with
-every number once and in order, and the consumer must have been handed exactly that.
+A producer (idempotent, acks=all) writes numbered records to three partitions as fast as the broker acknowledges them. A
+consumer of a group reads and commits them. At the end each partition must have every number once and in order, and the
+consumer must have received exactly these records.
 """
 
 import asyncio

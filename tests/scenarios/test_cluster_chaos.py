@@ -1,6 +1,6 @@
-"""Anything to anybody, in an order that a seed says, under load: in the end nothing is lost, doubled or out of order.
+"""Random faults under load, in an order that a seed gives: no record is lost, duplicated or out of order.
 
-In ``script/soak``: ``HEADRACE_SOAK`` says how often. What happened is in the message of a failure.
+For ``script/soak``: ``HEADRACE_SOAK`` is the number of faults. The message of a failure lists what was done.
 """
 
 import os

@@ -1,6 +1,7 @@
-"""Three brokers answer clients as one does; each test is something that one did and three did not.
+"""Three brokers answer clients as one broker does. Each test is a case where one broker was right and three were not.
 
-Suites of clients run on three brokers by ``HEADRACE_TEST_BROKERS=3`` (tests/interop) and ``script/interop cluster``.
+The suites of clients run on three brokers by ``HEADRACE_TEST_BROKERS=3`` (tests/interop) and ``script/interop
+cluster``.
 """
 
 import re

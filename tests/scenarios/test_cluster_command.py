@@ -1,4 +1,4 @@
-"""``headrace start --brokers N`` and ``--zookeeper``: what it prints and refuses, what it does for dead brokers."""
+"""``headrace start --brokers N`` and ``--zookeeper``: what they print and refuse, and how they handle dead brokers."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""A disk of one broker is full, which to a log is as good as broken: its leaders move, and the other disk goes on."""
+"""A full disk of one broker counts as failed: its leaders move to other brokers, and the other disk works on."""
 
 import re
 import shutil

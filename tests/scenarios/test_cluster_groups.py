@@ -1,4 +1,4 @@
-"""Consumers of a group whose coordinator goes away: what was committed is there, and who reads stays who reads."""
+"""Consumer groups whose coordinator fails: committed offsets survive, and members keep their partitions."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""Three brokers in processes of their own, killed, paused and stopped under load: nothing is lost, nothing doubled."""
+"""Three broker processes are killed, paused and stopped under load: no record is lost or duplicated."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""Three brokers: leaderships given back, partitions moved while they are written, and requests that nobody may make."""
+"""Three brokers: preferred leaders are elected, partitions move under load, and wrong requests are rejected."""
 
 import json
 from importlib import import_module

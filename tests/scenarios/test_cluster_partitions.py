@@ -1,7 +1,7 @@
-"""Networks that come apart: each broker and the ZooKeeper on a host of its own, some of which do not reach each other.
+"""Network partitions: each broker and the ZooKeeper is on a host of its own, and some hosts cannot reach each other.
 
-Whatever is cut, and from whom: what was acknowledged is there in the end, once and in order. Nobody is told that
-anything is gone, see namespaces.py: it takes a session's end or a timeout until it is noticed.
+Whatever is cut: every acknowledged record is there in the end, once and in order. Packets are dropped silently
+(``namespaces.py``), so brokers notice a cut only by a session's end or by a timeout.
 """
 
 import time

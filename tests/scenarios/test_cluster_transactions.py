@@ -1,7 +1,7 @@
-"""Transactions whose coordinator, or whose partitions' leaders, are killed: each number arrives once, or not at all.
+"""Transactions whose coordinator or whose partition leaders are killed: each number is committed once, or not at all.
 
-A mover reads numbers from one topic and writes each to two partitions of another, with its offset, in transactions; now
-and then it aborts one. Readers of what is committed get each number exactly once, in both.
+A client reads numbers from one topic and writes each number to two partitions of another, with its offset, in
+transactions. It aborts some of them. A read_committed consumer must get each number exactly once from both partitions.
 """
 
 import threading

@@ -1,4 +1,4 @@
-"""A cluster and its ZooKeeper: real ones, ones that die and come back, and a controller that is moved by hand."""
+"""A cluster and its ZooKeeper: a real one, one that crashes and restarts, and a controller moved by hand."""
 
 import os
 import time

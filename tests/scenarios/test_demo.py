@@ -1,4 +1,4 @@
-"""``script/demo`` shows what it says, and says so when it cannot."""
+"""``script/demo`` shows each step, and says what is missing when it cannot run."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Two log dirs, one of which fails: its partitions are offline, everything else goes on."""
+"""One of two log dirs fails: its partitions are offline, and everything else works on."""
 
 import errno
 from contextlib import contextmanager

@@ -1,7 +1,8 @@
-"""``kill -9`` of the broker in each phase of a rebalance: what was committed is there, and the group finds together.
+"""``kill -9`` of the broker in each phase of a rebalance: committed offsets survive, and the group becomes stable
+again.
 
-The broker is a process of its own. Two consumers have settled and committed; then one of them begins a rebalance, and
-the broker is killed when it has come as far as the test says.
+The broker is a process of its own. Two consumers are stable and have committed. Then one of them starts a rebalance,
+and the broker is killed in the phase that the test names.
 """
 
 from contextlib import ExitStack

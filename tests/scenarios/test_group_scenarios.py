@@ -1,6 +1,7 @@
-"""The four moments in a group's life, as its members see them: one joins, one leaves, one crashes, one commits late.
+"""The four events of a group as its members see them: a member joins, leaves, crashes, or commits too late.
 
-Over the wire, on one broker whose clock only the test moves. The broker's own timers run when the test says so.
+The members speak the protocol to one broker on a manual clock. The broker's timers run when the test advances the
+clock.
 """
 
 from concurrent.futures import Future

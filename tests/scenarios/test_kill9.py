@@ -1,8 +1,8 @@
-"""``kill -9`` under load: what was acknowledged is there, at the same offsets, once.
+"""``kill -9`` under load: every acknowledged record survives, once, at the same offset.
 
-A producer of our own sends idempotent batches of numbered records, several at a time, without waiting. When the broker
-dies it keeps what was not acknowledged, and sends that again to the next one with the same sequence numbers, as real
-clients do. As it is the only one that writes to its partition, record N must lie at offset N, always.
+A producer sends idempotent batches of numbered records, several at a time. When the broker dies, the producer keeps the
+unacknowledged batches and sends them to the next broker with the same sequence numbers, as real clients do. No other
+producer writes to the partition, so record N must always be at offset N.
 """
 
 import subprocess

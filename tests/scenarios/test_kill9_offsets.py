@@ -1,7 +1,7 @@
-"""``kill -9`` between commits, at any moment: an acknowledged commit is there afterwards, or a later one.
+"""``kill -9`` between offset commits: the last acknowledged commit survives, or a later one.
 
-A consumer commits 20 partitions at a time, each commit one higher, and notes what it was told. What it has sent and
-heard nothing of may have been written or not, but whole: all partitions of a commit have the same offset.
+A consumer commits 20 partitions at a time, each commit one higher, and keeps the answers. A commit without an answer
+may be stored or not, but only as a whole: all partitions of a commit have the same offset.
 """
 
 from random import Random

@@ -1,4 +1,4 @@
-"""The builder of large requests: what it builds is what it says, for every array of every API that is served."""
+"""Tests the builder of large requests, for every array of every API that is served."""
 
 import time
 

@@ -1,7 +1,7 @@
-"""``headrace mirror-maker`` killed with ``kill -9`` again and again, and brokers killed under it on either side.
+"""``headrace mirror-maker`` is killed with ``kill -9`` many times, and so are the brokers on both sides.
 
-Whatever happens, each partition of the target must have every number of the source once and in order, as readers of
-committed records see it; and offsets that were translated must lead to the same record.
+Each partition of the target must have every number of the source once and in order, as a read_committed consumer sees
+it. Translated offsets must lead to the same record.
 """
 
 import json

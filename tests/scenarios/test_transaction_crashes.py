@@ -1,7 +1,7 @@
-"""kill -9 of the broker at any moment of transactions over two partitions and an offset commit.
+"""``kill -9`` of the broker at random moments of transactions over two partitions and an offset commit.
 
-Every change to the disk as a crash point of its own is in ``tests/transactions/test_transaction_crashes.py``. Here it
-is the real process that dies, at random moments, and comes back on the same folder.
+``tests/transactions/test_coordinator_crashes.py`` crashes at every single write to the disk. Here the real process is
+killed and starts again on the same folder.
 """
 
 from random import Random

@@ -1,4 +1,4 @@
-"""Both views on a real Spark cluster, a master and two workers, whose workers and executors are killed meanwhile."""
+"""A Lambda and a Kappa view on a real Spark cluster, whose workers and executors are killed meanwhile."""
 
 from collections.abc import Iterator
 

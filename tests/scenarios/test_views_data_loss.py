@@ -1,7 +1,7 @@
-"""The log loses what a view has not read yet, or all of it. A view says so and stops; what it has said stays readable.
+"""The log loses records that a view has not read yet. The view reports that and stops; its last answer stays readable.
 
-It never goes on as if nothing were missing: neither over a gap that retention cut, nor in a topic that was deleted and
-made anew, whether the runner was there to see it or not.
+A view never continues over a gap: neither over records that retention has deleted, nor in a topic that was deleted and
+created again, whether the runner was running at that time or not.
 """
 
 import json

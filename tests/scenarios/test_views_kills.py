@@ -1,9 +1,9 @@
-"""Views whose driver, broker or database is killed with ``kill -9`` at random points, again and again.
+"""Views whose driver, broker or database is killed with ``kill -9`` at random points, many times.
 
-Whatever was killed comes back. In the end both views are exactly what the topic says; and in between every answer that
-a reader got was right for the offsets that it named.
+Whatever was killed is started again. At the end both views must be exactly what the topic says. Every answer that a
+reader got in between must be right for the offsets that the answer names.
 
-``script/test`` kills each of them once, in one life; ``script/soak`` each of them many times, in a life of its own.
+``script/test`` kills each process once, in one run; ``script/soak`` kills each many times, in a run of its own.
 """
 
 from collections.abc import Iterator

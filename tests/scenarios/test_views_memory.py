@@ -1,6 +1,6 @@
-"""A view whose query exhausts the Java heap, beside views that do not: it is set aside, and the others are right.
+"""A view whose query exhausts the Java heap is suspended; the other views stay right.
 
-The query asks for a text of nearly a gigabyte, which a heap of half a gigabyte has no room for. So Java ends at the
+The query asks for a text of nearly a gigabyte, which does not fit into a heap of half a gigabyte. So Java ends at the
 first record.
 """
 

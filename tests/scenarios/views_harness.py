@@ -1,7 +1,7 @@
-"""What tests of faults play in: a broker, clicks that keep coming, both views, and a reader that never looks away.
+"""Runs a broker, a stream of clicks, a Lambda and a Kappa view, and a reader that reads the views all the time.
 
-The points at which something is killed come from a seed, which is printed; ``HEADRACE_SEED`` gives the same again, as
-far as processes that run side by side do the same twice. ``HEADRACE_SOAK`` says how often.
+The points at which a process is killed come from a seed, which is printed. ``HEADRACE_SEED`` repeats a seed, as far as
+processes that run in parallel do the same twice. ``HEADRACE_SOAK`` is the number of kills.
 """
 
 import os

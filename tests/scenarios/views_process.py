@@ -1,6 +1,7 @@
-"""A project with a Lambda view and a Kappa view, kept by ``headrace views run`` as a process of its own.
+"""A project with a Lambda view and a Kappa view, and ``headrace views run`` as a process of its own.
 
-Its Spark driver is two processes, Python and a JVM; the runner leads a process group, so that nothing outlives a test.
+The Spark driver is two processes, Python and a JVM. The runner leads a process group, so that no process outlives a
+test.
 """
 
 import os
