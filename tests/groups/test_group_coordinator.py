@@ -79,7 +79,7 @@ def test_a_log_that_cannot_be_read_is_not_served(coordinator, caplog):
     index = coordinator.index_of("g")
     run(coordinator.load(journal(index, [(-1, [(b"\x00\x02\x00", b"")])])))
     assert not coordinator.has(index)
-    assert "cannot be loaded" in caplog.text
+    assert f"cannot load the groups of partition {index}" in caplog.text
 
 
 def test_who_waits_is_told_when_the_partition_is_lost(harness, coordinator):

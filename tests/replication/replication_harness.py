@@ -1,101 +1,33 @@
-"""Three replicas of a partition, a znode and a controller, by values only: no bytes, no network, no time.
+"""Runs three replicas of a partition, a znode and a controller, as values only: no bytes, no network, no time.
 
-Everything that can happen is a method, and happens when it is called: a message is sent, and its answer is given later
-or never; an election is written, and each replica hears of it on its own. What must hold at every moment is
-:meth:`World.check`. Brokers that die keep their log (as after ``kill -9``) and the high watermark that was last on
-disk.
+Everything that can happen is a method, and happens when the test calls it. A message is sent, and its answer is given
+later or never. An election is written, and each replica learns of it in its own call. What must hold at every moment is
+in :meth:`ReplicationHarness.check`. Brokers that die keep their log (as after ``kill -9``) and the high watermark that
+was last on disk.
 """
 
 import random
-from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+
+from memory_log import MemoryLog, Record, ReplicaLog
 
 from headrace.coordination.znodes import PartitionState
 from headrace.protocol.errors import KafkaError, NotEnoughReplicasAfterAppend
 from headrace.replication.epoch_ends import EpochEnd
 from headrace.replication.follower import (
-    AskEpochEnd,
-    AskRange,
-    Deed,
-    FetchAnswer,
+    AdvanceOffsets,
+    EpochEndRequest,
+    FetchResult,
     FollowerFetch,
+    LogAction,
+    LogRangeRequest,
     PartitionFollower,
-    Proceed,
     TruncateFully,
     TruncateTo,
     Truncation,
 )
 from headrace.replication.leader import IsrChange, LeaderSettings, PartitionLeader
-
-Record = tuple[int, str]  # its leader's epoch, and what it says
-
-
-class ReplicaLog(Protocol):
-    high_watermark: int
-    log_start_offset: int
-
-    @property
-    def records(self) -> list[Record]: ...
-
-    @property
-    def epochs(self) -> list[tuple[int, int]]: ...
-
-    @property
-    def next_offset(self) -> int: ...
-
-    @property
-    def latest_epoch(self) -> int: ...
-
-    def begin_epoch(self, epoch: int, /) -> None: ...
-
-    def append(self, records: list[Record], /) -> None: ...
-
-    def truncate_to(self, offset: int, /) -> None: ...
-
-    def end_offset_for_epoch(self, epoch: int, /) -> tuple[int, int]: ...
-
-
-class MemoryLog:
-    """What ``PartitionLog`` is to replication, in a list."""
-
-    def __init__(self) -> None:
-        self.records: list[Record] = []
-        self.epochs: list[tuple[int, int]] = []
-        self.high_watermark = 0
-        self.log_start_offset = 0
-
-    @property
-    def next_offset(self) -> int:
-        return len(self.records)
-
-    @property
-    def latest_epoch(self) -> int:
-        return self.epochs[-1][0] if self.epochs else -1
-
-    def begin_epoch(self, epoch: int, offset: int | None = None) -> None:
-        if epoch > self.latest_epoch:
-            offset = self.next_offset if offset is None else offset
-            self.epochs = [*(entry for entry in self.epochs if entry[1] < offset), (epoch, offset)]
-
-    def append(self, records: list[Record]) -> None:
-        for epoch, value in records:
-            self.begin_epoch(epoch)
-            self.records.append((epoch, value))
-
-    def truncate_to(self, offset: int) -> None:
-        del self.records[offset:]
-        self.high_watermark = min(self.high_watermark, len(self.records))
-        self.epochs = [entry for entry in self.epochs if entry[1] < len(self.records)]
-
-    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        if epoch == self.latest_epoch:
-            return epoch, self.next_offset
-        at = bisect_right(self.epochs, epoch, key=lambda entry: entry[0])
-        if at == len(self.epochs):
-            return -1, -1
-        return (epoch, self.epochs[0][1]) if at == 0 else (self.epochs[at - 1][0], self.epochs[at][1])
 
 
 @dataclass
@@ -114,7 +46,7 @@ class Replica:
     unacknowledged: list[int] = field(default_factory=list)
 
 
-class World:
+class ReplicationHarness:
     def __init__(
         self,
         replica_count: int = 3,
@@ -176,7 +108,7 @@ class World:
         log.begin_epoch(state.leader_epoch)
         replica.answer = replica.isr_answer = None
         if isinstance(replica.role, PartitionLeader):
-            replica.role.renew(state, self.version, others, self.now_ms)
+            replica.role.begin_next_epoch(state, self.version, others, self.now_ms)
         else:
             replica.role = PartitionLeader(
                 replica.broker_id,
@@ -195,7 +127,7 @@ class World:
         replica.unacknowledged.clear()  # their producers are told that the leader is another
         follower = PartitionFollower(self.state.leader, self.state.leader_epoch, replica.log, self.truncation)
         replica.role = follower
-        self._do(replica, follower.begin(), [])
+        self._do(replica, follower.first_action(), [])
 
     # Producers
 
@@ -235,7 +167,7 @@ class World:
         follower = replica.role
         if not replica.is_up or not isinstance(follower, PartitionFollower) or replica.answer is not None:
             return
-        ask = follower.next_ask()
+        ask = follower.next_request()
         asked = self.replicas[follower.leader_id]
         if ask is None or not asked.is_up or not isinstance(asked.role, PartitionLeader):
             return
@@ -248,12 +180,12 @@ class World:
             refusal = error
             replica.answer = lambda: follower.on_error(ask, refusal)
             return
-        if isinstance(ask, AskEpochEnd):
+        if isinstance(ask, EpochEndRequest):
             end = EpochEnd(*asked.log.end_offset_for_epoch(ask.epoch))
             replica.answer = lambda: self._do(replica, follower.on_epoch_end(ask, end), [])
-        elif isinstance(ask, AskRange):
+        elif isinstance(ask, LogRangeRequest):
             start_offset, end_offset = asked.log.log_start_offset, asked.log.next_offset
-            replica.answer = lambda: self._do(replica, follower.on_range(ask, start_offset, end_offset), [])
+            replica.answer = lambda: self._do(replica, follower.on_log_range(ask, start_offset, end_offset), [])
 
     def _fetch(
         self, replica: Replica, follower: PartitionFollower, asked: Replica, ask: FollowerFetch
@@ -267,7 +199,7 @@ class World:
             self._write(asked, leader, fetched.isr_change)
         # One record at a time: what takes several fetches is what goes wrong.
         records = [] if fetched.diverging else log.records[ask.offset : ask.offset + 1]
-        answer = FetchAnswer(
+        answer = FetchResult(
             leader.high_watermark,
             log.log_start_offset,
             ask.offset + len(records) if records else None,
@@ -281,29 +213,29 @@ class World:
         if answer is not None:
             answer()
 
-    def _do(self, replica: Replica, deed: Deed, records: list[Record]) -> None:
+    def _do(self, replica: Replica, deed: LogAction, records: list[Record]) -> None:
         match deed:
             case TruncateTo(offset):
                 replica.log.truncate_to(offset)
             case TruncateFully(_):
                 raise AssertionError("no log here begins above 0")
-            case Proceed(high_watermark, _):
+            case AdvanceOffsets(high_watermark, _):
                 replica.log.append(records)
                 replica.log.high_watermark = high_watermark
 
     # The ISR
 
-    def shrink(self, broker_id: int) -> None:
+    def shrink_isr(self, broker_id: int) -> None:
         replica = self.replicas[broker_id]
         if replica.is_up and isinstance(replica.role, PartitionLeader):
-            change = replica.role.shrink(self.now_ms)
+            change = replica.role.shrink_isr(self.now_ms)
             if change is not None:
                 self._write(replica, replica.role, change)
 
     def _write(self, replica: Replica, leader: PartitionLeader, change: IsrChange) -> None:
         """The znode is changed now, or not at all; the leader hears of it later."""
         if change.expected_version != self.version:
-            replica.isr_answer = lambda: leader.isr_refused(change)
+            replica.isr_answer = lambda: leader.isr_rejected(change)
             return
         self.state, self.version = change.state, self.version + 1
         version = self.version
@@ -413,40 +345,40 @@ def _epochs_with_records(log: ReplicaLog) -> list[tuple[int, int]]:
     return [entry for entry in log.epochs if entry[1] < log.next_offset]
 
 
-def _restart_one(world: World, chance: random.Random) -> None:
-    down = [replica.broker_id for replica in world.replicas if not replica.is_up]
+def _restart_one(harness: ReplicationHarness, chance: random.Random) -> None:
+    down = [replica.broker_id for replica in harness.replicas if not replica.is_up]
     if down:
-        world.restart(chance.choice(down))
+        harness.restart(chance.choice(down))
 
 
-def walk(world: World, seed: int, steps: int = 150) -> None:
+def walk(harness: ReplicationHarness, seed: int, steps: int = 150) -> None:
     """A random life; what must hold is looked at after each step, and at the end.
 
     :raises AssertionError: if it does not hold.
     """
     chance = random.Random(seed)
-    brokers = range(len(world.replicas))
-    world.elect(0)
+    brokers = range(len(harness.replicas))
+    harness.elect(0)
     for broker_id in brokers:
-        world.tell(broker_id)
+        harness.tell(broker_id)
     one = lambda: chance.choice(brokers)  # noqa: E731
     actions: list[tuple[int, Callable[[], object]]] = [
-        (12, lambda: [world.append(leader.broker_id) for leader in world.leaders()]),
-        (20, lambda: world.exchange(one(), chance.randint(1, 4))),
-        (6, lambda: world.send(one())),
-        (6, lambda: world.receive(one())),
-        (8, lambda: world.hear_of_isr(one())),
-        (3, lambda: world.shrink(one())),
-        (3, lambda: setattr(world, "now_ms", world.now_ms + chance.choice((10, 60, 101)))),
-        (3, lambda: world.flush_high_watermark(one())),
-        (4, lambda: world.elect(one(), frozenset(chance.sample(brokers, chance.randint(0, len(brokers) - 1))))),
-        (10, lambda: world.tell(one())),
-        (2, lambda: world.crash(one())),
-        (4, lambda: _restart_one(world, chance)),
-        (2, lambda: world.bounce(one())),
+        (12, lambda: [harness.append(leader.broker_id) for leader in harness.leaders()]),
+        (20, lambda: harness.exchange(one(), chance.randint(1, 4))),
+        (6, lambda: harness.send(one())),
+        (6, lambda: harness.receive(one())),
+        (8, lambda: harness.hear_of_isr(one())),
+        (3, lambda: harness.shrink_isr(one())),
+        (3, lambda: setattr(harness, "now_ms", harness.now_ms + chance.choice((10, 60, 101)))),
+        (3, lambda: harness.flush_high_watermark(one())),
+        (4, lambda: harness.elect(one(), frozenset(chance.sample(brokers, chance.randint(0, len(brokers) - 1))))),
+        (10, lambda: harness.tell(one())),
+        (2, lambda: harness.crash(one())),
+        (4, lambda: _restart_one(harness, chance)),
+        (2, lambda: harness.bounce(one())),
     ]
     weights = [weight for weight, _ in actions]
     for _, action in chance.choices(actions, weights, k=steps):
         action()
-        world.check()
-    world.check_one_log()
+        harness.check()
+    harness.check_one_log()

@@ -5,7 +5,8 @@ Each is told once, on a list in memory and on the broker's own log.
 
 import pytest
 from disk_log import DiskLog
-from replication_harness import MemoryLog, World, walk
+from memory_log import MemoryLog
+from replication_harness import ReplicationHarness, walk
 
 from headrace.replication.follower import Truncation
 
@@ -25,98 +26,98 @@ def make_log(request):
 
 def two_replicas_of_two_records(make_log, truncation):
     """A leads and has both records committed and acknowledged; B has both, but has heard of the first only."""
-    world = World(2, truncation=truncation, make_log=make_log)
-    world.elect(A)
+    harness = ReplicationHarness(2, truncation=truncation, make_log=make_log)
+    harness.elect(A)
     for broker_id in (A, B):
-        world.tell(broker_id)
-    world.append(A)
-    world.exchange(B, 2)
-    world.append(A)
-    world.exchange(B)
-    world.send(B)  # says that B has both; the answer would say that both are committed
-    logs = [world.replicas[broker_id].log for broker_id in (A, B)]
+        harness.tell(broker_id)
+    harness.append(A)
+    harness.exchange(B, 2)
+    harness.append(A)
+    harness.exchange(B)
+    harness.send(B)  # says that B has both; the answer would say that both are committed
+    logs = [harness.replicas[broker_id].log for broker_id in (A, B)]
     assert [(log.next_offset, log.high_watermark) for log in logs] == [(2, 2), (2, 1)]
-    assert list(world.acknowledged) == [0, 1]
+    assert list(harness.acknowledged) == [0, 1]
     for broker_id in (A, B):
-        world.flush_high_watermark(broker_id)
-    return world
+        harness.flush_high_watermark(broker_id)
+    return harness
 
 
-def values(world, broker_id):
-    return [value for _, value in world.replicas[broker_id].log.records]
+def values(harness, broker_id):
+    return [value for _, value in harness.replicas[broker_id].log.records]
 
 
 def lose_data(make_log, truncation):
-    world = two_replicas_of_two_records(make_log, truncation)
-    world.bounce(B)  # and is about to follow A again
-    world.crash(A)
-    world.elect(B, gone=frozenset({A}))
-    world.tell(B)
-    world.restart(A)
-    world.settle()
-    return world
+    harness = two_replicas_of_two_records(make_log, truncation)
+    harness.bounce(B)  # and is about to follow A again
+    harness.crash(A)
+    harness.elect(B, gone=frozenset({A}))
+    harness.tell(B)
+    harness.restart(A)
+    harness.settle()
+    return harness
 
 
 def test_cutting_to_the_high_watermark_loses_what_was_acknowledged(make_log):
-    world = lose_data(make_log, Truncation.BY_HIGH_WATERMARK)
-    assert values(world, A) == values(world, B) == ["v1"]
+    harness = lose_data(make_log, Truncation.BY_HIGH_WATERMARK)
+    assert values(harness, A) == values(harness, B) == ["v1"]
     with pytest.raises(AssertionError, match="has lost"):
-        world.check()
+        harness.check()
 
 
 def test_with_epochs_nothing_is_lost(make_log):
-    world = lose_data(make_log, Truncation.BY_EPOCH)
-    assert values(world, A) == values(world, B) == ["v1", "v2"]
-    world.check()
+    harness = lose_data(make_log, Truncation.BY_EPOCH)
+    assert values(harness, A) == values(harness, B) == ["v1", "v2"]
+    harness.check()
 
 
 def let_logs_differ(make_log, truncation):
-    world = two_replicas_of_two_records(make_log, truncation)
-    world.crash(A)
-    world.crash(B)
-    world.restart(B)
-    world.tell(B)  # the last word is still that A leads
-    world.elect(B, gone=frozenset({A}))
-    world.tell(B)
-    world.append(B)
-    world.restart(A)
-    world.settle()
-    return world
+    harness = two_replicas_of_two_records(make_log, truncation)
+    harness.crash(A)
+    harness.crash(B)
+    harness.restart(B)
+    harness.tell(B)  # the last word is still that A leads
+    harness.elect(B, gone=frozenset({A}))
+    harness.tell(B)
+    harness.append(B)
+    harness.restart(A)
+    harness.settle()
+    return harness
 
 
 def test_cutting_to_the_high_watermark_lets_logs_differ(make_log):
-    world = let_logs_differ(make_log, Truncation.BY_HIGH_WATERMARK)
-    assert values(world, A) == ["v1", "v2"]
-    assert values(world, B) == ["v1", "v3"]
+    harness = let_logs_differ(make_log, Truncation.BY_HIGH_WATERMARK)
+    assert values(harness, A) == ["v1", "v2"]
+    assert values(harness, B) == ["v1", "v3"]
     with pytest.raises(AssertionError):
-        world.check()
+        harness.check()
 
 
 def test_with_epochs_logs_are_the_same(make_log):
-    world = let_logs_differ(make_log, Truncation.BY_EPOCH)
-    assert values(world, A) == values(world, B) == ["v1", "v2", "v3"]
-    world.check()
+    harness = let_logs_differ(make_log, Truncation.BY_EPOCH)
+    assert values(harness, A) == values(harness, B) == ["v1", "v2", "v3"]
+    harness.check()
 
 
 def test_a_leader_that_lost_power_and_its_last_record_makes_the_other_cut_its_log(make_log):
     """The second disaster as KIP-101 tells it: the record was not yet on B's disk."""
-    world = two_replicas_of_two_records(make_log, Truncation.BY_EPOCH)
-    world.crash(A)
-    world.crash(B)
-    world.replicas[B].log.truncate_to(1)
-    world.restart(B)
-    world.elect(B, gone=frozenset({A}))
-    world.tell(B)
-    world.append(B)
-    world.restart(A)
-    world.settle()
-    assert values(world, A) == values(world, B) == ["v1", "v3"]
-    assert world.replicas[A].log.epochs == world.replicas[B].log.epochs
+    harness = two_replicas_of_two_records(make_log, Truncation.BY_EPOCH)
+    harness.crash(A)
+    harness.crash(B)
+    harness.replicas[B].log.truncate_to(1)
+    harness.restart(B)
+    harness.elect(B, gone=frozenset({A}))
+    harness.tell(B)
+    harness.append(B)
+    harness.restart(A)
+    harness.settle()
+    assert values(harness, A) == values(harness, B) == ["v1", "v3"]
+    assert harness.replicas[A].log.epochs == harness.replicas[B].log.epochs
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_random_lives_on_disk(disk_logs, seed):
-    walk(World(make_log=disk_logs), seed, steps=120)
+    walk(ReplicationHarness(make_log=disk_logs), seed, steps=120)
 
 
 def test_an_epoch_without_records_is_forgotten_when_its_leader_follows_again(make_log):

@@ -12,7 +12,7 @@ from headrace.protocol.errors import (
     UnknownLeaderEpoch,
 )
 from headrace.replication.epoch_ends import NO_EPOCH_END, EpochEnd
-from headrace.replication.leader import Fetched, FollowerFetch, IsrChange, LeaderSettings, PartitionLeader
+from headrace.replication.leader import FetchOutcome, FollowerFetch, IsrChange, LeaderSettings, PartitionLeader
 
 LAG_MS = 100
 
@@ -51,8 +51,8 @@ def test_alone_everything_is_committed_at_once():
 def test_committed_is_what_all_in_sync_have():
     one = leader()
     assert not one.appended(15, 0)
-    assert fetch(one, 2, 15) == Fetched()
-    assert fetch(one, 3, 12) == Fetched(has_high_watermark_moved=True)
+    assert fetch(one, 2, 15) == FetchOutcome()
+    assert fetch(one, 3, 12) == FetchOutcome(has_high_watermark_moved=True)
     assert one.high_watermark == 12
     assert one.is_acknowledged(12)
     assert not one.is_acknowledged(13)
@@ -102,13 +102,13 @@ def test_who_was_behind_for_too_long_goes():
     one = leader()
     one.appended(20, 0)
     fetch(one, 2, 20, 50)
-    assert one.shrink(LAG_MS) is None
-    change = one.shrink(LAG_MS + 1)
+    assert one.shrink_isr(LAG_MS) is None
+    change = one.shrink_isr(LAG_MS + 1)
     assert change == IsrChange(PartitionState(1, 5, (1, 2), 1), 7)
     assert one.pending == change
     assert one.maximal_isr == {1, 2, 3}
     assert one.high_watermark == 10  # a next leader might still be 3
-    assert one.shrink(10 * LAG_MS) is None  # one at a time
+    assert one.shrink_isr(10 * LAG_MS) is None  # one at a time
     assert one.isr_written(change, 8, LAG_MS + 2)
     assert (one.isr, one.version, one.high_watermark) == ((1, 2), 8, 20)
 
@@ -132,7 +132,7 @@ def test_always_a_little_behind_is_caught_up():
     for step in range(20):
         one.appended(11 + step, 30 * step)
         fetch(one, 2, 10 + step, 30 * step)
-        assert one.shrink(30 * step) is None
+        assert one.shrink_isr(30 * step) is None
 
 
 def test_who_takes_nothing_goes_however_often_it_asks():
@@ -140,8 +140,8 @@ def test_who_takes_nothing_goes_however_often_it_asks():
     one.appended(20, 0)
     for now_ms in range(0, LAG_MS + 1, 10):
         fetch(one, 2, 10, now_ms)
-        assert one.shrink(now_ms) is None
-    assert one.shrink(LAG_MS + 1).state.isr == (1,)
+        assert one.shrink_isr(now_ms) is None
+    assert one.shrink_isr(LAG_MS + 1).state.isr == (1,)
 
 
 def test_who_has_all_that_is_committed_comes_back():
@@ -176,11 +176,11 @@ def test_the_dead_and_the_dying_do_not_come_in():
 def test_a_refused_change_is_not_asked_for_again_until_the_controller_has_spoken():
     one = leader(isr=(1, 2))
     change = fetch(one, 3, 10).isr_change
-    one.isr_refused(change)
+    one.isr_rejected(change)
     assert set(one.maximal_isr) == {1, 2}
     assert fetch(one, 3, 10).isr_change is None
-    assert one.shrink(1_000) is None
-    one.renew(PartitionState(1, 6, (1, 2), 1), 9, (1, 2, 3), 0)
+    assert one.shrink_isr(1_000) is None
+    one.begin_next_epoch(PartitionState(1, 6, (1, 2), 1), 9, (1, 2, 3), 0)
     assert not one.isr_written(change, 8, 0)  # of before
     assert fetch(one, 3, 10, leader_epoch=6).isr_change == IsrChange(PartitionState(1, 6, (1, 2, 3), 1), 9)
 
@@ -190,7 +190,7 @@ def test_leading_on_in_the_next_epoch():
     fetch(one, 2, 10)
     fetch(one, 3, 8)
     one.appended(12, 0)
-    assert not one.renew(PartitionState(1, 6, (1, 2), 1), 9, (1, 2, 4), 50)
+    assert not one.begin_next_epoch(PartitionState(1, 6, (1, 2), 1), 9, (1, 2, 4), 50)
     assert (one.leader_epoch, one.epoch_start_offset, one.version) == (6, 12, 9)
     assert one.remote(2).next_offset == 10
     assert one.remote(3) is None
@@ -200,7 +200,7 @@ def test_leading_on_in_the_next_epoch():
 def test_after_an_epoch_of_which_we_know_nothing_followers_are_asked_anew():
     one = leader()
     fetch(one, 2, 10)
-    one.renew(PartitionState(1, 7, (1, 2), 1), 9, (1, 2, 3), 50)
+    one.begin_next_epoch(PartitionState(1, 7, (1, 2), 1), 9, (1, 2, 3), 50)
     assert one.remote(2).next_offset == -1
 
 
@@ -213,7 +213,7 @@ def test_too_few_in_sync():
     one.appended(11, 0)
     fetch(one, 2, 11)
     one.appended(12, 0)
-    change = one.shrink(LAG_MS + 1)
+    change = one.shrink_isr(LAG_MS + 1)
     assert not one.is_acknowledged(12)  # it is not certain yet
     assert not one.isr_written(change, 8, 0)
     with pytest.raises(NotEnoughReplicas):

@@ -9,7 +9,7 @@ import pytest
 from headrace.broker.cluster.controller_fence import ControllerFence
 from headrace.broker.replicas.follower_sessions import SessionPartition
 from headrace.broker.replicas.replicas import ReplicaManager
-from headrace.replication.follower import PartitionFollower, State, Truncation
+from headrace.replication.follower import FollowerState, PartitionFollower, Truncation
 from headrace.replication.leader import PartitionLeader
 from headrace.replication.partition import Partition
 from headrace.testing.simulator.faults import Faults
@@ -46,10 +46,10 @@ def no_epoch_check(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(SessionPartition, "ask", ask_for_any_epoch)
 
-    def begin(self):
-        self._go(State.FETCHING)
+    def first_action(self):
+        self._transition_to(FollowerState.FETCHING)
 
-    patch.setattr(PartitionFollower, "begin", begin)
+    patch.setattr(PartitionFollower, "first_action", first_action)
 
 
 @mutation
@@ -66,7 +66,7 @@ def isr_expands_too_early(patch: pytest.MonkeyPatch) -> None:
             return None
         return self._propose((*self.state.isr, remote.replica_id))
 
-    patch.setattr(PartitionLeader, "_propose_with", propose_with)
+    patch.setattr(PartitionLeader, "_propose_adding", propose_with)
 
 
 @mutation
@@ -78,7 +78,7 @@ def high_watermark_advances_too_early(patch: pytest.MonkeyPatch) -> None:
         self.high_watermark = max(self.high_watermark, self.next_offset)
         return has_moved
 
-    patch.setattr(PartitionLeader, "_advance", advance)
+    patch.setattr(PartitionLeader, "_advance_high_watermark", advance)
 
 
 @mutation

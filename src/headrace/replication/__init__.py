@@ -1,1 +1,1 @@
-"""A partition as its leader sees it: the log, the high watermark, and who may read how far."""
+"""Partitions and their replicas: leaders, followers, the ISR and the high watermark; and logs of coordinators."""

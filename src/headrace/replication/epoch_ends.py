@@ -1,12 +1,13 @@
-"""Where two logs part: the arithmetic of leader epochs (KIP-101, KIP-279, KIP-595). No I/O.
+"""Finds the offset at which two logs diverge, by leader epochs (KIP-101, KIP-279, KIP-595). No I/O.
 
-Every record carries the epoch of the leader that took it, and a log knows at which offset each of its epochs began.
-Two logs have the same records up to the end of the last epoch that both have, as far as both have it: within an epoch
-there is one leader, and who has an offset of it has what that leader wrote there.
+Every record has the epoch of the leader that appended it, and a log knows the offset at which each of its epochs began.
+Two logs have the same records up to the end of the last epoch that both have, as far as both have it. The reason: an
+epoch has one leader, and every replica with an offset of the epoch has the record that this leader wrote there.
 
-So a follower names its last epoch, and the leader answers with the largest epoch up to that one that it has itself, and
-where that ended. If the follower has that epoch too, it cuts its log where the shorter of the two ends. If not, it cuts
-behind the largest epoch that it has below, and asks again with that one.
+So a follower sends its last epoch. The leader answers with the largest epoch up to this one that the leader has, and
+the offset at which this epoch ended. If the follower has the epoch too, the follower truncates its log where the
+shorter of the two ends. If not, the follower truncates after the largest lower epoch that it has, and asks again with
+this epoch.
 """
 
 from typing import NamedTuple, Protocol
@@ -15,7 +16,7 @@ UNKNOWN = -1
 
 
 class EpochEnd(NamedTuple):
-    """The largest epoch of a log up to the one that was asked for, and the offset behind its last record."""
+    """The largest epoch of a log up to the requested one, and the offset after its last record."""
 
     epoch: int
     end_offset: int
@@ -25,7 +26,7 @@ NO_EPOCH_END = EpochEnd(UNKNOWN, UNKNOWN)
 
 
 class EpochLog(Protocol):
-    """What is asked of a log here. ``log.PartitionLog`` is one."""
+    """A log, as far as this module and the follower need it. ``log.PartitionLog`` is one."""
 
     @property
     def next_offset(self) -> int: ...
@@ -38,38 +39,44 @@ class EpochLog(Protocol):
 
     @property
     def latest_epoch(self) -> int:
-        """-1 if it has none."""
+        """The epoch of the last record; -1 if the log has none."""
         ...
 
     def end_offset_for_epoch(self, leader_epoch: int, /) -> tuple[int, int]:
-        """Its :class:`EpochEnd`; (-1, -1) if the epoch is newer than all that it has."""
+        """The fields of an :class:`EpochEnd`; (-1, -1) if the epoch is newer than all epochs of the log."""
         ...
 
 
-class Cut(NamedTuple):
-    #: The log is to end here. Where it ends there already its epochs must still be cut: it may have one that began and
-    #: got no record.
+class TruncationPoint(NamedTuple):
+    """Where a follower truncates its log."""
+
+    #: The log has to end here. If the log ends here already, its epochs must still be truncated: the last epoch may
+    #: have begun without a record.
     offset: int
-    #: Whether the logs are now known to agree; if not, the follower asks again.
+    #: Whether the logs are known to agree after the truncation. If not, the follower asks again.
     is_complete: bool
 
 
-def cut_for(log: EpochLog, leaders: EpochEnd) -> Cut:
-    """What a follower does with its log when the leader has answered."""
+def truncation_point(log: EpochLog, leaders: EpochEnd) -> TruncationPoint:
+    """Where a follower truncates its log after the leader has answered with its epoch end."""
     next_offset = log.next_offset
     if leaders.end_offset == UNKNOWN:
-        # The leader knows nothing of such epochs. What all had is below the high watermark: the rest may differ.
-        return Cut(min(log.high_watermark, next_offset), True)
+        # The leader has no such epochs. All replicas had the records below the high watermark; the others may differ.
+        return TruncationPoint(min(log.high_watermark, next_offset), True)
     if leaders.epoch == UNKNOWN:
-        return Cut(min(leaders.end_offset, next_offset), True)
+        return TruncationPoint(min(leaders.end_offset, next_offset), True)
     ours = EpochEnd(*log.end_offset_for_epoch(leaders.epoch))
     if ours.end_offset == UNKNOWN:
-        return Cut(min(leaders.end_offset, next_offset), True)
+        return TruncationPoint(min(leaders.end_offset, next_offset), True)
     if ours.epoch != leaders.epoch:
-        return Cut(min(ours.end_offset, next_offset), False)
-    return Cut(min(ours.end_offset, leaders.end_offset, next_offset), True)
+        return TruncationPoint(min(ours.end_offset, next_offset), False)
+    return TruncationPoint(min(ours.end_offset, leaders.end_offset, next_offset), True)
 
 
 def is_diverging(fetch_offset: int, last_epoch: int, leaders: EpochEnd) -> bool:
-    """Whether who fetches at an offset, and has its last record of an epoch, has records that the leader has not."""
+    """Tells whether a follower has records that the leader does not have.
+
+    :param fetch_offset: the offset at which the follower fetches.
+    :param last_epoch: the epoch of the follower's last record.
+    """
     return leaders.epoch < last_epoch or leaders.end_offset < fetch_offset

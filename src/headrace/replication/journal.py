@@ -1,15 +1,18 @@
-"""One partition of an internal topic, as the coordinator that keeps its state there sees it.
+"""The log of a coordinator: one partition of an internal topic, to which the coordinator writes its state.
 
-A coordinator's state is what its records say, in order. It writes records here and then applies them; when it starts,
-it applies all that are here. Both go through the same code, so that a restart finds the state that was left.
+The records of the partition, in order, are the coordinator's state. The coordinator writes records to the journal and
+then applies them. When the coordinator starts, it applies all records of the journal. Both go through the same code, so
+a restart finds the same state.
 
-Records of a transaction (offsets committed within one) count only from its marker on: ``batches`` gives whole batches
-with their headers, and leaves that to the reader.
+Records of a transaction (offsets that are committed within one) count only after its marker. :meth:`Journal.batches`
+returns whole batches with their headers, and leaves this to the reader.
 
-A journal is of one leader epoch. What its partition's next leader does not have, it may not know: so nothing is written
-once the epoch has passed, and whoever read the log in it reads it anew. And what is written is not yet committed: in a
-cluster that takes until the in-sync replicas have it, and until then nobody may be told of it, nor may anything be done
-on the strength of it that cannot be taken back (:meth:`Journal.when_committed`).
+A journal belongs to one leader epoch. The partition's next leader may not have all records of this one. So nothing is
+written after the epoch has ended, and a coordinator that has read the log reads it again in the next epoch.
+
+A record that is written is not yet committed: in a cluster, the in-sync replicas have to fetch it first. Until then the
+coordinator may not tell a client of the record, and may not do anything because of it that cannot be undone
+(:meth:`Journal.when_committed`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,16 +26,19 @@ from headrace.protocol.records import NO_PRODUCER_ID, BatchHeader
 from headrace.replication.partition import Partition
 from headrace.runtime.clock import Clock
 
-#: A record's key and value; a value of None takes back what the key said.
+#: A record's key and value. The value None is a tombstone.
 KeyValue = tuple[bytes, bytes | None]
 
-#: Is to call the function once the partition's high watermark is at that offset; never, if it is led by another first.
+#: Calls the function once the partition's high watermark has reached the offset. Never calls it if the leader changes
+#: before.
 WhenCommitted = Callable[[Partition, int, Callable[[], None]], None]
 
 _NO_EPOCH = -1
 
 
 class Journal:
+    """One partition of an internal topic, in one leader epoch."""
+
     def __init__(
         self,
         partition: Partition,
@@ -42,11 +48,11 @@ class Journal:
         wait: WhenCommitted | None = None,
     ) -> None:
         """
-        :param on_write: is called after each write: somebody may be waiting to read it.
-        :param wait: how to wait for what others must have; not needed where there are no others.
+        :param on_write: called after each write, for consumers that wait for new records.
+        :param wait: waits until followers have fetched the records. Not needed if the partition has no followers.
         """
         self.partition = partition
-        #: The leader epoch in which this may be written.
+        #: The leader epoch in which records may be written.
         self.epoch = partition.leader_epoch
         self._clock = clock
         self._on_write = on_write
@@ -59,15 +65,18 @@ class Journal:
     def write(
         self, records: Sequence[KeyValue], *, producer_id: int = NO_PRODUCER_ID, producer_epoch: int = _NO_EPOCH
     ) -> Appended | None:
-        """Appends the records as one batch, within a producer's transaction if it is given; None if there are none.
+        """Appends records as one batch, within a producer's transaction if one is given. No records: returns None.
 
-        :raises StorageError, CoordinatorNotAvailable: if they could not be written. Then nothing was.
-        :raises NotCoordinator: if the partition has another leader, or another epoch.
+        :raises StorageError, CoordinatorNotAvailable: if the records could not be written. Then none was written.
+        :raises NotCoordinator: if the partition has another leader, or another leader epoch.
         """
         if not records:
             return None
         if self.partition.leader_epoch != self.epoch:
-            raise NotCoordinator(f"the epoch {self.epoch} of partition {self.index} is over")
+            raise NotCoordinator(
+                f"the leader epoch {self.epoch} of {self.partition.log.topic}-{self.index} has ended; the epoch is "
+                f"{self.partition.leader_epoch} now"
+            )
         batch = build_keyed_batch(
             records,
             timestamp_ms=self._clock.wall_ms(),
@@ -86,20 +95,23 @@ class Journal:
         return appended
 
     def when_committed(self, then: Callable[[], None]) -> None:
-        """Calls ``then`` once all that is in the log by now is committed: at once if it is, never if it may be lost."""
+        """Calls ``then`` once all records that are in the log now are committed.
+
+        Calls it at once if they are committed already. Never calls it if the leader changes before they are.
+        """
         partition = self.partition
         end_offset = partition.log.next_offset
         if partition.high_watermark >= end_offset:
             then()
             return
-        assert self._wait is not None, "the partition has followers, and nobody can wait for them"
+        assert self._wait is not None, "the partition has followers, and the journal has no function to wait for them"
         self._wait(partition, end_offset, then)
 
-    def renew(self) -> None:
-        """The partition is led on by this broker in a new epoch, with nobody in between."""
+    def begin_next_epoch(self) -> None:
+        """Continues in the next leader epoch. This broker leads in it too, and no other broker has led in between."""
         self.epoch = self.partition.leader_epoch
 
     def batches(self) -> Iterator[tuple[BatchHeader, list[Record]]]:
-        """All batches from the log's start to its end, with their records; control batches too."""
+        """All batches of the log with their records, including control batches."""
         log = self.partition.log
         return decoded_batches(log, lambda: log.next_offset)

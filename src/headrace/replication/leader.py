@@ -1,20 +1,23 @@
-"""A partition's leader: who is in sync, what is committed, who may be answered. No I/O, no clock: values in and out.
+"""The leader's side of replication: who is in sync, what is committed, which fetches are answered. No I/O, no clock.
 
-Followers fetch, and where one fetches is the end of its log (LEO): it has all below. What all in-sync replicas (ISR)
-have is committed: the high watermark (HW) is the least of their ends. It never goes back.
+Followers fetch. The offset at which a follower fetches is the end of its log (LEO): it has all records below. A
+record that all in-sync replicas (the ISR) have is committed. The high watermark (HW) is the lowest LEO of the ISR.
+The HW never goes back.
 
-The ISR is in ZooKeeper, where the controller chooses the next leader from it; so a change is a write of
-``/brokers/topics/T/partitions/P/state`` that succeeds only if nobody else has changed it (:class:`IsrChange`). Between
-asking for that and the answer nobody knows which of the two sets a next leader would be chosen from. Until then the HW
-is held down by all who are in either: the maximal ISR. A follower that has caught up and waits to be let in holds it
-down too, or a busy partition would run away from it.
+The ISR is in ZooKeeper, because the controller chooses the next leader from it. So a change of the ISR is a write of
+``/brokers/topics/T/partitions/P/state`` that succeeds only if no other broker has changed the znode
+(:class:`IsrChange`). Between the write and its response, this leader does not know from which of the two sets a next
+leader would be chosen. In this time the HW waits for all replicas that are in one of the two sets: the maximal ISR.
+The HW also waits for a follower that is caught up and about to join the ISR; otherwise the follower could never catch
+up with a busy partition.
 
-A follower leaves when it was not caught up for ``replica.lag.time.max.ms``; at once, if it asks for what is committed:
-then it had that, and its host has lost it. It comes back when it has all that is
-committed, and all that this leader found in its log when it became leader (KAFKA-7128: what is committed of that, the
-new leader learns only from the others).
+A follower leaves the ISR when it was not caught up for ``replica.lag.time.max.ms``. It leaves at once if it fetches
+below the HW: it had these records, and its host has lost them. A follower joins the ISR again when it has all
+committed records, and all records that were in this leader's log when this leader was elected (KAFKA-7128: a new
+leader learns only from the other replicas which of these records are committed).
 
-With fewer in sync than ``min.insync.replicas``, acks=all is refused and the HW stands still (KIP-966).
+If fewer replicas are in sync than ``min.insync.replicas``, requests with acks=all are rejected and the HW does not
+advance (KIP-966).
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -34,37 +37,42 @@ from headrace.replication.remote_replica import RemoteReplica
 
 
 class LeaderSettings(NamedTuple):
+    """The settings of a topic and its broker that a leader uses."""
+
     min_insync_replicas: int = 1
     lag_time_max_ms: int = 30_000
 
 
 class IsrChange(NamedTuple):
-    """A write to be made, if the znode still has that version."""
+    """A write of the partition's state to ZooKeeper, if the znode still has this version."""
 
     state: PartitionState
     expected_version: int
 
 
 class FollowerFetch(NamedTuple):
-    """What a follower says with its fetch of one partition."""
+    """The fields of a follower's fetch of one partition."""
 
     leader_epoch: int
     offset: int
-    #: Of its last record; -1: it does not say (and is not checked).
+    #: The epoch of the follower's last record. -1 if the follower does not send it; then nothing is checked.
     last_epoch: int
     log_start_offset: int
 
 
-class Fetched(NamedTuple):
-    """What a fetch has changed."""
+class FetchOutcome(NamedTuple):
+    """The changes that a follower's fetch has caused."""
 
-    #: Not None: nothing was changed; the follower has records that we have not, and is to be told this instead of data.
+    #: Not None if the follower has records that the leader does not have. Then nothing was changed, and the leader
+    #: answers with this instead of records.
     diverging: EpochEnd | None = None
     has_high_watermark_moved: bool = False
     isr_change: IsrChange | None = None
 
 
 class PartitionLeader:
+    """The leader of one partition."""
+
     def __init__(
         self,
         broker_id: int,
@@ -79,24 +87,25 @@ class PartitionLeader:
         settings: LeaderSettings = LeaderSettings(),  # noqa: B008  a tuple
     ) -> None:
         """
-        :param state: what the controller has written, with this broker as the leader; and its znode's version.
-        :param replicas: all that are assigned.
-        :param next_offset: our log's end; where this epoch begins.
-        :param high_watermark: as far as this broker knew as a follower, or had on disk.
+        :param state: the state that the controller has written, with this broker as the leader.
+        :param version: the version of the znode with the state.
+        :param replicas: all assigned replicas.
+        :param next_offset: the end of this broker's log, where the leader epoch begins.
+        :param high_watermark: the high watermark that this broker knew as a follower, or had on disk.
         """
         self.broker_id = broker_id
         self.settings = settings
         self.next_offset = next_offset
         self.log_start_offset = log_start_offset
         self.high_watermark = min(max(high_watermark, log_start_offset), next_offset)
-        #: Brokers that are not to be let into the ISR: dead or shutting down, as far as we know.
+        #: Brokers that may not join the ISR, because they are dead or shutting down.
         self.ineligible: Collection[int] = frozenset()
         self.pending: IsrChange | None = None
         self._remotes: dict[int, RemoteReplica] = {}
-        self._begin(state, version, replicas, {}, now_ms)
-        self._advance(now_ms)
+        self._begin_epoch(state, version, replicas, {}, now_ms)
+        self._advance_high_watermark(now_ms)
 
-    def _begin(
+    def _begin_epoch(
         self,
         state: PartitionState,
         version: int,
@@ -104,7 +113,7 @@ class PartitionLeader:
         known: Mapping[int, RemoteReplica],
         now_ms: int,
     ) -> None:
-        assert state.leader == self.broker_id, f"{state} is not ours to lead"
+        assert state.leader == self.broker_id, f"broker {self.broker_id} is not the leader in {state}"
         self.state = state
         self.version = version
         self.pending = None
@@ -116,15 +125,15 @@ class PartitionLeader:
         for remote in self._remotes.values():
             remote.begin_epoch(self.next_offset, now_ms, is_in_sync=remote.replica_id in state.isr)
 
-    def renew(self, state: PartitionState, version: int, replicas: Iterable[int], now_ms: int) -> bool:
-        """We lead on, in a new epoch. Whether the HW has moved."""
+    def begin_next_epoch(self, state: PartitionState, version: int, replicas: Iterable[int], now_ms: int) -> bool:
+        """Continues to lead, in a new epoch. Returns whether the HW has moved."""
         assert state.leader_epoch > self.leader_epoch, f"{state} is not newer than {self.state}"
-        # In an epoch that we have not heard of somebody else may have led, and the others cut their logs.
+        # In an epoch that was skipped another broker may have led, and the followers may have truncated their logs.
         known = self._remotes if state.leader_epoch == self.leader_epoch + 1 else {}
-        self._begin(state, version, replicas, known, now_ms)
-        return self._advance(now_ms)
+        self._begin_epoch(state, version, replicas, known, now_ms)
+        return self._advance_high_watermark(now_ms)
 
-    # What is known
+    # Questions
 
     @property
     def leader_epoch(self) -> int:
@@ -132,19 +141,19 @@ class PartitionLeader:
 
     @property
     def isr(self) -> tuple[int, ...]:
-        """As it was last written."""
+        """The ISR as it was last written to ZooKeeper."""
         return self.state.isr
 
     @property
     def maximal_isr(self) -> Collection[int]:
-        """All who may be in it, whatever becomes of the change that is under way."""
+        """All replicas that may be in the ISR, whether the change under way succeeds or not."""
         if self.pending is None:
             return self.state.isr
         return frozenset((*self.state.isr, *self.pending.state.isr))
 
     @property
     def min_isr(self) -> int:
-        """There cannot be more in sync than there are replicas."""
+        """``min.insync.replicas``, but not more than there are replicas."""
         return min(self.settings.min_insync_replicas, len(self._remotes) + 1)
 
     @property
@@ -153,12 +162,12 @@ class PartitionLeader:
 
     @property
     def knows_high_watermark(self) -> bool:
-        """Whether all that was committed before our time is known to be: before that, readers wait (KIP-207)."""
+        """Tells whether the HW has reached the start of this leader epoch. Until then consumers wait (KIP-207)."""
         return self.high_watermark >= self.epoch_start_offset
 
     @property
     def low_watermark(self) -> int:
-        """Below this no replica has anything any more; those that are away are not asked."""
+        """The lowest start of all replicas' logs, except those of dead brokers."""
         starts = [one.log_start_offset for one in self._remotes.values() if one.replica_id not in self.ineligible]
         return min([self.log_start_offset, *starts])
 
@@ -168,70 +177,77 @@ class PartitionLeader:
     # Producers
 
     def check_enough_replicas(self) -> None:
-        """Before an append that asks for acks=all.
+        """Checks the ISR before an append with acks=all.
 
-        :raises NotEnoughReplicas:
+        :raises NotEnoughReplicas: if fewer replicas are in sync than ``min.insync.replicas``.
         """
         if self.is_under_min_isr:
-            raise NotEnoughReplicas(f"in sync are {list(self.state.isr)}, and {self.min_isr} must be")
+            raise NotEnoughReplicas(f"the ISR is {list(self.state.isr)}, and min.insync.replicas is {self.min_isr}")
 
     def appended(self, next_offset: int, now_ms: int) -> bool:
-        """Our log has grown. Whether the HW has moved, which it does at once if nobody else is in sync."""
-        assert next_offset >= self.next_offset, "a leader's log is never cut"
+        """Notes the new end of the leader's log. Returns whether the HW has moved.
+
+        The HW moves at once if no other replica is in sync.
+        """
+        assert next_offset >= self.next_offset, "a leader's log is never truncated"
         self.next_offset = next_offset
-        return self._advance(now_ms)
+        return self._advance_high_watermark(now_ms)
 
     def is_acknowledged(self, end_offset: int) -> bool:
-        """Whether acks=all is done with a batch that ends before an offset. To be asked when the HW has moved, or the
-        ISR changed.
+        """Tells whether a batch that ends at an offset is committed, for acks=all.
 
-        :raises NotEnoughReplicasAfterAppend: if it is in the log, and too few are in sync.
+        The caller asks again when the HW has moved or the ISR has changed.
+
+        :raises NotEnoughReplicasAfterAppend: if the batch is in the log, and too few replicas are in sync.
         """
         if self.high_watermark >= end_offset:
             return True
         if len(self.maximal_isr) < self.min_isr:
-            raise NotEnoughReplicasAfterAppend(f"in sync are {list(self.state.isr)}, and {self.min_isr} must be")
+            raise NotEnoughReplicasAfterAppend(
+                f"the ISR is {list(self.state.isr)}, and min.insync.replicas is {self.min_isr}"
+            )
         return False
 
     # Followers
 
-    def fetched(self, replica_id: int, fetch: FollowerFetch, epoch_end: EpochEnd, now_ms: int) -> Fetched:
-        """A follower asks for what comes at an offset. To be done before it is answered: then it learns of the HW that
-        its own fetch has moved.
+    def fetched(self, replica_id: int, fetch: FollowerFetch, epoch_end: EpochEnd, now_ms: int) -> FetchOutcome:
+        """Notes a follower's fetch. The caller answers the fetch afterwards, so the answer has the new HW.
 
-        :param epoch_end: of our log, for the fetch's ``last_epoch``.
-        :raises KafkaError: if it is not answered; nothing has changed.
+        :param epoch_end: the epoch end in this leader's log for the fetch's ``last_epoch``.
+        :raises KafkaError: if the fetch is rejected. Then nothing has changed.
         """
         self.check_epoch(fetch.leader_epoch)
         remote = self._remotes.get(replica_id)
         if remote is None:
-            raise NotLeaderOrFollower(f"broker {replica_id} has no replica, as far as leader {self.broker_id} knows")
+            raise NotLeaderOrFollower(
+                f"broker {replica_id} is not one of the followers {sorted(self._remotes)} of leader {self.broker_id}"
+            )
         if fetch.offset < self.log_start_offset:
             raise OffsetOutOfRange(f"offset {fetch.offset} is below the log's start {self.log_start_offset}")
         if fetch.last_epoch != UNKNOWN:
             if epoch_end == NO_EPOCH_END:
-                raise OffsetOutOfRange(f"epoch {fetch.last_epoch} is not known here")
+                raise OffsetOutOfRange(f"the log of leader {self.broker_id} has no epoch {fetch.last_epoch}")
             if is_diverging(fetch.offset, fetch.last_epoch, epoch_end):
-                return Fetched(diverging=epoch_end)
+                return FetchOutcome(diverging=epoch_end)
         if fetch.offset > self.next_offset:
             raise OffsetOutOfRange(f"offset {fetch.offset} is above the log's end {self.next_offset}")
         remote.fetched(fetch.offset, fetch.log_start_offset, self.next_offset, now_ms)
         if replica_id in self.state.isr and fetch.offset < self.high_watermark:
-            change = self._propose_without({replica_id})
+            change = self._propose_removing({replica_id})
         else:
-            change = self._propose_with(remote)
-        return Fetched(None, self._advance(now_ms), change)
+            change = self._propose_adding(remote)
+        return FetchOutcome(None, self._advance_high_watermark(now_ms), change)
 
     def check_epoch(self, epoch: int) -> None:
         if epoch == UNKNOWN or epoch == self.leader_epoch:
             return
         if epoch < self.leader_epoch:
-            raise FencedLeaderEpoch(f"the leader epoch is {self.leader_epoch}, not {epoch} any more")
-        raise UnknownLeaderEpoch(f"the leader epoch is {self.leader_epoch}, not yet {epoch}")
+            raise FencedLeaderEpoch(f"the leader epoch is {self.leader_epoch}; the request has the older epoch {epoch}")
+        raise UnknownLeaderEpoch(f"the leader epoch is {self.leader_epoch}; the request has the newer epoch {epoch}")
 
     # The ISR
 
-    def _propose_with(self, remote: RemoteReplica) -> IsrChange | None:
+    def _propose_adding(self, remote: RemoteReplica) -> IsrChange | None:
         replica_id = remote.replica_id
         if self.pending is not None or replica_id in self.state.isr or replica_id in self.ineligible:
             return None
@@ -239,8 +255,11 @@ class PartitionLeader:
             return None
         return self._propose((*self.state.isr, replica_id))
 
-    def shrink(self, now_ms: int) -> IsrChange | None:
-        """Without those that have been behind for too long. To be asked every half of the lag time."""
+    def shrink_isr(self, now_ms: int) -> IsrChange | None:
+        """The change that removes the followers that were not caught up for too long. None if there are none.
+
+        The caller calls this every half of the lag time.
+        """
         if self.pending is not None:
             return None
         out = {
@@ -249,9 +268,9 @@ class PartitionLeader:
             if remote.replica_id in self.state.isr
             and not remote.is_caught_up(self.next_offset, now_ms, self.settings.lag_time_max_ms)
         }
-        return self._propose_without(out)
+        return self._propose_removing(out)
 
-    def _propose_without(self, out: Collection[int]) -> IsrChange | None:
+    def _propose_removing(self, out: Collection[int]) -> IsrChange | None:
         if self.pending is not None or not out:
             return None
         return self._propose(tuple(replica for replica in self.state.isr if replica not in out))
@@ -259,21 +278,23 @@ class PartitionLeader:
     def _propose(self, isr: tuple[int, ...]) -> IsrChange | None:
         if self._is_outdated:
             return None
-        # Whoever is let in or goes does so by what this leader has: an unclean election is made up for.
+        # The new ISR is based on this leader's log, so a recovery after an unclean election has ended.
         self.pending = IsrChange(self.state._replace(isr=isr, is_recovering=False), self.version)
         return self.pending
 
     def isr_written(self, change: IsrChange, version: int, now_ms: int) -> bool:
-        """The write has been made, and this is the znode's version now. Whether the HW has moved."""
+        """Notes that the write succeeded, and the znode's new version. Returns whether the HW has moved."""
         if change != self.pending:
-            return False  # of an epoch before
+            return False  # a change of an earlier epoch
         self.state, self.version, self.pending = change.state, version, None
-        return self._advance(now_ms)
+        return self._advance_high_watermark(now_ms)
 
-    def isr_refused(self, change: IsrChange) -> None:
-        """Somebody else has written: the controller, whose word is on its way. Until it is here nothing is asked for.
+    def isr_rejected(self, change: IsrChange) -> None:
+        """Notes that the write failed because the controller has changed the znode.
 
-        Where the outcome is not known, none of the two is told: the change stays pending until a read has shown it.
+        Until the controller's request arrives, this leader makes no other change. If the outcome of a write is
+        unknown, the caller calls neither :meth:`isr_written` nor this method: the change stays pending until a read
+        shows the outcome.
         """
         if change == self.pending:
             self.pending = None
@@ -281,13 +302,13 @@ class PartitionLeader:
 
     # The high watermark
 
-    def _advance(self, now_ms: int) -> bool:
+    def _advance_high_watermark(self, now_ms: int) -> bool:
         if len(self.state.isr) < self.min_isr:
             return False
         committed, maximal_isr = self.next_offset, self.maximal_isr
         for remote in self._remotes.values():
             if remote.next_offset < committed and (
-                remote.replica_id in maximal_isr or self._waits_to_be_let_in(remote, now_ms)
+                remote.replica_id in maximal_isr or self._may_join_isr(remote, now_ms)
             ):
                 committed = remote.next_offset
         if committed <= self.high_watermark:
@@ -295,7 +316,7 @@ class PartitionLeader:
         self.high_watermark = committed
         return True
 
-    def _waits_to_be_let_in(self, remote: RemoteReplica, now_ms: int) -> bool:
+    def _may_join_isr(self, remote: RemoteReplica, now_ms: int) -> bool:
         return remote.replica_id not in self.ineligible and remote.is_caught_up(
             self.next_offset, now_ms, self.settings.lag_time_max_ms
         )

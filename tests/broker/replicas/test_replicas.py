@@ -103,8 +103,8 @@ async def test_changes_of_the_isr_count_once_they_are_written(harness):
         return leader.replicas.isr_shrinks, leader.replicas.isr_expands, leader.replicas.failed_isr_updates
 
     def wish_without_the_follower():
-        change = leader.partition().leader._propose_without({2})
-        leader.replicas.isr_change_wanted(leader.partition(), change)
+        change = leader.partition().leader._propose_removing({2})
+        leader.replicas.isr_change_requested(leader.partition(), change)
 
     wish_without_the_follower()
     assert counts() == (0, 0, 0)
@@ -460,9 +460,9 @@ async def test_fetch_sessions_of_followers(harness):
     assert (await fetch(session_id, 4, forget=(0,))).responses == ()
     await leader.produce(b"c", acks=1)
     assert (await fetch(session_id, 5)).responses == ()
-    assert not leader.partition().readers
+    assert not leader.partition().follower_readers
     assert (await fetch(0, -1, 1)).session_id == 0
-    assert not leader.partition().readers
+    assert not leader.partition().follower_readers
 
 
 async def test_a_follower_with_something_else_is_told_where_they_part(three):

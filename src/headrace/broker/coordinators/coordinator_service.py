@@ -114,7 +114,7 @@ class CoordinatorService(Generic[C]):
         if epoch == partition.leader_epoch:
             return
         if epoch is not None and epoch + 1 == partition.leader_epoch:
-            self.coordinator.renew(index)  # no other broker can have written in between
+            self.coordinator.begin_next_epoch(index)  # no other broker can have written in between
             return
         self.unload(index)
         self._load_partition(partition)

@@ -120,7 +120,7 @@ def _end(partition: Partition, query: _Query) -> int:
 
 def _check_high_watermark_is_known(partition: Partition, version: int) -> None:
     try:
-        partition.check_committed_is_known()
+        partition.check_high_watermark_known()
     except OffsetNotAvailable as error:
         if version < _NOT_AVAILABLE_SINCE:
             raise LeaderNotAvailable(str(error)) from None

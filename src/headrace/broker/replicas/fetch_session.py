@@ -35,9 +35,9 @@ class FetchedPartition:
         #: How many records the log is behind the leader's high watermark.
         self.lag = 0
 
-    def next_ask(self) -> FollowerFetch:
+    def next_request(self) -> FollowerFetch:
         """The next fetch. The partition must be in the state FETCHING."""
-        ask = self.follower.next_ask()
+        ask = self.follower.next_request()
         assert isinstance(ask, FollowerFetch), f"{self.partition} asks {ask}"
         return ask
 
@@ -63,7 +63,7 @@ class FetchSession:
 
     def put(self, fetched: FetchedPartition) -> None:
         """Adds a partition, or notes that its fetch may have changed."""
-        ask = fetched.next_ask()
+        ask = fetched.next_request()
         if ask != fetched.asked:
             self.changed[fetched] = ask
 
@@ -92,7 +92,7 @@ class FetchSession:
         self._epoch = 0
         for fetched in self.remembered.values():
             fetched.asked = None
-            self.changed[fetched] = fetched.next_ask()
+            self.changed[fetched] = fetched.next_request()
         self.remembered.clear()
         self._forgotten.clear()
 
@@ -100,7 +100,7 @@ class FetchSession:
         """Writes the next request. The session assumes that the leader receives it."""
         if self._epoch == 0:
             self._forgotten.clear()
-            self.changed.update((fetched, fetched.next_ask()) for fetched in self.remembered.values())
+            self.changed.update((fetched, fetched.next_request()) for fetched in self.remembered.values())
         asked: list[tuple[bytes, int, FollowerFetch]] = []
         for fetched, ask in self.changed.items():
             fetched.asked = ask

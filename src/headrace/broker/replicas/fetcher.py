@@ -37,8 +37,15 @@ from headrace.protocol.errors import (
 )
 from headrace.protocol.wire.follower_fetch import TOPIC_IDS_FROM, FetchLimits, PartitionAnswer, read_answer
 from headrace.replication.epoch_ends import EpochEnd
-from headrace.replication.follower import Ask, AskEpochEnd, AskRange, Deed, FetchAnswer, State
-from headrace.replication.replicated_partition import ReplicatedPartition, end_of
+from headrace.replication.follower import (
+    EpochEndRequest,
+    FetchResult,
+    FollowerRequest,
+    FollowerState,
+    LogAction,
+    LogRangeRequest,
+)
+from headrace.replication.replicated_partition import ReplicatedPartition, end_offset_of
 
 if TYPE_CHECKING:
     from headrace.broker.replicas.context import ReplicaContext
@@ -105,7 +112,7 @@ class Fetcher:
         fetched = FetchedPartition(partition, partition.follower)
         self.partitions[partition.key] = fetched
         try:
-            partition.do(fetched.follower.begin())
+            partition.apply(fetched.follower.first_action())
         except KafkaError as error:
             logger.error("%r cannot begin to follow its leader: %s", partition, error)
             fetched.has_failed = True
@@ -125,12 +132,12 @@ class Fetcher:
 
     def _place(self, fetched: FetchedPartition) -> None:
         """Puts the partition into the next request that fits its state."""
-        if fetched.follower.state is State.FETCHING:
+        if fetched.follower.state is FollowerState.FETCHING:
             self._asking.pop(fetched, None)
             self._session.put(fetched)
             return
         self._take_out(fetched)
-        if fetched.follower.state is not State.FENCED:
+        if fetched.follower.state is not FollowerState.FENCED:
             self._asking[fetched] = None
 
     def _interrupt(self) -> None:
@@ -162,7 +169,7 @@ class Fetcher:
     @property
     def failed_count(self) -> int:
         """The number of partitions that ask nothing until the controller changes their role."""
-        return sum(one.has_failed or one.follower.state is State.FENCED for one in self.partitions.values())
+        return sum(one.has_failed or one.follower.state is FollowerState.FENCED for one in self.partitions.values())
 
     def fetch_rate(self, now_ms: int) -> float:
         return self._rate.of(self._fetches, now_ms)
@@ -203,8 +210,12 @@ class Fetcher:
     async def _ask_all(self, connection: Connection) -> None:
         if self._asking:
             asking = list(self._asking)
-            await self._ask_epochs(connection, [one for one in asking if one.follower.state is State.TRUNCATING])
-            await self._ask_ranges(connection, [one for one in asking if one.follower.state is State.OUT_OF_RANGE])
+            await self._ask_epochs(
+                connection, [one for one in asking if one.follower.state is FollowerState.TRUNCATING]
+            )
+            await self._ask_ranges(
+                connection, [one for one in asking if one.follower.state is FollowerState.OUT_OF_RANGE]
+            )
         self._pause_throttled()
         if self._session:
             await self._fetch(connection)
@@ -214,11 +225,11 @@ class Fetcher:
     # Where epochs ended
 
     async def _ask_epochs(self, connection: Connection, partitions: list[FetchedPartition]) -> None:
-        asks: dict[tuple[str, int], tuple[FetchedPartition, AskEpochEnd]] = {}
+        asks: dict[tuple[str, int], tuple[FetchedPartition, EpochEndRequest]] = {}
         topics: dict[str, list[dict[str, int]]] = {}
         for fetched in partitions:
-            ask = fetched.follower.next_ask()
-            assert isinstance(ask, AskEpochEnd)
+            ask = fetched.follower.next_request()
+            assert isinstance(ask, EpochEndRequest)
             topic, index = fetched.partition.key
             asks[topic, index] = fetched, ask
             topics.setdefault(topic, []).append(
@@ -238,15 +249,15 @@ class Fetcher:
                     self._rejected(fetched, ask, found.error_code.value)
                 else:
                     end = EpochEnd(found.leader_epoch, found.end_offset)
-                    self._do(fetched, fetched.follower.on_epoch_end(ask, end))
+                    self._apply(fetched, fetched.follower.on_epoch_end(ask, end))
 
     # Where logs begin and end
 
     async def _ask_ranges(self, connection: Connection, partitions: list[FetchedPartition]) -> None:
-        asks: dict[tuple[str, int], tuple[FetchedPartition, AskRange]] = {}
+        asks: dict[tuple[str, int], tuple[FetchedPartition, LogRangeRequest]] = {}
         for fetched in partitions:
-            ask = fetched.follower.next_ask()
-            assert isinstance(ask, AskRange)
+            ask = fetched.follower.next_request()
+            assert isinstance(ask, LogRangeRequest)
             asks[fetched.partition.key] = fetched, ask
         if not asks:
             return
@@ -257,10 +268,13 @@ class Fetcher:
             if start_error or end_error:
                 self._rejected(fetched, ask, start_error or end_error)
             else:
-                self._do(fetched, fetched.follower.on_range(ask, start, end))
+                self._apply(fetched, fetched.follower.on_log_range(ask, start, end))
 
     async def _ask_offsets(
-        self, connection: Connection, asks: dict[tuple[str, int], tuple[FetchedPartition, AskRange]], timestamp: int
+        self,
+        connection: Connection,
+        asks: dict[tuple[str, int], tuple[FetchedPartition, LogRangeRequest]],
+        timestamp: int,
     ) -> dict[tuple[str, int], tuple[int, int]]:
         topics: dict[str, list[dict[str, int]]] = {}
         for (topic, index), (_, ask) in asks.items():
@@ -318,10 +332,10 @@ class Fetcher:
             self._rejected(fetched, ask, found.error)
             return
         try:
-            end_offset = end_of(found.records) if found.records else None
+            end_offset = end_offset_of(found.records) if found.records else None
             diverging = None if found.diverging is None else EpochEnd(*found.diverging)
-            answer = FetchAnswer(found.high_watermark, found.log_start_offset, end_offset, diverging)
-            if partition.take(ask, answer, found.records):
+            answer = FetchResult(found.high_watermark, found.log_start_offset, end_offset, diverging)
+            if partition.apply_fetch(ask, answer, found.records):
                 unflushed.append(partition.log)
         except KafkaError as error:
             self._failed(fetched, error)
@@ -335,18 +349,18 @@ class Fetcher:
 
     # Failures
 
-    def _do(self, fetched: FetchedPartition, deed: Deed) -> None:
+    def _apply(self, fetched: FetchedPartition, action: LogAction) -> None:
         if self.partitions.get(fetched.partition.key) is not fetched:
             return
         try:
-            fetched.partition.do(deed)
+            fetched.partition.apply(action)
         except KafkaError as error:
             self._failed(fetched, error)
             return
         fetched.rejections = 0
         self._place(fetched)
 
-    def _rejected(self, fetched: FetchedPartition, ask: Ask, code: int) -> None:
+    def _rejected(self, fetched: FetchedPartition, ask: FollowerRequest, code: int) -> None:
         if self.partitions.get(fetched.partition.key) is not fetched:
             return
         error = _ERRORS.get(code, UnknownServerError)(f"the leader answered {ErrorCode(code).name}")
@@ -358,7 +372,7 @@ class Fetcher:
         level = INFO if fetched.rejections >= _LOGGED_REJECTIONS else DEBUG
         logger.log(level, "%r: the leader rejected the request: %s", fetched.partition, ErrorCode(code).name)
         self._take_out(fetched)
-        if fetched.follower.state is not State.FENCED:
+        if fetched.follower.state is not FollowerState.FENCED:
             fetched.rejections += 1
             self._pause(fetched, self._pause_ms(fetched.rejections))
 

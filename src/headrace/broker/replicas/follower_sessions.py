@@ -87,9 +87,9 @@ class SessionPartition:
         """Becomes a reader of the partition, and of no other one."""
         if partition is not self.partition:
             if self.partition is not None:
-                self.partition.readers.remove(self)
+                self.partition.follower_readers.remove(self)
             if partition is not None:
-                partition.readers.append(self)
+                partition.follower_readers.append(self)
             self.partition = partition
 
     @property
@@ -102,7 +102,7 @@ class SessionPartition:
 
     # Calls of the partition
 
-    def grows(self, end_offset: int) -> None:
+    def log_grew(self, end_offset: int) -> None:
         session = self.session
         if self.fetch.offset == end_offset:
             self.note_at_end(end_offset)
@@ -120,11 +120,11 @@ class SessionPartition:
             if remote is not None and remote.next_offset == end_offset:
                 remote.fetched(end_offset, self.fetch.log_start_offset, end_offset, session.fetched_ms)
 
-    def changes(self) -> None:
+    def leadership_changed(self) -> None:
         self.session.ready[self] = None
         self.session.wake()
 
-    def news(self, *, at_once: bool) -> None:
+    def offsets_changed(self, *, at_once: bool) -> None:
         self.session.stale[self] = None
         if at_once:
             self.session.is_urgent = True

@@ -78,7 +78,7 @@ class IsrWrites:
                 logger.info(
                     "%s-%d: the ISR does not become %s: the controller has changed the state", topic, index, isr
                 )
-                partition.isr_refused(change)
+                partition.isr_rejected(change)
             else:
                 logger.info("%s-%d: the ISR is %s", topic, index, isr)
                 partition.isr_written(change, version)

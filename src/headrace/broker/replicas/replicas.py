@@ -155,9 +155,9 @@ class ReplicaManager:
         self.fetchers.remove(partition)
         partition.adding, partition.removing = target.assignment.adding, target.assignment.removing
         if leadership.leader == self._context.broker_id:
-            partition.lead(leadership.to_state(), leadership.version, replicas, self._dead_brokers)
+            partition.become_leader(leadership.to_state(), leadership.version, replicas, self._dead_brokers)
         else:
-            partition.follow(leadership.leader, leadership.leader_epoch, replicas)
+            partition.become_follower(leadership.leader, leadership.leader_epoch, replicas)
             if partition.follower is not None and not self._is_handing_over:
                 self.fetchers.add(partition)
         self._context.on_leadership_changed(target.topic, target.partition, partition.is_leader)
@@ -202,7 +202,7 @@ class ReplicaManager:
         """Other brokers are alive than before."""
         self.fetchers.wake()
         for partition in self.replicated():
-            partition.look_again()
+            partition.update_high_watermark()
 
     def log_dirs_failed(self) -> None:
         """A log dir went offline: stops its partitions and notifies the controller. Called on the event loop."""
@@ -256,19 +256,19 @@ class ReplicaManager:
         purgatories, key = self._context.purgatories, partition.key
         purgatories.produce.check_and_complete(key)
         purgatories.fetch.check_and_complete(key)
-        for reader in partition.readers:
-            reader.news(at_once=self.sessions.has_replica_selector)
+        for reader in partition.follower_readers:
+            reader.offsets_changed(at_once=self.sessions.has_replica_selector)
 
-    def isr_change_wanted(self, partition: ReplicatedPartition, change: IsrChange) -> None:
+    def isr_change_requested(self, partition: ReplicatedPartition, change: IsrChange) -> None:
         self._isr_writes.submit(partition, change)
 
     def isr_changed(self, partition: ReplicatedPartition, before: Collection[int]) -> None:
-        if len(partition.leading().isr) < len(before):
+        if len(partition.require_leader().isr) < len(before):
             self.isr_shrinks += 1
         else:
             self.isr_expands += 1
 
-    def isr_change_refused(self, partition: ReplicatedPartition) -> None:  # noqa: ARG002  as in PartitionEvents
+    def isr_change_rejected(self, partition: ReplicatedPartition) -> None:  # noqa: ARG002  as in PartitionEvents
         self.failed_isr_updates += 1
 
     def role_changed(self, partition: ReplicatedPartition) -> None:
@@ -310,9 +310,9 @@ class ReplicaManager:
         for number, partition in enumerate(self.replicated()):
             if number % _PARTITIONS_PER_TURN == _PARTITIONS_PER_TURN - 1:
                 await asyncio.sleep(0)
-            partition.shrink()
-            for reader in partition.readers:
-                reader.news(at_once=False)  # retention may have moved the start of the log
+            partition.shrink_isr()
+            for reader in partition.follower_readers:
+                reader.offsets_changed(at_once=False)  # retention may have moved the start of the log
 
     def run_soon(self, job: _Job) -> None:
         if self._is_stopped:

@@ -30,7 +30,7 @@ from headrace.coordination.znodes import PartitionState
 from headrace.log.lookups import decoded_batches
 from headrace.replication.partition import Isolation
 from headrace.replication.partition import Partition as Replica
-from headrace.replication.replicated_partition import end_of
+from headrace.replication.replicated_partition import end_offset_of
 from headrace.testing.simulator.cluster import SimulatedCluster
 from headrace.testing.simulator.history import History, Partition, Write
 
@@ -102,7 +102,7 @@ class InvariantMonitor:
             for told in topic["partitions"]:
                 partition = (name, told["partition_index"])
                 replica = broker.partitions.get(*partition)
-                end_offset = end_of(memoryview(told["records"].read())) if len(told["records"]) else None
+                end_offset = end_offset_of(memoryview(told["records"].read())) if len(told["records"]) else None
                 if replica is None or end_offset is None:
                     continue
                 if end_offset > replica.high_watermark:
