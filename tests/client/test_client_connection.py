@@ -9,10 +9,11 @@ from struct import pack
 import pytest
 
 from headrace import Broker
-from headrace.client.connection import Connection, body_at
+from headrace.client.connection import Connection
 from headrace.client.errors import BrokerUnreachable, KafkaTimeout, NotSendable, UnsupportedByBroker
 from headrace.protocol.api import Api, versions_of
 from headrace.protocol.kio import ErrorCode, load_response_schema
+from headrace.protocol.wire.client_codec import body_at
 from headrace.protocol.wire.encoder import encoder_of
 
 _VERSIONS = [{"api_key": int(api), "min_version": 0, "max_version": 3} for api in (Api.METADATA, Api.API_VERSIONS)]

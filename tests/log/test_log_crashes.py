@@ -184,7 +184,7 @@ def test_no_descriptor_left_fails_one_append_and_not_the_dir(tmp_path):
     harness = LogHarness(tmp_path / "data", disk=disk)
     log = harness.fresh()
     append(log)
-    log.active.release()
+    log.active.close_files()
     disk.fail("open", ".log", error_number=errno.EMFILE, lasting=False)
     with pytest.raises(StorageError, match="too many open files"):
         append(log)

@@ -20,9 +20,7 @@ from typing import Any, NamedTuple, cast
 from headrace.client.errors import BadResponse, BrokerUnreachable, ErrorCode, KafkaTimeout, UnsupportedByBroker
 from headrace.protocol.api import Api, versions_of
 from headrace.protocol.frames import BadFrame, FrameReader
-from headrace.protocol.wire.client_codec import body_at, decode_response, encode_request
-
-__all__ = ["Connection", "body_at"]
+from headrace.protocol.wire.client_codec import decode_response, encode_request
 
 logger = getLogger(__name__)
 
@@ -179,8 +177,7 @@ class Connection(asyncio.BufferedProtocol):
     async def ask_raw(
         self, api: Api, *, version: int | None = None, timeout_ms: float | None = None, **fields: Any
     ) -> memoryview:
-        """Does the same as :meth:`ask`, but returns the frame, which begins with the correlation id; see
-        :func:`body_at`."""
+        """Does the same as :meth:`ask`, but returns the frame, which begins with the correlation id."""
         version = self.version_of(api) if version is None else version
         return cast(memoryview, await self.send(api, version, fields, timeout_ms=timeout_ms, is_raw=True))
 

@@ -26,4 +26,4 @@ class LoadedIndexes:
         """Drops the indexes, unless some entries are not in the files yet, as in an active segment."""
         offsets, times = self._segment.offset_index, self._segment.time_index
         if offsets is not None and times is not None and offsets.is_written and times.is_written:
-            self._segment.drop_indexes()
+            self._segment.unload_indexes()

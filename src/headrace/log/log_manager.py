@@ -224,7 +224,7 @@ class LogManager:
 
     def _rename_away(self, log: PartitionLog, suffix: str) -> str | None:
         """The folder's new path; None if its dir is offline."""
-        log.release()
+        log.close_files()
         log_dir = log.log_dir
         if log_dir.error is not None:
             return None
@@ -296,7 +296,7 @@ class LogManager:
             try:
                 log.close()
             except StorageError:
-                log.release()
+                log.close_files()
         self.checkpoint()
         for log_dir in self._working_dirs():
             try:
@@ -308,7 +308,7 @@ class LogManager:
     def abandon(self) -> None:
         """Closes all files and locks without writing anything: what a kill does, for tests."""
         for log in self._logs.values():
-            log.release()
+            log.close_files()
         self._unlock()
 
     def _unlock(self) -> None:

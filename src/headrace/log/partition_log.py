@@ -378,10 +378,10 @@ class PartitionLog:
         if self.next_offset > self.recovery_point:
             self.active.fsync_indexes()
         self.flush()
-        self.release()
+        self.close_files()
 
-    def release(self) -> None:
+    def close_files(self) -> None:
         """Closes all files without writing anything. The log cannot be used any more."""
         self.is_closed = True
         for segment in self.segments:
-            segment.release()
+            segment.close_files()

@@ -182,7 +182,7 @@ def _recover_rest(log: PartitionLog, first: int, has_markers: bool) -> None:
     if has_markers:
         _rebuild_txn_indexes(log, log.segments[first:])
     for segment in log.segments[first:]:
-        segment.drop_indexes()
+        segment.unload_indexes()
 
 
 def _cut(log: PartitionLog, number: int, scan: "_Scan") -> None:

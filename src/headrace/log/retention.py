@@ -92,7 +92,7 @@ def discard(log: PartitionLog, segments: Sequence[Segment], *, keeps_snapshots: 
             except FileNotFoundError:
                 continue
             log.log_dir.pending_deletes.add(path + DELETED, due_ms)
-        segment.release()
+        segment.close_files()
 
 
 def advance_log_start(log: PartitionLog, offset: int) -> None:

@@ -111,13 +111,13 @@ class Segment:
         """Closes the file, unless a region of it is still being sent. The next use opens it again."""
         self._file = None
 
-    def release(self) -> None:
+    def close_files(self) -> None:
         """Closes the file and drops the indexes. A region that is being sent keeps the file open."""
         self._file = None
         self.log_dir.files.discard(self)
-        self.drop_indexes()
+        self.unload_indexes()
 
-    def drop_indexes(self) -> None:
+    def unload_indexes(self) -> None:
         if self.offset_index is not None:
             self.offset_index = self.time_index = None
         self.positions = NO_POSITIONS

@@ -96,7 +96,7 @@ def _end_offset(log_dir: LogDir, swap_path: str, base_offset: int) -> int:
     end_offset = base_offset
     for _, header in segment.headers(0):
         end_offset = header.next_offset
-    segment.release()
+    segment.close_files()
     return end_offset
 
 

@@ -1,8 +1,11 @@
 """The hand-written Fetch of followers and leaders agrees with kio's schemas."""
 
+from contextlib import suppress
 from uuid import UUID
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headrace.protocol.api import Api
 from headrace.protocol.errors import ErrorCode
@@ -99,3 +102,9 @@ def test_refusals():
     frame = framed(13, refusal(ErrorCode.fetch_session_id_not_found))
     assert decode_response(Api.FETCH, 13, frame).error_code is ErrorCode.fetch_session_id_not_found
     assert read_answer(memoryview(frame), 13).error is ErrorCode.fetch_session_id_not_found
+
+
+@given(st.binary(max_size=200), st.sampled_from([12, 13, 17]))
+def test_any_bytes_are_read_or_rejected(data, version):
+    with suppress(BadResponse):
+        read_answer(memoryview(data), version)

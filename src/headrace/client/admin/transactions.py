@@ -10,10 +10,8 @@ from headrace.client.admin.types import ProducerIdAndEpoch, Results, Transaction
 from headrace.client.errors import HeadraceError
 from headrace.client.types import TopicPartition
 from headrace.protocol.api import Api
-from headrace.protocol.wire.client_codec import body_at
+from headrace.protocol.wire.describe_transactions import VERSION as DESCRIBE_VERSION
 from headrace.protocol.wire.describe_transactions import TransactionState, read_transaction_states
-
-_DESCRIBE_VERSION = 0
 
 
 class TransactionsAdmin:
@@ -63,8 +61,8 @@ class TransactionsAdmin:
         """Describes transactional ids: state, producer and partitions."""
 
         async def ask(broker: AskedBroker, keys: list[str]) -> Mapping[str, TransactionDescription | HeadraceError]:
-            frame = await broker.ask_raw(Api.DESCRIBE_TRANSACTIONS, _DESCRIBE_VERSION, transactional_ids=keys)
-            states = read_transaction_states(frame[body_at(Api.DESCRIBE_TRANSACTIONS, _DESCRIBE_VERSION, frame) :])
+            frame = await broker.ask_raw(Api.DESCRIBE_TRANSACTIONS, DESCRIBE_VERSION, transactional_ids=keys)
+            states = read_transaction_states(frame)
             return {
                 found.transactional_id: outcome(
                     found.error_code,

@@ -26,13 +26,13 @@ from headrace.protocol.errors import ErrorCode
 from headrace.protocol.topic_partition import TopicPartition
 from headrace.protocol.wire.client_codec import BadResponse, body_at
 from headrace.protocol.wire.reader import WireReader
+from headrace.protocol.wire.schema_fields import UUID_BYTES
 
 _FLEXIBLE_FROM = 12
 #: From this version on, topics are named by their ids.
 TOPIC_IDS_FROM = 13
 
 _THROTTLE_TIME_BYTES = 4
-_UUID_BYTES = 16
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
 _PAIR = Struct(">qq")
@@ -104,7 +104,7 @@ class _FetchReader(WireReader):
     def _topic_name(self) -> str | None:
         """None for an id that the request did not name."""
         if self._version >= TOPIC_IDS_FROM:
-            return self._names.get(UUID(bytes=bytes(self.slice(_UUID_BYTES))))
+            return self._names.get(UUID(bytes=bytes(self.slice(UUID_BYTES))))
         size_bytes = self.uvarint() - 1 if self._is_flexible else self.unpack(_INT16)[0]
         return str(self.slice(size_bytes), "utf-8")
 

@@ -14,11 +14,13 @@ from struct import Struct
 from struct import error as StructError  # noqa: N812
 from typing import NamedTuple, TypeVar
 
+from headrace.protocol.api import Api
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.topic_partition import TopicPartition
-from headrace.protocol.wire.client_codec import BadResponse
+from headrace.protocol.wire.client_codec import BadResponse, body_at
 from headrace.protocol.wire.reader import WireReader
 
+VERSION = 0
 _T = TypeVar("_T")
 _STATE = Struct(">iqqh")  # timeout, start, producer id, epoch
 _INT16 = Struct(">h")
@@ -47,13 +49,13 @@ class _Reader(WireReader):
         return [read() for _ in range(self.uvarint() - 1)]
 
 
-def read_transaction_states(body: memoryview) -> list[TransactionState]:
+def read_transaction_states(frame: memoryview) -> list[TransactionState]:
     """
-    :param body: the response without its header.
+    :param frame: the response, from the correlation id on.
     :raises BadResponse: if the bytes are not a response to DescribeTransactions.
     """
-    reader = _Reader(body)
     try:
+        reader = _Reader(frame, body_at(Api.DESCRIBE_TRANSACTIONS, VERSION, frame))
         reader.unpack(_INT32)
         return reader.array(lambda: _state(reader))
     except (StructError, IndexError, ValueError) as error:

@@ -34,13 +34,13 @@ from headrace.protocol.api import Api
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.wire.client_codec import BadResponse, body_at
 from headrace.protocol.wire.encoder import Sendable, put_compact_string
+from headrace.protocol.wire.schema_fields import UUID_BYTES
 from headrace.protocol.wire.server_codec import EncodedReply
 from headrace.protocol.wire.varints import LARGEST_TAG, put_uvarint, read_long_uvarint, read_uvarint
 
 #: From this version on, topics are named by their ids.
 TOPIC_IDS_FROM = 13
 
-_UUID_BYTES = 16
 _NO_TAGS = b"\x00"
 
 _REQUEST_HEAD = Struct(">iiiibii")
@@ -221,7 +221,7 @@ def _read(data: memoryview, at: int, *, has_ids: bool) -> FollowerAnswer:
     for _ in range(topic_count - 1):
         start = at
         if has_ids:
-            at += _UUID_BYTES
+            at += UUID_BYTES
         else:
             size_bytes, at = read_uvarint(data, at)
             at += size_bytes - 1
