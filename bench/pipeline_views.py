@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine, Table
 
     from headrace.pipeline.serving.catalog import Version
-    from headrace.pipeline.version.context import Surroundings
+    from headrace.pipeline.version.context import RunContext
     from headrace.pipeline.version.running_version import RunningVersion
 
 COUNTED = "SELECT string({key}) AS page, count(*) AS hits FROM events GROUP BY 1"
@@ -128,7 +128,7 @@ def _upsert(engine: Engine, table: Table) -> Callable[[DataFrame, int], None]:
 def _replay_ours(worker: Worker, address: str, topic: str, folder: Path) -> Answer:
     from headrace.pipeline.kappa.view import KappaView
 
-    around = _project(
+    context = _project(
         worker,
         folder,
         address,
@@ -137,41 +137,41 @@ def _replay_ours(worker: Worker, address: str, topic: str, folder: Path) -> Answ
         COUNTED.format(key="_key"),
     )
     with timed() as took:
-        view = KappaView(around, _version(around))
+        view = KappaView(context, _version(context))
         view.run_once()
-    with around.database.read() as connection:
+    with context.database.read() as connection:
         select = f"SELECT count(*), sum(hits) FROM ({view.select_sql(connection)})"
         keys, records = connection.exec_driver_sql(select).one()
-    around.database.close()
+    context.database.close()
     return {**took, "keys": keys, "records": records}
 
 
 def _follow_ours(worker: Worker, address: str, topic: str, folder: Path) -> Following:
     from headrace.pipeline.lambda_.view import LambdaView
-    from headrace.pipeline.serving.version_states import Event
+    from headrace.pipeline.serving.version_states import VersionEvent
 
     decode = f'decode = {{ format = "json", schema = "{EVENT}" }}'
-    around = _project(worker, folder, address, topic, f'architecture = "lambda"\n{decode}', LATEST)
-    version = _version(around)
-    view = LambdaView(around, version)
+    context = _project(worker, folder, address, topic, f'architecture = "lambda"\n{decode}', LATEST)
+    version = _version(context)
+    view = LambdaView(context, version)
     view.start()
     _until(view, view.has_caught_up)
-    with around.database.begin() as connection:
-        around.catalog.set_state(version.view, version.version, Event.CAUGHT_UP, connection=connection)
-        around.catalog.switch(connection, version.view, version.version, view.select_sql(connection))
+    with context.database.begin() as connection:
+        context.catalog.set_state(version.view, version.version, VersionEvent.CAUGHT_UP, connection=connection)
+        context.catalog.switch(connection, version.view, version.version, view.select_sql(connection))
 
     def stop() -> None:
         view.stop()
-        around.database.close()
+        context.database.close()
 
     return Following(folder / "views.db", f"SELECT max(latest) FROM {version.view}", stop)
 
 
-def _project(worker: Worker, folder: Path, address: str, topic: str, settings: str, query: str) -> Surroundings:
-    from headrace.pipeline.project.loading import load_project
+def _project(worker: Worker, folder: Path, address: str, topic: str, settings: str, query: str) -> RunContext:
+    from headrace.pipeline.project.loading import read_project
     from headrace.pipeline.serving.catalog import Catalog
     from headrace.pipeline.serving.database import Database
-    from headrace.pipeline.version.context import Surroundings
+    from headrace.pipeline.version.context import RunContext
     from headrace.pipeline.version.metrics import PipelineMetrics
     from headrace.runtime.clock import SystemClock
 
@@ -181,9 +181,9 @@ def _project(worker: Worker, folder: Path, address: str, topic: str, settings: s
     )
     (folder / "views" / "pages.toml").write_text(f'topics = ["{topic}"]\nquery = "pages.sql"\n{settings}\n')
     (folder / "views" / "pages.sql").write_text(query)
-    project = load_project(folder)
+    project = read_project(folder).project
     database = Database(project.serving_url)
-    return Surroundings(
+    return RunContext(
         spark=worker.spark,
         project=project,
         database=database,
@@ -194,10 +194,10 @@ def _project(worker: Worker, folder: Path, address: str, topic: str, settings: s
     )
 
 
-def _version(around: Surroundings) -> Version:
-    (definition,) = around.project.views.values()
-    around.catalog.create_view(definition.name, definition.architecture, definition.definition_hash)
-    return around.catalog.add_version(definition.name, definition.as_dict(), definition.definition_hash)
+def _version(context: RunContext) -> Version:
+    (definition,) = context.project.views.values()
+    context.catalog.create_view(definition.name, definition.architecture, definition.definition_hash)
+    return context.catalog.add_version(definition.name, definition.as_dict(), definition.definition_hash)
 
 
 def _until(view: RunningVersion, is_so: Callable[[], bool]) -> None:
@@ -205,5 +205,5 @@ def _until(view: RunningVersion, is_so: Callable[[], bool]) -> None:
     while not is_so():
         if (failure := view.failure()) is not None:
             raise failure
-        assert time.monotonic() < give_up_s, f"{view.behind()} after {_MOST_SECONDS} s"
+        assert time.monotonic() < give_up_s, f"{view.lag()} after {_MOST_SECONDS} s"
         time.sleep(0.01)

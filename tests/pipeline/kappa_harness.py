@@ -13,11 +13,11 @@ from headrace.pipeline.kappa.view import KappaView
 from headrace.pipeline.project.definition import Decode, Source, ViewDefinition
 from headrace.pipeline.project.settings import Project
 from headrace.pipeline.query.view_query import build
-from headrace.pipeline.serving.catalog import Catalog, Event, State
+from headrace.pipeline.serving.catalog import Catalog, VersionEvent, VersionState
 from headrace.pipeline.serving.catalog_tables import offsets_text
 from headrace.pipeline.serving.database import Database
-from headrace.pipeline.version.context import Surroundings
-from headrace.pipeline.version.failures import Verdict, verdict_on
+from headrace.pipeline.version.context import RunContext
+from headrace.pipeline.version.failures import FailureKind, classify_failure
 from headrace.pipeline.version.metrics import PipelineMetrics
 from headrace.runtime.clock import SystemClock
 
@@ -58,21 +58,21 @@ class KappaHarness:
             definition.name, json.loads(json.dumps(definition.as_dict())), definition.definition_hash
         ).version
 
-    def around(self, **others) -> Surroundings:
+    def context(self, **others) -> RunContext:
         given = {
             "spark": self.spark, "project": self.project, "database": self.database, "catalog": self.catalog,
             "clock": SystemClock(), "checkpoints": str(self.folder / "checkpoints"), "metrics": PipelineMetrics(),
         }  # fmt: skip
-        return Surroundings(**(given | others))
+        return RunContext(**(given | others))
 
     def running(self, version: int = 1, **others) -> KappaView:
         """As a runner makes one: from the state ``starting``."""
         found = self.catalog.version("pages", version)
-        if found.state is not State.STARTING:
-            if found.state not in (State.FAILED, State.STOPPED):
-                self.catalog.set_state("pages", version, Event.STOPPED)
-            self.catalog.set_state("pages", version, Event.RESTARTED)
-        self._running.append(KappaView(self.around(**others), self.catalog.version("pages", version)))
+        if found.state is not VersionState.STARTING:
+            if found.state not in (VersionState.FAILED, VersionState.STOPPED):
+                self.catalog.set_state("pages", version, VersionEvent.STOPPED)
+            self.catalog.set_state("pages", version, VersionEvent.RESTARTED)
+        self._running.append(KappaView(self.context(**others), self.catalog.version("pages", version)))
         return self._running[-1]
 
     def start(self, version: int = 1) -> KappaView:
@@ -81,9 +81,9 @@ class KappaHarness:
         for _ in range(_ATTEMPTS):
             running = self.running(version)
             running.start()
-            until(lambda: running.behind().records == 0 or running.failure(), f"v{version} reads all")  # noqa: B023
+            until(lambda: running.lag().records == 0 or running.failure(), f"v{version} reads all")  # noqa: B023
             failure = running.failure()
-            if failure is None or verdict_on(failure) is not Verdict.TRANSIENT:
+            if failure is None or classify_failure(failure) is not FailureKind.TRANSIENT:
                 break
         return running
 
@@ -94,14 +94,14 @@ class KappaHarness:
                 running.run_once()
                 break
             except Exception as error:
-                if verdict_on(error) is not Verdict.TRANSIENT or attempt == _ATTEMPTS:
+                if classify_failure(error) is not FailureKind.TRANSIENT or attempt == _ATTEMPTS:
                     raise
         return running
 
     def serve(self, version: int) -> None:
         """As the runner and the commands do it."""
-        if self.catalog.version("pages", version).state is State.REPLAYING:
-            self.catalog.set_state("pages", version, Event.CAUGHT_UP)
+        if self.catalog.version("pages", version).state is VersionState.REPLAYING:
+            self.catalog.set_state("pages", version, VersionEvent.CAUGHT_UP)
         with self.database.begin() as connection:
             select_sql = self.catalog.version("pages", version, connection).select_sql
             self.catalog.switch(connection, "pages", version, select_sql)

@@ -26,11 +26,11 @@ from headrace.pipeline.project.definition import Decode, LambdaSettings, Source,
 from headrace.pipeline.project.settings import Project
 from headrace.pipeline.query.aggregates import Algebra
 from headrace.pipeline.query.plan import analyze
-from headrace.pipeline.query.view_query import apply_query, template
-from headrace.pipeline.serving.catalog import Catalog, Event, Offsets, Progress, Version
+from headrace.pipeline.query.view_query import apply_query, empty_events
+from headrace.pipeline.serving.catalog import Catalog, Offsets, Progress, Version, VersionEvent
 from headrace.pipeline.serving.database import Database
-from headrace.pipeline.serving.sent_dead_letters import DeadLetterNotes
-from headrace.pipeline.version.context import Surroundings
+from headrace.pipeline.serving.sent_dead_letters import SentDeadLetters
+from headrace.pipeline.version.context import RunContext
 from headrace.pipeline.version.metrics import PipelineMetrics
 from headrace.runtime.clock import Clock, SystemClock
 
@@ -68,7 +68,7 @@ class LambdaHarness:
     :ivar sent: by partition, what stands at each offset; None where it does not decode.
     """
 
-    around: Surroundings
+    context: RunContext
     definition: ViewDefinition
     version: Version
     producer: Producer
@@ -102,16 +102,16 @@ class LambdaHarness:
         catalog = Catalog(database, clock)
         catalog.create_view(name, "lambda", definition.definition_hash)
         version = catalog.add_version(name, definition.as_dict(), definition.definition_hash)
-        around = Surroundings(spark, project, database, catalog, clock, str(folder / "checkpoints"), PipelineMetrics())
+        context = RunContext(spark, project, database, catalog, clock, str(folder / "checkpoints"), PipelineMetrics())
         with Producer(bootstrap_servers=bootstrap) as producer:
-            yield cls(around, definition, version, producer, {at: [] for at in range(PARTITIONS)})
+            yield cls(context, definition, version, producer, {at: [] for at in range(PARTITIONS)})
 
     @property
     def topic(self) -> str:
         return self.definition.topics[0]
 
     @property
-    def who(self) -> tuple[str, int]:
+    def key(self) -> tuple[str, int]:
         return self.version.view, self.version.version
 
     # ------------------------------------------------------------------------------------------------------ the log
@@ -138,19 +138,19 @@ class LambdaHarness:
 
     def serve(self) -> None:
         """Makes the version the one that readers see; its tables are there."""
-        catalog = self.around.catalog
-        if catalog.version(*self.who).state == "starting":
-            catalog.set_state(*self.who, Event.STARTED)
-        catalog.set_state(*self.who, Event.CAUGHT_UP)
-        with self.around.database.begin() as connection:
-            select_sql = catalog.version(*self.who, connection).select_sql
+        catalog = self.context.catalog
+        if catalog.version(*self.key).state == "starting":
+            catalog.set_state(*self.key, VersionEvent.STARTED)
+        catalog.set_state(*self.key, VersionEvent.CAUGHT_UP)
+        with self.context.database.begin() as connection:
+            select_sql = catalog.version(*self.key, connection).select_sql
             assert select_sql is not None
-            catalog.switch(connection, *self.who, select_sql)
+            catalog.switch(connection, *self.key, select_sql)
 
     def seen(self) -> tuple[list[Row], Progress | None]:
         """What a reader gets, and how far it is, in one snapshot."""
-        with self.around.database.read() as connection:
-            progress = self.around.catalog.progress(connection, *self.who)
+        with self.context.database.read() as connection:
+            progress = self.context.catalog.progress(connection, *self.key)
             rows = connection.exec_driver_sql(f'SELECT * FROM "{self.version.view}"').fetchall()
         return sorted(tuple(row) for row in rows), progress
 
@@ -164,20 +164,20 @@ class LambdaHarness:
     # ------------------------------------------------------------------------------------------------------- layers
 
     def algebra(self) -> Algebra:
-        spark = self.around.spark
-        return Algebra(analyze(apply_query(spark, self.definition, template(spark, self.definition))))
+        spark = self.context.spark
+        return Algebra(analyze(apply_query(spark, self.definition, empty_events(spark, self.definition))))
 
     def store(self) -> LambdaStore:
-        store = LambdaStore(self.around.database, self.around.catalog, *self.who, self.algebra())
-        with self.around.database.begin() as connection:
+        store = LambdaStore(self.context.database, self.context.catalog, *self.key, self.algebra())
+        with self.context.database.begin() as connection:
             store.create(connection)
         return store
 
     def batch_layer(self, store: LambdaStore) -> BatchLayer:
-        archive = Archive(self.around.spark, self.around.project.archive_path, self.around.log_options)
-        notes = DeadLetterNotes(self.around.database, *self.who)
-        dead_letters = DeadLetters(self.around.project, self.definition, notes)
-        return BatchLayer(self.around, self.definition, store, store.algebra, archive, dead_letters)
+        archive = Archive(self.context.spark, self.context.project.archive_path, self.context.log_options)
+        notes = SentDeadLetters(self.context.database, *self.key)
+        dead_letters = DeadLetters(self.context.project, self.definition, notes)
+        return BatchLayer(self.context, self.definition, store, store.algebra, archive, dead_letters)
 
 
 #: Compiling queries takes longer than running them over a few rows.

@@ -18,7 +18,7 @@ ADDRESS = "127.0.0.1:9092"
 _BLOCK = re.compile(r"^```(sh|sql)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _HEADRACE = [sys.executable, "-c", "from headrace.tools.main import main; main()"]
 #: Long: on a machine that others use too Spark takes minutes for what else takes seconds.
-_PATIENCE_S = 500
+_LOCK_WAIT_S = 500
 _CONF = '[spark]\nmaster = "local[2]"\nconf = {"spark.sql.shuffle.partitions" = 2}\n'
 
 
@@ -45,7 +45,7 @@ class Shell:
         command = [*_HEADRACE, *words[1:]] if words[0] == "headrace" else [sys.executable, *words[1:]]
         if words[:3] == ["headrace", "views", "init"]:
             command += ["--bootstrap-server", self.address]
-        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, timeout=_PATIENCE_S)
+        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, timeout=_LOCK_WAIT_S)
         assert done.returncode == 0, f"{shlex.join(words)}: {done.stderr}{self.log()}"
         if words[:3] == ["headrace", "views", "init"]:
             settings = self.folder / words[3] / "headrace.toml"

@@ -111,7 +111,7 @@ def test_the_topic_is_deleted(harness):
     harness.clicks.write(2 * HISTORY)  # the offsets that the views have come to are there again, with other clicks
     harness.project.kill()
     harness.project.start()
-    fails(harness.project, "deleted and made anew")
+    fails(harness.project, "deleted and created again")
     still_says(harness.project, harness.truth)
 
 
@@ -121,5 +121,5 @@ def test_the_topic_is_made_anew_while_nobody_looks(harness):
     make_topic(harness.server.address)
     harness.clicks.write(2 * HISTORY)
     harness.project.start()
-    fails(harness.project, "deleted and made anew")
+    fails(harness.project, "deleted and created again")
     still_says(harness.project, harness.truth)

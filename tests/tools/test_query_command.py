@@ -8,7 +8,7 @@ import sys
 import pyarrow as pa
 import pytest
 
-from headrace.pipeline.serving.catalog import Catalog, Event, Progress
+from headrace.pipeline.serving.catalog import Catalog, Progress, VersionEvent
 from headrace.pipeline.serving.database import Database
 from headrace.pipeline.serving.query import AsOf
 from headrace.pipeline.serving.tables import create_table, data_table, select_all
@@ -25,7 +25,7 @@ def project(tmp_path):
     catalog = Catalog(database)
     catalog.create_view("pages", "kappa", "h")
     catalog.add_version("pages", {}, "h")
-    for event in (Event.STARTED, Event.CAUGHT_UP):
+    for event in (VersionEvent.STARTED, VersionEvent.CAUGHT_UP):
         catalog.set_state("pages", 1, event)
     table = data_table("pages__v1", SCHEMA, ["page"])
     with database.begin() as connection:
@@ -93,8 +93,8 @@ def test_the_statement_may_come_from_standard_input(query, monkeypatch):
     ("arguments", "code", "words"),
     [
         (["SELECT * FROM pagez"], 1, "did you mean pages?"),
-        (["DROP VIEW pages"], 1, "only reading is possible"),
-        (["SELECT 1; SELECT 2"], 1, "one statement at a time"),
+        (["DROP VIEW pages"], 1, "queries can only read"),
+        (["SELECT 1; SELECT 2"], 1, "only one statement is allowed"),
         (["SELECT 1", "--json", "--csv"], 2, "not both"),
         (["SELECT 1", "--limit", "0"], 2, "not a number above 0"),
         (["SELECT 1", "--database", "oracle://x"], 1, "is not supported as a serving database"),

@@ -17,9 +17,9 @@ from rich.console import Console
 
 from headrace import Admin, Broker, Consumer, Producer
 from headrace.client.admin.types import NewTopic
-from headrace.pipeline.project.loading import load_project
+from headrace.pipeline.project.loading import read_project
 from headrace.pipeline.runner.lock import runner_lock
-from headrace.pipeline.serving.catalog import Catalog, Event, Progress, Report, State, Wanted
+from headrace.pipeline.serving.catalog import Catalog, DesiredState, Progress, Report, VersionEvent, VersionState
 from headrace.pipeline.serving.catalog_tables import PROGRESS
 from headrace.pipeline.serving.database import Database
 from headrace.runtime.clock import SystemClock
@@ -54,7 +54,7 @@ class Project:
                 progress = Progress(view, number, 7, {"clicks": offsets}, 120, 3, 2)
                 self.catalog.set_progress(connection, progress)
         for event in events:
-            if event is Event.SWITCHED_TO:
+            if event is VersionEvent.SWITCHED_TO:
                 with self.database.begin() as connection:
                     self.catalog.switch(connection, view, number, f"SELECT {number} AS version")
             else:
@@ -83,8 +83,8 @@ def project(tmp_path, capsys):
     made.database.close()
 
 
-READY = (Event.STARTED, Event.CAUGHT_UP)
-SERVING = (*READY, Event.SWITCHED_TO)
+READY = (VersionEvent.STARTED, VersionEvent.CAUGHT_UP)
+SERVING = (*READY, VersionEvent.SWITCHED_TO)
 
 
 # ---------------------------------------------------------------------------------------------------------------- init
@@ -93,7 +93,9 @@ SERVING = (*READY, Event.SWITCHED_TO)
 def test_init_makes_a_project_without_problems(tmp_path, capsys):
     folder = tmp_path / "shop"
     assert main(["init", str(folder), "--bootstrap-server", "127.0.0.1:1234"]) == 0
-    made = load_project(folder)
+    draft = read_project(folder)
+    assert draft.problems == []
+    made = draft.project
     assert {name: view.architecture for name, view in made.views.items()} == {"pages": "lambda", "users": "kappa"}
     assert made.bootstrap == "127.0.0.1:1234"
     out = capsys.readouterr().out
@@ -166,7 +168,7 @@ def test_nothing_is_told_in_words(project):
 def test_status_of_a_log_that_is_away_leaves_its_numbers_out(project):
     project.add(*SERVING, offsets={0: 120})
     project.add()
-    project.catalog.set_state("pages", 2, Event.FAILED, error="there is no topic 'clicks'")
+    project.catalog.set_state("pages", 2, VersionEvent.FAILED, error="there is no topic 'clicks'")
     code, out, err = project("status")
     assert code == 0
     assert [line.split()[:7] for line in out.splitlines()[1:]] == [
@@ -182,7 +184,7 @@ def test_status_says_how_far_behind_the_log_a_version_is(project, broker, admin,
         file.write(f'[serving]\nurl = "{project.url}"\n[log]\nbootstrap = "{broker.bootstrap_servers}"\n')
     fill(admin, broker, "clicks", 10)
     project.add(*SERVING, offsets={0: 4})
-    project.add(Event.STARTED)
+    project.add(VersionEvent.STARTED)
     value = project.value("status", "pages")
     assert value["running"] is False
     assert [(one["records_behind"], one["records_total"]) for one in value["versions"]] == [(6, 10), (10, 10)]
@@ -204,11 +206,11 @@ def fill(admin: Admin, broker: Broker, topic: str, count: int) -> None:
 
 def test_watching_ends_when_all_have_caught_up(project):
     project.add(*SERVING, offsets={0: 1})
-    project.add(Event.STARTED)
+    project.add(VersionEvent.STARTED)
     done = threading.Event()
 
     def catch_up():
-        project.catalog.set_state("pages", 2, Event.CAUGHT_UP)
+        project.catalog.set_state("pages", 2, VersionEvent.CAUGHT_UP)
         done.set()
 
     timer = threading.Timer(0.3, catch_up)
@@ -222,17 +224,17 @@ def test_watching_ends_when_all_have_caught_up(project):
 
 def test_watching_says_if_nothing_will_change_or_something_failed(project, monkeypatch):
     monkeypatch.setattr("headrace.tools.views.watch.PATIENCE_S", 0.1)
-    project.add(Event.STARTED)
+    project.add(VersionEvent.STARTED)
     code, _, err = project("status", "--watch")
     assert (code, NOT_AT_WORK in err) == (1, True)
-    project.catalog.set_state("pages", 1, Event.FAILED, error="why")
+    project.catalog.set_state("pages", 1, VersionEvent.FAILED, error="why")
     code, _, err = project("status", "--watch")
     assert (code, err) == (1, "pages v1 failed: why\n")
 
 
 def test_what_failed_and_is_tried_again_is_waited_for(project, monkeypatch):
-    project.add(Event.STARTED)
-    project.catalog.set_state("pages", 1, Event.FAILED, error="no broker", due_ms=1)
+    project.add(VersionEvent.STARTED)
+    project.catalog.set_state("pages", 1, VersionEvent.FAILED, error="no broker", due_ms=1)
     assert "pages v1 failed, and will be tried again: no broker\n" in project("status")[2]
 
     looks, looked_twice = itertools.count(1), threading.Event()  # the first state is shown before the second look
@@ -240,7 +242,7 @@ def test_what_failed_and_is_tried_again_is_waited_for(project, monkeypatch):
 
     def come_back():
         assert looked_twice.wait(60)
-        for event in (Event.RESTARTED, Event.STARTED, Event.CAUGHT_UP):
+        for event in (VersionEvent.RESTARTED, VersionEvent.STARTED, VersionEvent.CAUGHT_UP):
             project.catalog.set_state("pages", 1, event)
 
     recovery = threading.Thread(target=come_back)
@@ -254,9 +256,9 @@ def test_what_failed_and_is_tried_again_is_waited_for(project, monkeypatch):
 
 
 def test_a_watcher_sees_the_last_error_while_the_next_try_is_under_way(project):
-    project.add(Event.STARTED)
+    project.add(VersionEvent.STARTED)
     project.catalog.set_reports([Report("pages", 1, obstacle="failed at its last try: no broker")])
-    timer = threading.Timer(0.3, project.catalog.set_state, ("pages", 1, Event.CAUGHT_UP))
+    timer = threading.Timer(0.3, project.catalog.set_state, ("pages", 1, VersionEvent.CAUGHT_UP))
     with runner_lock(project.url):
         timer.start()
         out = project("status", "--watch")[1]
@@ -267,7 +269,7 @@ def test_a_watcher_sees_the_last_error_while_the_next_try_is_under_way(project):
 
 def test_status_says_why_a_version_that_has_caught_up_does_not_serve(project):
     project.add(*SERVING, offsets={0: 120})
-    project.add(Event.STARTED, Event.CAUGHT_UP)
+    project.add(VersionEvent.STARTED, VersionEvent.CAUGHT_UP)
     project.catalog.set_reports([Report("pages", 2, obstacle="is not switched to: view report depends on view pages")])
     assert "pages v2 is not switched to: view report depends on view pages\n" in project("status")[2]
     assert project.value("status")["versions"][1]["obstacle"].startswith("is not switched to")
@@ -277,11 +279,11 @@ def test_the_progress_within_a_batch_is_shown(project, broker, admin, no_topics)
     with (project.folder / "headrace.toml").open("w") as file:
         file.write(f'[serving]\nurl = "{project.url}"\n[log]\nbootstrap = "{broker.bootstrap_servers}"\n')
     fill(admin, broker, "clicks", 10)
-    project.add(Event.STARTED)
+    project.add(VersionEvent.STARTED)
     project.catalog.set_reports([Report("pages", 1, reading=4)])
     (version,) = project.value("status")["versions"]
     assert (version["records_behind"], version["records_reading"]) == (10, 4)
-    timer = threading.Timer(0.5, project.catalog.set_state, ("pages", 1, Event.CAUGHT_UP))
+    timer = threading.Timer(0.5, project.catalog.set_state, ("pages", 1, VersionEvent.CAUGHT_UP))
     with runner_lock(project.url):
         timer.start()
         out = project("status", "--watch")[1]
@@ -306,7 +308,7 @@ def test_a_quiet_topic_that_is_fully_read_does_not_make_a_view_look_old(project)
 
 
 def test_on_a_terminal_there_are_bars(project):
-    project.add(Event.STARTED)
+    project.add(VersionEvent.STARTED)
     (version,) = project.catalog.versions()
     shown = io.StringIO()
     Console(file=shown, width=120).print(bars([VersionProgress(version, True, None, 250, 1000, REPORT, 125.0)]))
@@ -317,7 +319,7 @@ def test_on_a_terminal_there_are_bars(project):
 
 def test_rates_are_of_what_was_seen_lately():
     rates = Rates()
-    version = type("Version", (), {"who": "pages v1", "state": State.REPLAYING})()
+    version = type("Version", (), {"label": "pages v1", "state": VersionState.REPLAYING})()
     seen = [VersionProgress(version, False, None, behind, 1000, REPORT) for behind in (1000, 900, 500)]
     assert [rates.of(each, at) for each, at in zip(seen, (0.0, 1.0, 12.0), strict=True)] == [None, 100.0, None]
     assert VersionProgress(version, False, None, 300, 1000, REPORT, 100.0).seconds_left == 3.0
@@ -330,13 +332,13 @@ def test_switch_takes_the_newest_that_has_caught_up(project):
     project.add(*SERVING)
     for _ in range(2):
         project.add(*READY)
-    project.add(Event.STARTED)
+    project.add(VersionEvent.STARTED)
     assert project("switch", "pages") == (0, "pages v3 serves from now on, v1 before\n", "")
     assert project.seen() == 3
     assert project("switch", "pages", 2)[0] == 0
     assert project.seen() == 2
     assert project.value("rollback", "pages") == {"view": "pages", "version": 3, "before": 2}
-    assert (project.seen(), project.catalog.version("pages", 2).state) == (3, State.STANDBY)
+    assert (project.seen(), project.catalog.version("pages", 2).state) == (3, VersionState.STANDBY)
     assert project("switch", "pages", 3) == (0, "pages v3 serves already\n", "")
 
 
@@ -344,13 +346,19 @@ def test_switch_takes_the_newest_that_has_caught_up(project):
     ("events", "words"),
     [
         ((), "pages v2 is starting, so readers cannot be switched to it; wait until it has caught up"),
-        ((Event.STARTED,), "pages v2 is replaying, so readers cannot be switched to it; wait until it has caught up"),
         (
-            (Event.STOPPED,),
+            (VersionEvent.STARTED,),
+            "pages v2 is replaying, so readers cannot be switched to it; wait until it has caught up",
+        ),
+        (
+            (VersionEvent.STOPPED,),
             "pages v2 is stopped, so readers cannot be switched to it; start it with 'headrace views run'",
         ),
-        ((Event.FAILED,), "pages v2 is failed, so readers cannot be switched to it; it says: None"),
-        ((Event.DROPPED,), "pages v2 is dropping, so readers cannot be switched to it; apply its definition again"),
+        ((VersionEvent.FAILED,), "pages v2 is failed, so readers cannot be switched to it; it says: None"),
+        (
+            (VersionEvent.DROPPED,),
+            "pages v2 is dropping, so readers cannot be switched to it; apply its definition again",
+        ),
     ],
 )
 def test_readers_are_only_sent_where_everything_is(project, events, words):
@@ -367,7 +375,7 @@ def test_readers_are_only_sent_where_everything_is(project, events, words):
         (["switch", "pages", "9"], "pages has no version 9"),
         (["switch", "pages"], "no newer version of pages has caught up"),
         (["rollback", "pages"], "pages has no earlier version: the view was never switched"),
-        (["drop", "pages", "1"], "pages v1 serves: switch to another version before it is dropped"),
+        (["drop", "pages", "1"], "pages v1 serves: switch to another version before you drop it"),
         (["batch", "pages"], NOT_AT_WORK),
         (["status", "nobody"], "there is no view 'nobody'"),
     ],
@@ -380,7 +388,7 @@ def test_what_cannot_be_done_is_told_in_a_line(project, arguments, words):
 
 
 def test_a_restart_is_asked_of_the_runner(project):
-    project.add(Event.FAILED)
+    project.add(VersionEvent.FAILED)
     code, out, err = project("switch", "pages", "--restart")
     assert (code, out) == (0, "the failed versions of pages will be tried again\n")
     assert NOT_AT_WORK in err
@@ -396,7 +404,7 @@ def test_a_version_is_dropped_by_the_next_runner_if_there_is_none(project):
     code, out, err = project("drop", "pages", 2)
     assert (code, out) == (0, "pages v2 will be dropped\n")
     assert NOT_AT_WORK in err
-    assert project.catalog.version("pages", 2).wanted is Wanted.DROP
+    assert project.catalog.version("pages", 2).desired_state is DesiredState.DROP
     assert "caught_up (to be dropped)" in project("status")[1]
 
 
@@ -408,7 +416,7 @@ def test_dropping_a_view_takes_it_from_its_readers_at_once(project):
     code, out, err = project("drop", "pages")
     assert (code, out) == (0, "pages will be dropped\n")
     assert "pages.toml still exists: the next 'headrace views apply' creates the view again" in err
-    assert {version.wanted for version in project.catalog.versions()} == {Wanted.DROP}
+    assert {version.desired_state for version in project.catalog.versions()} == {DesiredState.DROP}
     with project.database.read() as connection:
         assert not connection.exec_driver_sql("SELECT 1 FROM sqlite_master WHERE type = 'view'").all()
 
@@ -445,8 +453,8 @@ def test_a_drop_is_waited_for(project):
 
     def step(project):
         for version in project.catalog.versions():
-            if version.wanted is Wanted.DROP:
-                project.catalog.set_state(version.view, version.version, Event.DROPPED)
+            if version.desired_state is DesiredState.DROP:
+                project.catalog.set_state(version.view, version.version, VersionEvent.DROPPED)
                 with project.database.begin() as connection:
                     project.catalog.remove_version(connection, version.view, version.version)
 
@@ -462,7 +470,7 @@ def test_a_batch_is_asked_of_the_runner_and_waited_for(project, error):
     def step(project):
         for request in project.catalog.open_requests():
             asked.append((request.kind, request.detail))
-            project.catalog.answer(request.id, error=error)
+            project.catalog.finish_request(request.id, error=error)
 
     with FakeRunner(project, step):
         code, out, err = project("batch", "pages", "--full")
@@ -522,7 +530,7 @@ def test_apply_tells_everything_at_once_though_the_broker_is_away(tmp_path):
     assert "Connection refused" in lines[0]
     assert "BIGINTT" in lines[1]
     assert any("views/users.toml:1: architecture cannot be 'kapa': did you mean kappa?" in line for line in lines)
-    assert any("views/users.toml:2: query: views/gone.sql cannot be read" in line for line in lines)
+    assert any("views/users.toml:2: query: cannot read views/gone.sql" in line for line in lines)
     assert not (tmp_path / "headrace-views.db").exists()
 
 
@@ -538,7 +546,7 @@ def test_a_second_runner_is_told_before_spark_starts(project):
     with runner_lock(project.url):
         code, out, err = project("run")
     assert (code, out) == (1, "")
-    assert "headrace views: another 'headrace views run' is at work on this project (process " in err
+    assert "headrace views: another 'headrace views run' is running on this project (process " in err
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS.keys() - {"apply", "run", "serve", "init"}))

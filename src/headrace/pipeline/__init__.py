@@ -1,7 +1,18 @@
-"""The pipeline: one query over the log, kept as a SQL table by Spark, by the Lambda or the Kappa architecture.
+"""The pipeline: keeps the answer of a query over the log as a SQL table, by the Lambda or the Kappa architecture.
 
-It sees the clients and the protocol, nothing of the broker. Spark is imported only where it is used: the catalog of
-views and queries do without.
+The packages, from top to bottom (import-linter checks the order)::
+
+    runner              ``headrace views run``: starts, watches, retries and switches versions
+    lambda_, kappa      the two architectures: each runs a version of a view
+    version             the interface of a running version, its failures and metrics
+    query               the query of a view: plan, checks, and the algebra of partial results
+    decoding, archive   from records to events, and dead letters; records as Parquet files
+    spark               the session, the data source and sink ``headrace``, Spark's query plans
+    project, progress   the files of a project; offsets and lag
+    serving             the serving database: catalog, tables, queries
+
+The pipeline uses the clients and the protocol, not the broker. ``project``, ``progress`` and ``serving`` do not import
+Spark.
 """
 
 from __future__ import annotations
@@ -15,10 +26,10 @@ __all__ = ["register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Makes ``.format("headrace")`` known to a session.
+    """Registers the data source ``headrace`` with a session, for ``.format("headrace")``.
 
-    On this machine alone (``local[*]``) tasks run with the Python that runs this program, unless something else is set:
-    it is the one that surely has this package. It starts sooner than Spark would start it (``spark_python``).
+    With a local master (``local[*]``) tasks use the Python that runs this program, unless another one is configured:
+    this Python has this package. It also starts faster than Spark would start it (``spark.python_worker``).
     """
     from headrace.pipeline.spark.python_worker import choose_python
     from headrace.pipeline.spark.source.data_source import HeadraceSource

@@ -1,1 +1,1 @@
-"""The archive: the master data of Lambda views as Parquet files."""
+"""The archive: the records that Lambda views read, as Parquet files."""

@@ -1,27 +1,27 @@
-"""The archive: the master data as Parquet, so that the log may forget and the batch layer does not.
+"""The archive: keeps the records of topics as Parquet, so that the log may delete them and batches can still read them.
 
 ::
 
     <path>/topic=clicks/day=2026-11-16/0000000003-9f2c41d0-00000.parquet      records, by the day of their timestamp
-    <path>/_headrace/clicks/0000000003.json                                   a manifest: what counts
-    <path>/_headrace/clicks/staging/0000000004-77aa02c1/                      what Spark is writing just now
+    <path>/_headrace/clicks/0000000003.json                                   a manifest: lists the files that count
+    <path>/_headrace/clicks/staging/0000000004-77aa02c1/                      files that Spark is writing now
 
-A file has the columns of ``format("headrace")`` with headers. It counts if a manifest lists it (``archive_manifest``);
-anything else in these folders does not exist. So an append is:
+A file has the columns of ``format("headrace")`` with headers. A file counts if a manifest lists it (``manifest``); all
+other files in these folders are ignored. An append has three steps:
 
-1. read the log from where the last manifest ended, and write that to a folder aside;
-2. move the files to their days;
-3. create the next manifest, which is there whole or not at all, and only if nobody else created it (``archive_files``).
+1. Read the log from where the last manifest ended, and write the records to a staging folder.
+2. Move the files to the folders of their days.
+3. Create the next manifest. This is atomic, and fails if another process has created it (``files``).
 
-A crash before 3 leaves files that nobody sees, after it all is done: each record is in the archive exactly once. Two
-processes that append at once do the same work; one of them creates the manifest, the other throws its files away and
-begins again behind it. What was left behind is swept by the first append of a process.
+A crash before step 3 leaves files that are ignored. After step 3 the append is done. So each record is in the archive
+exactly once. If two processes append at the same time, both do the work; one of them creates the manifest, and the
+other deletes its files and continues after that manifest. The first append of a process deletes what crashes have left.
 
-Whoever reads ``<path>`` with Spark directly sees the records too, and, until it is swept, what a crash left.
+A program that reads ``<path>`` with Spark directly sees the records too, and also what a crash has left until then.
 
-What is archived begins where the log began when its topic was first appended. If retention takes something away before
-it was archived, or the topic was deleted and made anew (its id says so), that is ``DataLost``: it is never filled up
-with something else.
+The archive of a topic begins where the log began at the first append. ``DataLost`` is raised if retention deletes
+records before they were archived, or if the topic was deleted and created again, which its id shows. Other records are
+never put in their place.
 """
 
 from __future__ import annotations
@@ -56,19 +56,19 @@ if TYPE_CHECKING:
 
 logger = getLogger(__name__)
 _OURS = "_headrace"
-#: Of a task, and so of a file at most: large enough to read fast, small enough to share out.
-_RECORDS_A_TASK = 1_000_000
-#: As many days as one task writes at a time without sorting its records by day first.
+#: Records per task, and so per file at most: large files are read fast, small files can be shared among tasks.
+_RECORDS_PER_TASK = 1_000_000
+#: How many days a task writes at a time. Only with more days does Spark sort the records by day first.
 _DAYS_AT_A_TIME = 16
-#: How long a log may be shorter than it was.
+#: How long a log may end before what was read of it. A new leader may not know its high watermark yet.
 _IS_LOST_AFTER_S = 15.0
-_ASK_AGAIN_S = 0.5
+_POLL_S = 0.5
 
 
 class Archive:
-    """One a project. May be used by several threads; each topic has one appender at a time.
+    """The archive of a project. Any thread may call its methods; appends to one topic wait for each other.
 
-    :param log_options: what ``format("headrace")`` needs to reach the log: ``kafka.bootstrap.servers``, ...
+    :param log_options: the options with which ``format("headrace")`` reaches the log: ``kafka.bootstrap.servers``, ...
     """
 
     def __init__(self, spark: SparkSession, path: str, log_options: Mapping[str, str]) -> None:
@@ -78,7 +78,7 @@ class Archive:
         self._histories: dict[str, History] = {}
         self._appending: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._swept: set[str] = set()
-        # Records stay in the order in which they were read. Nobody else of a project writes files.
+        # Keeps records in the order in which they were read. Only the archive writes files in this session.
         spark.conf.set("spark.sql.maxConcurrentOutputFileWriters", str(_DAYS_AT_A_TIME))
 
     def __str__(self) -> str:
@@ -87,19 +87,19 @@ class Archive:
     # -------------------------------------------------------------------------------------------------- what is there
 
     def starts(self, topic: str) -> dict[int, int]:
-        """Of each partition the first offset that is there."""
+        """For each partition, the first offset in the archive."""
         return dict(self.history(topic).starts)
 
     def ends(self, topic: str) -> dict[int, int]:
-        """Of each partition the next offset to append."""
+        """For each partition, the next offset to append."""
         return dict(self.history(topic).ends)
 
     def history(self, topic: str) -> History:
-        """As it is now. Manifests do not change, so only new ones are read."""
+        """The manifests of a topic as of now. Manifests do not change, so only new ones are read."""
         history = self._histories.get(topic, History(topic))
         folder = f"{_OURS}/{topic}"
         names = [name for name in self._files.listing(folder) if is_manifest_name(name)]
-        if len(names) < history.last_number:  # somebody moved it away, to begin anew
+        if len(names) < history.last_number:  # a user moved the manifests away, to start over
             history = History(topic)
         for name in names[history.last_number :]:
             history = history.followed_by(Manifest.from_json(self._files.read(f"{folder}/{name}"), name))
@@ -107,10 +107,10 @@ class Archive:
         return history
 
     def check(self, topic: str) -> None:
-        """That the log still is the one that the archive was made from.
+        """Checks that the topic still is the one that was archived.
 
-        :raises DataLost: if it is not.
-        :raises UnknownTopic: if there is no such topic.
+        :raises DataLost: if it is not, or has lost records.
+        :raises UnknownTopic: if the topic does not exist.
         """
         history = self.history(topic)
         log = self._log(topic)
@@ -121,31 +121,30 @@ class Archive:
 
     def _check(self, history: History, log: LogOffsets, ends: Mapping[int, int]) -> list[TopicPartition]:
         """
-        :param ends: what else has been read of the log, and so must be there.
-        :return: the topic's partitions.
+        :param ends: further offsets up to which the log was read and must still exist.
+        :return: the partitions of the topic.
         """
         topic, places = history.topic, log.partitions()
         known, topic_id = history.topic_id, log.topic_ids.get(topic)
         if known is not None and topic_id is not None and known != str(topic_id):
             ids = f"its id is {topic_id}, not {known}"
-            raise DataLost(f"the topic {topic!r} was deleted and made anew: {ids}; {self.advice(topic)}")
+            raise DataLost(f"the topic {topic!r} was deleted and created again: {ids}; {self.advice(topic)}")
         read = {at: max(history.ends.get(at, 0), ends.get(at, 0)) for at in sorted({*history.ends, *ends})}
         wanted = {TopicPartition(topic, at): end for at, end in read.items()}
         if gone := [place for place in wanted if place not in places]:
-            raise DataLost(f"{gone[0]} is gone, and has been read; {self.advice(topic)}")
+            raise DataLost(f"{gone[0]} no longer exists, but was read before; {self.advice(topic)}")
         since_s = time.monotonic()
         while short := [place for place, last in log.latest(wanted).items() if last < wanted[place]]:
-            # A new leader may not know for a moment how far its log counts.
             if time.monotonic() - since_s > _IS_LOST_AFTER_S:
-                what = f"{short[0]} ends before {wanted[short[0]]}, up to which it has been read"
+                what = f"{short[0]} ends before offset {wanted[short[0]]}, up to which it was read"
                 raise DataLost(f"{what}; {self.advice(topic)}")
-            time.sleep(_ASK_AGAIN_S)
+            time.sleep(_POLL_S)
         return places
 
     def advice(self, topic: str) -> str:
-        """To who has lost what the log had of a topic."""
+        """What a user can do after the log has lost records of a topic."""
         folders = " and ".join(self._files.full(name) for name in (f"{_OURS}/{topic}", f"topic={topic}"))
-        return f"the archive keeps what was there; to begin anew, drop the views of {topic} and move {folders} away"
+        return f"the archive keeps its records; to start over, drop the views that read {topic} and move {folders} away"
 
     def _log(self, topic: str) -> LogOffsets:
         return LogOffsets(SourceOptions.parse({**self._log_options, "subscribe": topic}, is_stream=False))
@@ -153,11 +152,11 @@ class Archive:
     # ------------------------------------------------------------------------------------------------------ appending
 
     def append(self, topic: str, ends: Mapping[int, int]) -> int:
-        """Sees to it that everything up to these offsets is here; it may be more.
+        """Makes sure that everything up to these offsets is archived. More may be archived already.
 
-        :param ends: by partition, the offset after the last one wanted.
-        :return: how many records were added by this call.
-        :raises DataLost: if the log does not have any more what was not archived.
+        :param ends: by partition, the offset after the last one to archive.
+        :return: how many records this call has added.
+        :raises DataLost: if the log no longer has records that were not archived.
         """
         with self._appending[topic]:
             while True:
@@ -165,15 +164,15 @@ class Archive:
                 missing, topic_id = self._missing(history, ends)
                 if not missing:
                     return 0
-                manifest = self._write_or_lose(history, missing, topic_id)
+                manifest = self._write_manifest(history, missing, topic_id)
                 if manifest is not None and self._publish(history, manifest):
                     return sum(file.rows for file in manifest.files)
-                logger.info("another process appended %s to %s meanwhile: going on behind it", topic, self)
+                logger.info("another process has appended %s to %s: continuing after its records", topic, self)
 
     def _missing(self, history: History, ends: Mapping[int, int]) -> tuple[list[OffsetRange], str | None]:
-        """What has to be read of the log, which is checked to have it; and the topic's id.
+        """The ranges to read from the log, and the id of the topic. Checks that the log has them.
 
-        Of a partition that was not here before that may be nothing: from then on it is known where it begins.
+        The range of a new partition may be empty: the manifest then records where the partition begins.
         """
         topic = history.topic
         if all(history.ends.get(at, -1) >= end for at, end in ends.items()):
@@ -187,22 +186,26 @@ class Archive:
         missing = []
         for at, end in sorted(ends.items()):
             place = TopicPartition(topic, at)
-            # What is new begins at 0: in a topic that was archived before, all of it had to come here.
+            # In a topic that was archived before, a new partition has to be archived from offset 0.
             start = history.ends.get(at, 0 if history.manifests else firsts[place])
             end = max(start, end)
             if start == end and at in history.ends:
                 continue
             if firsts[place] > start:
                 raise DataLost(
-                    f"offsets {start} to {firsts[place] - 1} of {place} were not archived before the log forgot them: "
-                    f"it begins at {firsts[place]} now; retention must be longer than the time between batches; "
+                    f"offsets {start} to {firsts[place] - 1} of {place} were deleted from the log "
+                    "before they were archived: "
+                    f"the log begins at {firsts[place]} now; make retention longer than the time between batches; "
                     f"{self.advice(topic)}"
                 )
             missing.append(OffsetRange(*place, start, end))
         return missing, None if topic_id is None else str(topic_id)
 
-    def _write_or_lose(self, history: History, missing: list[OffsetRange], topic_id: str | None) -> Manifest | None:
-        """Nothing if another process was faster: it may even have swept away what we were writing."""
+    def _write_manifest(self, history: History, missing: list[OffsetRange], topic_id: str | None) -> Manifest | None:
+        """Writes the files and returns their manifest. None if another process was faster.
+
+        The other process may even have deleted the files that this process was writing.
+        """
         number, tag = history.last_number + 1, uuid4().hex[:8]
         staging = f"{_OURS}/{history.topic}/staging/{number:010d}-{tag}"
         try:
@@ -229,23 +232,23 @@ class Archive:
         return True
 
     def _sweep(self, history: History) -> None:
-        """Removes what crashes left, and those that lost."""
+        """Deletes files that no manifest lists: those of crashes, and of processes that were slower."""
         staging = f"{_OURS}/{history.topic}/staging"
         left = [f"{staging}/{name}" for name in self._files.listing(staging)]
         for path in [*left, *self._files.below(f"topic={history.topic}")]:
             if history.is_orphan(path):
-                logger.info("%s: removing %s, which no manifest lists", self, path)
+                logger.info("%s: deleting %s, which no manifest lists", self, path)
                 self._files.delete(path)
 
     def _write(self, topic: str, missing: list[OffsetRange], staging: str, prefix: str) -> list[ArchivedFile]:
-        """Written aside, looked at, and moved to their days."""
+        """Writes the records to the staging folder, inspects the files, and moves them to the folders of their days."""
         records = [one for one in missing if one.size > 0]
         if not records:
             return []
         path = self._files.full(staging)
         by_day = self._read_log(records).withColumn("day", _day()).write.partitionBy("day")
         by_day.option("compression", "zstd").parquet(path)
-        found = self._look_at(path, records)
+        found = self._inspect_files(path, records)
         files = []
         for number, (name, (rows, ranges)) in enumerate(sorted(found.items())):
             day = name.partition("/")[0]
@@ -259,12 +262,12 @@ class Archive:
             **self._log_options,
             **options_for(missing),
             "includeHeaders": "true",
-            "maxRecordsPerPartition": str(_RECORDS_A_TASK),
+            "maxRecordsPerPartition": str(_RECORDS_PER_TASK),
         }
         return self._spark.read.format("headrace").options(**options).load()
 
-    def _look_at(self, path: str, missing: list[OffsetRange]) -> dict[str, tuple[int, Ranges]]:
-        """Of each file that was written (``day=.../part-...``), how many records and which offsets it has."""
+    def _inspect_files(self, path: str, missing: list[OffsetRange]) -> dict[str, tuple[int, Ranges]]:
+        """For each file that was written (``day=.../part-...``), its number of records and its offsets."""
         from pyspark.sql import functions as F  # noqa: N812
 
         written = self._spark.read.schema(_schema()).parquet(path)
@@ -275,8 +278,8 @@ class Archive:
         found: dict[str, tuple[int, Ranges]] = {}
         for row in counted.collect():
             its = wanted[row["partition"]]
-            assert its.start <= row["first"], f"what was read begins at {row['first']}, before {its}"
-            assert row["last"] < its.end, f"what was read ends at {row['last']}, behind {its}"
+            assert its.start <= row["first"], f"a file begins at offset {row['first']}, before {its}"
+            assert row["last"] < its.end, f"a file ends at offset {row['last']}, after {its}"
             name = "/".join(unquote(row["file"]).rsplit("/", 2)[1:])
             rows, ranges = found.get(name, (0, {}))
             found[name] = rows + row["rows"], {**ranges, row["partition"]: (row["first"], row["last"] + 1)}
@@ -285,20 +288,20 @@ class Archive:
     # -------------------------------------------------------------------------------------------------------- reading
 
     def read(self, topic: str, starts: Mapping[int, int] | None, ends: Mapping[int, int]) -> DataFrame:
-        """The records between, as ``format("headrace")`` has them, with headers.
+        """The records in these ranges, with the columns of ``format("headrace")`` and headers.
 
-        :param starts: by partition; None, or what it does not name, is the first that is there.
-        :param ends: by partition, the offset after the last; others are not read.
-        :raises DataLost: if the archive has not all of it.
+        :param starts: by partition; None, or a partition that is missing, means the first archived offset.
+        :param ends: by partition, the offset after the last one. Other partitions are not read.
+        :raises DataLost: if the archive does not have all of them.
         """
         history = self.history(topic)
         for at, end in ends.items():
             if end > max(history.ends.get(at, 0), (starts or {}).get(at, 0)):
-                raise DataLost(f"{self} has {topic}-{at} up to {history.ends.get(at, 0)} only, not up to {end}")
+                raise DataLost(f"{self} has {topic}-{at} only up to offset {history.ends.get(at, 0)}, not up to {end}")
         begins = {at: (starts or {}).get(at, history.starts.get(at, 0)) for at in ends}
         for at, begin in begins.items():
             if begin < min(history.starts.get(at, begin), ends[at]):
-                raise DataLost(f"{self} has {topic}-{at} from {history.starts[at]} on only, not from {begin}")
+                raise DataLost(f"{self} has {topic}-{at} only from offset {history.starts[at]} on, not from {begin}")
         files = history.files(begins, ends)
         if not files:
             return self._spark.createDataFrame([], _schema())
@@ -308,7 +311,7 @@ class Archive:
 
 
 def _outside(files: Iterable[ArchivedFile], starts: Mapping[int, int], ends: Mapping[int, int]) -> Column | None:
-    """A condition for the records of these files that are not wanted; None if there are none."""
+    """A condition for the records of these files that are outside of the ranges; None if there are none."""
     from pyspark.sql import functions as F  # noqa: N812
 
     files = list(files)
@@ -335,7 +338,7 @@ def _schema() -> StructType:
 
 
 def _day() -> Column:
-    """Of the record's timestamp in UTC, whatever the session's time zone is."""
+    """The day of the record's timestamp in UTC, whatever the time zone of the session."""
     from pyspark.sql import functions as F  # noqa: N812
 
     return F.date_from_unix_date(F.floor(F.unix_seconds("timestamp") / 86_400).cast("int"))

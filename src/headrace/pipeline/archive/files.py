@@ -1,15 +1,17 @@
-"""The folder of an archive, on whatever file system Spark writes to: Hadoop's interface, called in the driver's JVM.
+"""The files of an archive, on any file system that Spark supports: uses Hadoop's interface in the driver's JVM.
 
-What an archive needs of it is one thing: that a file comes into being whole, and only if it was not there
+The archive needs one thing of the file system: to create a file atomically, and only if it does not exist
 (:meth:`ArchiveFiles.create`). File systems do that in different ways:
 
-* on this machine's disk: written aside, flushed, then linked to its name, which fails if the name is taken;
-* in an object store a file is there when it was written to its end. That two writers do not both succeed is the
-  store's own promise (S3 since Hadoop 3.4.2, Google's and Azure's for long);
-* elsewhere, HDFS first of all: written aside, then renamed, which fails if the name is taken.
+* On a local disk the file is written under another name, flushed, and then linked to its name. The link fails if the
+  name exists.
+* In an object store a file appears when it was written to its end. The store itself guarantees that only one of two
+  writers succeeds (S3 since Hadoop 3.4.2; Google's and Azure's stores have long done so).
+* On other file systems, such as HDFS, the file is written under another name and then renamed. The rename fails if the
+  name exists.
 
-A file that is moved to its place is on the disk before that is told to anyone (elsewhere than on a local disk, whoever
-closed it has seen to that).
+On a local disk a file that was moved to its place is flushed to the disk before ``move`` returns. Other file systems
+have done that when the file was closed.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from headrace.pipeline.spark.catalyst import Java
+from headrace.pipeline.spark.catalyst import JavaObject
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,16 +30,16 @@ _OBJECT_STORES = ("s3a", "s3", "gs", "abfs", "abfss", "wasb", "wasbs", "oss", "c
 
 
 class ArchiveFiles:
-    """Names are relative to the folder, with slashes."""
+    """The files of one folder. Names are relative to the folder, with slashes."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
-        jvm: Java = spark._jvm
+        jvm: JavaObject = spark._jvm
         self._jvm = jvm
-        self._gateway: Java = spark.sparkContext._gateway
-        self._conf: Java = spark._jsparkSession.sessionState().newHadoopConf()
+        self._gateway: JavaObject = spark.sparkContext._gateway
+        self._conf: JavaObject = spark._jsparkSession.sessionState().newHadoopConf()
         wanted = jvm.org.apache.hadoop.fs.Path(path)
-        self._system: Java = wanted.getFileSystem(self._conf)
-        self._root: Java = self._system.makeQualified(wanted)
+        self._system: JavaObject = wanted.getFileSystem(self._conf)
+        self._root: JavaObject = self._system.makeQualified(wanted)
         self._scheme = str(self._root.toUri().getScheme())
         self._local = Path(str(self._root.toUri().getPath())) if self._scheme == "file" else None
 
@@ -45,23 +47,23 @@ class ArchiveFiles:
         return str(self._local or self._root.toString())
 
     def full(self, name: str) -> str:
-        """As Spark's readers and writers want it."""
+        """The full path, for Spark's readers and writers."""
         return str(self._path(name).toString())
 
-    def _path(self, name: str) -> Java:
+    def _path(self, name: str) -> JavaObject:
         return self._jvm.org.apache.hadoop.fs.Path(self._root, name)
 
     def listing(self, name: str) -> list[str]:
-        """What is in a folder, sorted; nothing if there is none."""
+        """The names in a folder, sorted; empty if the folder does not exist."""
         folder = self._path(name)
         if not self._system.exists(folder):
             return []
         return sorted(str(one.getPath().getName()) for one in self._system.listStatus(folder))
 
     def below(self, name: str) -> list[str]:
-        """All files in a folder and its folders.
+        """All files in a folder and its subfolders.
 
-        By ``listStatus``: ``listFiles`` fails where another process deletes a file meanwhile, as a sweep does.
+        Uses ``listStatus``: ``listFiles`` fails if another process deletes a file meanwhile.
         """
         found: list[str] = []
         folders = [name]
@@ -80,7 +82,7 @@ class ArchiveFiles:
             stream.close()
 
     def create(self, name: str, text: str) -> bool:
-        """Makes the file, whole; or says that there is one."""
+        """Creates the file atomically; False if it exists."""
         if self._local is not None:
             return _create_local(self._local / name, text)
         if self._scheme in _OBJECT_STORES:
@@ -90,7 +92,7 @@ class ArchiveFiles:
         return self.rename_new(aside, name)
 
     def rename_new(self, source: str, target: str) -> bool:
-        """Unless there is a target; in one step where the file system knows how."""
+        """Renames a file, unless the target exists; atomically if the file system can."""
         if self._system.exists(self._path(target)):
             self.delete(source)
             return False
@@ -119,18 +121,18 @@ class ArchiveFiles:
     def move(self, source: str, target: str) -> None:
         self._system.mkdirs(self._path(target.rpartition("/")[0]))
         if not self._system.rename(self._path(source), self._path(target)):
-            raise OSError(f"{self.full(source)} could not be moved to {self.full(target)}")
+            raise OSError(f"cannot move {self.full(source)} to {self.full(target)}")
         if self._local is not None:
             _flush(self._local / target)
             _flush((self._local / target).parent)
 
     def delete(self, name: str) -> None:
-        """With all that is in it; nothing if it is not there."""
+        """Deletes a file, or a folder with its content, if it exists."""
         self._system.delete(self._path(name), True)
 
 
 class _JavaErrors:
-    """Keeps an exception of the JVM, so that it can be looked at by class."""
+    """Catches an exception of the JVM, so that its class can be checked."""
 
     caught: Exception
     kind: str

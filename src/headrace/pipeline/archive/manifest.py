@@ -1,18 +1,18 @@
-"""What an archive has of a topic: a row of manifests, of which each adds some offsets. No I/O, no Spark.
+"""The manifests of an archive: each lists the offsets and files that one append has added. Does no I/O.
 
 ::
 
     {"number": 3, "topic": "clicks", "topic_id": "0b6f...",
-     "ranges": {"0": [1200, 1800], "1": [1180, 1790]},                    what it adds: from, up to but without
+     "ranges": {"0": [1200, 1800], "1": [1180, 1790]},                    what it adds: first offset, end (exclusive)
      "files": [{"path": "topic=clicks/day=2026-11-16/0000000003-9f2c-00000.parquet", "rows": 1150,
-                "ranges": {"0": [1200, 1799], "1": [1180, 1790]}}]}       what each file has, at most
+                "ranges": {"0": [1200, 1799], "1": [1180, 1790]}}]}       the range of each file
 
-The manifests of a topic are numbered from 1 without gaps, and each goes on where the ones before it ended, so together
-they cover, of each partition, one range without a hole. Not every offset has a record: markers of transactions and what
-compaction took are covered too.
+The manifests of a topic are numbered from 1 without gaps. Each begins where the ones before it ended, so together they
+cover one range of each partition without a gap. Not every offset has a record: markers of transactions, and records
+that compaction has removed, are covered too.
 
-A file's name begins with the number of its manifest. Whoever finds a file whose manifest is there and does not list it
-knows that nobody will ever want it: see :meth:`History.is_orphan`.
+The name of a file begins with the number of its manifest. If that manifest exists and does not list the file, the file
+will never be used: see :meth:`History.is_orphan`.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _NUMBERED = re.compile(r"(\d{10})-[0-9a-f]+(-\d+\.parquet)?")
 
 
 class ArchiveDamaged(DataLost):
-    """Manifests that do not go together, or cannot be read."""
+    """The manifests do not fit together, or cannot be read."""
 
 
 @dataclass(frozen=True)
 class ArchivedFile:
-    """:param path: below the archive's folder."""
+    """:param path: relative to the folder of the archive."""
 
     path: str
     rows: int
@@ -49,7 +49,7 @@ class ArchivedFile:
         )
 
     def crosses(self, partition: int, start: int, end: int) -> bool:
-        """Whether it has offsets of the partition that lie outside."""
+        """Whether the file has offsets of the partition outside of the range."""
         first, next_ = self.ranges.get(partition, (start, end))
         return first < start or next_ > end
 
@@ -76,14 +76,16 @@ class Manifest:
     @classmethod
     def from_json(cls, text: str, name: str) -> Manifest:
         """
-        :raises ArchiveDamaged: if it is none.
+        :raises ArchiveDamaged: if the text is not a manifest.
         """
         try:
             found: dict[str, Any] = json.loads(text)
             files = [ArchivedFile(one["path"], one["rows"], _numbers(one["ranges"])) for one in found["files"]]
             return cls(found["number"], found["topic"], found["topic_id"], _numbers(found["ranges"]), tuple(files))
         except (ValueError, KeyError, TypeError) as error:
-            raise ArchiveDamaged(f"{name} in the archive is no manifest: {type(error).__name__}: {error}") from error
+            raise ArchiveDamaged(
+                f"{name} in the archive is not a manifest ({type(error).__name__}: {error}); restore it from a backup"
+            ) from error
 
 
 def _texts(ranges: Ranges) -> dict[str, list[int]]:
@@ -104,7 +106,7 @@ def is_manifest_name(name: str) -> bool:
 
 @dataclass(frozen=True)
 class History:
-    """All manifests of a topic, as far as they were read."""
+    """The manifests of a topic that were read so far."""
 
     topic: str
     manifests: tuple[Manifest, ...] = ()
@@ -119,39 +121,39 @@ class History:
 
     @cached_property
     def starts(self) -> dict[int, int]:
-        """Of each partition the first offset that is there."""
+        """For each partition, the first offset."""
         return {at: first for one in reversed(self.manifests) for at, (first, _) in one.ranges.items()}
 
     @cached_property
     def ends(self) -> dict[int, int]:
-        """Of each partition the offset after the last."""
+        """For each partition, the offset after the last one."""
         return {at: next_ for one in self.manifests for at, (_, next_) in one.ranges.items()}
-
-    @cached_property
-    def rows(self) -> int:
-        return sum(file.rows for one in self.manifests for file in one.files)
 
     def followed_by(self, manifest: Manifest) -> History:
         """
-        :raises ArchiveDamaged: if it does not go on where this ends.
+        :raises ArchiveDamaged: if the manifest does not begin where the last one ended.
         """
         what = f"manifest {manifest.number} of {self.topic} in the archive"
         if (manifest.number, manifest.topic) != (self.last_number + 1, self.topic):
-            raise ArchiveDamaged(f"{what} follows number {self.last_number}: there is one missing, or it was renamed")
+            raise ArchiveDamaged(
+                f"{what} follows number {self.last_number}: one is missing or was renamed; restore it from a backup"
+            )
         for at, (first, _) in manifest.ranges.items():
             end = self.ends.get(at, first)
             if first != end:
-                raise ArchiveDamaged(f"{what} begins at offset {first} of partition {at}, not at {end}")
+                raise ArchiveDamaged(
+                    f"{what} begins at offset {first} of partition {at}, not at {end}; restore the missing one"
+                )
         return replace(self, manifests=(*self.manifests, manifest))
 
     def files(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> list[ArchivedFile]:
-        """Those that may have records between; a partition that ``ends`` does not name is not wanted."""
+        """The files that may have records in the ranges. A partition that is not in ``ends`` is left out."""
         return [file for one in self.manifests for file in one.files if file.overlaps(starts, ends)]
 
     def is_orphan(self, path: str) -> bool:
-        """Whether a file, or a folder of files under way, was left behind by one that lost or died.
+        """Whether a file or a staging folder was left by a process that crashed or was slower than another one.
 
-        A manifest that is not there yet may still come, so what would belong to it is let alone.
+        A manifest that does not exist yet may still be created, so its files are no orphans.
         """
         found = _NUMBERED.match(path.rpartition("/")[2])
         number = int(found[1]) if found else 0

@@ -1,1 +1,1 @@
-"""Decodes records into typed columns, and sends records that do not decode to the dead-letter topic."""
+"""Decodes records into events with typed columns, and sends bad records to the dead-letter topic."""

@@ -1,9 +1,9 @@
-"""Avro records as Spark's columns: the types, and a value read by fastavro.
+"""Converts Avro schemas to Spark's column types, and reads Avro values with fastavro.
 
-Types map as in Spark's own Avro reader: a union of null and one type is that type, NULL allowed; a field that is no
-such union is NOT NULL. Enums and UUIDs are texts. Other unions have no column type and are refused.
+Types map as in Spark's own Avro reader: a union of null and one type becomes that type with NULL allowed; any other
+field is NOT NULL. Enums and UUIDs become texts. Other unions have no column type and are refused.
 
-Names are resolved by fastavro, so that what is told of a schema's columns is what its records are read by.
+fastavro resolves the names of types both for the columns and for the records, so the two always agree.
 """
 
 from __future__ import annotations
@@ -19,41 +19,41 @@ from headrace.pipeline.project.definition import Decode
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
-#: Of Confluent's framing: a zero, and the id of a schema in four bytes.
+#: Confluent's framing: a zero byte and the id of a schema in four bytes.
 _CONFLUENT_HEADER_BYTES = 5
 
 
 class UnsuitableAvro(ValueError):
-    """An Avro schema that cannot be columns."""
+    """The Avro schema cannot be converted to columns."""
 
 
 def avro_columns(schema: str) -> StructType:
     """
-    :raises UnsuitableAvro: if there are no columns for it.
+    :raises UnsuitableAvro: if the schema cannot be converted to columns.
     """
     from pyspark.sql.types import StructType
 
     columns = _Types().of(_parsed(schema))
     if not isinstance(columns, StructType):
-        raise UnsuitableAvro("the Avro schema is no record")
+        raise UnsuitableAvro("the Avro schema is not a record")
     return columns
 
 
 def _parsed(schema: str) -> Any:
-    """With full names everywhere."""
+    """The parsed schema, with full names everywhere."""
     import fastavro
     from fastavro.schema import SchemaParseException, UnknownType
 
     try:
         return fastavro.parse_schema(_unwrapped(json.loads(schema)))
     except UnknownType as error:
-        raise UnsuitableAvro(f"{str(error)!r} is no Avro type") from error
+        raise UnsuitableAvro(f"{str(error)!r} is not an Avro type") from error
     except (SchemaParseException, KeyError, TypeError) as error:
-        raise UnsuitableAvro(f"it is no Avro schema: {type(error).__name__}: {error}") from error
+        raise UnsuitableAvro(f"not an Avro schema: {type(error).__name__}: {error}") from error
 
 
 def _unwrapped(avro: Any) -> Any:
-    """The same type without ``{"type": ...}`` around what is a type by itself, of which fastavro knows nothing."""
+    """The same type without ``{"type": ...}`` around a complete type, which fastavro does not accept."""
     if isinstance(avro, list):
         return [_unwrapped(each) for each in avro]
     if not isinstance(avro, dict):
@@ -67,7 +67,7 @@ def _unwrapped(avro: Any) -> Any:
 
 
 class _Types:
-    """Remembers named types, which may be referred to further on."""
+    """Converts types. Keeps named types, because later fields may refer to them."""
 
     def __init__(self) -> None:
         self._named: dict[str, DataType] = {}
@@ -80,7 +80,7 @@ class _Types:
         if isinstance(avro, list):
             return self.field(avro)[0]
         if not isinstance(avro, Mapping):
-            raise UnsuitableAvro(f"{avro!r} is no Avro type")
+            raise UnsuitableAvro(f"{avro!r} is not an Avro type")
         kind = avro.get("type")
         if kind == "record":
             return self._record(avro)
@@ -102,7 +102,9 @@ class _Types:
             return self.of(avro), False
         others = [each for each in avro if each != "null"]
         if len(others) != 1:
-            raise UnsuitableAvro(f"a union of {json.dumps(others)} has no column type")
+            raise UnsuitableAvro(
+                f"a union of {json.dumps(others)} has no column type; only a union of null and one type has"
+            )
         return self.of(others[0]), len(others) < len(avro)
 
     def _record(self, avro: Mapping[str, object]) -> DataType:
@@ -139,12 +141,12 @@ class _Types:
         if made:
             return made()
         if name not in self._named:
-            raise UnsuitableAvro(f"{name!r} is no Avro type")
+            raise UnsuitableAvro(f"{name!r} is not an Avro type")
         return self._named[name]
 
 
 def avro_reader(decode: Decode) -> Callable[[bytes], object]:
-    """A function from a record's value to a dict."""
+    """Returns a function from the value of a record to a dict."""
     import fastavro
 
     schema = _parsed(decode.schema)
@@ -152,11 +154,11 @@ def avro_reader(decode: Decode) -> Callable[[bytes], object]:
 
     def read(value: bytes) -> object:
         if skipped and value[:1] != b"\x00":
-            raise ValueError("it does not begin with Confluent's five bytes")
+            raise ValueError("the value does not begin with Confluent's five bytes")
         stream = io.BytesIO(value[skipped:])
         row = fastavro.schemaless_reader(stream, schema, None)
         if stream.tell() != len(value) - skipped:
-            raise ValueError(f"{len(value) - skipped - stream.tell()} bytes are left over")
+            raise ValueError(f"{len(value) - skipped - stream.tell()} bytes follow the Avro record")
         return _plain(row)
 
     return read

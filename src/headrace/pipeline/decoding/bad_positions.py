@@ -1,8 +1,8 @@
-"""Finds where in a value the fault is, for reasons of dead letters that name no column.
+"""Finds the position of the error in a bad value, for dead-letter reasons that name no column.
 
-Spark does not say where its parser stopped. Bad values are few, so Python's own parser looks at them again, in the
-driver, just before they are sent. Python's parser is stricter than Spark's: Spark takes single quotes, and more with
-options. Where the two may disagree, the reason stays without a position.
+Spark does not say where its parser stopped. Bad values are few, so Python's parser parses them again in the driver,
+just before they are sent. Python's parser is stricter than Spark's: Spark accepts single quotes, and more with options.
+If the two may disagree, the reason has no position.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _JSON_SPACE = " \t\r\n"
 
 
 def with_positions(reasons: pa.ChunkedArray, values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The same reasons, those with a position that can be found.
+    """The same reasons, with a position where one can be found.
 
-    :param values: what was not decoded, one for each reason.
+    :param values: the bad values, one per reason.
     """
     if not pc.any(pc.is_in(reasons, pa.array(list(_FINDERS)))).as_py():
         return reasons

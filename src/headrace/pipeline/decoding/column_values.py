@@ -11,9 +11,9 @@ Numbers widen as Spark's type promotion widens them::
     Decimal   DECIMAL if all digits fit; FLOAT, DOUBLE
     float     FLOAT, DOUBLE
 
-A ``bool`` is no number and a number is no ``bool``. A ``date`` is a TIMESTAMP at midnight. A ``datetime`` without a
-time zone is in UTC, the time zone of every session of views; TIMESTAMP_NTZ drops a time zone. Scalars and arrays of
-numpy stand for the Python values that they hold. A text never becomes a number, nor a number a text.
+A ``bool`` is not a number, and a number is not a ``bool``. A ``date`` is a TIMESTAMP at midnight. A ``datetime``
+without a time zone is in UTC, the time zone of every session of views; TIMESTAMP_NTZ drops a time zone. Scalars and
+arrays of numpy stand for the Python values that they hold. A text never becomes a number, nor a number a text.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MAX_SHOWN = 60
 class DoesNotFit(ValueError):
     """A value that its column cannot hold.
 
-    :ivar path: where the value is: names of columns and fields, positions in arrays, keys of maps.
+    :ivar path: the path of the value: names of columns and fields, positions in arrays, keys of maps.
     """
 
     def __init__(self, reason: str, path: str = "") -> None:
@@ -42,7 +42,7 @@ class DoesNotFit(ValueError):
         self.reason, self.path = reason, path
 
     def inside(self, step: str) -> DoesNotFit:
-        """The same error, seen from one level further out."""
+        """The same error with one more step at the front of its path."""
         separator = "" if not self.path or self.path.startswith("[") else "."
         return DoesNotFit(self.reason, f"{step}{separator}{self.path}")
 
@@ -62,7 +62,7 @@ def row_converter(columns: StructType) -> Callable[[object], tuple[object, ...]]
         for value, (name, nullable, convert_field) in zip(values, fields, strict=True):
             if value is None:
                 if not nullable:
-                    raise DoesNotFit("missing, and the schema says NOT NULL", name)
+                    raise DoesNotFit("missing, but the schema says NOT NULL", name)
                 row.append(None)
                 continue
             try:
@@ -78,13 +78,13 @@ def _values(made: object, names: Sequence[str]) -> Sequence[object]:
     if isinstance(made, Mapping):
         return [made.get(name) for name in names]
     if isinstance(made, (tuple, list)) and len(made) == len(names):
-        # A Row or a named tuple whose names are the columns' may have them in another order.
+        # A Row or a named tuple may have the names of the columns in another order.
         own = getattr(made, "_fields", None) or getattr(made, "__fields__", None)
         if own is not None and list(own) != names and set(own) == set(names):
             return _values(dict(zip(own, made, strict=True)), names)
         return made
     what = "nothing" if made is None else type(made).__name__
-    raise TypeError(f"the function gave {what}, not a mapping or {len(names)} values")
+    raise TypeError(f"the function returned {what}, not a mapping or {len(names)} values")
 
 
 def converter(data_type: DataType) -> Convert:
@@ -133,7 +133,7 @@ def _floats(data_type: DataType) -> Convert:
             raise _unfit(data_type, value)
         try:
             return float(number)
-        except (OverflowError, ValueError):  # too large; a signaling NaN
+        except (OverflowError, ValueError):  # too large, or a signaling NaN
             raise _unfit(data_type, value) from None
 
     return convert
@@ -220,7 +220,7 @@ def _timestamps(data_type: DataType) -> Convert:
 
 
 def _accepted(data_type: DataType, value: object) -> object:
-    """Returns the value, if Spark's own conversion takes it. Spark calls that conversion where nothing is guarded."""
+    """Returns the value if Spark can convert it. Spark converts it again later, where an error would end the job."""
     try:
         data_type.toInternal(value)
     except (ValueError, OverflowError, OSError) as error:
@@ -274,7 +274,7 @@ def _item(value: object, convert: Convert, may_be_null: bool) -> object:
     if value is not None:
         return convert(value)
     if not may_be_null:
-        raise DoesNotFit("missing, and the schema says NOT NULL")
+        raise DoesNotFit("missing, but the schema says NOT NULL")
     return None
 
 
@@ -291,7 +291,7 @@ def _structs(data_type: StructType) -> Convert:
 
 
 def _checked_by_spark(data_type: DataType) -> Convert:
-    """For types that are rare in records, such as intervals: whatever Spark and Arrow take, as it is."""
+    """For types that are rare in records, such as intervals: accepts whatever Spark and Arrow accept."""
     import pyarrow as pa  # type: ignore[import-untyped]
     from pyspark.sql.pandas.types import to_arrow_type
     from pyspark.sql.types import _make_type_verifier
@@ -314,7 +314,7 @@ def _checked_by_spark(data_type: DataType) -> Convert:
 
 
 def _scalar(value: object) -> object:
-    """The Python value of a scalar of numpy; every other value as it is."""
+    """The Python value of a numpy scalar; any other value unchanged."""
     if getattr(value, "shape", None) != ():
         return value
     return value.item()  # type: ignore[attr-defined]
@@ -330,6 +330,6 @@ def _name(data_type: DataType) -> str:
 
 def _shown(value: object) -> str:
     if isinstance(value, int) and value.bit_length() > 256:
-        return f"an integer of {value.bit_length()} bits"  # Python refuses to print the largest
+        return f"an integer of {value.bit_length()} bits"  # Python raises if it has to print a very large integer
     text = repr(value)
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."

@@ -1,25 +1,26 @@
-"""Records that do not decode, sent to a view's dead-letter topic.
+"""Sends records that do not decode to the dead-letter topic of a view.
 
-A dead letter has the key and the value of the record, byte for byte, and the headers that it had. Why it is here and
-where it stood is in headers more::
+A dead letter has the key, the value and the headers of the record, unchanged. Further headers say why it is here and
+where it was::
 
-    headrace.reason      why it does not decode, and which column or position is wrong
-    headrace.view        which view says so
-    headrace.topic, headrace.partition, headrace.offset, headrace.timestamp     where it stood; milliseconds
-    headrace.left_out    the topic did not take a record so large: how many bytes the value had, which is not there;
-                         nor are the record's own headers, and a key that is long
+    headrace.reason      why the record does not decode, and which column or position is wrong
+    headrace.view        the view that could not decode it
+    headrace.topic, headrace.partition, headrace.offset, headrace.timestamp     where it was; milliseconds
+    headrace.left_out    the topic refused the record as too large: the number of bytes of the value, which is left out,
+                         as are the headers of the record and a long key
 
-Its own timestamp is the time of sending: with the record's, retention could take it away at once.
+The timestamp of a dead letter is the time of sending. With the timestamp of the record, retention could delete it at
+once.
 
-**How often.** ``send`` returns when the brokers have acknowledged the dead letters, then ``sent_up_to`` notes in the
-serving database how far they were sent (``serving.dead_letter_notes``), and then the batch is committed. A batch done
-again sends only what lies beyond the note. So each dead letter is there at least once; and once only, unless the
-process dies or the database goes away after the acknowledgement and before the note, or the topic refuses a record as
-too large, in which case up to 10,000 others may be sent again. Readers tell copies by topic, partition and offset.
+**How often.** ``send`` returns when the brokers have acknowledged the dead letters. Then ``sent_up_to`` stores in the
+serving database how far they were sent (``serving.sent_dead_letters``). Then the batch is committed. A batch that is
+repeated sends only dead letters after the stored offsets. So each dead letter is sent at least once. It is sent twice
+only if the process or the database fails between the acknowledgement and the store, or if the topic refuses a record as
+too large: then up to 10,000 others may be sent again. Readers can recognize copies by topic, partition and offset.
 
-The topic is made if it is not there, as the cluster's defaults have it.
+The topic is created with the defaults of the cluster if it does not exist.
 
-A view that names no topic only counts its bad records.
+A view without a dead-letter topic only counts its bad records.
 """
 
 from __future__ import annotations
@@ -35,39 +36,39 @@ from headrace.client.admin.sync_admin import Admin
 from headrace.client.errors import RecordTooLarge
 from headrace.client.producer.sync_producer import Producer
 from headrace.pipeline.decoding.bad_positions import with_positions
-from headrace.pipeline.decoding.events import ERROR, HEADERS, PLACE, VALUE
-from headrace.pipeline.progress.offsets import by_partition, joined
+from headrace.pipeline.decoding.events import ERROR, HEADERS, RECORD_COLUMNS, VALUE
+from headrace.pipeline.progress.offsets import by_partition, updated
 from headrace.pipeline.project.definition import ViewDefinition
 from headrace.pipeline.project.settings import Project
 from headrace.pipeline.serving.catalog_tables import Offsets
-from headrace.pipeline.serving.sent_dead_letters import DeadLetterNotes
+from headrace.pipeline.serving.sent_dead_letters import SentDeadLetters
 from headrace.pipeline.spark.options import shared_client_options
 
-#: From the columns of ``decoding.bad_rows`` to those of ``send``.
-COLUMNS = {**PLACE, VALUE: "value", HEADERS: "headers", ERROR: "reason"}
+#: From the columns of ``events.bad_rows`` to those of ``send``.
+COLUMNS = {**RECORD_COLUMNS, VALUE: "value", HEADERS: "headers", ERROR: "reason"}
 _PLACES = ("topic", "partition", "offset")
 _HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 _OUR_HEADERS = 6
-_ROWS_A_STEP = 10_000
-#: What is too large is for the topic to say.
+_ROWS_PER_STEP = 10_000
+#: Large, because the topic decides which record is too large.
 _MAX_REQUEST_BYTES = 64 << 20
 _LONG_KEY_BYTES = 10_000
 
 
 class DeadLetters:
-    """Of one version of a view. Its producer is opened for the first bad record, and kept.
+    """Sends the dead letters of one version. Its producer is opened for the first bad record.
 
-    :param notes: where to remember what was sent; None if every call is to send everything.
+    :param stored: stores how far dead letters were sent; None to send everything in every call.
     """
 
-    def __init__(self, project: Project, definition: ViewDefinition, notes: DeadLetterNotes | None = None) -> None:
+    def __init__(self, project: Project, definition: ViewDefinition, stored: SentDeadLetters | None = None) -> None:
         self.topic = definition.dead_letters
         self._view = definition.name
         self._client = shared_client_options(project.log_options) | {"bootstrap.servers": project.bootstrap}
         self._producer: Producer | None = None
-        self._notes = notes
+        self._stored = stored
         self._sent: Offsets | None = None
-        self._has_news = False
+        self._has_unstored = False
 
     def __enter__(self) -> Self:
         return self
@@ -81,30 +82,30 @@ class DeadLetters:
             producer.close()
 
     def send(self, rows: pa.Table) -> int:
-        """Waits until they are acknowledged; those that were sent before are left out.
+        """Sends rows and waits until they are acknowledged. Rows that were sent before are left out.
 
-        :param rows: key, value, topic, partition, offset, timestamp, reason, perhaps headers; or the same as
-            ``decoding.bad_rows`` names them.
-        :return: how many there were, sent or not.
-        :raises HeadraceError: if the brokers do not take them.
+        :param rows: key, value, topic, partition, offset, timestamp, reason and perhaps headers; or the same columns
+            with the names of ``events.bad_rows``.
+        :return: the number of rows, sent or not.
+        :raises HeadraceError: if the brokers do not accept them.
         """
         if self.topic and rows.num_rows:
             named = self._not_sent(rows.rename_columns([COLUMNS.get(name, name) for name in rows.column_names]))
-            for start in range(0, named.num_rows, _ROWS_A_STEP):
-                self._has_news = True
-                self._send_step(self._open(), self._letters(named.slice(start, _ROWS_A_STEP)))
+            for start in range(0, named.num_rows, _ROWS_PER_STEP):
+                self._has_unstored = True
+                self._send_step(self._open(), self._letters(named.slice(start, _ROWS_PER_STEP)))
         return int(rows.num_rows)
 
-    def sent_up_to(self, point: Offsets) -> None:
-        """Notes that all dead letters before this point were sent; to be called before the batch is committed."""
-        if self._notes is not None and self._has_news:
-            self._sent = joined(self._before(), point)
-            self._notes.write(self._sent)
-        self._has_news = False
+    def sent_up_to(self, offsets: Offsets) -> None:
+        """Stores that all dead letters before these offsets were sent. Call it before the batch is committed."""
+        if self._stored is not None and self._has_unstored:
+            self._sent = updated(self._before(), offsets)
+            self._stored.write(self._sent)
+        self._has_unstored = False
 
     def _before(self) -> Offsets:
         if self._sent is None:
-            self._sent = self._notes.read() if self._notes is not None else {}
+            self._sent = self._stored.read() if self._stored is not None else {}
         return self._sent
 
     def _not_sent(self, rows: pa.Table) -> pa.Table:
@@ -125,7 +126,7 @@ class DeadLetters:
         try:
             producer.send_arrow(self.topic, letters).result()
         except RecordTooLarge:
-            # Some of them may have arrived: at least once is what is promised.
+            # Some of them may have arrived. They are sent again: dead letters are sent at least once.
             for letter in _rows(letters):
                 self._send_one(producer, letter)
 
@@ -175,7 +176,7 @@ def _rows(table: pa.Table) -> Iterator[pa.Table]:
 
 
 def _interleaved(columns: dict[str, pa.ChunkedArray], row_count: int) -> pa.Array:
-    """One list a row, with an entry a column."""
+    """One list per row, with one entry per column."""
     count = len(columns)
     together = pa.chunked_array([chunk for column in columns.values() for chunk in column.cast(pa.binary()).chunks])
     by_row = np.arange(row_count * count).reshape(count, row_count).T.reshape(-1)

@@ -1,16 +1,16 @@
-"""From records to events: bytes become typed columns, and what does not decode is marked, never lost.
+"""Decodes records into events: bytes become typed columns. A record that does not decode is marked, never lost.
 
-    raw        key, value, topic, partition, offset, timestamp (``source``)
+    raw        key, value, topic, partition, offset, timestamp (``spark.source``)
     decoded    the columns of the schema, _topic, _partition, _offset, _timestamp, _key, and _value, _error
-    events     the rows without an _error; no _value, no _error           (``good_rows``)
-    bad        the others: where they stood, their bytes and why          (``bad_rows``)
+    events     the rows without an _error; without _value and _error      (``good_rows``)
+    bad        the other rows: their position, their bytes, the reason    (``bad_rows``)
 
-``_error`` is NULL or the reason. JSON and CSV follow Spark's readers, with what ``text_columns`` adds to them. A record
-without a value (a tombstone) is bad for all formats but ``raw`` and ``python``, which may make something of it.
+``_error`` is NULL or the reason. JSON and CSV are parsed by Spark's readers, with the checks of ``text_columns``. A
+record without a value (a tombstone) is bad in all formats but ``raw`` and ``python``, whose function may use the key.
 
-A Python function gets the value, or key and value if it takes two arguments, and gives a mapping by column name or the
-values in order. Whatever it raises makes that row bad, as does a value that does not fit its column
-(``column_values``): one record must not stop a view.
+A Python function gets the value, or key and value if it takes two arguments. It returns a mapping by column name, or
+the values in order. If it raises, or if a value does not fit its column (``column_values``), that record is bad. One
+record must not stop a view.
 """
 
 from __future__ import annotations
@@ -26,27 +26,33 @@ from headrace.pipeline.decoding.avro_columns import avro_columns, avro_reader
 from headrace.pipeline.decoding.column_values import DoesNotFit, row_converter
 from headrace.pipeline.decoding.text_columns import CORRUPT, END, Parsing, text_columns
 from headrace.pipeline.project.definition import Decode, Source
-from headrace.pipeline.spark.errors import explained
+from headrace.pipeline.spark.errors import explain
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
 ERROR, VALUE, HEADERS = "_error", "_value", "_headers"
-#: What an event has besides its own columns, and where that comes from.
-PLACE = {"_topic": "topic", "_partition": "partition", "_offset": "offset", "_timestamp": "timestamp", "_key": "key"}
-_PLACE_DDL = "_topic STRING, _partition INT, _offset BIGINT, _timestamp TIMESTAMP, _key BINARY"
+#: The columns of an event that come from the record, and the columns of the source that they come from.
+RECORD_COLUMNS = {
+    "_topic": "topic",
+    "_partition": "partition",
+    "_offset": "offset",
+    "_timestamp": "timestamp",
+    "_key": "key",
+}
+_RECORD_COLUMNS_DDL = "_topic STRING, _partition INT, _offset BIGINT, _timestamp TIMESTAMP, _key BINARY"
 _MAX_REASON = 300
 
 
 class UnsuitableDecode(ValueError):
-    """A [decode] that cannot work, whatever the records are."""
+    """The table [decode] of a view cannot work, whatever the records are."""
 
 
 def columns_of(decode: Decode) -> StructType:
-    """The columns that a record gives.
+    """The columns of the schema. Needs an active Spark session.
 
-    :raises UnsuitableDecode: if the schema is none. Needs a Spark session that is active.
+    :raises UnsuitableDecode: if the schema cannot be used.
     """
     from pyspark.errors import PySparkException
 
@@ -55,15 +61,17 @@ def columns_of(decode: Decode) -> StructType:
     try:
         columns = avro_columns(decode.schema) if decode.format == "avro" else _columns(decode.schema)
     except (PySparkException, ValueError) as error:
-        reason = explained(error) if isinstance(error, PySparkException) else str(error).strip().splitlines()[0]
+        reason = explain(error) if isinstance(error, PySparkException) else str(error).strip().splitlines()[0]
         raise UnsuitableDecode(f"decode.schema cannot be read: {reason}") from error
-    taken = [name for name in columns.names if name.lower() in {*PLACE, ERROR, VALUE, HEADERS, CORRUPT, END}]
+    taken = [name for name in columns.names if name.lower() in {*RECORD_COLUMNS, ERROR, VALUE, HEADERS, CORRUPT, END}]
     if taken:
-        raise UnsuitableDecode(f"decode.schema: {taken[0]} is a name that every event has already")
+        raise UnsuitableDecode(
+            f"decode.schema: every event already has a column {taken[0]}; give this column another name"
+        )
     lowered = [name.lower() for name in columns.names]
     twice = [name for name in columns.names if lowered.count(name.lower()) > 1]
     if twice:
-        raise UnsuitableDecode(f"decode.schema has {twice[0]} twice")
+        raise UnsuitableDecode(f"decode.schema has the column {twice[0]} twice")
     return columns
 
 
@@ -72,61 +80,61 @@ def _columns(ddl: str) -> StructType:
 
     columns = StructType.fromDDL(ddl)
     if not isinstance(columns, StructType):
-        raise UnsuitableDecode("decode.schema must be columns, 'user STRING, ms BIGINT'")
+        raise UnsuitableDecode("decode.schema must be a list of columns, such as 'user STRING, ms BIGINT'")
     return columns
 
 
 def event_schema(decode: Decode) -> StructType:
-    """The columns that a query sees."""
+    """The columns that a query can use."""
     from pyspark.sql.types import StructField, StructType
 
     columns = [StructField(field.name, field.dataType) for field in columns_of(decode)]
-    return StructType([*columns, *_columns(_PLACE_DDL).fields])
+    return StructType([*columns, *_columns(_RECORD_COLUMNS_DDL).fields])
 
 
 def decode_frame(decode: Decode, raw: DataFrame, *, is_optimized: bool = True) -> DataFrame:
-    """All rows, with ``_error`` where one is bad. Works for batches and streams.
+    """All rows, with ``_error`` for bad ones. Works for batches and streams.
 
-    :param is_optimized: False if it is made of nothing but projections, for who computes them one by one.
+    :param is_optimized: False to use projections only, for callers that compute them row by row.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
     columns = columns_of(decode)
-    place = [F.col(source).alias(name) for name, source in PLACE.items()]
+    place = [F.col(source).alias(name) for name, source in RECORD_COLUMNS.items()]
     headers = [F.col("headers").alias(HEADERS)] if "headers" in raw.columns else []
     if decode.format == "raw":
         never = F.lit(None).cast("string")
         return raw.select("value", *place, *headers, F.col("value").alias(VALUE), never.alias(ERROR))
     make = text_columns if decode.format in ("json", "csv") else _python_columns
     parsed, fields, error = make(decode, columns)
-    # Parsed once and looked at several times: Spark would copy the parsing into every filter, but not past an explode.
+    # Parsed once and used several times: Spark copies the parsing into every filter, but not past an explode.
     once = F.explode(F.array(parsed)) if is_optimized else parsed
     step = raw.select(once.alias("_parsed"), *place, *headers, F.col("value").alias(VALUE))
-    return step.select(*fields, *PLACE, *(HEADERS for _ in headers), VALUE, error.alias(ERROR))
+    return step.select(*fields, *RECORD_COLUMNS, *(HEADERS for _ in headers), VALUE, error.alias(ERROR))
 
 
 def good_rows(decoded: DataFrame) -> DataFrame:
-    """The events, as a query sees them."""
+    """The events that a query reads."""
     from pyspark.sql import functions as F  # noqa: N812
 
     return decoded.where(F.col(ERROR).isNull()).drop(ERROR, VALUE, HEADERS)
 
 
 def bad_rows(decoded: DataFrame) -> DataFrame:
-    """Where the others stood, what they were and why they are bad."""
+    """The bad rows: their position, their bytes and the reason."""
     from pyspark.sql import functions as F  # noqa: N812
 
     headers = [HEADERS] if HEADERS in decoded.columns else []
-    return decoded.where(F.col(ERROR).isNotNull()).select(*PLACE, *headers, VALUE, ERROR)
+    return decoded.where(F.col(ERROR).isNotNull()).select(*RECORD_COLUMNS, *headers, VALUE, ERROR)
 
 
 # ------------------------------------------------------------------------------------------------- Avro and Python
 
 
 def load_function(source: Source) -> Callable[..., object]:
-    """A function of a Python file, from its text. Spark ships it to its workers by value, as it is.
+    """Loads a function from the text of a Python file. Spark sends it to its workers by value.
 
-    What the file imports must be installed where the workers run.
+    The modules that the file imports must be installed on the machines of the workers.
     """
     from pyspark import cloudpickle
 
@@ -134,7 +142,7 @@ def load_function(source: Source) -> Callable[..., object]:
     if name not in sys.modules:
         module = types.ModuleType(name)
         module.__file__ = source.file
-        sys.modules[name] = module  # dataclasses look there for the module of a class
+        sys.modules[name] = module  # dataclasses search the module of a class there
         try:
             exec(compile(source.text, source.file, "exec"), module.__dict__)  # the project's owner wrote it
         except BaseException:
@@ -165,7 +173,7 @@ def _avro_function(decode: Decode) -> Callable[[bytes | None, bytes | None], obj
     def read(_key: bytes | None, value: bytes | None) -> object:
         if value is None:
             raise ValueError("the record has no value")
-        if not readers:  # made where it runs: a parsed schema need not travel
+        if not readers:  # made in the worker, so that the parsed schema is not sent
             readers.append(avro_reader(decode))
         return readers[0](value)
 
@@ -173,7 +181,7 @@ def _avro_function(decode: Decode) -> Callable[[bytes | None, bytes | None], obj
 
 
 def _own_function(decode: Decode) -> Callable[[bytes | None, bytes | None], object]:
-    assert decode.function is not None, "project.py sees to it"
+    assert decode.function is not None, "view_file.py checks it"
     function = load_function(decode.function)
     if len(inspect.signature(function).parameters) == 1:
         return lambda _key, value: function(value)
@@ -183,22 +191,22 @@ def _own_function(decode: Decode) -> Callable[[bytes | None, bytes | None], obje
 def _guarded(
     read: Callable[[bytes | None, bytes | None], object], columns: StructType
 ) -> Callable[[bytes | None, bytes | None], tuple[object, ...]]:
-    """Returns the function that Spark runs: a row that Spark surely takes, or a row with nothing but ``_error``."""
+    """Returns the function that Spark runs. It returns a row that Spark accepts, or a row with only ``_error``."""
     nothing = (None,) * len(columns)
     converters: list[Callable[[object], tuple[object, ...]]] = []
 
     def run(key: bytes | None, value: bytes | None) -> tuple[object, ...]:
-        if not converters:  # made where it runs: a converter need not travel
+        if not converters:  # made in the worker, so that the converter is not sent
             converters.append(row_converter(columns))
         try:
             made = read(None if key is None else bytes(key), None if value is None else bytes(value))
             return (*converters[0](made), None)
         except DoesNotFit as error:
             return (*nothing, _reason(str(error)))
-        except Exception as error:  # noqa: BLE001  whatever a record makes of a user's function is that record's fault
+        except Exception as error:  # noqa: BLE001  whatever a user's function raises, only this record is bad
             return (*nothing, _reason(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__))
 
-    run.__annotations__ = {}  # Spark would take them for its own kind of hints
+    run.__annotations__ = {}  # Spark would use the annotations as its own type hints
     return run
 
 

@@ -1,19 +1,19 @@
 """Parses JSON and CSV values with Spark's readers, and refuses what these readers accept silently.
 
-Spark's readers parse what they need and ignore the rest. ``from_json`` reads one document and stops: a second document
-and any other text behind it go unnoticed. ``from_csv`` takes a quote that is not closed for closed at the end. So a
-mark is added at the end of each value, which the reader has to find where the value should end::
+Spark's readers parse what they need and ignore the rest. ``from_json`` reads one document and ignores any text after
+it, even a second document. ``from_csv`` accepts a quote that is not closed. So a mark is added at the end of each
+value, and the reader has to find it where the value should end::
 
     {"user":"ann"}     ->  {"user":"ann","_headrace_end":true}       the last brace is the brace of the document
     {"a":1}{"a":2}     ->  {"a":1}{"a":2,"_headrace_end":true}       no mark in the document that is read
     ann;7              ->  ann;7;_headrace_end                       one column more
     ann;"7             ->  ann;"7;_headrace_end                      the mark is inside of the quotes
 
-A parser of our own would have to be Python, one record at a time. All here are expressions of Spark, which also run in
-the driver without a job (``row_functions``). Reasons are computed for bad values only.
+A parser of our own would be Python code that runs once per record. Here everything is a Spark expression, which can
+also run in the driver without a job (``query.row_functions``). Reasons are computed for bad values only.
 
-Three more things are checked that Spark's reader of JSON does not check: fields inside of a STRUCT that the schema says
-are NOT NULL; a TINYINT from 128 to 255, which Spark wraps; and a line break in CSV where there are no quotes at all.
+Three more checks: fields inside of a STRUCT that the schema declares NOT NULL; a TINYINT from 128 to 255, which Spark's
+JSON reader wraps to a negative number; and a line break in a CSV value without quotes.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ MORE_THAN_JSON = "text follows the JSON document"
 
 class Parsing(NamedTuple):
     """
-    :ivar parsed: of the column ``value``, a struct.
-    :ivar fields: the columns, of the struct in ``_parsed``.
-    :ivar error: NULL or the reason, of ``_parsed`` and ``_value``.
+    :ivar parsed: the parsed column ``value``, a struct.
+    :ivar fields: the columns, computed from the struct in ``_parsed``.
+    :ivar error: NULL or the reason, computed from ``_parsed`` and ``_value``.
     """
 
     parsed: Column
@@ -82,9 +82,9 @@ def text_columns(decode: Decode, columns: StructType) -> Parsing:
 
 
 def _nullable(columns: StructType, byte: DataType | None = None) -> StructType:
-    """What Spark's readers can promise: everything may be NULL, at any depth.
+    """The same columns with NULL allowed at any depth, which is what Spark's readers return.
 
-    :param byte: what is read for TINYINT. Jackson's getByteValue takes 128 to 255 for negative numbers.
+    :param byte: the type that is read for TINYINT. Jackson's getByteValue reads 128 to 255 as negative numbers.
     """
     from pyspark.sql.types import ArrayType, ByteType, MapType, StructField, StructType
 
@@ -114,7 +114,7 @@ def _json_reader(decode: Decode) -> _Reader:
     mark = f'"{END}":true}}'
 
     def marked(text: Column) -> Column:
-        # Regular expressions are slow here. Most values end in a brace, with something else than a space before.
+        # Regular expressions are slow here. Most values end in a brace that follows no space.
         is_plain = text.endswith("}") & ~_ends_in(text, *(f"{each}}}" for each in "{ \t\r\n"))
         any_other = F.regexp_replace(F.regexp_replace(text, _EMPTY_OBJECT, f"{{{mark}"), _LAST_BRACE, f",{mark}")
         return F.when(is_plain, F.concat(_without_last(text, 1), F.lit(f",{mark}"))).otherwise(any_other)
@@ -143,11 +143,11 @@ def _csv_reader(decode: Decode) -> _Reader:
 
 
 def _separator(decode: Decode) -> str:
-    """The separator itself: an option may say ``\\t``, of two characters."""
+    """The separator itself: an option may have ``\\t`` as two characters."""
     from pyspark import SparkContext
 
     options = {name.lower(): value for name, value in decode.options.items()}
-    # The session of Spark is active in one thread only, and views have threads of their own.
+    # Spark's session is active in one thread only, and views have their own threads.
     jvm = SparkContext._jvm
     assert jvm is not None, "there is a session"
     expressions = jvm.org.apache.spark.sql.catalyst.csv.CSVExprUtils
@@ -155,7 +155,7 @@ def _separator(decode: Decode) -> str:
 
 
 def _ddl(columns: StructType) -> str:
-    """from_csv takes no StructType."""
+    """The schema as text, because from_csv accepts no StructType."""
     return ", ".join(f"{_quoted(field.name)} {field.dataType.simpleString()}" for field in columns)
 
 
@@ -164,7 +164,7 @@ def _quoted(name: str) -> str:
 
 
 def _line(text: Column) -> Column:
-    """Without the line break at its end."""
+    """The text without the line break at its end."""
     from pyspark.sql import functions as F  # noqa: N812
 
     crlf, lf = (F.when(text.endswith(each), _without_last(text, len(each))) for each in _BREAKS)
@@ -172,7 +172,7 @@ def _line(text: Column) -> Column:
 
 
 def _without_last(text: Column, count: int) -> Column:
-    """By bytes, which need not be counted as characters need to be."""
+    """Cuts by bytes, which is faster than by characters."""
     from pyspark.sql import functions as F  # noqa: N812
 
     return F.substring(text.cast("binary"), F.lit(1), F.octet_length(text) - count).cast("string")
@@ -208,7 +208,7 @@ def _error(decode: Decode, columns: StructType, reader: _Reader) -> Column:
 
 def _is_broken(decode: Decode, text: Column) -> Column:
     quote = {name.lower(): value for name, value in decode.options.items()}.get("quote", '"')
-    has_break = text.contains("\n") & _line(text).contains("\n")  # few texts have any: those are not cut
+    has_break = text.contains("\n") & _line(text).contains("\n")  # the second test is slow, and few texts need it
     return has_break & ~text.contains(quote) if quote else has_break
 
 
@@ -216,12 +216,12 @@ Check = tuple[Callable[["Column"], "Column"], str]
 
 
 def _checks(columns: StructType, path: str) -> Iterator[Check]:
-    """What must not be, of a struct that is there, with the reason."""
+    """Conditions under which a struct that is not NULL is bad, each with its reason."""
     for field in columns:
         path_to = f"{path}{field.name}"
         checks = list(_value_checks(field.dataType, path_to))
         if not field.nullable:
-            checks.insert(0, (lambda each: each.isNull(), f"{path_to}: missing, and the schema says NOT NULL"))
+            checks.insert(0, (lambda each: each.isNull(), f"{path_to}: missing, but the schema says NOT NULL"))
         yield from (_lifted(check, _of_field(field.name)) for check in checks)
 
 
@@ -248,23 +248,23 @@ def _value_checks(data_type: DataType, name: str) -> Iterator[Check]:
 
 
 def _lifted(check: Check, lift: Callable[[Column, Callable[[Column], Column]], Column]) -> Check:
-    """The check of a part as a check of the whole."""
+    """Turns the check of a part into a check of the whole."""
     is_wrong, reason = check
     return lambda each: lift(each, is_wrong), reason
 
 
 def _misfit(decode: Decode, columns: StructType, reader: _Reader, text: Column, read: Column) -> Column:
-    """Why a value is corrupt: no such text at all, or which of its columns do not have the schema's type.
+    """The reason why a value is corrupt: it is no JSON or CSV, or some columns do not have the type of the schema.
 
-    Spark says neither. It leaves columns NULL that it cannot convert, so the value is parsed again with texts only: a
-    column that is there then and was not there before is a wrong one.
+    Spark says neither. It sets columns that it cannot convert to NULL. So the value is parsed again with texts only: a
+    column that has a text now and was NULL before is wrong.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
     is_json = decode.format == "json"
     other = NOT_JSON if is_json else f"the value is not CSV of {len(columns)} columns"
     plain = reader.parse(reader.marked(text), _texts_only(columns))
-    unknown = F.lit(f"the value is no {decode.format.upper()} that fits the schema")
+    unknown = F.lit(f"the value is not {decode.format.upper()} that fits the schema")
 
     def reason(texts: Column) -> Column:
         wrong = _wrong_columns(columns, read, texts, "", reader if is_json else None)
@@ -302,7 +302,7 @@ def _texts_only(columns: StructType) -> StructType:
 
 
 def _once(value: Column, use: Callable[[Column], Column]) -> Column:
-    """``use(value)``, with the value computed once, however often it is used."""
+    """``use(value)``, where the value is computed once, however often ``use`` refers to it."""
     from pyspark.sql import functions as F  # noqa: N812
 
     return F.transform(F.array(value), use)[0]

@@ -1,1 +1,1 @@
-"""The Kappa architecture: one stream of Spark per version, which keeps one table."""
+"""The Kappa architecture: each version is one Spark stream that maintains one table."""

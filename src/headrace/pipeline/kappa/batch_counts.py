@@ -1,8 +1,8 @@
-"""What a micro-batch of a stream has counted, read while it is still under way.
+"""Reads the counts of a micro-batch before it is committed: records, bad records, rows behind the watermark.
 
-Spark tells a query's progress when a micro-batch is over, which is too late for the transaction that commits it. The
-numbers themselves are there as soon as its tasks are done, in the plan that ran: the scan has counted the records,
-``observe`` those that did not decode, and operators that keep state what came behind the watermark.
+Spark publishes the progress of a query when a micro-batch is over. That is too late for the transaction that commits
+the micro-batch. The executed plan has the numbers as soon as the tasks are done: the scan has counted the records,
+``observe`` has counted those that did not decode, and stateful operators have counted rows behind the watermark.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.pipeline.decoding.events import ERROR
 from headrace.pipeline.project.definition import Decode
-from headrace.pipeline.spark.catalyst import Java, kind, walk
+from headrace.pipeline.spark.catalyst import JavaObject, kind, walk
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -23,10 +23,10 @@ _SCAN = "MicroBatchScanExec"
 
 class BatchCounts(NamedTuple):
     """
-    :ivar records: all that were read.
-    :ivar bad: those of them that did not decode.
-    :ivar dropped: rows behind the watermark, as Spark counts them: after events of one group are put together.
-    :ivar watermark_ms: the one that they were behind.
+    :ivar records: all records that were read.
+    :ivar bad: the records that did not decode.
+    :ivar dropped: rows behind the watermark as Spark counts them, after it has aggregated the events of a group.
+    :ivar watermark_ms: the watermark of these rows.
     """
 
     records: int = 0
@@ -35,10 +35,10 @@ class BatchCounts(NamedTuple):
     watermark_ms: int = 0
 
 
-def counted(decode: Decode, decoded: DataFrame) -> DataFrame:
-    """The same records (``decoding.decode_frame``); those that are bad are counted when they are read.
+def count_bad_records(decode: Decode, decoded: DataFrame) -> DataFrame:
+    """The same records (``decoding.events.decode_frame``), with a count of the bad ones.
 
-    Raw records are never bad, and looking at each of them takes a tenth of the time of a replay.
+    Raw records are never bad. They are not counted, because that takes a tenth of the time of a replay.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -46,9 +46,9 @@ def counted(decode: Decode, decoded: DataFrame) -> DataFrame:
 
 
 def counts_of(query: StreamingQuery) -> BatchCounts:
-    """Of the batch that has just been computed; for functions of ``foreachBatch``."""
-    execution: Java = query._jsq.streamingQuery().lastExecution()
-    observed: Java = execution.observedMetrics().get(_NAME)
+    """The counts of the batch that was just computed. Call it within ``foreachBatch``."""
+    execution: JavaObject = query._jsq.streamingQuery().lastExecution()
+    observed: JavaObject = execution.observedMetrics().get(_NAME)
     counts = BatchCounts(bad=int(observed.get().getLong(0)) if observed.isDefined() else 0)
     for node in walk(execution.executedPlan()):
         if kind(node) == _SCAN:
@@ -59,6 +59,6 @@ def counts_of(query: StreamingQuery) -> BatchCounts:
     return counts
 
 
-def _metric(node: Java, name: str) -> int:
+def _metric(node: JavaObject, name: str) -> int:
     found = node.metrics().get(name)
     return int(found.get().value()) if found.isDefined() else 0

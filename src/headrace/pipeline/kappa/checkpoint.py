@@ -1,16 +1,16 @@
-"""The checkpoint of a stream: Spark's, in a folder of its own, of which only three things are asked here.
+"""Reads the checkpoint that Spark keeps of a stream, and checks that it belongs to the serving database.
 
 ::
 
     offsets/<batch>    written before a batch runs: "v1", a line of settings, and for each source where the batch ends
-    commits/<batch>    written when it is done
+    commits/<batch>    written when the batch is done
 
-The serving database is written between the two. So a batch that was committed there has its file in ``offsets``, and a
-batch with a file in ``commits`` was committed there. If one of them does not hold, the checkpoint or the database is
-not the one that the other belongs to (deleted, or restored from a backup), and going on would leave a hole or count
-something twice: :func:`check_belongs_to` refuses.
+The transaction in the serving database happens between the two. So a batch that was committed in the database has a
+file in ``offsets``, and a batch with a file in ``commits`` was committed in the database. If one of these does not
+hold, the checkpoint or the database was deleted or restored from a backup. Continuing would skip records or count them
+twice, so :func:`check_belongs_to` raises.
 
-Files are read through Hadoop's interface, because a checkpoint may be on any file system that Spark knows.
+Files are read through Hadoop's interface, because a checkpoint may be on any file system that Spark supports.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from headrace.pipeline.progress.data_loss import DataLost
 from headrace.pipeline.serving.catalog import Offsets, Progress
-from headrace.pipeline.spark.catalyst import Java
+from headrace.pipeline.spark.catalyst import JavaObject
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,24 +37,21 @@ class Checkpoint:
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         self.path = path
-        jvm: Java = spark._jvm
+        jvm: JavaObject = spark._jvm
         self._jvm = jvm
-        self._root: Java = jvm.org.apache.hadoop.fs.Path(path)
-        self._files: Java = self._root.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+        self._root: JavaObject = jvm.org.apache.hadoop.fs.Path(path)
+        self._files: JavaObject = self._root.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
 
     def offsets(self, batch_id: int) -> Offsets | None:
-        """Where a batch ends; nothing if it was never planned, or is long done and forgotten."""
+        """Where a batch ends; None if it was never planned, or if Spark has deleted its file."""
         text = self._read(f"offsets/{batch_id}")
         return None if text is None else parse_offset_file(text)
 
-    def last_planned(self) -> int | None:
-        return max(self._batches("offsets"), default=None)
-
-    def last_done(self) -> int | None:
+    def last_committed_batch(self) -> int | None:
         return max(self._batches("commits"), default=None)
 
     def remove(self) -> None:
-        """Nothing if there is none."""
+        """Removes the checkpoint, if there is one."""
         self._files.delete(self._root, True)
 
     def _read(self, name: str) -> str | None:
@@ -76,14 +73,14 @@ class Checkpoint:
 
 
 def parse_offset_file(text: str) -> Offsets:
-    """If several sources read the same partition, what all of them have read counts."""
+    """If several sources read the same partition, the lowest offset counts: all of them have read up to it."""
     version, _settings, *sources = text.splitlines()
     assert version == _VERSION, (
-        f"Spark wrote its offsets in format {version}, which this version of Headrace does not know"
+        f"Spark wrote its offsets in format {version}; this version of Headrace reads only {_VERSION}"
     )
     found: Offsets = {}
     for source in sources:
-        if source.strip() == "-":  # of a source that has nothing yet
+        if source.strip() == "-":  # a source that has not read anything yet
             continue
         for topic, partitions in json.loads(source).items():
             mine = found.setdefault(topic, {})
@@ -93,19 +90,21 @@ def parse_offset_file(text: str) -> Offsets:
     return found
 
 
-def check_belongs_to(checkpoint: Checkpoint, progress: Progress | None, who: str) -> None:
+def check_belongs_to(checkpoint: Checkpoint, progress: Progress | None, label: str) -> None:
     """
-    :raises WrongCheckpoint: if the checkpoint is not the one of the data that is in the serving database.
+    :param label: the version, for messages.
+    :raises WrongCheckpoint: if the checkpoint does not belong to the data in the serving database.
     """
-    done, committed = checkpoint.last_done(), -1 if progress is None else progress.batch_id
-    advice = f"put back the one that is missing, or drop {who} and apply its view again"
+    done, committed = checkpoint.last_committed_batch(), -1 if progress is None else progress.batch_id
+    advice = f"restore the older or missing one of the two, or drop {label} and apply its view again"
     if done is not None and done > committed:
         raise WrongCheckpoint(
-            f"the serving database has {who} up to batch {committed}, but its checkpoint {checkpoint.path} says that "
-            f"{done} was committed: the database is older than the checkpoint; {advice}"
+            f"the serving database has {label} up to batch {committed}, but its checkpoint {checkpoint.path} says that "
+            f"batch {done} was committed: the database is older than the checkpoint; {advice}"
         )
     if progress is not None and checkpoint.offsets(progress.batch_id) != progress.offsets:
         raise WrongCheckpoint(
-            f"the serving database has {who} up to batch {committed}, of which its checkpoint {checkpoint.path} knows "
-            f"nothing: the checkpoint was lost or is another one; {advice}"
+            f"the serving database has {label} up to batch {committed}, but its checkpoint "
+            f"{checkpoint.path} does not have "
+            f"that batch: the checkpoint was lost or is another one; {advice}"
         )

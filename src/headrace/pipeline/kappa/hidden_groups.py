@@ -1,17 +1,18 @@
-"""HAVING in a stream that only tells what changed.
+"""Implements HAVING in a stream that emits only the groups that changed.
 
-A group that fits a condition no more gives no row, and so its last row would stay in the table. So groups are not
-filtered: each row says whether it is hidden, and the SQL view leaves the hidden ones out. The table grows by the groups
-that do not show; the cost of a batch stays that of the groups that it touches. (Spark's mode ``complete`` would do as
-well, for the price of all groups in every batch.) Nothing is computed for rows that are hidden already, as in
-``plan_above``: the query may have hidden them because it cannot be (a division by zero).
+When a group no longer satisfies the condition, a filter would emit no row for it, and its last row would stay in the
+table. So groups are not filtered. Each row has a column that says whether it is hidden, and the SQL view leaves hidden
+rows out. The table also contains the hidden groups, but a batch still costs only the groups that it touches. (Spark's
+mode ``complete`` would also be correct, but every batch would write all groups.) Nothing is computed for rows that are
+already hidden, as in ``query.plan_above``: the condition may protect the computation, for example from a division by
+zero.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.pipeline.spark.catalyst import Catalyst, Java, children, items, kind
+from headrace.pipeline.spark.catalyst import Catalyst, JavaObject, children, items, kind
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -19,12 +20,15 @@ if TYPE_CHECKING:
 HIDDEN = "_hidden"
 
 
-def hiding(query: DataFrame) -> DataFrame:
-    """The query with a column more, and all groups; itself if it filters none, or does more than that with them."""
+def mark_hidden_groups(query: DataFrame) -> DataFrame:
+    """The query with all groups and the column ``_hidden``.
+
+    The query itself if it does not filter its groups, or does something else with them too, such as sorting.
+    """
     from pyspark.sql import functions as F  # noqa: N812
 
     catalyst = Catalyst(query.sparkSession)
-    above: list[Java] = []
+    above: list[JavaObject] = []
     node = catalyst.analyzed(query)
     while kind(node) in ("Project", "Filter", "SubqueryAlias"):
         above.append(node)
@@ -42,7 +46,7 @@ def hiding(query: DataFrame) -> DataFrame:
     return made
 
 
-def _unless_hidden(catalyst: Catalyst, made: DataFrame, outputs: list[Java]) -> list[Column]:
+def _unless_hidden(catalyst: Catalyst, made: DataFrame, outputs: list[JavaObject]) -> list[Column]:
     hidden = items(catalyst.analyzed(made).output())[-1]
     guarded = [
         catalyst.with_children(one, [catalyst.null_if(hidden, one.child())])

@@ -1,19 +1,20 @@
-"""Where a Kappa version's micro-batches go: each is one transaction of the serving database, and counts once.
+"""Writes the micro-batches of a Kappa version to the serving database: each is one transaction and counts once.
 
-The transaction has the rows, the offsets up to which they count and the counters. Spark plans a batch, computes it,
-hands it over, and notes that it is done:
+The transaction contains the rows, the offsets up to which they count, and the counters. Spark plans a batch, computes
+it, hands it over, and writes to the checkpoint that it is done:
 
-    killed before the commit     nothing of the batch is there; Spark runs it again, over the same offsets
-    killed after the commit      Spark runs it again, and it is passed over: its number is not larger than the last one
+    killed before the commit     nothing of the batch is stored; Spark runs it again over the same offsets
+    killed after the commit      Spark runs it again; it is skipped, because its number is not larger than the last one
 
-Rows replace those with the same key, and may be hidden (``kappa_hiding``). In mode ``complete`` they replace all
-others, and keep the order that the query gave them in a column that the SQL view sorts by. Batches follow each other
-without a gap, which is checked: a gap would be a hole in the data.
+Rows replace the rows with the same key, and may be hidden (``hidden_groups``). In mode ``complete`` a batch replaces
+all rows; a column keeps the order of the query, and the SQL view sorts by it. Batch numbers must follow each other
+without a gap: a gap would mean lost data, so it is checked.
 
-A batch that is passed over is computed nevertheless: Spark wants to see its state written.
+A batch that is skipped is still computed: Spark has to write the state of the query.
 
-Records that do not decode and rows behind the watermark are counted while the batch runs. Only if there are some is a
-second look taken (``second_look``), before the commit; how often dead letters are sent is said in ``dead_letters``.
+Records that do not decode and rows behind the watermark are counted while the batch runs. Only if there are some, the
+records of the batch are read again before the commit (``batch_reread``). ``decoding.dead_letters`` says how often a
+dead letter is sent.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from sqlalchemy import Connection, Table
 
 from headrace.pipeline.kappa.batch_counts import BatchCounts, counts_of
-from headrace.pipeline.kappa.batch_reread import SecondLook
+from headrace.pipeline.kappa.batch_reread import BatchReread
 from headrace.pipeline.kappa.checkpoint import Checkpoint, WrongCheckpoint
 from headrace.pipeline.kappa.hidden_groups import HIDDEN
 from headrace.pipeline.project.definition import ViewDefinition
@@ -36,7 +37,7 @@ from headrace.pipeline.query.aggregates import arrow_schema
 from headrace.pipeline.query.row_keys import key_columns, output_mode
 from headrace.pipeline.serving.catalog import Offsets, Progress, Version
 from headrace.pipeline.serving.tables import data_table, quoted
-from headrace.pipeline.version.context import Surroundings
+from headrace.pipeline.version.context import RunContext
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -44,14 +45,14 @@ if TYPE_CHECKING:
 
 logger = getLogger(__name__)
 _ORDER = "_order_0"
-_ROWS_A_PORTION = 250_000
+_ROWS_PER_PORTION = 250_000
 
 
 @dataclass(frozen=True)
-class Target:
+class TargetTable:
     """
-    :param schema: of the rows as Spark gives them.
-    :param is_complete: each batch has all rows.
+    :param schema: the columns of the rows as Spark returns them.
+    :param mode: Spark's output mode.
     """
 
     table: Table
@@ -59,9 +60,9 @@ class Target:
     mode: str
 
     @classmethod
-    def of(cls, definition: ViewDefinition, table_name: str, query: DataFrame) -> Target:
+    def of(cls, definition: ViewDefinition, table_name: str, query: DataFrame) -> TargetTable:
         """
-        :raises ViewError: if the query's rows cannot be told apart.
+        :raises ViewError: if the query has no key that identifies its rows.
         """
         mode, schema = output_mode(query), arrow_schema(query.schema)
         columns = schema.append(pa.field(_ORDER, pa.int64())) if mode == "complete" else schema
@@ -69,6 +70,7 @@ class Target:
 
     @property
     def is_complete(self) -> bool:
+        """Whether each batch has all rows."""
         return self.mode == "complete"
 
     @property
@@ -79,7 +81,7 @@ class Target:
         return f"SELECT {names} FROM {quoted(self.table.name)}{which}{order}"
 
     def rows(self, frame: DataFrame) -> pa.Table:
-        """Computes the frame."""
+        """Computes the frame and returns its rows."""
         rows = frame.toArrow()
         rows = rows if rows.schema.equals(self.schema) else rows.cast(self.schema)
         if self.is_complete:
@@ -88,113 +90,116 @@ class Target:
 
 
 class KappaSink:
-    """Called by Spark, on a thread of its own, for one batch after the other.
+    """Spark calls it on its own thread, for one batch after the other.
 
     :param topic_ids: asks the log for the ids of topics.
-    :param starts: where the version began; only for a second look at the first batch.
-    :param on_commit: is told how far it is.
+    :param starts: where the version began; used only to read the first batch again.
+    :param on_commit: called after each commit with the offsets up to which the data counts.
     """
 
     def __init__(
         self,
-        around: Surroundings,
+        context: RunContext,
         version: Version,
         definition: ViewDefinition,
-        target: Target,
+        target: TargetTable,
         checkpoint: Checkpoint,
-        second_look: SecondLook,
+        reread: BatchReread,
         *,
         starts: Offsets,
         topic_ids: Callable[[], dict[str, str]],
         on_commit: Callable[[Offsets], None],
     ) -> None:
-        self.around, self._version, self._definition, self._target = around, version, definition, target
+        self.context, self._version, self._definition, self._target = context, version, definition, target
         self._checkpoint, self._starts = checkpoint, starts
         self._topic_ids, self._on_commit = topic_ids, on_commit
-        self._second_look = second_look
+        self._reread = reread
         self._query: StreamingQuery | None = None
         self._has_query = threading.Event()
-        #: What stopped the stream, if it was something here: Spark only keeps its text.
+        #: The exception that stopped the stream, if it was raised here: Spark keeps only its text.
         self.error: BaseException | None = None
 
-    def belongs_to(self, query: StreamingQuery) -> None:
+    def attach(self, query: StreamingQuery) -> None:
         self._query = query
         self._has_query.set()
 
     def close(self) -> None:
         self._has_query.set()
-        self._second_look.close()
+        self._reread.close()
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         try:
-            self._land(frame, batch_id)
+            self._commit_batch(frame, batch_id)
         except BaseException as error:
             self.error = error
             raise
 
     # ------------------------------------------------------------------------------------------------------ a batch
 
-    def _land(self, frame: DataFrame, batch_id: int) -> None:
-        began_ms = self.around.clock.monotonic_ms()
-        with self.around.database.read() as reader:
+    def _commit_batch(self, frame: DataFrame, batch_id: int) -> None:
+        began_ms = self.context.clock.monotonic_ms()
+        with self.context.database.read() as reader:
             before = self._progress(reader)
         if before is not None and batch_id <= before.batch_id:
-            logger.info("%s: batch %d was committed before the restart and is passed over", self._version.who, batch_id)
+            logger.info("%s: skipping batch %d, which was committed before the restart", self._version.label, batch_id)
             frame.write.format("noop").mode("overwrite").save()
             return
         ends = self._ends(batch_id)
         rows = self._target.rows(frame)
-        counts = self._looked_at(self._counts(), self._starts if before is None else before.offsets, ends)
+        counts = self._with_reread(self._counts(), self._starts if before is None else before.offsets, ends)
         after = self._after(before, batch_id, ends, counts)
-        with self.around.database.begin() as connection:
+        with self.context.database.begin() as connection:
             self._check_follows(self._progress(connection), before, batch_id)
             self._write(connection, rows, batch_id)
-            self.around.catalog.set_progress(connection, after)
+            self.context.catalog.set_progress(connection, after)
         self._on_commit(ends)
-        self.around.metrics.micro_batch(
+        self.context.metrics.micro_batch(
             self._version.view,
             self._version.version,
-            seconds=(self.around.clock.monotonic_ms() - began_ms) / 1000,
+            seconds=(self.context.clock.monotonic_ms() - began_ms) / 1000,
             events=counts.records,
             dead_letters=counts.bad,
             dropped_late=counts.dropped,
         )
 
     def _progress(self, connection: Connection) -> Progress | None:
-        return self.around.catalog.progress(connection, self._version.view, self._version.version)
+        return self.context.catalog.progress(connection, self._version.view, self._version.version)
 
     def _check_follows(self, found: Progress | None, before: Progress | None, batch_id: int) -> None:
         expected = 0 if found is None else found.batch_id + 1
         if found != before or batch_id != expected:
             raise WrongCheckpoint(
-                f"batch {batch_id} of {self._version.who} does not follow what the serving database has: "
-                f"{expected} is the next one; another process writes it, or {self._checkpoint.path} is not its own"
+                f"batch {batch_id} of {self._version.label} does not follow the serving database, whose next batch is "
+                f"{expected}: another process writes this version, or the checkpoint {self._checkpoint.path} belongs "
+                "to other data; run only one 'headrace views run' per project"
             )
 
     def _write(self, connection: Connection, rows: pa.Table, batch_id: int) -> None:
-        """A portion at a time: rows take many times their size in Arrow when they are Python's for a moment."""
+        """Writes a portion of the rows at a time: as Python objects they take many times their size in Arrow."""
         if self._target.is_complete:
             connection.execute(self._target.table.delete())
-        for start in range(0, rows.num_rows, _ROWS_A_PORTION):
-            portion = rows.slice(start, _ROWS_A_PORTION)
-            self.around.database.upsert(connection, self._target.table, portion, batch_id=batch_id)
+        for start in range(0, rows.num_rows, _ROWS_PER_PORTION):
+            portion = rows.slice(start, _ROWS_PER_PORTION)
+            self.context.database.upsert(connection, self._target.table, portion, batch_id=batch_id)
 
     def _ends(self, batch_id: int) -> Offsets:
         ends = self._checkpoint.offsets(batch_id)
-        assert ends is not None, f"Spark runs batch {batch_id} of {self._version.who} without having planned it"
+        assert ends is not None, (
+            f"Spark runs batch {batch_id} of {self._version.label}, but the checkpoint does not have it"
+        )
         return ends
 
     def _counts(self) -> BatchCounts:
-        self._has_query.wait()  # the first batch may be faster than what started the query
-        assert self._query is not None, "the stream was closed before it began"
+        self._has_query.wait()  # the first batch may come before ``start`` has returned the query
+        assert self._query is not None, "the stream was closed before its first batch"
         return counts_of(self._query)
 
-    def _looked_at(self, counts: BatchCounts, starts: Offsets, ends: Offsets) -> BatchCounts:
+    def _with_reread(self, counts: BatchCounts, starts: Offsets, ends: Offsets) -> BatchCounts:
         if counts.bad:
-            self._second_look.send_bad_records(starts, ends, counts.bad)
+            self._reread.send_bad_records(starts, ends, counts.bad)
         if not counts.dropped:
             return counts
-        late = self._second_look.late_events(starts, ends, counts.watermark_ms)
+        late = self._reread.late_events(starts, ends, counts.watermark_ms)
         return counts if late is None else counts._replace(dropped=late)
 
     def _after(self, before: Progress | None, batch_id: int, ends: Offsets, counts: BatchCounts) -> Progress:

@@ -1,18 +1,20 @@
-"""The batch layer of a Lambda view: the query over all master data up to a cut.
+"""The batch layer of a Lambda view: computes the query over all archived records up to a cut.
 
-A batch is cut at the progress of the speed layer, which goes on meanwhile; the first one is cut at the end of the log
-as it is then, and the speed layer begins there. First everything up to the cut goes to the archive. Then
+The cut is the progress of the speed layer when the batch begins; the speed layer goes on meanwhile. The cut of the
+first batch is the end of the log, and the speed layer begins there. First all records up to the cut are copied to the
+archive. Then the batch is computed in one of two ways:
 
     full           = partial results over the archive, from its start to the cut
-    incremental    = those of the last batch, merged with partial results over the archive from the last cut to this one
+    incremental    = the partial results of the last batch, merged with partial results over the archive from the last
+                     cut to this one
 
-which is the same by the algebra of partial results (``aggregates``), except for the rounding of sums of doubles. Rows
-go to a table of their own, some at a time, and then land in one transaction (``lambda_store``).
+Both give the same result, by the algebra of partial results (``query.aggregates``), except for the rounding of sums of
+doubles. The rows are loaded into a new table, some at a time. Then one transaction makes them visible (``store``).
 
-Records that do not decode are counted, and sent to the dead-letter topic, by whoever reads them first: the speed layer,
-or the first batch. Later batches pass over them.
+The layer that reads a record first counts it if it does not decode, and sends it to the dead-letter topic: the speed
+layer, or the first batch. Later batches skip such records.
 
-What a crash leaves: an archive that is further than the batch, which is no harm, and a table that nobody reads.
+A crash leaves an archive that is ahead of the batch, which does no harm, and a table that is not used.
 """
 
 from __future__ import annotations
@@ -29,8 +31,8 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from headrace.pipeline.decoding.events import ERROR, bad_rows, decode_frame, good_rows
 from headrace.pipeline.progress.data_loss import DataLost
-from headrace.pipeline.progress.offsets import by_partition, by_topic, joined, offsets_between
-from headrace.pipeline.spark.catalyst import Java
+from headrace.pipeline.progress.offsets import by_partition, by_topic, offsets_between, updated
+from headrace.pipeline.spark.catalyst import JavaObject
 from headrace.pipeline.spark.packed_rows import packed
 from headrace.pipeline.spark.source.log_offsets import LogOffsets
 from headrace.pipeline.spark.source.options import SourceOptions
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
     from headrace.pipeline.project.definition import ViewDefinition
     from headrace.pipeline.query.aggregates import Algebra
     from headrace.pipeline.serving.catalog import Batch, Offsets
-    from headrace.pipeline.version.context import Surroundings
+    from headrace.pipeline.version.context import RunContext
 
 logger = getLogger("headrace.views")
 
@@ -52,8 +54,8 @@ logger = getLogger("headrace.views")
 @dataclass(frozen=True)
 class BatchResult:
     """
-    :param is_new: False if there was nothing new since the last one, which therefore stays.
-    :param rows: of the batch's table.
+    :param is_new: False if there was nothing new since the last batch, which stays.
+    :param rows: how many rows the table of the batch has.
     """
 
     batch: int
@@ -71,75 +73,79 @@ class _Counts:
 
 
 @dataclass(frozen=True)
-class FirstReads:
+class FirstBatchSize:
     """How much the first batch has to read.
 
-    :param records: that it computes its answer from.
-    :param reads: of records, in all: those that the archive has not are read from the log, and once more to list them.
+    :param records: how many records its answer is computed from.
+    :param reads: how often a record is read, in all. A record that is not archived is read three times: from the log,
+        to list what was archived, and from the archive.
     """
 
     records: int
     reads: int
 
-    def share(self, read: int) -> int:
-        """How many records the batch is through with after so many reads."""
+    def records_after(self, read: int) -> int:
+        """How many of the records count as processed after this many reads."""
         return min(self.records, read * self.records // self.reads) if self.reads else 0
 
 
 class BatchStopped(Exception):
-    """It was told to end, and did: nothing has changed."""
+    """The batch was stopped, and nothing has changed."""
 
 
 class BatchLayer:
-    """Of one version. One batch at a time; the speed layer may be at work."""
+    """The batch layer of one version. Runs one batch at a time; the speed layer may run meanwhile."""
 
     def __init__(
         self,
-        around: Surroundings,
+        context: RunContext,
         definition: ViewDefinition,
         store: LambdaStore,
         algebra: Algebra,
         archive: Archive,
         dead_letters: DeadLetters,
     ) -> None:
-        self._around, self._definition = around, definition
+        self._context, self._definition = context, definition
         self._store, self._algebra = store, algebra
         self._archive, self._dead_letters = archive, dead_letters
-        #: Of the first batch, once that has begun.
-        self.first_reads: FirstReads | None = None
+        #: The size of the first batch, once that has begun.
+        self.first_batch_size: FirstBatchSize | None = None
 
     def run(self, full: bool = False, is_stopped: Callable[[], bool] = lambda: False) -> BatchResult:
         """
-        :param full: from the archive alone; the first batch always is.
-        :param is_stopped: asked now and then.
-        :raises BatchStopped: if it said yes.
-        :raises DataLost: if the log or the archive does not have any more what is needed.
+        :param full: whether to compute from the archive alone. The first batch always does.
+        :param is_stopped: called now and then; the batch ends if it returns True.
+        :raises BatchStopped: if the batch was stopped.
+        :raises DataLost: if the log or the archive no longer has the records.
         """
-        clock = self._around.clock
+        clock = self._context.clock
         began_ms = clock.monotonic_ms()
-        with self._store.batch_under_way() as (number, progress):
+        with self._store.batch_in_progress() as (number, progress):
             last = next(reversed(self._store.batches()), None)
             cut = progress if progress is not None else self.log_ends()
             if last is not None and not full and cut == last.cut:
                 return BatchResult(last.batch, cut, False, False, last.rows, 0.0)
             counts = _Counts()
             if progress is None:
-                self.first_reads = self._first_reads(cut)
+                self.first_batch_size = self._first_batch_size(cut)
             self._archive_up_to(cut, last)
             if is_stopped():
                 raise BatchStopped
             since = None if full or last is None else last
             is_first = progress is None
             with self._partials(cut, since, counts if is_first else None) as tables:
-                rows = self._store.load_batch(number, cut, _until(is_stopped, tables))
-            self._bury(cut, counts.dead_letters)
-            self._store.land_batch(number, cut, events=counts.events, dead_letters=counts.dead_letters)
+                rows = self._store.batch_tables.load(number, cut, _until(is_stopped, tables))
+            self._send_dead_letters(cut, counts.dead_letters)
+            self._store.commit_batch(number, cut, events=counts.events, dead_letters=counts.dead_letters)
         seconds = (clock.monotonic_ms() - began_ms) / 1000
-        self._around.metrics.batch(self._store.view, self._store.version, seconds=seconds)
+        self._context.metrics.batch(self._store.view, self._store.version, seconds=seconds)
         return BatchResult(number, cut, True, since is None, rows, seconds)
 
     def archive(self) -> None:
-        """Only that: what the speed layer has read is in the archive then, and the log may forget it."""
+        """Copies everything that the speed layer has read to the archive, without a batch.
+
+        The log may then delete it.
+        """
         progress = self._store.progress()
         if progress is not None:
             self._archive_up_to(progress.offsets, next(reversed(self._store.batches()), None))
@@ -147,44 +153,45 @@ class BatchLayer:
     # ------------------------------------------------------------------------------------------------ where to cut
 
     def log_ends(self) -> Offsets:
-        options = {**self._around.log_options, **self._definition.which_topics}
+        options = {**self._context.log_options, **self._definition.which_topics}
         with closing(LogOffsets(SourceOptions.parse(options, is_stream=False))) as log:
             return by_topic(log.latest(log.partitions()))
 
-    def _first_reads(self, cut: Offsets) -> FirstReads:
-        options = {**self._around.log_options, **self._definition.which_topics}
+    def _first_batch_size(self, cut: Offsets) -> FirstBatchSize:
+        options = {**self._context.log_options, **self._definition.which_topics}
         with closing(LogOffsets(SourceOptions.parse(options, is_stream=False))) as log:
             starts = by_topic(log.earliest(by_partition(cut)))
         archived = {topic: self._archive.ends(topic) for topic in cut}
         first = {topic: {**starts.get(topic, {}), **self._archive.starts(topic)} for topic in cut}
-        records, missing = offsets_between(first, cut), offsets_between(joined(starts, archived), cut)
-        return FirstReads(records, records + 2 * missing)
+        records, missing = offsets_between(first, cut), offsets_between(updated(starts, archived), cut)
+        return FirstBatchSize(records, records + 2 * missing)
 
     def _archive_up_to(self, cut: Offsets, last: Batch | None) -> None:
         for topic, ends in sorted(cut.items()):
-            if last is None:  # nobody has compared yet what is archived with the log that the cut was taken from
+            if last is None:  # the archive has not been compared with the log yet
                 self._archive.check(topic)
             else:
                 self._check_has(topic, last.cut.get(topic, {}))
             self._archive.append(topic, ends)
 
     def _check_has(self, topic: str, ends: Mapping[int, int]) -> None:
-        """What a batch was made of is in the archive; if it is not, the archive is not what it was."""
+        """Checks that the archive still has everything that the last batch was computed from."""
         known = self._archive.ends(topic)
         for at, end in ends.items():
             if known.get(at, 0) < end:
                 raise DataLost(
-                    f"{self._archive} has {topic}-{at} up to {known.get(at, 0)}, but the last batch was made of it up "
-                    f"to {end}: bring back what was there"
+                    f"{self._archive} has {topic}-{at} up to offset {known.get(at, 0)}, but the last "
+                    "batch used it up to "
+                    f"{end}: restore the files of the archive"
                 )
 
     # --------------------------------------------------------------------------------------------- partial results
 
     @contextmanager
     def _partials(self, cut: Offsets, since: Batch | None, counts: _Counts | None) -> Iterator[Iterator[pa.Table]]:
-        """One row a key, in all of the tables together.
+        """Partial results, as tables with one row per key in all of them together.
 
-        :param counts: to be filled, if nobody has read this before.
+        :param counts: filled with the counts, if no layer has read these records before.
         """
         raw = self._raw(cut, None if since is None else since.cut)
         decoded = decode_frame(self._definition.decode, raw)
@@ -202,14 +209,14 @@ class BatchLayer:
             self._archive.read(topic, None if since is None else since.get(topic, {}), ends)
             for topic, ends in sorted(cut.items())
         ]
-        if not frames:  # a pattern that fits no topic yet
+        if not frames:  # no topic matches the pattern yet
             from headrace.pipeline.spark.source.data_source import spark_schema
 
-            return self._around.spark.createDataFrame([], spark_schema(include_headers=True))
+            return self._context.spark.createDataFrame([], spark_schema(include_headers=True))
         return reduce(lambda one, other: one.unionByName(other), frames)
 
-    def _bury(self, cut: Offsets, count: int) -> None:
-        """When all else is done: a batch that fails on the way has sent nothing."""
+    def _send_dead_letters(self, cut: Offsets, count: int) -> None:
+        """Sends the records that do not decode. Called last, so that a batch that fails before has sent nothing."""
         if count and self._dead_letters.topic:
             logger.info("%s: sending %d records to %s", self._definition.name, count, self._dead_letters.topic)
             with packed(bad_rows(decode_frame(self._definition.decode, self._raw(cut, None)))) as tables:
@@ -218,15 +225,15 @@ class BatchLayer:
             self._dead_letters.sent_up_to(cut)
 
     def _merged(self, last: Batch, newer: Iterator[pa.Table]) -> Iterator[pa.Table]:
-        """The last batch's rows, those that are newer merged into them; then those that are only newer.
+        """The rows of the last batch merged with the newer rows; then the newer rows whose keys the last batch lacks.
 
-        What is newer is held here: as many rows as there are keys that something came for since the last batch.
+        The newer rows are held in memory: one row for each key that occurs since the last batch.
         """
         algebra, tables = self._algebra, self._store.tables
         new = tables.fit(pa.concat_tables([algebra.schema.empty_table(), *newer]))
         new_keys = tables.keys(new)
         is_left = pa.repeat(pa.scalar(True), len(new))
-        for old in self._store.partials_of_batch(last.batch):
+        for old in self._store.batch_tables.partial_rows(last.batch):
             old_keys = tables.keys(old)
             is_changed = pc.is_in(old_keys, new_keys)
             yield old.filter(pc.invert(is_changed))
@@ -250,9 +257,9 @@ def _observation() -> Observation:
 
 
 def _observed(seen: Observation) -> tuple[int, int]:
-    """What ``_counters`` count. Where Spark sees that there are no records it drops the counting with all the rest."""
+    """The values of ``_counters``. If Spark knows that there are no records, it drops the counting too."""
     assert seen._jo is not None
-    row: Java = seen._jo.getRow()
+    row: JavaObject = seen._jo.getRow()
     return (int(row.getLong(0)), int(row.getLong(1))) if row.length() else (0, 0)
 
 

@@ -1,14 +1,14 @@
-"""What is new in the log since a point, and its records: the speed layer's side of the log.
+"""Reads the log for the speed layer: where it ends, and the records since the last micro-batch.
 
-The log is asked where its partitions end before every micro-batch, and which partitions there are once a second. What
-a view counts on must still be there, so it is an error, ``DataLost``, if
+The log is asked for the ends of its partitions before every micro-batch, and for its partitions once per second. It is
+an error, ``DataLost``, if
 
-- a topic or partition that has been read is gone, or a topic of that name was made anew;
-- a partition that nobody has read yet does not begin at its first record;
-- a partition ends before what has been read of it. A new leader may not know for a moment how far its log counts, so
-  that has to stay so for a while.
+- a topic or partition that was read is gone, or a topic was deleted and created again;
+- a partition that was not read yet does not begin at offset 0;
+- a partition ends before what was read of it, for 15 seconds. For a moment this is normal: a new leader may not know
+  its high watermark yet.
 
-What retention took before it was read is found by who reads it (``reader``).
+Records that retention deleted before they were read are noticed when they are read (``spark.source.range_reader``).
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from headrace.pipeline.serving.catalog import Offsets
     from headrace.runtime.clock import Clock
 
-_LOOK_FOR_PARTITIONS_MS = 1_000
+_LIST_PARTITIONS_EVERY_MS = 1_000
 _IS_LOST_AFTER_MS = 15_000
-#: Records that are read here, at most; more of them are for Spark's tasks.
-_MAX_BYTES_HERE = 64 << 20
+#: At most this many bytes are read in the driver; larger ranges are read by Spark's tasks.
+_MAX_BYTES_IN_DRIVER = 64 << 20
 
 
 class SpeedLog:
@@ -48,15 +48,15 @@ class SpeedLog:
         self._log = LogOffsets(self._options)
         self._reader: RangeReader | None = None
         self._places: list[TopicPartition] = []
-        self._looked_ms: int | None = None
+        self._listed_ms: int | None = None
         self._short_since_ms: dict[TopicPartition, int] = {}
 
     def close(self) -> None:
         self._log.close()
-        self.forget()
+        self.close_reader()
 
-    def forget(self) -> None:
-        """After a failure: the next one to read opens a new connection."""
+    def close_reader(self) -> None:
+        """Closes the connection, after a failure or at the end. The next read opens a new one."""
         if self._reader is not None:
             reader, self._reader = self._reader, None
             reader.close()
@@ -64,14 +64,14 @@ class SpeedLog:
     # ----------------------------------------------------------------------------------------------- what is new
 
     def ends(self, read: Offsets) -> Offsets:
-        """Of all partitions, never before what has been read.
+        """The ends of all partitions, never before what was read.
 
-        :raises DataLost: if the log has not all any more that was read of it.
+        :raises DataLost: if the log no longer has what was read of it.
         """
         now_ms = self._clock.monotonic_ms()
-        if self._looked_ms is None or now_ms - self._looked_ms >= _LOOK_FOR_PARTITIONS_MS:
+        if self._listed_ms is None or now_ms - self._listed_ms >= _LIST_PARTITIONS_EVERY_MS:
             self._places = self._partitions(read)
-            self._looked_ms = now_ms
+            self._listed_ms = now_ms
         ends = self._log.latest(self._places)
         for place, end in ends.items():
             done = offset_at(read, place)
@@ -85,23 +85,28 @@ class SpeedLog:
         places = self._log.partitions()
         known = set(by_partition(read))
         for place in sorted(known - set(places)):
-            raise DataLost(f"{place} is gone, and the view counts what was in it: apply the view again without it")
+            raise DataLost(
+                f"{place} no longer exists, but the view has counted its records: apply the view again without it"
+            )
         for place, first in self._log.earliest(set(places) - known - set(self._places)).items():
             if first > 0:
-                raise DataLost(f"{place} is new to this view and begins at {first}: what was before that is gone")
+                raise DataLost(
+                    f"{place} is new to this view but begins at offset {first}: the log has deleted "
+                    "the records before that"
+                )
         return places
 
     def _check_short(self, place: TopicPartition, end: int, done: int, now_ms: int) -> None:
         since_ms = self._short_since_ms.setdefault(place, now_ms)
         if now_ms - since_ms >= _IS_LOST_AFTER_MS:
-            raise DataLost(f"{place} ends at {end}, and the view counts what was in it up to {done}")
+            raise DataLost(f"{place} ends at offset {end}, but the view has read it up to {done}")
 
     # ------------------------------------------------------------------------------------------------- its records
 
     def records(self, ranges: Sequence[OffsetRange]) -> pa.Table | None:
-        """All of them; None if they are too much for this process.
+        """The records of these ranges; None if they are too large for this process.
 
-        :raises DataLost: if the log does not have them any more.
+        :raises DataLost: if the log no longer has them.
         """
         if self._reader is None:
             self._reader = RangeReader(self._options, columns=self._columns)
@@ -109,7 +114,7 @@ class SpeedLog:
         for batch in self._reader.read(ranges):
             batches.append(batch)
             size_bytes += batch.nbytes
-            if size_bytes > _MAX_BYTES_HERE:
-                self.forget()
+            if size_bytes > _MAX_BYTES_IN_DRIVER:
+                self.close_reader()
                 return None
         return pa.Table.from_batches(batches, spark_arrow_schema(self._columns))

@@ -1,45 +1,48 @@
-"""The serving side of a Lambda view: micro-batches committed, batches landed, each in one transaction.
+"""Stores the results of a Lambda view: commits micro-batches and batches, each in one transaction.
 
-What holds at every commit: **the SQL view is the query over exactly the offsets in headrace_progress.** For
+At every commit this holds: **the SQL view is the query over exactly the offsets in headrace_progress.** It follows from
 
-    batch table      = the query over everything up to the batch's cut
-    a span's rows    = partial results over that span; the spans follow the cut without a gap, up to the progress
-    overlay          = batch and spans together, for all keys that occur in any span
-    the SQL view     = the overlay, and the batch's rows whose keys are not in it           (``lambda_tables``)
+    batch table      = the query over everything up to the cut of the batch
+    rows of a span   = partial results over that span; the spans follow the cut without a gap, up to the progress
+    overlay          = batch and spans combined, for all keys that occur in any span
+    the SQL view     = the overlay, and the rows of the batch whose keys are not in the overlay     (``tables``)
 
-and each step keeps that true:
+Each operation keeps this true:
 
-=====================  =============================================================================================
-``commit_micro_batch``  a new span with its rows; the overlay's rows of its keys, with it; progress
-``land_batch``          the spans up to the cut go, with their rows; the overlay anew, of what is left; the SQL view
-                        reads the new batch table; the catalog says so. Progress stays
-``merge_spans``         some neighbours become one; nothing that is seen changes
-=====================  =============================================================================================
+======================  ============================================================================================
+``commit_micro_batch``  adds a span with its rows; updates the overlay's rows for its keys; sets the progress
+``commit_batch``        removes the spans up to the cut with their rows; computes the overlay again from the other
+                        spans; makes the SQL view read the new batch table; adds the batch to the catalog. The progress
+                        stays
+``merge_spans``         merges adjacent spans; readers see no change
+======================  ============================================================================================
 
-**How it is fast.** The overlay has partial columns of its own, so a micro-batch reads and writes as many rows as it has
-keys, whatever the size of the batch and the number of spans. What is written is computed before the transaction, which
-is then checked to find all as it was: the writer's lock is not held while Arrow or Spark compute. Within a process the
-three take turns; if another process has been at it, ``ProgressMoved`` says so and nothing is written.
+**Why it is fast.** The overlay has its own partial columns. So a micro-batch reads and writes as many rows as it has
+keys, whatever the size of the batch and the number of spans. The rows are computed before the transaction begins, so
+the database's write lock is not held while Arrow or Spark compute. The transaction then checks that the progress and
+the batch are still those that the rows were computed from. Within a process the three operations exclude each other. If
+another process has written, ``ProgressMoved`` is raised and nothing is written.
 
-**What a crash leaves.** Between loading and landing: a batch table that nobody reads, dropped when that number is
-loaded again. After landing: old batch tables, dropped with those of the next one. Anything else: nothing.
+**What a crash leaves.** Between ``BatchTables.load`` and ``commit_batch``: a batch table that is not used; it is
+dropped when a batch with that number is loaded again. After ``commit_batch``: old batch tables; they are dropped after
+the next batch.
 """
 
 from __future__ import annotations
 
-import sqlite3
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 import sqlalchemy
-from sqlalchemy import Connection, Table
+from sqlalchemy import Connection
 from sqlalchemy.exc import OperationalError
 
 from headrace.pipeline.lambda_ import spans as lambda_spans
+from headrace.pipeline.lambda_.batch_tables import BatchTables
 from headrace.pipeline.lambda_.spans import split_at, to_merge
 from headrace.pipeline.lambda_.tables import SPAN, LambdaTables, batch_name, drop_tables
 from headrace.pipeline.progress.offsets import is_before, is_same
@@ -51,54 +54,51 @@ from headrace.pipeline.serving.tables import create_table, drop_table, repoint_v
 if TYPE_CHECKING:
     from headrace.pipeline.query.aggregates import Algebra
 
-#: Rows of a batch that are written in one transaction: micro-batches get their turn in between.
-_ROWS_A_LOAD = 20_000
-_ROWS_A_PAGE = 200_000
-#: How long the tables of old batches may keep us waiting for readers that still use them.
+#: How long dropping the table of an old batch waits for readers that still use it.
 _DROP_WAIT_MS = 2_000
 
 
 class ProgressMoved(ServingError):
-    """What was computed does not follow on what the catalog has: somebody else writes this version too."""
+    """The rows were computed from a progress that is no longer current: another process writes this version."""
 
 
-class _Standing(NamedTuple):
-    """What a step builds on."""
+class _Expected(NamedTuple):
+    """The progress and the batch number that a commit expects to find unchanged."""
 
     progress: Progress | None
     batch: int | None
 
 
 class LambdaStore:
-    """Of one version. Its methods may be called by any thread."""
+    """The results of one version. Any thread may call its methods."""
 
     def __init__(self, database: Database, catalog: Catalog, view: str, version: int, algebra: Algebra) -> None:
         self.view, self.version, self.algebra = view, version, algebra
         self.tables = LambdaTables(view, version, algebra, database.is_sqlite)
         self._database, self._catalog = database, catalog
-        #: One step at a time.
-        self._turn = threading.RLock()
-        self._cut_under_way: Offsets | None = None
-        #: How many spans there may be, so that not every micro-batch has to ask.
+        self.batch_tables = BatchTables(database, catalog, self.tables)
+        #: One operation at a time.
+        self._lock = threading.RLock()
+        self._cut_in_progress: Offsets | None = None
+        #: How many spans there are at most, so that not every micro-batch has to ask the database.
         self._span_count: int | None = None
-        self._loaded_rows: dict[int, int] = {}
 
     # ---------------------------------------------------------------------------------------------- what there is
 
     def create(self, connection: Connection) -> None:
-        """The tables that are not there yet, and what the SQL view is."""
+        """Creates the tables that do not exist, and sets the SELECT of the SQL view."""
         batches = self._catalog.batches(connection, self.view, self.version)
         is_new = not sqlalchemy.inspect(connection).has_table(self.tables.overlay.name)
         create_table(connection, self.tables.speed)
         create_table(connection, self.tables.overlay)
-        if is_new and not self.algebra.key_columns:  # a total over nothing is a row too
+        if is_new and not self.algebra.key_columns:  # a total over no records is one row
             nothing = self.tables.shown(self.algebra.merge([]))
             self._database.bulk_load(connection, self.tables.overlay, nothing)
         select_sql = self.select_sql(batches[-1].batch if batches else None)
         self._catalog.set_select(connection, self.view, self.version, select_sql)
 
     def drop(self, connection: Connection) -> None:
-        """All tables; what the catalog knows is the caller's."""
+        """Drops all tables. The caller deletes the rows of the catalog."""
         batches = [each.batch for each in self._catalog.batches(connection, self.view, self.version)]
         drop_tables(connection, self.view, self.version, batches)
 
@@ -107,7 +107,7 @@ class LambdaStore:
             return self._catalog.progress(connection, self.view, self.version)
 
     def batches(self) -> list[Batch]:
-        """Oldest first; the last one serves."""
+        """The batches, oldest first. The last one serves."""
         with self._database.read() as connection:
             return self._catalog.batches(connection, self.view, self.version)
 
@@ -116,7 +116,7 @@ class LambdaStore:
             return self._catalog.spans(connection, self.view, self.version)
 
     def select_sql(self, batch: int | None) -> str:
-        """What the SQL view is while this batch serves."""
+        """The SELECT of the SQL view while this batch serves."""
         return self.tables.select_sql(batch)
 
     # ------------------------------------------------------------------------------------------------ micro-batches
@@ -130,14 +130,14 @@ class LambdaStore:
         dead_letters: int,
         first_offsets: Offsets | None = None,
     ) -> None:
-        """One more span, in the view from this transaction on.
+        """Adds a span, which readers see from this transaction on.
 
-        :param partials: of ``algebra.partial`` over everything from the progress up to ``next_offsets``.
-        :param events: how many records that were, bad ones included.
-        :param first_offsets: where they begin, if that is to be checked.
-        :raises ProgressMoved: if they do not begin at the progress; nothing is changed then.
+        :param partials: partial results (``algebra.partial``) over everything from the progress to ``next_offsets``.
+        :param events: how many records were read, including bad ones.
+        :param first_offsets: where the records begin, to be compared with the progress.
+        :raises ProgressMoved: if the records do not begin at the progress; nothing is changed then.
         """
-        with self._turn:
+        with self._lock:
             span_rows = self.tables.fit(partials)
             before, overlay = self._overlaid(span_rows)
             progress = before.progress or Progress(self.view, self.version, 0, {})
@@ -158,91 +158,53 @@ class LambdaStore:
             if self._span_count is not None:
                 self._span_count += 1
 
-    def _overlaid(self, span_rows: pa.Table) -> tuple[_Standing, pa.Table]:
-        """The overlay's rows of these keys, with what is new; and what they were made from."""
+    def _overlaid(self, span_rows: pa.Table) -> tuple[_Expected, pa.Table]:
+        """The overlay's rows of these keys with the new span added; and the state that they were computed from."""
         keys = self.tables.keys(span_rows)
         with self._database.read() as connection:
-            standing = self._standing(connection)
-            known = [self._partials(connection, self.tables.overlay, keys)]
+            expected = self._current(connection)
+            known = [self.batch_tables.partials(connection, self.tables.overlay, keys)]
             found = known[0].column("_key")
             others = keys.filter(pc.invert(pc.is_in(keys, found.combine_chunks())))
-            if standing.batch is not None and len(others):
-                known.append(self._partials(connection, self.tables.batch(standing.batch), others))
+            if expected.batch is not None and len(others):
+                known.append(self.batch_tables.partials(connection, self.tables.batch(expected.batch), others))
         merged = self.algebra.merge([*(self.algebra.loaded(each) for each in known), span_rows])
-        return standing, self.tables.shown(merged)
+        return expected, self.tables.shown(merged)
 
     def _check_follows(self, progress: Offsets, first: Offsets | None, next_offsets: Offsets) -> None:
         if not is_before(progress, next_offsets) or (first is not None and not is_same(progress, first)):
             raise ProgressMoved(
-                f"{self._who} has been read up to {progress}; a micro-batch from {first or '?'} to {next_offsets} "
-                "does not follow on that: one 'headrace views run' a project is enough"
+                f"{self._label} has read the log up to {progress}, so a micro-batch from "
+                f"{first or '?'} to {next_offsets} "
+                "does not follow: another process writes this version; run only one 'headrace views run' per project"
             )
 
     # ------------------------------------------------------------------------------------------------------ batches
 
     @contextmanager
-    def batch_under_way(self) -> Iterator[tuple[int, Offsets | None]]:
-        """The next batch's number, and where to cut it: at the progress, if there is any. Keeps the cut where it is.
+    def batch_in_progress(self) -> Iterator[tuple[int, Offsets | None]]:
+        """The number of the next batch and its cut, which is the progress; None if there is no progress yet.
 
-        Whoever computes a batch does so inside of this; ``merge_spans`` leaves that point alone meanwhile.
+        A batch is computed within this context. Meanwhile ``merge_spans`` does not remove the cut.
         """
-        with self._turn, self._database.read() as connection:
-            assert self._cut_under_way is None, "one batch at a time"
-            standing = self._standing(connection)
-            cut = None if standing.progress is None else standing.progress.offsets
-            self._cut_under_way = cut
+        with self._lock, self._database.read() as connection:
+            assert self._cut_in_progress is None, "one batch at a time"
+            current = self._current(connection)
+            cut = None if current.progress is None else current.progress.offsets
+            self._cut_in_progress = cut
         try:
-            yield (standing.batch or 0) + 1, cut
+            yield (current.batch or 0) + 1, cut
         finally:
-            with self._turn:
-                self._cut_under_way = None
+            with self._lock:
+                self._cut_in_progress = None
 
-    def load_batch(self, batch: int, cut: Offsets, tables: Iterable[pa.Table]) -> int:
-        """Makes and fills the table of a batch, which nobody sees yet.
+    def commit_batch(self, batch: int, cut: Offsets, *, events: int = 0, dead_letters: int = 0) -> None:
+        """Replaces the last batch, and the spans that the new batch covers, by the batch that was loaded.
 
-        :param tables: partial rows of everything up to the cut; one row a key in all of them.
-        :return: how many rows it has.
-        """
-        table = self.tables.batch(batch)
-        with self._database.begin() as connection:
-            last = self._standing(connection).batch or 0
-            assert batch > last, (
-                f"batch {batch} of {self._who} has landed already (the last one is {last}, up to {cut})"
-            )
-            drop_table(connection, table.name)
-            create_table(connection, table)
-        rows = sum(self._load(table, chunk, batch) for each in tables for chunk in _chunks(each))
-        if rows == 0 and not self.algebra.key_columns:
-            rows = self._load(table, self.algebra.merge([]), batch)
-        self._loaded_rows[batch] = rows
-        return rows
-
-    def _load(self, table: Table, partials: pa.Table, batch: int) -> int:
-        rows = self.tables.shown(self.tables.fit(partials))
-        try:
-            with self._database.begin() as connection:
-                self._database.bulk_load(connection, table, rows, batch_id=batch)
-            return len(rows)
-        except _duplicates():
-            return self._load_into(table, partials, batch)
-
-    def _load_into(self, table: Table, partials: pa.Table, batch: int) -> int:
-        """As ``_load``, where some keys are there already: Spark tells texts apart that no database can store."""
-        fit = self.tables.fit(partials)
-        keys = self.tables.keys(fit)
-        with self._database.begin() as connection:
-            known = self._partials(connection, table, keys)
-            rows = self.tables.shown(self.algebra.merge([self.algebra.loaded(known), fit]))
-            self._database.upsert(connection, table, rows, batch_id=batch)
-        return len(rows) - len(known)
-
-    def land_batch(self, batch: int, cut: Offsets, *, events: int = 0, dead_letters: int = 0) -> None:
-        """The batch that was loaded takes the place of the last one and of the spans that it covers.
-
-        :param events: how many records it has read, if it is the first and there is no progress yet.
+        :param events: how many records the first batch has read; there is no progress yet then.
         :raises CutLost: if no span ends at the cut; nothing is changed then.
         """
-        with self._turn:
+        with self._lock:
             before, spans, overlay = self._left_after(batch, cut)
             covered, left = split_at(spans, cut)
             with self._database.begin() as connection:
@@ -254,41 +216,36 @@ class LambdaStore:
                 if before.progress is None:
                     first = Progress(self.view, self.version, 0, cut, events, dead_letters)
                     self._catalog.set_progress(connection, first)
-                self._catalog.add_batch(connection, self._batch(connection, batch, cut))
+                rows = self.batch_tables.row_count(connection, batch)
+                name = self.tables.batch(batch).name
+                self._catalog.add_batch(connection, Batch(self.view, self.version, batch, cut, name, rows))
                 self._point_at(connection, view, batch)
             self._span_count = len(left)
         self.drop_old_batches()
 
-    def _left_after(self, batch: int, cut: Offsets) -> tuple[_Standing, list[Span], pa.Table]:
-        """The overlay over a batch that has just been loaded."""
+    def _left_after(self, batch: int, cut: Offsets) -> tuple[_Expected, list[Span], pa.Table]:
+        """The overlay over a batch that was just loaded; and the state that it was computed from."""
         table = self.tables.batch(batch)
         with self._database.read() as connection:
-            standing = self._standing(connection)
+            expected = self._current(connection)
             spans = self._catalog.spans(connection, self.view, self.version)
             _, left = split_at(spans, cut)
-            progress = standing.progress.offsets if standing.progress else cut
+            progress = expected.progress.offsets if expected.progress else cut
             lambda_spans.check_chain(cut, left, progress)
             if not left:
-                return standing, spans, self.tables.no_rows
+                return expected, spans, self.tables.no_rows
             rows = self.algebra.merge([self._span_partials(connection, left)])
-            known = self._partials(connection, table, self.tables.keys(rows))
-        return standing, spans, self.tables.shown(self.algebra.merge([self.algebra.loaded(known), rows]))
-
-    def _batch(self, connection: Connection, batch: int, cut: Offsets) -> Batch:
-        table = self.tables.batch(batch)
-        rows = self._loaded_rows.pop(batch, None)
-        if rows is None:
-            rows = connection.execute(sqlalchemy.select(sqlalchemy.func.count()).select_from(table)).scalar_one()
-        return Batch(self.view, self.version, batch, cut, table.name, rows)
+            known = self.batch_tables.partials(connection, table, self.tables.keys(rows))
+        return expected, spans, self.tables.shown(self.algebra.merge([self.algebra.loaded(known), rows]))
 
     def _point_at(self, connection: Connection, view: View, batch: int) -> None:
         select_sql = self.select_sql(batch)
         self._catalog.set_select(connection, self.view, self.version, select_sql)
         if view.serving_version == self.version:
-            repoint_view(connection, self.view, select_sql)  # the last step: readers wait from here on
+            repoint_view(connection, self.view, select_sql)  # last, because readers wait from here on until the commit
 
     def drop_old_batches(self) -> None:
-        """All but the one that serves. Those that readers are still at work on stay until next time."""
+        """Drops all batches but the one that serves. A table that readers still use stays until the next call."""
         for old in self.batches()[:-1]:
             try:
                 with self._database.begin() as connection:
@@ -301,32 +258,20 @@ class LambdaStore:
                 if "lock" not in str(error.orig):
                     raise
 
-    def partials_of_batch(self, batch: int) -> Iterator[pa.Table]:
-        """What the next batch is made from: the partial rows, some at a time."""
-        table = self.tables.partials(self.tables.batch(batch))
-        last = ""
-        while True:
-            with self._database.read() as connection:
-                page = self._database.fetch(connection, table, condition=table.c["_key"] > last, limit=_ROWS_A_PAGE)
-            if len(page):
-                yield self.algebra.loaded(page)
-                last = page.column("_key")[-1].as_py()
-            if len(page) < _ROWS_A_PAGE:
-                return
-
     # -------------------------------------------------------------------------------------------------------- spans
 
     def merge_spans(self, before: Offsets | None = None) -> bool:
-        """Keeps spans few; whether there was something to do.
+        """Merges spans if there are many.
 
-        :param before: the cut of a batch under way, where ``batch_under_way`` does not say it.
+        :param before: the cut of a batch in progress, if ``batch_in_progress`` is not used.
+        :return: whether spans were merged.
         """
-        with self._turn:
+        with self._lock:
             if self._span_count is not None and self._span_count <= lambda_spans.MAX_SPANS:
                 return False
             with self._database.read() as connection:
                 spans = self._catalog.spans(connection, self.view, self.version)
-                chosen = to_merge(spans, before or self._cut_under_way)
+                chosen = to_merge(spans, before or self._cut_in_progress)
                 rows = self._span_partials(connection, chosen) if chosen else None
             if rows is not None:
                 self._replace(spans, chosen, self.algebra.merge([rows]) if len(rows) else rows)
@@ -338,62 +283,48 @@ class LambdaStore:
         with self._database.begin() as connection:
             self._catalog.lock_view(connection, self.view)
             if self._catalog.spans(connection, self.view, self.version) != spans:
-                raise ProgressMoved(f"the spans of {self._who} have changed meanwhile: somebody else writes them too")
+                raise ProgressMoved(
+                    f"the spans of {self._label} have changed: another process writes this version; run only one "
+                    "'headrace views run' per project"
+                )
             self._remove_spans(connection, chosen)
             stored = self.tables.of_span(rows, made.span)
             self._database.bulk_load(connection, self.tables.speed, stored, batch_id=made.span)
             self._catalog.add_span(connection, made)
 
     def _remove_spans(self, connection: Connection, spans: list[Span]) -> None:
-        """Neighbours."""
+        """Removes adjacent spans with their rows."""
         if spans:
-            connection.execute(self.tables.speed.delete().where(self._is_of(spans)))
+            connection.execute(self.tables.speed.delete().where(self._is_in(spans)))
             self._catalog.remove_spans(connection, self.view, self.version, [each.span for each in spans])
 
     def _span_partials(self, connection: Connection, spans: list[Span]) -> pa.Table:
-        found = self._database.fetch(connection, self.tables.speed, condition=self._is_of(spans))
+        found = self._database.fetch(connection, self.tables.speed, condition=self._is_in(spans))
         return self.algebra.loaded(found)
 
-    def _is_of(self, spans: list[Span]) -> sqlalchemy.ColumnElement[bool]:
+    def _is_in(self, spans: list[Span]) -> sqlalchemy.ColumnElement[bool]:
         return self.tables.speed.c[SPAN].between(spans[0].span, spans[-1].span)
 
     # ------------------------------------------------------------------------------------------------------ helpers
 
     @property
-    def _who(self) -> str:
+    def _label(self) -> str:
         return f"{self.view} v{self.version}"
 
-    def _partials(self, connection: Connection, table: Table, keys: pa.StringArray) -> pa.Table:
-        """As they are stored, with ``_key``."""
-        return self._database.fetch(connection, self.tables.partials(table), keys)
-
-    def _standing(self, connection: Connection) -> _Standing:
+    def _current(self, connection: Connection) -> _Expected:
         batches = self._catalog.batches(connection, self.view, self.version)
         progress = self._catalog.progress(connection, self.view, self.version)
-        return _Standing(progress, batches[-1].batch if batches else None)
+        return _Expected(progress, batches[-1].batch if batches else None)
 
-    def _check_unchanged(self, connection: Connection, before: _Standing) -> View:
+    def _check_unchanged(self, connection: Connection, before: _Expected) -> View:
         view = self._catalog.lock_view(connection, self.view)
-        now = self._standing(connection)
+        now = self._current(connection)
         if now != before:
             raise ProgressMoved(
-                f"{self._who} has moved on from {before} to {now} meanwhile: somebody else writes it too; "
-                "one 'headrace views run' a project is enough"
+                f"{self._label} has changed from {before} to {now}: another process writes this version; run only one "
+                "'headrace views run' per project"
             )
         return view
-
-
-def _chunks(table: pa.Table) -> Iterator[pa.Table]:
-    return (table.slice(start, _ROWS_A_LOAD) for start in range(0, len(table), _ROWS_A_LOAD))
-
-
-def _duplicates() -> tuple[type[Exception], ...]:
-    """What the drivers raise for a key that is there already."""
-    try:
-        import psycopg
-    except ImportError:
-        return (sqlite3.IntegrityError,)
-    return (sqlite3.IntegrityError, psycopg.errors.UniqueViolation)
 
 
 __all__ = ["LambdaStore", "ProgressMoved", "batch_name", "drop_tables"]

@@ -1,17 +1,18 @@
-"""The tables of a Lambda view's version, what their rows are, and the query by which readers see them as one.
+"""The tables of a version of a Lambda view, their rows, and the SELECT through which readers see them as one table.
 
 ::
 
     <view>__v<N>_b<M>    batch M        _key | output columns, _order_n, _hidden | key and partial columns
-    <view>__v<N>_over    the overlay    the same; rows that the speed layer has changed since, batch and speed together
-    <view>__v<N>_speed   spans          span, _key | key and partial columns of what one span has read
+    <view>__v<N>_over    the overlay    the same columns; the rows that the speed layer has changed since the batch,
+                                        with batch and spans combined
+    <view>__v<N>_speed   spans          span, _key | key and partial columns over the records of one span
 
-A reader gets the overlay, and the rows of the batch whose keys are not in it. A row is hidden that the query's HAVING
-leaves out. The partial columns of a batch are there for the next one and for the overlay; the speed table is never read
-by key: it says what is left of the overlay when a batch has landed.
+A reader gets the overlay, and the rows of the batch whose keys are not in the overlay. A row that the query's HAVING
+leaves out has ``_hidden`` set. The partial columns of a batch are needed for the next batch and for the overlay. The
+speed table is never read by key: the overlay is computed again from it when a batch is committed.
 
-Rows are grouped by ``_key``, in Arrow and in the database alike. So texts are made fit for the database before keys are
-made of them: what it stores must give the same key when it is read again.
+Rows are grouped by ``_key``, both in Arrow and in the database. So texts that a database cannot store are changed
+before keys are made from them: a stored text must give the same key when it is read again.
 """
 
 from __future__ import annotations
@@ -50,9 +51,9 @@ def batch_name(view: str, version: int, batch: int) -> str:
 
 
 def drop_tables(connection: Connection, view: str, version: int, batches: list[int]) -> None:
-    """All of a version.
+    """Drops all tables of a version.
 
-    :param batches: those that the catalog knows. The one after them may have been loaded, and not have landed.
+    :param batches: the batches in the catalog. The next one may have been loaded and not committed; it is dropped too.
     """
     for batch in (*batches, max(batches, default=0) + 1):
         drop_table(connection, batch_name(view, version, batch))
@@ -62,13 +63,13 @@ def drop_tables(connection: Connection, view: str, version: int, batches: list[i
 
 @dataclass(frozen=True, eq=False)
 class LambdaTables:
-    """Of one version."""
+    """The tables of one version."""
 
     view: str
     version: int
     algebra: Algebra
     is_sqlite: bool
-    #: Tables that were made: SQLAlchemy knows statements again by them, and need not compile them anew.
+    #: The same Table objects each time: with them SQLAlchemy finds its compiled statements again.
     _known: dict[tuple[str, pa.Schema], Table] = field(default_factory=dict, repr=False)
 
     # ------------------------------------------------------------------------------------------------------- tables
@@ -87,7 +88,7 @@ class LambdaTables:
         return self._table(batch_name(self.view, self.version, batch), self.schema)
 
     def partials(self, table: Table) -> Table:
-        """The same table, only of the columns that are needed to compute with it."""
+        """The same table with only the key and partial columns."""
         return self._table(table.name, self._stored_schema)
 
     @cached_property
@@ -96,7 +97,7 @@ class LambdaTables:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """Of a batch and of the overlay."""
+        """The columns of a batch and of the overlay."""
         return pa.schema([*self.algebra.final_schema, *self._stored_schema])
 
     def _table(self, name: str, schema: pa.Schema, primary_key: tuple[str, ...] = ("_key",)) -> Table:
@@ -108,7 +109,7 @@ class LambdaTables:
         return found
 
     def forget(self, batch: int) -> None:
-        """One that is gone."""
+        """Removes a batch that was dropped from the cache."""
         name = batch_name(self.view, self.version, batch)
         for each in [key for key in self._known if key[0] == name]:
             del self._known[each]
@@ -116,12 +117,12 @@ class LambdaTables:
     # --------------------------------------------------------------------------------------------------------- rows
 
     def fit(self, partials: pa.Table) -> pa.Table:
-        """One row a key, with keys that the database gives back as they are."""
+        """Partial rows, one per key, with keys that the database returns unchanged."""
         for name in self.algebra.key_columns:
             at = partials.schema.get_field_index(name)
             if pa.types.is_string(partials.schema.field(at).type):
                 texts = plain_strings(partials.column(at))
-                if not self.is_sqlite:  # as ``columns.stored`` has it
+                if not self.is_sqlite:  # as ``columns.stored`` does
                     texts = pc.replace_substring(texts, "\x00", "\ufffd")
                 partials = partials.set_column(at, name, texts)
         keys = self.keys(partials)
@@ -132,7 +133,7 @@ class LambdaTables:
         return canonical_keys(partials, self.algebra.key_columns)
 
     def shown(self, merged: pa.Table) -> pa.Table:
-        """Partials as rows of a batch or of the overlay."""
+        """Partial rows as rows of a batch or of the overlay."""
         final, stored = self.algebra.final(merged), self.algebra.stored(merged)
         rows = pa.table([*final.columns, *stored.columns], schema=self.schema)
         return rows.append_column("_key", self.keys(merged))
@@ -142,16 +143,16 @@ class LambdaTables:
         return self.schema.append(pa.field("_key", pa.string())).empty_table()
 
     def of_span(self, merged: pa.Table, span: int) -> pa.Table:
-        """Partials as rows of the speed table."""
+        """Partial rows as rows of the speed table."""
         stored = self.algebra.stored(merged).append_column("_key", self.keys(merged))
         return stored.append_column(SPAN, pa.repeat(pa.scalar(span, pa.int64()), len(stored)))
 
     # -------------------------------------------------------------------------------------------------- the SQL view
 
     def select_sql(self, batch: int | None) -> str:
-        """What readers see.
+        """The SELECT of the SQL view.
 
-        :param batch: None if there is none yet.
+        :param batch: None before the first batch.
         """
         plan = self.algebra.plan
         output = ", ".join(map(quoted, plan.output))
@@ -159,7 +160,7 @@ class LambdaTables:
             return self._everything(output, batch)
         more = [quoted(each.column) for each in plan.order if each.column not in plan.output]
         everything = self._everything(", ".join([output, *more, '"_key"']), batch)
-        # Keys break ties, so that the rows that are shown do not depend on which table they are in.
+        # Keys break ties, so that the order does not depend on which table a row is in.
         order = ", ".join([*map(self._term, plan.order), '"_key"'])
         limit = "" if plan.limit is None else f" LIMIT {plan.limit}"
         return f"SELECT {output} FROM ({everything}) AS everything ORDER BY {order}{limit}"
@@ -174,7 +175,7 @@ class LambdaTables:
         return f"{overlay} UNION ALL SELECT {columns} FROM {rest} WHERE NOT {hidden} AND {is_older}"
 
     def _term(self, order: SortBy) -> str:
-        """Both databases know these words. Texts are sorted as Spark sorts them, by their bytes."""
+        """A term of ORDER BY, for both databases. Texts are sorted by their bytes, as in Spark."""
         kind = self.algebra.final_schema.field(order.column).type
         collation = "" if self.is_sqlite or not pa.types.is_string(kind) else ' COLLATE "C"'
         direction = "DESC" if order.descending else "ASC"

@@ -1,1 +1,1 @@
-"""How far a view is in the log: points, lag, losses of the log, and progress lines."""
+"""How far a view has read the log: offsets, ranges of offsets, lag, and data that the log has lost."""

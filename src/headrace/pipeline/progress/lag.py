@@ -1,4 +1,7 @@
-"""How far a stream is behind, from what was last seen of it and of the log. No I/O, no clock of its own."""
+"""Measures the lag of a stream: how many records it has not read, and how fast it reads.
+
+The tracker is told what was committed and where the log ends. It does no I/O and has no clock of its own.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +10,23 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headrace.pipeline.progress.offsets import is_before, joined, offsets_between
+from headrace.pipeline.progress.offsets import is_before, offsets_between, updated
 from headrace.pipeline.serving.catalog_tables import Offsets
 
-#: Over how long the rate is taken; over the last batch, if that took longer.
+#: The rate is measured over this time, or over the last batch if that took longer.
 _WINDOW_MS = 10_000
-#: Looks at the log's ends that are kept until everything up to these ends is committed.
-_MAX_LOOKS = 16
+#: Observations of the log's ends that are kept until everything up to these ends is committed.
+_MAX_OBSERVATIONS = 16
 
 
 @dataclass(frozen=True)
-class Behind:
-    """How far a version is from the log's end, as last seen.
+class Lag:
+    """How far a version is from the end of the log, as last observed.
 
-    :param records: how many it has not read; None while that is not known.
-    :param total: how many there are, read or not, from where it began.
-    :param per_s: how many it reads a second, lately.
-    :param complete_ms: the latest known time at which the answer had every record that the log had then.
+    :param records: how many records the version has not read; None while that is unknown.
+    :param total: how many records there are from the version's first offset on, read or not.
+    :param per_s: how many records per second the version has read lately.
+    :param complete_ms: the latest known time at which the answer contained every record that the log had then.
     """
 
     records: int | None = None
@@ -32,19 +35,19 @@ class Behind:
     complete_ms: int | None = None
 
 
-class Lag:
-    """May be used by any thread. Offsets are the next ones to read.
+class LagTracker:
+    """Any thread may call its methods. All offsets are next offsets to read.
 
     :param starts: where the version began.
-    :param done: what is in the serving database.
-    :param ends: of the log, as they were last seen.
+    :param done: what the serving database contains.
+    :param ends: where the log ends, as last observed.
     """
 
     def __init__(self, starts: Offsets, done: Offsets, ends: Offsets, now_ms: int) -> None:
         self._starts, self._done, self._ends = starts, done, ends
         self._lock = threading.Lock()
         self._marks = deque([(now_ms, self._records_done())])
-        self._looks: deque[tuple[int, Offsets]] = deque(maxlen=_MAX_LOOKS)
+        self._observations: deque[tuple[int, Offsets]] = deque(maxlen=_MAX_OBSERVATIONS)
         self._complete_ms: int | None = None
 
     def committed(self, done: Offsets, now_ms: int) -> None:
@@ -55,14 +58,14 @@ class Lag:
                 self._marks.popleft()
             self._find_complete()
 
-    def seen(self, ends: Mapping[str, Mapping[int, int]], at_ms: int | None = None) -> None:
-        """Where the log ends. It never ends earlier than it did: what we hear may be older than what we know.
+    def observed(self, ends: Mapping[str, Mapping[int, int]], at_ms: int | None = None) -> None:
+        """Records where the log ends. An end that is lower than a known end is old news and is ignored.
 
-        :param at_ms: the time of day when the log was asked.
+        :param at_ms: the time of day at which the log was asked.
         """
         with self._lock:
-            if at_ms is not None and at_ms not in (look[0] for look in self._looks):
-                self._looks.append((at_ms, {topic: dict(partitions) for topic, partitions in ends.items()}))
+            if at_ms is not None and at_ms not in (observation[0] for observation in self._observations):
+                self._observations.append((at_ms, {topic: dict(partitions) for topic, partitions in ends.items()}))
                 self._find_complete()
             for topic, partitions in ends.items():
                 known = self._ends.setdefault(topic, {})
@@ -70,31 +73,31 @@ class Lag:
                     known[partition] = max(end, known.get(partition, 0))
 
     def reached_the_end(self, at_ms: int | None = None) -> None:
-        """There was nothing to read behind what is done.
+        """Records that the log had nothing more to read after what is committed.
 
-        :param at_ms: the time of day when that was so.
+        :param at_ms: the time of day at which that was so.
         """
         with self._lock:
             if at_ms is not None:
                 self._complete_ms = max(at_ms, self._complete_ms or 0)
             self._ends = {topic: dict(partitions) for topic, partitions in self._done.items()} or self._starts
 
-    def behind(self, now_ms: int) -> Behind:
+    def lag(self, now_ms: int) -> Lag:
         with self._lock:
-            records = offsets_between(joined(self._starts, self._done), self._ends)
+            records = offsets_between(updated(self._starts, self._done), self._ends)
             total = offsets_between(self._starts, self._ends)
-            return Behind(records, total, self._rate(now_ms), self._complete_ms)
+            return Lag(records, total, self._rate(now_ms), self._complete_ms)
 
     def _find_complete(self) -> None:
-        """The answer is complete as of the last look at the log's ends whose records are all committed."""
-        done = joined(self._starts, self._done)
-        for at_ms, ends in list(self._looks):
+        """The answer is complete as of the last observed ends of the log up to which everything is committed."""
+        done = updated(self._starts, self._done)
+        for at_ms, ends in list(self._observations):
             if is_before(ends, done):
                 self._complete_ms = max(at_ms, self._complete_ms or 0)
-                self._looks.remove((at_ms, ends))
+                self._observations.remove((at_ms, ends))
 
     def _rate(self, now_ms: int) -> float:
-        """Of what was committed between the marks; a stream that has long had nothing to do has none."""
+        """Records per second between the first and the last mark. It falls to 0 if nothing was committed for long."""
         (first_ms, first), (last_ms, last) = self._marks[0], self._marks[-1]
         span_ms = max(last_ms - first_ms, now_ms - last_ms if now_ms - last_ms > _WINDOW_MS else 0)
         return (last - first) * 1000 / span_ms if span_ms > 0 else 0.0

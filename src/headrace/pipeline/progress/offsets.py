@@ -1,8 +1,8 @@
-"""How far something is in the log, as a value: points, what lies between two of them, and their forms.
+"""Compares and converts offsets: for each topic and partition, the next offset to read.
 
-A **point** says of each partition the next offset to read, by topic: ``{"clicks": {0: 17, 1: 23}}``. What it does not
-name has not been read at all, which is 0. The log and its clients speak of ``TopicPartition``; Spark and JSON have
-partitions as texts (``stream_reader``, ``serving.catalog_tables``).
+The type ``Offsets`` is by topic: ``{"clicks": {0: 17, 1: 23}}``. A partition that is not named has offset 0: nothing of
+it was read. The clients use ``TopicPartition`` as keys; Spark and JSON have partitions as texts
+(``spark.source.stream_reader``, ``serving.catalog_tables``).
 """
 
 from __future__ import annotations
@@ -19,60 +19,60 @@ if TYPE_CHECKING:
 
 
 def by_topic(offsets: Mapping[TopicPartition, int]) -> Offsets:
-    """As a point, sorted."""
+    """The same offsets by topic, sorted."""
     found: Offsets = {}
-    for place in sorted(offsets):
-        found.setdefault(place.topic, {})[place.partition] = offsets[place]
+    for partition in sorted(offsets):
+        found.setdefault(partition.topic, {})[partition.partition] = offsets[partition]
     return found
 
 
-def offset_at(point: Mapping[str, Mapping[int, int]], place: TopicPartition) -> int:
-    return point.get(place.topic, {}).get(place.partition, 0)
-
-
-def by_partition(point: Mapping[str, Mapping[int, int]]) -> dict[TopicPartition, int]:
+def by_partition(offsets: Mapping[str, Mapping[int, int]]) -> dict[TopicPartition, int]:
     return {
         TopicPartition(topic, partition): offset
-        for topic, partitions in point.items()
+        for topic, partitions in offsets.items()
         for partition, offset in partitions.items()
     }
+
+
+def offset_at(offsets: Mapping[str, Mapping[int, int]], partition: TopicPartition) -> int:
+    return offsets.get(partition.topic, {}).get(partition.partition, 0)
+
+
+def updated(offsets: Offsets, newer: Mapping[str, Mapping[int, int]]) -> Offsets:
+    """The offsets, with those of ``newer`` in place of the old ones."""
+    return {topic: {**offsets.get(topic, {}), **newer.get(topic, {})} for topic in sorted({*offsets, *newer})}
 
 
 # ------------------------------------------------------------------------------------------------------------ comparing
 
 
-def is_before(point: Offsets, other: Offsets) -> bool:
-    """Or at it: nothing that the first point covers is missing from the other."""
-    return all(offset <= offset_at(other, place) for place, offset in by_partition(point).items())
+def is_before(offsets: Offsets, other: Offsets) -> bool:
+    """Whether no offset is larger than the other one: everything that the first covers, the other covers too."""
+    return all(offset <= offset_at(other, partition) for partition, offset in by_partition(offsets).items())
 
 
-def is_same(point: Offsets, other: Offsets) -> bool:
-    return is_before(point, other) and is_before(other, point)
+def is_same(offsets: Offsets, other: Offsets) -> bool:
+    return is_before(offsets, other) and is_before(other, offsets)
 
 
-def joined(point: Offsets, further: Mapping[str, Mapping[int, int]]) -> Offsets:
-    """The point with some partitions further on."""
-    return {topic: {**point.get(topic, {}), **further.get(topic, {})} for topic in sorted({*point, *further})}
+# ---------------------------------------------------------------------------------------------------------- the records
 
 
-# ------------------------------------------------------------------------------------------------------ what is between
+def offsets_between(offsets: Offsets, later: Offsets) -> int:
+    """How many offsets lie between. Not every offset has a record."""
+    return sum(max(0, end - offset_at(offsets, partition)) for partition, end in by_partition(later).items())
 
 
-def offsets_between(point: Offsets, later: Offsets) -> int:
-    """How many there are; offsets need not have records."""
-    return sum(max(0, offset - offset_at(point, place)) for place, offset in by_partition(later).items())
+def ranges_between(offsets: Offsets, later: Offsets, limit: int | None = None) -> list[OffsetRange]:
+    """The ranges to read, sorted by partition.
 
-
-def ranges_between(point: Offsets, later: Offsets, limit: int | None = None) -> list[OffsetRange]:
-    """What there is to read, sorted.
-
-    :param limit: so many offsets at most, to each partition in proportion to what it has waiting.
+    :param limit: at most this many offsets in all, shared in proportion to what each partition has waiting.
     """
-    waiting = {place: max(0, end - offset_at(point, place)) for place, end in by_partition(later).items()}
+    waiting = {partition: max(0, end - offset_at(offsets, partition)) for partition, end in by_partition(later).items()}
     counts = waiting if limit is None else share_out(waiting, limit)
     ranges = []
-    for place, count in sorted(counts.items()):
-        start = offset_at(point, place)
+    for partition, count in sorted(counts.items()):
+        start = offset_at(offsets, partition)
         if count > 0:
-            ranges.append(OffsetRange(*place, start, start + count))
+            ranges.append(OffsetRange(*partition, start, start + count))
     return ranges

@@ -1,10 +1,10 @@
-"""How far a replay is, in a line of the log now and then, and in words for the commands."""
+"""Logs how far a replay is, at most every ten seconds per version; and formats a lag for the commands."""
 
 from __future__ import annotations
 
 from logging import getLogger
 
-from headrace.pipeline.progress.lag import Behind
+from headrace.pipeline.progress.lag import Lag
 from headrace.runtime.clock import Clock
 
 logger = getLogger("headrace.views")
@@ -12,28 +12,28 @@ logger = getLogger("headrace.views")
 _EVERY_MS = 10_000
 
 
-class ProgressLines:
-    """Says how far each version is, but not more often than every ten seconds."""
+class ProgressLog:
+    """Logs the progress of each version, at most every ten seconds."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._told_ms: dict[str, int] = {}
+        self._logged_ms: dict[str, int] = {}
 
-    def tell(self, who: str, behind: Behind) -> None:
+    def log(self, label: str, lag: Lag) -> None:
         now_ms = self._clock.monotonic_ms()
-        if behind.records is None or now_ms - self._told_ms.setdefault(who, now_ms) < _EVERY_MS:
+        if lag.records is None or now_ms - self._logged_ms.setdefault(label, now_ms) < _EVERY_MS:
             return
-        self._told_ms[who] = now_ms
-        logger.info("%s: %s", who, in_words(behind))
+        self._logged_ms[label] = now_ms
+        logger.info("%s: %s", label, lag_text(lag))
 
 
-def in_words(behind: Behind) -> str:
+def lag_text(lag: Lag) -> str:
     """``1,200,000 of 5,000,000 records, 150,000/s, 25 s left``."""
-    if behind.records is None:
+    if lag.records is None:
         return "not known yet"
-    parts = [f"{behind.total - behind.records:,} of {behind.total:,} records"]
-    if behind.per_s >= 1:
-        parts += [f"{behind.per_s:,.0f}/s", f"{time_left(behind.records / behind.per_s)} left"]
+    parts = [f"{lag.total - lag.records:,} of {lag.total:,} records"]
+    if lag.per_s >= 1:
+        parts += [f"{lag.per_s:,.0f}/s", f"{time_left(lag.records / lag.per_s)} left"]
     return ", ".join(parts)
 
 

@@ -1,11 +1,8 @@
-"""Ranges of offsets, without a broker and without Spark: how they are split and shared out.
+"""Ranges of offsets: how they are split into tasks, and how a limit is shared among partitions.
 
-A range is what one task reads: ``[start, end)`` of one partition. Nothing here knows how
-many records there are in a range; compaction and markers of transactions make offsets that no record has, so all
-numbers are of offsets, as they are in Spark's connector.
-
-* :func:`split`: at least so many ranges, none with more than so many offsets.
-* :func:`share_out`: so many offsets in all, to each partition in proportion to what it has waiting.
+A range is what one task reads: ``[start, end)`` of one partition. A range may have fewer records than offsets:
+compaction and the markers of transactions leave offsets without a record. So all numbers here count offsets, as in
+Spark's Kafka connector.
 """
 
 from __future__ import annotations
@@ -28,7 +25,7 @@ class OffsetRange(NamedTuple):
         return max(0, self.end - self.start)
 
     @property
-    def place(self) -> TopicPartition:
+    def topic_partition(self) -> TopicPartition:
         return TopicPartition(self.topic, self.partition)
 
     def __str__(self) -> str:
@@ -38,9 +35,9 @@ class OffsetRange(NamedTuple):
 def split(
     ranges: Iterable[OffsetRange], *, min_partitions: int | None = None, max_records: int | None = None
 ) -> list[OffsetRange]:
-    """Ranges that are not empty, cut so that there are enough of them and none is too large.
+    """Splits ranges, the largest first, until there are ``min_partitions`` and none exceeds ``max_records`` offsets.
 
-    Large ones are cut first. There may be fewer than wanted if there are fewer offsets, never fewer than were given.
+    Empty ranges are left out. There are fewer ranges than ``min_partitions`` if there are fewer offsets than that.
     """
     whole = [one for one in ranges if one.size > 0]
     pieces = [1 if max_records is None else -(-one.size // max_records) for one in whole]
@@ -59,15 +56,16 @@ def _cut(whole: OffsetRange, count: int) -> list[OffsetRange]:
 
 
 def share_out(waiting: Mapping[TopicPartition, int], limit: int) -> dict[TopicPartition, int]:
-    """How many offsets each partition may go on, so that it is the limit in all, or all that there is.
+    """How many offsets each partition may advance, so that the sum is the limit, or everything if that is less.
 
-    Each gets its proportion; what rounding leaves goes to those that lost most by it, so that none waits forever.
+    Each partition gets its proportion of the limit. What rounding leaves goes to the partitions that lost most by
+    rounding, so that no partition waits forever.
     """
     total = sum(waiting.values())
     if total <= limit:
         return dict(waiting)
-    shares = {place: count * limit // total for place, count in waiting.items()}
-    lost = sorted(waiting, key=lambda place: (-(waiting[place] * limit % total), place))
-    for place in lost[: limit - sum(shares.values())]:
-        shares[place] += 1
+    shares = {partition: count * limit // total for partition, count in waiting.items()}
+    lost = sorted(waiting, key=lambda partition: (-(waiting[partition] * limit % total), partition))
+    for partition in lost[: limit - sum(shares.values())]:
+        shares[partition] += 1
     return shares

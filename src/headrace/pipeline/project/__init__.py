@@ -1,1 +1,1 @@
-"""A project of views: its files, the definitions in them, their checks, and applying them to the catalog."""
+"""A project of views: reads its files into definitions, and applies the definitions to the catalog."""

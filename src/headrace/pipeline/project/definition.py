@@ -1,7 +1,7 @@
-"""What a view is: everything that its answer depends on, in one frozen value.
+"""The definition of a view: everything that its answer depends on, in one frozen value.
 
-It carries the texts of its query, schema and functions, not only their file names: a version that runs goes on as it
-was when it was applied, whatever happens to the files. So it is what the catalog keeps (``as_dict``, ``from_dict``).
+A definition contains the texts of its query, schema and functions, not only the names of their files. So a running
+version does not change when the files change. The catalog stores definitions (``as_dict``, ``from_dict``).
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ _UNITS_MS = {
 def duration_ms(text: str) -> int:
     """``10 minutes``, ``1 hour 30 minutes``, ``500 ms``.
 
-    :raises ValueError: if it is none.
+    :raises ValueError: if the text is not a duration.
     """
     total_ms, rest = 0, text.strip().lower()
     if not re.fullmatch(r"(\d+\s*[a-z]+\s*)+", rest):
-        raise ValueError(f"{text!r} is no duration: say it as '10 minutes' or '500 ms'")
+        raise ValueError(f"{text!r} is not a duration: write it as '10 minutes' or '500 ms'")
     for number, unit in re.findall(r"(\d+)\s*([a-z]+)", rest):
         known = _UNITS_MS.get(unit) or _UNITS_MS.get(unit.removesuffix("s"))
         if known is None:
-            raise ValueError(f"{text!r} is no duration: {unit!r} is none of ms, seconds, minutes, hours, days")
+            raise ValueError(f"{text!r} is not a duration: {unit!r} is none of ms, seconds, minutes, hours, days")
         total_ms += int(number) * known
     return total_ms
 
 
 @dataclass(frozen=True)
 class Source:
-    """A text that was in a file: SQL, Python or a schema.
+    """The text of a file: SQL, Python or a schema.
 
-    :param file: for messages; relative to the project's folder.
-    :param function: which one, if it is Python.
+    :param file: the name of the file, relative to the folder of the project, for messages.
+    :param function: the name of the function, if it is Python.
     """
 
     file: str
@@ -59,7 +59,7 @@ class Source:
 
     @property
     def essence(self) -> str:
-        """What of it matters: not how lines end, nor blank lines around it."""
+        """The text without differences that do not matter: line ends, trailing spaces, blank lines at both ends."""
         return "\n".join(line.rstrip() for line in self.text.strip().splitlines()) + f"\n{self.function}"
 
 
@@ -67,9 +67,9 @@ class Source:
 class Decode:
     """How a record's bytes become columns.
 
-    :param schema: columns in Spark's words (``user STRING, ms BIGINT``), or an Avro schema in JSON.
-    :param options: of Spark's readers for JSON and CSV.
-    :param framing: what is in front of an Avro value; ``confluent`` are five bytes that say which schema.
+    :param schema: columns as Spark writes them (``user STRING, ms BIGINT``), or an Avro schema in JSON.
+    :param options: options of Spark's readers for JSON and CSV.
+    :param framing: what precedes an Avro value; ``confluent`` means five bytes with the id of the schema.
     """
 
     format: str = "json"
@@ -87,7 +87,7 @@ class Watermark:
 
 @dataclass(frozen=True)
 class KappaSettings:
-    """:param caught_up_within: records behind the log's end at which a new version counts as caught up."""
+    """:param caught_up_within: a new version has caught up when its lag is at most this many records."""
 
     start: str = "earliest"
     switch: str = "auto"
@@ -96,7 +96,7 @@ class KappaSettings:
 
 @dataclass(frozen=True)
 class LambdaSettings:
-    """:param batch_every_ms: 0 if batches run by hand only."""
+    """:param batch_every_ms: 0 if batches run only on request."""
 
     batch_every_ms: int = 3_600_000
     trigger_ms: int = 200
@@ -105,9 +105,9 @@ class LambdaSettings:
 @dataclass(frozen=True)
 class ViewDefinition:
     """
-    :param topics: what it reads; empty if ``pattern`` says it.
-    :param key: the output columns that make up a row's key; empty for those that the query groups by.
-    :param lines: where its file says what, for messages; not kept in the catalog.
+    :param topics: the topics that the view reads; empty if ``pattern`` is set.
+    :param key: the output columns that form the key of a row; empty for the columns that the query groups by.
+    :param lines: the line of each field in the view's file, for messages; not stored in the catalog.
     """
 
     name: str
@@ -126,9 +126,9 @@ class ViewDefinition:
 
     @property
     def definition_hash(self) -> str:
-        """The same for definitions with the same answer: it says whether a new version is needed.
+        """Equal for definitions with the same answer. If it differs, a new version is needed.
 
-        Where bad records go, how often something runs and when to switch do not matter.
+        The dead-letter topic, the schedule and the switch do not matter.
         """
         function = self.decode.function
         essence = [
@@ -138,22 +138,22 @@ class ViewDefinition:
             self.kappa.start if self.architecture == "kappa" else "",
         ]  # fmt: skip
         if len(self.topics) > 1 and not self.query.is_python:
-            # Versions that were made when each topic's name stood for all topics have other answers.
+            # In earlier versions of Headrace the name of each topic meant all topics, so their answers differ.
             essence.append("a topic's name means its own records")
         return hashlib.sha256(json.dumps(essence, sort_keys=True).encode()).hexdigest()[:16]
 
     @property
     def which_topics(self) -> dict[str, str]:
-        """As an option of the source."""
+        """The option of the source that selects the topics."""
         return {"subscribe": ",".join(self.topics)} if self.topics else {"subscribePattern": self.pattern}
 
     def line(self, *path: str) -> int | None:
-        """Of a field in the view's file, or of the table that it is missing from."""
+        """The line of a field in the view's file, or of the table that lacks the field."""
         places = (self.lines.get(path[:count]) for count in range(len(path), 0, -1))
         return next((line for line in places if line is not None), None)
 
     def as_dict(self) -> dict[str, object]:
-        """For JSON."""
+        """The definition as JSON values."""
         values = asdict(self)
         del values["lines"]
         return values | {"file": str(self.file)}

@@ -31,10 +31,10 @@ _HEAP_SIZE = re.compile(r"[1-9]\d*[kmgt]b?", re.IGNORECASE)
 @dataclass(frozen=True)
 class Project:
     """
-    :param serving_url: with relative files made absolute, and the password, if there is one.
-    :param archive_path: absolute, or a URL of a file system that Spark knows; so is ``checkpoints``.
-    :param spark_memory: the heap of Spark's Java process, ``4g``; empty for one that fits this machine.
-    :param log_options: of our clients, by Kafka's names.
+    :param serving_url: with an absolute path of the file, or with the password.
+    :param archive_path: an absolute path, or a URL of a file system that Spark supports; so is ``checkpoints``.
+    :param spark_memory: the heap of Spark's Java process, ``4g``; empty to choose it by the memory of this machine.
+    :param log_options: options of Headrace's clients, by Kafka's names.
     """
 
     folder: Path
@@ -53,11 +53,11 @@ def read_settings(folder: str | Path) -> tuple[Path, TomlFile, Project]:
     folder = Path(folder).absolute()
     file = folder / PROJECT_FILE
     if not file.exists():
-        missing = f"there is no {PROJECT_FILE} here: headrace views init makes an example that runs"
+        missing = f"there is no {PROJECT_FILE} here: 'headrace views init' creates an example project"
         raise ProjectError([Problem(folder, None, missing)])
     settings = TomlFile.read(file)
-    if settings.problems:  # none of its settings is known
-        settings.doubtful.update(_SECTIONS)
+    if settings.problems:  # the file cannot be read, so all settings are unknown
+        settings.invalid_fields.update(_SECTIONS)
     return folder, settings, _settings(folder, settings)
 
 
@@ -84,17 +84,17 @@ def _settings(folder: Path, file: TomlFile) -> Project:
 def _spark_memory(spark: Section) -> str:
     memory = spark.text("memory")
     if memory and not _HEAP_SIZE.fullmatch(memory):
-        spark.complain("memory", f'spark.memory is a size such as "4g" or "1500m", not {memory!r}')
+        spark.report("memory", f'spark.memory must be a size such as "4g" or "1500m", not {memory!r}')
     return memory
 
 
 def _log_options(log: Section, bootstrap: str) -> dict[str, str]:
-    """Of whoever reads the log; other clients are given those that all kinds of them have."""
+    """The options of the consumer. Other clients get those that all kinds of clients have."""
     options = log.mapping("options")
     try:
         ConsumerConfig.load({**options, "bootstrap.servers": bootstrap})
     except (TypeError, ValueError) as error:
-        log.complain("options", f"options: {error}")
+        log.report("options", f"log.options: {error}")
     return options
 
 
@@ -103,7 +103,7 @@ def _serving_url(folder: Path, serving: Section) -> str:
     try:
         return parse_url(url, folder).render_as_string(hide_password=False)
     except ServingError as error:
-        serving.complain("url", str(error))
+        serving.report("url", str(error))
         return ""
 
 

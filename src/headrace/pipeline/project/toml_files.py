@@ -1,7 +1,7 @@
-"""TOML files of a project, read so that every complaint names its file and line.
+"""Reads the TOML files of a project, so that every problem has its file and line.
 
-``tomllib`` keeps no positions. What is looked for here is only where a table begins and where a key is set, which a
-scan of the lines finds; multi-line texts are skipped.
+``tomllib`` gives no positions. Only the lines of tables and keys are needed, and a scan of the lines finds them;
+multi-line texts are skipped.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TRIPLE = re.compile(r'"""|\'\'\'')
 
 @dataclass(frozen=True)
 class Problem:
-    """Something wrong in a project, and where. Lines and columns count from 1."""
+    """A problem in a project, and its place. Lines and columns count from 1."""
 
     file: Path
     line: int | None
@@ -36,7 +36,7 @@ class Problem:
 
 
 class ProjectError(HeadraceError):
-    """A project that cannot be used as it is; ``problems`` are all that was found."""
+    """A project that cannot be used. ``problems`` has all problems that were found."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = list(problems)
@@ -44,15 +44,15 @@ class ProjectError(HeadraceError):
 
 
 def did_you_mean(name: str, known: Collection[str]) -> str:
-    """``: did you mean page?``, or what there is, or nothing."""
+    """``: did you mean page?``, or the known names if they are few, or an empty text."""
     nearest = difflib.get_close_matches(name.lower(), {each.lower(): each for each in known}, n=1)
     if nearest:
         return f": did you mean {next(each for each in known if each.lower() == nearest[0])}?"
-    return f": there is {', '.join(sorted(known))}" if 0 < len(known) <= 20 else ""
+    return f": known names are {', '.join(sorted(known))}" if 0 < len(known) <= 20 else ""
 
 
 def lines_of(text: str) -> dict[tuple[str, ...], int]:
-    """On which line each table and each key is, by its path."""
+    """The line of each table and each key, by its path."""
     found: dict[tuple[str, ...], int] = {}
     table: tuple[str, ...] = ()
     inside_text = False
@@ -74,16 +74,16 @@ def _path(dotted: str) -> tuple[str, ...]:
 
 @dataclass
 class TomlFile:
-    """A file's content, and the problems found in it so far.
+    """The content of a file, and the problems found in it so far.
 
-    :param doubtful: the fields and tables at the top of the file that have a problem.
+    :param invalid_fields: the fields and tables at the top level of the file that have a problem.
     """
 
     path: Path
     content: dict[str, object] = field(default_factory=dict)
     lines: dict[tuple[str, ...], int] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
-    doubtful: set[str] = field(default_factory=set)
+    invalid_fields: set[str] = field(default_factory=set)
 
     @classmethod
     def read(cls, path: Path) -> TomlFile:
@@ -95,38 +95,40 @@ class TomlFile:
         except tomllib.TOMLDecodeError as error:
             place = _AT_LINE.search(str(error))
             message = _AT_LINE.sub("", str(error))
-            file.problems.append(Problem(path, int(place[1]) if place else None, f"not TOML: {message}"))
+            file.problems.append(
+                Problem(path, int(place[1]) if place else None, f"the file is not valid TOML: {message}")
+            )
         except UnicodeDecodeError:
-            file.problems.append(Problem(path, None, "not UTF-8"))
+            file.problems.append(Problem(path, None, "the file is not UTF-8"))
         except OSError as error:
-            file.problems.append(Problem(path, None, f"cannot be read: {error.strerror}"))
+            file.problems.append(Problem(path, None, f"cannot read the file: {error.strerror}"))
         return file
 
-    def complain(self, message: str, *path: str) -> None:
-        self.blame(Problem(self.path, self.line(*path), message), *path)
+    def report(self, message: str, *path: str) -> None:
+        self.add_problem(Problem(self.path, self.line(*path), message), *path)
 
-    def blame(self, problem: Problem, *path: str) -> None:
-        """Adds a problem of this field, which may be in a file that the field names."""
+    def add_problem(self, problem: Problem, *path: str) -> None:
+        """Adds a problem of this field. The problem may be in a file that the field names."""
         self.problems.append(problem)
-        self.doubtful.update(path[:1])
+        self.invalid_fields.update(path[:1])
 
     def line(self, *path: str) -> int | None:
-        """Of a field, or of the table that the field is missing from."""
+        """The line of a field, or of the table that lacks the field."""
         return next((self.lines[path[:n]] for n in range(len(path), 0, -1) if path[:n] in self.lines), None)
 
     def section(self, *path: str) -> Section:
-        """A table; the whole file without a path. An empty one if it is not there."""
+        """A table; the whole file without a path. Empty if the table does not exist."""
         found: object = self.content
         for name in path:
             found = found.get(name, {}) if isinstance(found, Mapping) else {}
         if not isinstance(found, Mapping):
-            self.complain(f"[{'.'.join(path)}] must be a table", *path)
+            self.report(f"[{'.'.join(path)}] must be a table", *path)
             found = {}
         return Section(self, path, dict(found))
 
 
 class Section:
-    """Takes fields out of a table; what is left over at the end nobody knows."""
+    """Reads the fields of a table. ``finish`` reports the fields that were not read."""
 
     def __init__(self, file: TomlFile, path: tuple[str, ...], fields: dict[str, object]) -> None:
         self._file, self._path, self._fields = file, path, fields
@@ -137,21 +139,21 @@ class Section:
         if value is None:
             return default
         if not isinstance(value, str):
-            self.complain(name, f"{self._named(name)} must be a text in quotes")
+            self.report(name, f"{self._named(name)} must be a text in quotes")
             return default
         if choices and value not in choices:
-            self.complain(name, f"{self._named(name)} cannot be {value!r}{did_you_mean(value, choices)}")
+            self.report(name, f"{self._named(name)} cannot be {value!r}{did_you_mean(value, choices)}")
             return default
         return value
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """A list of texts; one text stands for a list of one."""
+        """A list of texts. A single text counts as a list of one."""
         value = self._take(name)
         values = [value] if isinstance(value, str) else value
         if value is None:
             return ()
         if not isinstance(values, list) or not all(isinstance(each, str) for each in values):
-            self.complain(name, f'{self._named(name)} must be a list of texts, ["a", "b"]')
+            self.report(name, f'{self._named(name)} must be a list of texts, such as ["a", "b"]')
             return ()
         return tuple(values)
 
@@ -160,33 +162,33 @@ class Section:
         if value is None:
             return default
         if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
-            self.complain(name, f"{self._named(name)} must be a whole number of at least {at_least}")
+            self.report(name, f"{self._named(name)} must be a whole number of at least {at_least}")
             return default
         return value
 
     def mapping(self, name: str) -> dict[str, str]:
-        """A table of settings; numbers and booleans become texts, as Spark wants them."""
+        """A table of settings. Numbers and booleans become texts, as Spark needs them."""
         value = self._take(name)
         if value is None:
             return {}
         if not isinstance(value, Mapping) or any(isinstance(each, (list, Mapping)) for each in value.values()):
-            self.complain(name, f'{self._named(name)} must be a table of settings, {{"name" = "value"}}')
+            self.report(name, f'{self._named(name)} must be a table of settings, such as {{"name" = "value"}}')
             return {}
         return {key: str(each).lower() if isinstance(each, bool) else str(each) for key, each in value.items()}
 
-    def complain(self, name: str, message: str) -> None:
-        self._file.complain(message, *self._path, name)
+    def report(self, name: str, message: str) -> None:
+        self._file.report(message, *self._path, name)
 
-    def blame(self, name: str, problem: Problem) -> None:
-        self._file.blame(problem, *self._path, name)
+    def add_problem(self, name: str, problem: Problem) -> None:
+        self._file.add_problem(problem, *self._path, name)
 
     def finish(self, *subsections: str) -> None:
-        """Complains of fields that nobody asked for."""
+        """Reports the fields that were not read."""
         for name in self._fields:
             if name not in subsections:
                 known = [*self._known, *subsections]
                 where = f" in [{'.'.join(self._path)}]" if self._path else ""
-                self.complain(name, f"there is no field {name!r}{where}{did_you_mean(name, known)}")
+                self.report(name, f"there is no field {name!r}{where}{did_you_mean(name, known)}")
 
     def _take(self, name: str) -> object:
         self._known.append(name)

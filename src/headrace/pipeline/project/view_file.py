@@ -69,7 +69,7 @@ class ViewFile:
             lines=self._file.lines,
         )
         top.finish("decode", "watermark", "kappa", "lambda")
-        self._check_together(made)
+        self._check_combinations(made)
         return made
 
     def _relative(self, path: Path) -> Path:
@@ -79,40 +79,42 @@ class ViewFile:
         try:
             check_view_name(self._file.path.stem)
         except ServingError as error:
-            self._file.complain(str(error))
+            self._file.report(str(error))
 
     def _required(self, section: Section, name: str, choices: tuple[str, ...] = ()) -> str:
         known = len(self._file.problems)
         value = section.text(name, "", choices)
         if not value and len(self._file.problems) == known:
             offer = f": {' or '.join(choices)}" if choices else ""
-            section.complain(name, f"{name} is missing{offer}")
+            section.report(name, f"{name} is missing{offer}")
         return value
 
     def _topics(self) -> tuple[tuple[str, ...], str]:
         topics, pattern = self._top.texts("topics"), self._top.text("pattern")
         if bool(topics) == bool(pattern):
-            either = 'say what it reads, topics = ["clicks"] or pattern = "clicks-.*"'
-            self._top.complain("pattern", f"{either}{', not both' if topics else ''}")
+            either = 'set topics = ["clicks"] or pattern = "clicks-.*"'
+            self._top.report("pattern", f"{either}{', not both' if topics else ''}")
         for topic in topics:
             if not _TOPIC.fullmatch(topic):
-                self._top.complain("topics", f"{topic!r} cannot be the name of a topic: letters, digits, '.', '_', '-'")
+                self._top.report(
+                    "topics", f"{topic!r} is not the name of a topic: use letters, digits, '.', '_' and '-'"
+                )
         try:
             re.compile(pattern)
         except re.error as error:
-            self._top.complain("pattern", f"pattern is no regular expression: {error}")
+            self._top.report("pattern", f"pattern is not a regular expression: {error}")
             pattern = ""
         return tuple(topic for topic in topics if _TOPIC.fullmatch(topic)), pattern
 
     def _query(self) -> Source:
         query = self._required(self._top, "query")
         if query and not query.endswith(".sql") and not _FUNCTION.fullmatch(query):
-            self._top.complain("query", f"query is 'FILE.sql' or 'FILE.py:FUNCTION', not {query!r}")
+            self._top.report("query", f"query must be 'FILE.sql' or 'FILE.py:FUNCTION', not {query!r}")
             return Source("", "")
         return self._source(self._top, "query", query)
 
     def _source(self, section: Section, name: str, value: str) -> Source:
-        """The file that a field names, read."""
+        """Reads the file that a field names."""
         if not value:
             return Source("", "")
         python = _FUNCTION.fullmatch(value)
@@ -120,10 +122,10 @@ class ViewFile:
         try:
             text = path.read_text(encoding="utf-8")
         except OSError as error:
-            section.complain(name, f"{name}: {self._relative(path)} cannot be read: {error.strerror}")
+            section.report(name, f"{name}: cannot read {self._relative(path)}: {error.strerror}")
             text = ""
         except UnicodeDecodeError:
-            section.complain(name, f"{name}: {self._relative(path)} is not UTF-8")
+            section.report(name, f"{name}: {self._relative(path)} is not UTF-8")
             text = ""
         if python and text:
             self._check_function(section, name, path, text, python["function"])
@@ -133,32 +135,36 @@ class ViewFile:
         try:
             tree = ast.parse(text)
         except SyntaxError as error:
-            section.blame(name, Problem(path, error.lineno, f"not Python: {error.msg}"))
+            section.add_problem(name, Problem(path, error.lineno, f"not Python: {error.msg}"))
             return
         known = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
         assigned = [target.id for node in tree.body if isinstance(node, ast.Assign) for target in node.targets
                     if isinstance(target, ast.Name)]  # fmt: skip
         if function not in (*known, *assigned):
             hint = did_you_mean(function, known)
-            section.complain(name, f"{self._relative(path)} has no function {function!r}{hint}")
+            section.report(name, f"{self._relative(path)} has no function {function!r}{hint}")
 
     def _decode(self) -> Decode:
         section = self._file.section("decode")
         format_ = section.text("format", "json", FORMATS)
         known = len(self._file.problems)
         schema = section.text("schema")
-        is_told = len(self._file.problems) > known
+        has_problem = len(self._file.problems) > known
         function, source = section.text("function"), None
         if format_ == "raw" and schema:
-            section.complain("schema", "a raw view has the one column value BINARY and no schema")
-        if format_ != "raw" and not schema and not is_told:
-            section.complain("schema", f'decode.schema is missing: {format_} needs one, "user STRING, ms BIGINT"')
+            section.report("schema", "format raw has no schema: its only column is value BINARY; remove decode.schema")
+        if format_ != "raw" and not schema and not has_problem:
+            section.report(
+                "schema", f'decode.schema is missing: format {format_} needs one, such as "user STRING, ms BIGINT"'
+            )
         if format_ == "avro" and schema:
             schema = self._avro_schema(section, schema)
         if bool(function) != (format_ == "python"):
-            section.complain("function", 'format = "python" goes with function = "FILE.py:FUNCTION"')
+            section.report(
+                "function", 'format = "python" and function = "FILE.py:FUNCTION" need each other: set both or none'
+            )
         elif function and not _FUNCTION.fullmatch(function):
-            section.complain("function", f"decode.function is 'FILE.py:FUNCTION', not {function!r}")
+            section.report("function", f"decode.function must be 'FILE.py:FUNCTION', not {function!r}")
         elif function:
             source = self._source(section, "function", function)
         made = Decode(format_, schema, section.mapping("options"), source, section.text("framing", "none", FRAMINGS))
@@ -166,13 +172,13 @@ class ViewFile:
         return made
 
     def _avro_schema(self, section: Section, schema: str) -> str:
-        """Itself, or what is in the file that it names."""
+        """The schema itself, or the content of the file that it names."""
         text = schema if schema.lstrip().startswith("{") else self._source(section, "schema", schema).text
         try:
             if text and json.loads(text).get("type") != "record":
-                section.complain("schema", "decode.schema must be an Avro record")
+                section.report("schema", "decode.schema must be an Avro record")
         except (ValueError, AttributeError) as error:
-            section.complain("schema", f"decode.schema is no Avro schema in JSON: {error}")
+            section.report("schema", f"decode.schema is not an Avro schema in JSON: {error}")
         return text
 
     def _watermark(self) -> Watermark | None:
@@ -182,13 +188,13 @@ class ViewFile:
         made = Watermark(self._required(section, "column"), self._required(section, "delay"))
         self._duration(section, "delay", made.delay)
         section.finish()
-        return None if "watermark" in self._file.doubtful else made
+        return None if "watermark" in self._file.invalid_fields else made
 
     def _duration(self, section: Section, name: str, text: str) -> int:
         try:
             return duration_ms(text) if text else 0
         except ValueError as error:
-            section.complain(name, f"{name}: {error}")
+            section.report(name, f"{name}: {error}")
             return 0
 
     def _kappa(self) -> KappaSettings:
@@ -198,7 +204,9 @@ class ViewFile:
             try:
                 datetime.fromisoformat(start)
             except ValueError:
-                section.complain("start", f"kappa.start is 'earliest' or a time, '2026-11-16T08:00:00Z', not {start!r}")
+                section.report(
+                    "start", f"kappa.start must be 'earliest' or a time such as '2026-11-16T08:00:00Z', not {start!r}"
+                )
         within = section.whole("caught_up_within", standard.caught_up_within)
         made = KappaSettings(start, section.text("switch", standard.switch, SWITCHES), within)
         section.finish()
@@ -212,11 +220,13 @@ class ViewFile:
         section.finish()
         return made
 
-    def _check_together(self, made: ViewDefinition) -> None:
+    def _check_combinations(self, made: ViewDefinition) -> None:
         other = {"lambda": "kappa", "kappa": "lambda"}.get(made.architecture, "")
         if other in self._file.content:
-            self._file.complain(f"[{other}] says nothing in a {made.architecture} view", other)
+            self._file.report(f"[{other}] has no effect in a {made.architecture} view: remove it", other)
         if made.watermark and made.architecture == "lambda":
-            self._file.complain("a Lambda view drops no late events, so it has no [watermark]", "watermark")
+            self._file.report("a Lambda view never drops late events: remove [watermark]", "watermark")
         if made.dead_letters in made.topics and made.dead_letters:
-            self._file.complain(f"dead_letters cannot be {made.dead_letters!r}, which the view reads", "dead_letters")
+            self._file.report(
+                f"dead_letters cannot be {made.dead_letters!r}, because the view reads this topic", "dead_letters"
+            )

@@ -1,1 +1,1 @@
-"""A view's query: its tables, its plan, and the algebra of partial results that combine."""
+"""The query of a view: its tables, its plan, its checks, and the algebra that combines partial results."""

@@ -1,15 +1,15 @@
-"""The algebra of partial results: a query's answer over all events, put together from answers over ranges of them.
+"""The algebra of partial results: computes the answer of a query over all events from answers over ranges of them.
 
-    partial(events of a range)   one row a key: the key columns _k0, ..., and partial columns _p0, ...  (by Spark)
-    merge(partial tables)        the same columns, one row a key                                        (by Arrow)
-    final(merged)                the query's output columns, row by row, and _hidden                    (by Arrow;
-                                 by Spark's code where the query computes with its aggregates)
+    partial(events of a range)   one row per key: the key columns _k0, ... and partial columns _p0, ...  (by Spark)
+    merge(partial tables)        the same columns, one row per key                                       (by Arrow)
+    final(merged)                the output columns of the query, row by row, and _hidden                (by Arrow, or
+                                 by Spark's code if the query computes with its aggregates)
 
-Two laws hold for every function (``tests/pipeline/test_aggregate_laws.py``):
+Two laws hold for every function (``tests/pipeline/query/test_aggregate_laws.py``):
 
-* For any split of the events into ranges, final(merge(partials)) is the query over all of them.
-* A row of ``partial`` whose key no other row has is merged already: merge([partial]) has the same rows as partial. So
-  the tables that Spark computes go to the database as they are.
+* For any split of the events into ranges, final(merge(partials)) is the query over all events.
+* A row of ``partial`` whose key is unique is already merged: merge([partial]) has the same rows as partial. So the
+  tables that Spark computes are stored as they are.
 
 =======================  ==========================================  =============================================
 function                 partial columns                             combined by
@@ -24,9 +24,8 @@ first, last              p and p_timestamp, p_topic, p_partition,    the earlies
 min_by, max_by           p and p_by, p_topic, p_partition, p_offset  the smallest or largest by these
 =======================  ==========================================  =============================================
 
-Types are Spark's. Sums of decimals are exact; sums of doubles depend on the order of addition, as they do in Spark.
-first and last mean the first and last by time (then topic, partition, offset), where Spark by itself takes whatever
-comes first.
+Types are Spark's. Sums of decimals are exact. Sums of doubles depend on the order of addition, as in Spark. first and
+last are the first and last by time, then topic, partition and offset; Spark itself takes whichever row comes first.
 """
 
 from __future__ import annotations
@@ -51,7 +50,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructField, StructType
 
-#: What databases do not keep to the last bit (SQLite has no NaN, neither has years after 9999) is stored as its bits.
+#: Types that a database does not store exactly are stored as their bits: SQLite has no NaN, and neither database has
+#: years after 9999.
 _BITS = {
     pa.float64(): pa.int64(),
     pa.float32(): pa.int32(),
@@ -59,17 +59,17 @@ _BITS = {
     pa.timestamp("us", "UTC"): pa.int64(),
     pa.date32(): pa.int32(),
 }
-#: Digits behind the point of a quotient of two decimals, before Spark rounds it to the type of the result.
+#: Digits after the decimal point of a quotient of two decimals, before Spark rounds it to the type of the result.
 _SCALE_OF_QUOTIENTS = 39
 _RULES = {"count": Rule.SUM, "sum": Rule.SUM, "min": Rule.MIN, "max": Rule.MAX}
 
 
 @dataclass(frozen=True)
 class _Part:
-    """A function's share of the partial columns.
+    """The partial columns of one function.
 
     :param columns: aggregates over all rows of a group.
-    :param of_row: the same of a group that is one row, without aggregating.
+    :param of_row: the same for a group of one row, without aggregating.
     """
 
     function: Function
@@ -79,13 +79,13 @@ class _Part:
 
 
 class Algebra:
-    """The three steps for one query. Keep it: making one takes as long as analyzing the query.
+    """The three steps for one query. Reuse the object: creating it takes as long as analyzing the query.
 
-    :ivar schema: of partial tables: key columns, then partial columns.
-    :ivar key_columns: those of ``schema`` that make up the key of a row; empty for one total over everything.
-    :ivar final_schema: of what ``final`` gives: the output columns, ``_order_n`` if any, ``_hidden``.
-    :ivar exact_columns: decimals among the partial columns, which a table must keep to the last digit
-        (``serving.tables.data_table``). Tables of partials have the ``stored_schema``.
+    :ivar schema: the columns of partial tables: key columns, then partial columns.
+    :ivar key_columns: the columns of ``schema`` that form the key of a row; empty for one total over everything.
+    :ivar final_schema: the columns of ``final``: the output columns, ``_order_n`` if any, ``_hidden``.
+    :ivar exact_columns: the decimals among the partial columns. A table must store all their digits
+        (``serving.tables.data_table``). Tables of partial rows have the ``stored_schema``.
     """
 
     def __init__(self, plan: AggregatePlan) -> None:
@@ -106,22 +106,22 @@ class Algebra:
     # ---------------------------------------------------------------------------------------------------- partial
 
     def partial(self, events: DataFrame) -> DataFrame:
-        """Partial rows over these events: a frame with the columns of the one that the query was built on."""
+        """Partial rows over these events. The frame has the columns of the frame that the query was built on."""
         catalyst = self.plan.catalyst
         return catalyst.frame(catalyst.replace_leaf(self._partial_chain, events))
 
     def collect(self, events: DataFrame) -> pa.Table:
-        """``partial``, here."""
+        """``partial``, computed and returned to this process."""
         return self.partial(events).toArrow().cast(self.schema)
 
     def row_columns(self) -> list[Column]:
-        """The partial rows of single events, over ``plan.rows()``: merged they are those of all of them."""
+        """Partial rows of single events, over ``plan.rows()``. Merged, they are the partial rows of all events."""
         from pyspark.sql.types import DoubleType, FloatType
 
         keys = dict(zip(self.key_columns, self.plan.key_expressions(), strict=True))
         for name in keys:
             if isinstance(self._partial_types[name].dataType, DoubleType | FloatType):
-                keys[name] = keys[name] + 0  # Spark groups by 0.0 where it finds -0.0
+                keys[name] = keys[name] + 0  # Spark groups -0.0 as 0.0
         columns = keys | {name: column for part in self._parts for name, column in part.of_row.items()}
         return [columns[field.name].cast(field.dataType).alias(field.name) for field in self._partial_types]
 
@@ -136,11 +136,11 @@ class Algebra:
 
     @property
     def stored_schema(self) -> pa.Schema:
-        """Of partial tables in a database: doubles and times are their bits, as integers."""
+        """The columns of partial tables in a database: doubles and times are stored as their bits, as integers."""
         return pa.schema([pa.field(field.name, _BITS.get(field.type, field.type)) for field in self.schema])
 
     def stored(self, partial: pa.Table) -> pa.Table:
-        """A partial table as it is kept in a database; ``loaded`` is the way back."""
+        """A partial table as it is stored in a database. ``loaded`` is the inverse."""
         columns = [partial.column(field.name) for field in self.schema]
         return pa.table([_viewed(each, _BITS.get(each.type)) for each in columns], schema=self.stored_schema)
 
@@ -152,7 +152,7 @@ class Algebra:
     # ------------------------------------------------------------------------------------------------ merge, final
 
     def merge(self, tables: Sequence[pa.Table]) -> pa.Table:
-        """One row a key. A total over everything has one row even if nothing is given."""
+        """One row per key. A total over everything has one row even without input."""
         rows = pa.concat_tables(
             [self.schema.empty_table(), *(each.select(self.schema.names).cast(self.schema) for each in tables)]
         )
@@ -162,7 +162,7 @@ class Algebra:
         return combine(rows.combine_chunks(), self.key_columns, combinations)
 
     def final(self, merged: pa.Table) -> pa.Table:
-        """What readers see of each row, in the order of the rows given."""
+        """The rows that readers see, in the order of the input."""
         values = pa.table(
             [merged.column(name) for name in self.key_columns] + [self._value(part, merged) for part in self._parts],
             schema=self._values_schema,
@@ -220,7 +220,7 @@ def _part(plan: AggregatePlan, function: Function, name: str) -> _Part:
 
 
 def _argument(plan: AggregatePlan, function: Function, index: int = 0) -> Column:
-    """An argument, NULL where the function's FILTER does not hold."""
+    """An argument, NULL where the FILTER of the function does not hold."""
     from pyspark.sql import functions as F  # noqa: N812
 
     column = plan.catalyst.column(function.arguments[index])
@@ -259,10 +259,12 @@ def _precision(function: Function) -> int:
 
 
 def _first_part(plan: AggregatePlan, function: Function, name: str) -> _Part:
-    """first and last: the value where (timestamp, topic, partition, offset) is smallest or largest."""
+    """first and last: the value with the smallest or largest (timestamp, topic, partition, offset)."""
     missing = [each for each in POSITION if each not in plan.position]
     if missing:
-        raise NotCombinable(f"{function.how}() goes by time, and {missing[0]} is not there: a subquery leaves it out")
+        raise NotCombinable(
+            f"{function.how}() needs the column {missing[0]}, which a subquery leaves out: add it to the subquery"
+        )
     return _chosen_part(plan, function, name, {}, ignore_nulls=function.ignores_nulls)
 
 
@@ -311,7 +313,7 @@ def _averages(sums: pa.ChunkedArray, counts: pa.ChunkedArray, type_: pa.DataType
 
 
 def _decimal_average(total: Decimal, count: int, type_: pa.DataType) -> Decimal:
-    """As Spark has it: rounded to 39 digits behind the point, and from there to the scale of the type."""
+    """As in Spark: rounded to 39 digits after the decimal point, and then to the scale of the type."""
     numerator, denominator = total.as_integer_ratio()
     long = _half_up(numerator * 10**_SCALE_OF_QUOTIENTS, denominator * count)
     unscaled = _half_up(long, 10 ** (_SCALE_OF_QUOTIENTS - type_.scale))
@@ -321,21 +323,22 @@ def _decimal_average(total: Decimal, count: int, type_: pa.DataType) -> Decimal:
 
 
 def _half_up(numerator: int, denominator: int) -> int:
-    """The quotient as a whole number; halves are rounded away from zero."""
+    """The quotient as a whole number. Halves are rounded away from zero."""
     whole, rest = divmod(abs(numerator), denominator)
     rounded = whole + (2 * rest >= denominator)
     return -rounded if numerator < 0 else rounded
 
 
 def _viewed(column: pa.ChunkedArray, kind_: pa.DataType | None) -> pa.ChunkedArray:
-    """The same bits, as another type."""
+    """The same bits as another type."""
     return column if kind_ is None else pa.chunked_array([chunk.view(kind_) for chunk in column.chunks], kind_)
 
 
 def _plain_outputs(outputs: DataFrame) -> list[str | None] | None:
-    """For each output the column _k or _f that it is (nothing for a _hidden that is always false).
+    """For each output, the column _k or _f that it shows; None for a _hidden that is always false.
 
-    Nothing at all if any of them is computed: then Spark has to. Its optimizer has put all projections into one.
+    None instead of a list if an output is computed: then Spark has to compute it. Spark's optimizer has merged all
+    projections into one.
     """
     optimized = outputs._jdf.queryExecution().optimizedPlan()
     expressions = items(optimized.projectList() if kind(optimized) == "Project" else optimized.output())
@@ -352,11 +355,11 @@ def _plain_outputs(outputs: DataFrame) -> list[str | None] | None:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """Spark's columns in Arrow, times in UTC.
+    """Spark's columns as an Arrow schema, with times in UTC.
 
-    :raises UnsuitableSchema: if Arrow has nothing for one.
+    :raises UnsuitableSchema: if Arrow has no type for a column.
     """
-    # Everything may be NULL: a table of the serving database does not know better.
+    # Every column may be NULL: the tables of the serving database have no NOT NULL.
     return pa.schema([pa.field(field.name, _arrow_type(field)) for field in schema])
 
 
@@ -368,5 +371,5 @@ def _arrow_type(field: StructField) -> pa.DataType:
     try:
         return to_arrow_schema(StructType([field]), timezone="UTC").field(0).type
     except PySparkTypeError as error:
-        what = f"column {field.name!r} is of type {field.dataType.simpleString()}, which no table can hold"
+        what = f"column {field.name!r} has the type {field.dataType.simpleString()}, which no table can store"
         raise UnsuitableSchema(f"{what}: cast it in the query") from error

@@ -1,13 +1,13 @@
-"""Partial results put together, on Arrow tables in this process: no Spark job, because one takes 60 ms and more.
+"""Combines partial results, on Arrow tables in this process. A Spark job would take 60 ms or more.
 
-Rows with equal keys are one group; the keys' canonical text (``serving.keys``) says what is equal, as everywhere else:
-NULL is a key like others, NaN is one value. What a group's rows become depends on the column:
+Rows with equal keys form a group. Keys are equal if their canonical texts (``serving.keys``) are: NULL equals NULL, and
+NaN equals NaN. How the rows of a group are combined depends on the column:
 
 ============  ==============================================================================
-SUM           their sum; NULL if all are. Integers and decimals that leave their type raise, as Spark does
-MIN, MAX      the smallest or largest that is not NULL; NaN is above all numbers
-FIRST, LAST   all columns of the one row that stands first or last by some of them
-UNION         of sketches (``distinct_sketch``)
+SUM           the sum; NULL if all are NULL. An overflow of integers or decimals raises, as in Spark
+MIN, MAX      the smallest or largest value that is not NULL; NaN is larger than all numbers
+FIRST, LAST   all columns of the one row that is first or last by some of them
+UNION         the union of sketches (``distinct_sketch``)
 ============  ==============================================================================
 """
 
@@ -42,8 +42,8 @@ class Rule(Enum):
 class Combination:
     """How some columns are combined.
 
-    :param columns: one; for FIRST and LAST all that belong to the row that is chosen.
-    :param by: what FIRST and LAST go by, the most important first. Where the first of it is NULL, a row does not count.
+    :param columns: one column; for FIRST and LAST all columns of the chosen row.
+    :param by: the columns that order the rows for FIRST and LAST. A row whose first one is NULL does not count.
     """
 
     rule: Rule
@@ -52,18 +52,18 @@ class Combination:
 
 
 class Groups:
-    """Which rows belong together."""
+    """Assigns each row to the group of its key."""
 
     def __init__(self, table: pa.Table, key_columns: Sequence[str]) -> None:
         encoded = canonical_keys(table, key_columns).dictionary_encode()
         self.of_row: npt.NDArray[np.int64] = encoded.indices.to_numpy().astype(np.int64)
         self.count = len(encoded.dictionary)
-        # A dictionary has its values in the order in which they came, so this is each group's first row.
+        # The values of a dictionary are in the order in which they occur, so this is the first row of each group.
         _, self.first_rows = np.unique(self.of_row, return_index=True)
 
 
 def combine(table: pa.Table, key_columns: Sequence[str], combinations: Sequence[Combination]) -> pa.Table:
-    """One row a group, with the columns and types of the table."""
+    """One row per group, with the columns and types of the table."""
     groups = Groups(table, key_columns)
     firsts = pa.array(groups.first_rows)
     merged = {name: table.column(name).take(firsts) for name in key_columns}
@@ -81,14 +81,14 @@ def _combined(table: pa.Table, groups: Groups, combination: Combination) -> dict
         return {name: union(column, groups.of_row, groups.count)}
     if rule is Rule.SUM:
         return {name: _sums(column, groups)}
-    if pa.types.is_floating(column.type):  # Arrow's own would skip NaN
+    if pa.types.is_floating(column.type):  # Arrow's min and max skip NaN
         by = Combination(Rule.FIRST if rule is Rule.MIN else Rule.LAST, (name,), (name,))
         return _chosen(table, groups, by)
     return {name: _aggregated(column, groups, "min" if rule is Rule.MIN else "max")}
 
 
 def _sums(column: pa.ChunkedArray, groups: Groups) -> pa.ChunkedArray:
-    """Arrow's own sums wrap around where they leave the type, so sums that may do so are made in a wider type."""
+    """Arrow's sums wrap around when they overflow, so sums that may overflow are computed in a wider type."""
     if pa.types.is_decimal(column.type):
         exact = _aggregated(column.cast(pa.decimal256(76, column.type.scale)), groups, "sum")
     elif pa.types.is_integer(column.type) and _may_overflow(column):
@@ -107,7 +107,7 @@ def _may_overflow(column: pa.ChunkedArray) -> bool:
 
 
 def overflow(what: str, kind: pa.DataType) -> Exception:
-    """What Spark raises where a number leaves its type, as a user and ``failures`` know it."""
+    """The exception that Spark raises for an overflow. ``version.failures`` classifies it."""
     from pyspark.errors import ArithmeticException
 
     hint = "use a wider type in the query, as in sum(CAST(x AS DECIMAL(38, 0)))"

@@ -1,19 +1,20 @@
-"""approx_count_distinct, combined: the registers of Spark's HyperLogLog++, so that the answer is Spark's, to the digit.
+"""Combines approx_count_distinct: keeps the registers of Spark's HyperLogLog++, so that answers equal Spark's exactly.
 
 Spark hashes a value to 64 bits (xxhash64, seed 42). The first ``p`` bits choose one of 2^p registers; a register keeps
 the largest number of leading zeros, plus one, seen in the remaining bits. Registers of parts combine by the larger one.
 A sketch is stored as those registers that are not zero, each as 4 bytes, big-endian: ``register << 6 | value``, in
-ascending order. So a group with few distinct values is a few bytes, and none is more than 4 * 2^p (2 KiB by default).
+ascending order. So a group with few distinct values takes a few bytes, and no sketch takes more than 4 * 2^p bytes (2
+KiB by default).
 
 Every sketch that this module makes has one value per register: a partial result of Spark (``registers_column``) and a
 merged sketch (``union``) look the same. Sketches that earlier versions stored may hold several values per register, so
 ``estimates`` takes the largest value of a register too.
 
-The estimate is Google's (Heule, Nunkesser, Hall 2013): linear counting while the sketch is sparse, beyond that the raw
-estimate less a bias interpolated from tables, for which Spark's own class is asked.
+The estimate is Google's (Heule, Nunkesser, Hall 2013): linear counting while the sketch is sparse; otherwise the raw
+estimate minus a bias that is interpolated from tables. Spark's own class computes the bias.
 
-Tried and dropped: Spark's hll_sketch_agg. Merging it takes a Spark job or another library, its answers are not those of
-approx_count_distinct, and they depend on how rows were split.
+Tried and dropped: Spark's hll_sketch_agg. Merging needs a Spark job or another library, its answers differ from those
+of approx_count_distinct, and they depend on how rows were split.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _VALUE_BITS = 6
 
 
 def precision(relative_error: float) -> int:
-    """p, for the standard deviation that a query allows (0.05 unless it says so)."""
+    """p, for the standard deviation that a query allows (0.05 by default)."""
     return math.ceil(2.0 * math.log(1.106 / relative_error) / math.log(2.0))
 
 
@@ -44,13 +45,13 @@ def registers_column(value: Column, p: int) -> Column:
     from pyspark.sql import functions as F  # noqa: N812
 
     codes = F.sort_array(F.collect_set(F.when(value.isNotNull(), _code(value, p))))
-    # A lambda has the sorted codes as its variable: Spark would sort them again for each use of the expression.
+    # The sorted codes are the variable of a lambda: Spark would sort them again for each use of the expression.
     largest = F.transform(F.array(codes), _largest_codes)[0]
     return F.unhex(F.array_join(F.transform(largest, _hex), ""))
 
 
 def register_column(value: Column, p: int) -> Column:
-    """Of one value: its register, or none if it is NULL."""
+    """The register of one value; none if the value is NULL."""
     from pyspark.sql import functions as F  # noqa: N812
 
     return F.unhex(F.when(value.isNotNull(), _hex(_code(value, p))).otherwise(""))
@@ -84,7 +85,7 @@ def _hex(code: Column) -> Column:
 
 
 def union(sketches: pa.Array, groups: npt.NDArray[np.int64], count: int) -> pa.Array:
-    """One sketch a group.
+    """One sketch per group.
 
     :param groups: for each sketch, which of the ``count`` groups it belongs to.
     """
@@ -111,9 +112,9 @@ def _largest(sketches: pa.Array, groups: npt.NDArray[np.int64]) -> tuple[npt.NDA
 
 
 def estimates(sketches: pa.Array, p: int, bias: Callable[[float], float]) -> pa.Array:
-    """How many distinct values each sketch has seen, as Spark says it.
+    """The number of distinct values of each sketch, as Spark estimates it.
 
-    :param bias: of a raw estimate: ``HyperLogLogPlusPlusHelper.estimateBias``.
+    :param bias: the bias of a raw estimate: ``HyperLogLogPlusPlusHelper.estimateBias``.
     """
     count, m = len(sketches), 1 << p
     codes, owners = _largest(sketches, np.arange(count))
@@ -135,7 +136,7 @@ def _estimate(zero_registers: int, inverse: float, p: int, bias: Callable[[float
     raw = _alpha(p) * m * m / inverse
     if zero_registers:
         linear = m * math.log(m / zero_registers)
-        # The second condition is Spark's: the limit of HyperLogLog without the two plusses.
+        # The second condition is Spark's: the limit of plain HyperLogLog.
         if (p < 19 and linear <= _THRESHOLDS[p - 4]) or raw <= 2.5 * m:
             return _rounded(linear)
     return _rounded(raw - bias(raw) if p < 19 and raw < 5.0 * m else raw)
@@ -146,5 +147,5 @@ def _alpha(p: int) -> float:
 
 
 def _rounded(value: float) -> int:
-    """As Java's Math.round."""
+    """Rounds as Java's Math.round."""
     return math.floor(value + 0.5)

@@ -1,23 +1,22 @@
-"""What a query does, read from its analyzed plan: whether its answer can be put together from answers over parts.
+"""Decides from the plan of a query whether its answer can be combined from answers over parts of the events.
 
-A query qualifies (runs as a Lambda view) if its plan is one chain:
+A query can run as a Lambda view if its plan is one chain:
 
-    Sort, Limit, Project, Filter (HAVING)     above     row by row over the groups; Sort and Limit go onto the SQL view
-    Aggregate                                           keys and functions that ``aggregates`` knows how to combine
+    Sort, Limit, Project, Filter (HAVING)     above     row by row over the groups; Sort and Limit go to the SQL view
+    Aggregate                                           keys and functions that ``aggregates`` can combine
     Project, Filter, Generate, Expand         below     row by row over the events
     a relation                                          the events
 
-``analyze`` cuts it there. Columns get names that do not depend on the query: ``_k0, _k1, ...`` are the keys (a struct,
-such as a time window, gives one column a field: ``_k0_start``, ``_k0_end``) and ``_f0, _f1, ...`` the values of the
-functions. ``AggregatePlan.rows`` runs the lower part over any frame of events; ``AggregatePlan.outputs`` runs the upper
-part over any frame with the columns _k and _f.
+``analyze`` cuts the plan at the Aggregate. Columns get names that do not depend on the query: ``_k0, _k1, ...`` are the
+keys, and ``_f0, _f1, ...`` are the values of the functions. A struct, such as a time window, becomes one column per
+field: ``_k0_start``, ``_k0_end``. ``AggregatePlan.rows`` runs the lower part over any frame of events.
+``AggregatePlan.outputs`` runs the upper part over any frame with the columns _k and _f.
 
-HAVING does not drop rows here: a group that was shown and no longer qualifies must be hidden where it was. So
-``outputs`` has all groups, with the column ``_hidden``. The columns ``_order_0, ...`` are what to sort by, where that
-is not an output column.
+HAVING does not remove rows here, because a stored row of a group that no longer qualifies has to be hidden. So
+``outputs`` has all groups, with the column ``_hidden``. The columns ``_order_0, ...`` are sort keys that are not output
+columns.
 
-Whatever does not qualify is refused with ``NotCombinable`` and its reason; nothing is ever computed approximately
-because it was not understood.
+Any other query is refused with ``NotCombinable`` and a reason. No query is ever computed approximately instead.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.pipeline.query.grouping import is_session_window, is_window
-from headrace.pipeline.spark.catalyst import Catalyst, Java, children, data_type, expression_id, items, kind, walk
+from headrace.pipeline.spark.catalyst import Catalyst, JavaObject, children, data_type, expression_id, items, kind, walk
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -35,33 +34,33 @@ if TYPE_CHECKING:
 
 HIDDEN = "_hidden"
 ORDER = "_order_"
-#: Where an event stands in the log; in this order they also break ties, so that every run gives the same answer.
+#: The position of an event in the log. In this order the columns break ties, so that every run has the same answer.
 POSITION = ("_timestamp", "_topic", "_partition", "_offset")
 
 _TRANSPARENT = {"SubqueryAlias", "View", "EventTimeWatermark", "ResolvedHint", "Repartition", "RepartitionByExpression"}
 _ROW_WISE = {"Project", "Filter", "Generate", "Expand"}
 _REASONS = {
-    "Join": "it joins",
-    "AsOfJoin": "it joins",
-    "Union": "it puts several queries together with UNION",
-    "Intersect": "it puts several queries together with INTERSECT",
-    "Except": "it puts several queries together with EXCEPT",
+    "Join": "it has a JOIN",
+    "AsOfJoin": "it has a JOIN",
+    "Union": "it combines queries with UNION",
+    "Intersect": "it combines queries with INTERSECT",
+    "Except": "it combines queries with EXCEPT",
     "Window": "it uses window functions (OVER)",
-    "Sort": "it sorts inside of a subquery",
+    "Sort": "it has an ORDER BY inside of a subquery",
     "GlobalLimit": "it has a LIMIT inside of a subquery",
     "LocalLimit": "it has a LIMIT inside of a subquery",
     "Offset": "it has an OFFSET",
-    "Tail": "it takes the last rows",
+    "Tail": "it takes the last rows (tail)",
     "Sample": "it takes a sample",
-    "Aggregate": "it aggregates what is already aggregated",
-    "Distinct": "it has a DISTINCT beside its aggregate",
+    "Aggregate": "it aggregates rows that are already aggregated",
+    "Distinct": "it has a DISTINCT in addition to its aggregate",
     "Deduplicate": "it drops duplicates",
     "OneRowRelation": "it does not read the events",
-    "UpdatingSessions": "session windows grow together",
-    "Pivot": "it pivots",
+    "UpdatingSessions": "two session windows may merge into one",
+    "Pivot": "it has a PIVOT",
 }  # fmt: skip
 
-#: Class of Catalyst -> how it is combined; see ``aggregates``.
+#: For each Catalyst class, how its values are combined; see ``aggregates``.
 FUNCTIONS = {
     "Count": "count",
     "CountIf": "count",
@@ -81,7 +80,7 @@ FUNCTIONS = {
 
 
 class NotCombinable(Exception):
-    """The query's answer over all data cannot be put together from its answers over parts."""
+    """The answer of the query over all events cannot be combined from answers over parts of them."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"this query cannot run as a Lambda view: {reason}")
@@ -90,38 +89,41 @@ class NotCombinable(Exception):
 
 @dataclass(frozen=True)
 class Key:
-    """What is grouped by. ``columns`` are one, or one a field of a struct."""
+    """A key that the query groups by.
+
+    :param columns: one column; for a struct, one column per field.
+    """
 
     columns: tuple[str, ...]
     fields: tuple[str, ...]
-    expression: Java
+    expression: JavaObject
 
 
 @dataclass(frozen=True)
 class Function:
     """An aggregate function of the query.
 
-    :param column: ``_f0``, ...; what its value is called.
-    :param how: how it is combined, one of the values of ``FUNCTIONS``.
-    :param expression: the whole of it in Catalyst, with its FILTER.
+    :param column: ``_f0``, ...: the column of its value.
+    :param how: how its values are combined, one of the values of ``FUNCTIONS``.
+    :param expression: the whole Catalyst expression, with its FILTER.
     """
 
     column: str
     how: str
     type: DataType
-    arguments: tuple[Java, ...]
-    filter: Java | None
-    expression: Java
+    arguments: tuple[JavaObject, ...]
+    filter: JavaObject | None
+    expression: JavaObject
 
     @property
     def ignores_nulls(self) -> bool:
-        """``first(x, true)``: asked only of first and last."""
+        """``first(x, true)``. Only first and last have this property."""
         return bool(self.expression.aggregateFunction().ignoreNulls())
 
 
 @dataclass(frozen=True)
 class SortBy:
-    """``column`` is one of the output, or ``_order_n``."""
+    """A term of ORDER BY. ``column`` is an output column or ``_order_n``."""
 
     column: str
     descending: bool
@@ -130,12 +132,12 @@ class SortBy:
 
 @dataclass(frozen=True)
 class AggregatePlan:
-    """A query that qualifies.
+    """A query that can run as a Lambda view.
 
-    :param output: names of the columns that readers see.
-    :param order: what the SQL view sorts by; empty if the query does not.
-    :param limit: how many rows it then shows.
-    :param position: the columns of ``POSITION`` that the events have, in the JVM, for ties.
+    :param output: the names of the columns that readers see.
+    :param order: the terms by which the SQL view sorts; empty if the query has no ORDER BY.
+    :param limit: the LIMIT of the SQL view.
+    :param position: the columns of ``POSITION`` that the events have, for ties.
     """
 
     catalyst: Catalyst
@@ -144,22 +146,22 @@ class AggregatePlan:
     output: tuple[str, ...]
     order: tuple[SortBy, ...]
     limit: int | None
-    position: dict[str, Java]
-    below: tuple[Java, ...]
-    above: tuple[Java, ...]
+    position: dict[str, JavaObject]
+    below: tuple[JavaObject, ...]
+    above: tuple[JavaObject, ...]
 
     @property
     def key_columns(self) -> tuple[str, ...]:
         return tuple(column for key in self.keys for column in key.columns)
 
     def rows(self, events: DataFrame | None = None) -> DataFrame:
-        """What the Aggregate sees of these events (of those that the query was built on, if not given)."""
+        """The input of the Aggregate for these events; without events, for those that the query was built on."""
         if events is None:
             return self.catalyst.frame(self.below[0])
         return self.catalyst.frame(self.catalyst.replace_leaf(self.below, events))
 
     def outputs(self, values: DataFrame) -> DataFrame:
-        """The query's output columns, ``_order_n`` and ``_hidden``, from columns _k and _f; others are dropped."""
+        """The output columns of the query, ``_order_n`` and ``_hidden``, computed from the columns _k and _f."""
         return self.catalyst.frame(self.catalyst.replace_leaf(self.above, values))
 
     def key_expressions(self) -> list[Column]:
@@ -173,9 +175,9 @@ class AggregatePlan:
 
 
 def analyze(frame: DataFrame) -> AggregatePlan:
-    """Cuts the query at its one Aggregate.
+    """Cuts the query at its Aggregate.
 
-    :raises NotCombinable: if there is none, or more, or anything that does not combine.
+    :raises NotCombinable: if the query has no Aggregate, several, or anything that cannot be combined.
     """
     from headrace.pipeline.query.plan_above import build_above
 
@@ -196,9 +198,9 @@ def analyze(frame: DataFrame) -> AggregatePlan:
     return AggregatePlan(catalyst, keys, functions, names, upper.order, upper.limit, position, below, upper.chain)
 
 
-def _find_aggregate(top: Java) -> tuple[list[Java], Java]:
-    """The nodes above the Aggregate, topmost first, and the Aggregate (or a DISTINCT, which is one)."""
-    above: list[Java] = []
+def _find_aggregate(top: JavaObject) -> tuple[list[JavaObject], JavaObject]:
+    """The nodes above the Aggregate, topmost first, and the Aggregate itself. A DISTINCT counts as an Aggregate."""
+    above: list[JavaObject] = []
     node = top
     while True:
         what = kind(node)
@@ -214,12 +216,12 @@ def _find_aggregate(top: Java) -> tuple[list[Java], Java]:
         node = below[0]
 
 
-def _has_aggregate(node: Java) -> bool:
+def _has_aggregate(node: JavaObject) -> bool:
     return any(kind(each) == "Aggregate" for each in walk(node)[1:])
 
 
-def _below(node: Java) -> tuple[Java, ...]:
-    """The nodes under the Aggregate, those that do nothing left out; the last one is the relation."""
+def _below(node: JavaObject) -> tuple[JavaObject, ...]:
+    """The nodes below the Aggregate without those that have no effect. The last one is the relation."""
     chain = []
     while True:
         what, below = kind(node), children(node)
@@ -232,27 +234,27 @@ def _below(node: Java) -> tuple[Java, ...]:
         node = below[0]
 
 
-def _refuse(node: Java) -> None:
+def _refuse(node: JavaObject) -> None:
     what = kind(node)
     if not children(node) and what not in _REASONS:
         raise NotCombinable("it does not aggregate")
-    raise NotCombinable(_REASONS.get(what, f"it has the operator {what}, which is not known to work row by row"))
+    raise NotCombinable(_REASONS.get(what, f"it has the operator {what}, which Headrace cannot compute row by row"))
 
 
-def _check_expressions(catalyst: Catalyst, top: Java, nodes: Sequence[Java]) -> None:
+def _check_expressions(catalyst: Catalyst, top: JavaObject, nodes: Sequence[JavaObject]) -> None:
     if catalyst.contains(top, "PLAN_EXPRESSION"):
         raise NotCombinable("it has a subquery inside of an expression")
     if catalyst.contains(top, "WINDOW_EXPRESSION"):
         raise NotCombinable(_REASONS["Window"])
     if catalyst.contains(top, "CURRENT_LIKE"):
-        raise NotCombinable("it asks for the current time, which is another one each time")
+        raise NotCombinable("it uses the current time, which changes")
     for node in nodes:
         for expression in items(node.expressions()):
             if not expression.deterministic():
-                raise NotCombinable(f"{expression.sql()} has another value each time that it is asked")
+                raise NotCombinable(f"{expression.sql()} has a different value each time it is computed")
 
 
-def _grouping(aggregate: Java) -> tuple[tuple[Key, ...], list[Java]]:
+def _grouping(aggregate: JavaObject) -> tuple[tuple[Key, ...], list[JavaObject]]:
     if kind(aggregate) == "Distinct":
         outputs = items(aggregate.output())
         grouped = outputs
@@ -261,39 +263,39 @@ def _grouping(aggregate: Java) -> tuple[tuple[Key, ...], list[Java]]:
     return tuple(_key(number, expression) for number, expression in enumerate(grouped)), outputs
 
 
-def _key(number: int, expression: Java) -> Key:
+def _key(number: int, expression: JavaObject) -> Key:
     from pyspark.sql.types import StructType
 
     name, type_ = f"_k{number}", data_type(expression)
     what = f"it groups by {expression.sql()},"
     if is_session_window(expression):
-        raise NotCombinable("session windows of two parts may grow together")
+        raise NotCombinable("two session windows may merge into one")
     if not isinstance(type_, StructType):
-        _check_type(type_, what)
+        _check_type(type_, f"{what} which")
         return Key((name,), (), expression)
     if expression.nullable() and not is_window(
         expression
-    ):  # the fields of a NULL are those of a struct of NULLs, which is another group
-        raise NotCombinable(f"{what} a struct that may be NULL: group by its fields instead")
+    ):  # a NULL and a struct of NULLs are two groups, but their fields are equal
+        raise NotCombinable(f"{what} which is a struct that may be NULL: group by its fields instead")
     for field in type_:
-        _check_type(field.dataType, f"{what} with the field {field.name}")
+        _check_type(field.dataType, f"{what} whose field {field.name}")
     return Key(tuple(f"{name}_{field.name}" for field in type_), tuple(type_.names), expression)
 
 
 def _check_type(type_: DataType, what: str) -> None:
-    """Only what comes back from a database as it went in, and is compared there and here as in Spark."""
+    """Allows only types that a database returns unchanged, and compares as Spark does."""
     from pyspark.sql import types
 
     if isinstance(type_, types.StringType) and type_.collation != "UTF8_BINARY":
-        raise NotCombinable(f"{what} a text with the collation {type_.collation}")
+        raise NotCombinable(f"{what} has the collation {type_.collation}; only UTF8_BINARY works")
     known = (types.StringType, types.BinaryType, types.BooleanType, types.NumericType, types.DateType,
              types.TimestampType, types.TimestampNTZType, types.NullType)  # fmt: skip
     if not isinstance(type_, known):
-        raise NotCombinable(f"{what} of the type {type_.simpleString()}")
+        raise NotCombinable(f"{what} has the type {type_.simpleString()}")
 
 
-def _functions(catalyst: Catalyst, outputs: Sequence[Java]) -> tuple[Function, ...]:
-    found: list[Java] = []
+def _functions(catalyst: Catalyst, outputs: Sequence[JavaObject]) -> tuple[Function, ...]:
+    found: list[JavaObject] = []
     for output in outputs:
         for part in walk(output) if catalyst.contains(output, "AGGREGATE_EXPRESSION") else ():
             if kind(part) == "AggregateExpression" and not any(part.semanticEquals(known) for known in found):
@@ -301,17 +303,17 @@ def _functions(catalyst: Catalyst, outputs: Sequence[Java]) -> tuple[Function, .
     return tuple(_function(number, each) for number, each in enumerate(found))
 
 
-def _function(number: int, expression: Java) -> Function:
+def _function(number: int, expression: JavaObject) -> Function:
     function = expression.aggregateFunction()
     name = str(function.prettyName())
     how = FUNCTIONS.get(kind(function))
     if how is None or name.startswith("try_"):
-        raise NotCombinable(f"{name}() over everything does not follow from {name}() over parts")
+        raise NotCombinable(f"{name}() over all events cannot be computed from {name}() over parts of them")
     if expression.isDistinct() and how not in ("min", "max"):
-        hint = ": approx_count_distinct(...) does" if how == "count" else ""
-        raise NotCombinable(f"{name}(DISTINCT ...) does not combine{hint}")
+        hint = ": use approx_count_distinct(...)" if how == "count" else ""
+        raise NotCombinable(f"{name}(DISTINCT ...) cannot be combined from parts{hint}")
     if not all(argument.deterministic() for argument in children(function)):
-        raise NotCombinable(f"{function.sql()} has another value each time that it is asked")
+        raise NotCombinable(f"{function.sql()} has a different value each time it is computed")
     condition = expression.filter()
     made = Function(
         column=f"_f{number}",
@@ -330,26 +332,26 @@ def _check_types(function: Function, name: str) -> None:
         return
     check = _check_hashed if function.how == "approx_count_distinct" else _check_type
     for argument in function.arguments:
-        check(data_type(argument), f"{name}() is asked for {argument.sql()},")
+        check(data_type(argument), f"{name}() has the argument {argument.sql()}, which")
 
 
 def _check_hashed(type_: DataType, what: str) -> None:
-    """Only what the function xxhash64 hashes as approx_count_distinct does: the partial results are made with it."""
+    """Allows only types that xxhash64 hashes as approx_count_distinct does: partial results are computed with it."""
     from pyspark.sql import types
 
     if isinstance(type_, types.StringType) and type_.collation != "UTF8_BINARY":
-        raise NotCombinable(f"{what} a text with the collation {type_.collation}")
+        raise NotCombinable(f"{what} has the collation {type_.collation}; only UTF8_BINARY works")
     if isinstance(type_, types.MapType | types.VariantType):
-        raise NotCombinable(f"{what} of the type {type_.simpleString()}")
+        raise NotCombinable(f"{what} has the type {type_.simpleString()}")
     if isinstance(type_, types.ArrayType):
         _check_hashed(type_.elementType, what)
     if isinstance(type_, types.StructType):
         for field in type_:
-            _check_hashed(field.dataType, f"{what} with the field {field.name},")
+            _check_hashed(field.dataType, f"{what} has a field {field.name} that")
 
 
-def _widen(catalyst: Catalyst, chain: tuple[Java, ...]) -> tuple[Java, ...]:
-    """The same chain, with the columns of ``POSITION`` kept by projections that leave them out."""
+def _widen(catalyst: Catalyst, chain: tuple[JavaObject, ...]) -> tuple[JavaObject, ...]:
+    """The same chain; projections that leave out columns of ``POSITION`` keep them."""
     wanted = [each for each in items(chain[-1].output()) if str(each.name()) in POSITION]
     widened = [chain[-1]]
     for node in reversed(chain[:-1]):

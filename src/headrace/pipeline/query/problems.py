@@ -1,8 +1,8 @@
-"""Places the problems of a view's query: the line and column of its SQL, or the line of its Python function.
+"""Finds the place of a problem in a view's query: line and column of its SQL, or the line of its Python function.
 
-Spark says where most errors are. For the others, and for what Headrace itself refuses, the place is found by words: the
-first name that the message has in common with the text of the query, outside of its comments and quotes. A message that
-shares no name with the text points at the first word of the query.
+Spark says where most errors are. For other errors, and for queries that Headrace refuses, the place is the first name
+that occurs both in the message and in the text of the query, outside of comments and quotes. If there is no such name,
+the place is the first word of the query.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING
 
 from headrace.pipeline.project.definition import ViewDefinition
 from headrace.pipeline.project.toml_files import Problem
-from headrace.pipeline.spark.errors import Known, explained, place_of
+from headrace.pipeline.spark.errors import KnownNames, explain, place_of
 
 if TYPE_CHECKING:
     from pyspark.errors import PySparkException
 
-#: Comments, and texts in quotes; names in backquotes are kept.
+#: Comments and texts in quotes. Names in backquotes are kept.
 _HIDDEN = re.compile(r"--[^\n]*|/\*.*?\*/|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
-#: In a message: names of functions, words of SQL, names in quotes and names with a table.
+#: Names in a message: functions, words of SQL, names in quotes, and names with a table.
 _WORDS = re.compile(r"(\w+)\(|\b([A-Z]{2,})\b|['\"](\w+)['\"]|\b\w+\.(\w+)\b|\b(\w*_\w+)\b")
 
 
-def sql_problem(definition: ViewDefinition, error: PySparkException, known: Known) -> Problem:
-    """What Spark says of a query in SQL."""
-    message = explained(error, known)
+def sql_problem(definition: ViewDefinition, error: PySparkException, known: KnownNames) -> Problem:
+    """The problem that Spark reports for a query in SQL."""
+    message = explain(error, known)
     line, column = place_of(error) or _place_by_words(definition.query.text, message)
     return Problem(Path(definition.query.file), line, message, column)
 
@@ -35,7 +35,7 @@ def query_problem(definition: ViewDefinition, message: str, name: str = "", *, n
     """A problem of the query as a whole.
 
     :param name: the name in the query that the message is about, if there is one.
-    :param number: where the name occurs several times, which one is meant, from 0.
+    :param number: which occurrence of the name is meant, from 0.
     """
     query = definition.query
     if query.is_python:
@@ -51,7 +51,7 @@ def query_problem(definition: ViewDefinition, message: str, name: str = "", *, n
 
 
 def _visible(text: str) -> str:
-    """The same text with spaces for comments and texts in quotes, so that all else stays where it is."""
+    """The text with spaces in place of comments and quoted texts, so that positions stay the same."""
     return _HIDDEN.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
 
 

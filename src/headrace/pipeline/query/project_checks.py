@@ -1,10 +1,10 @@
-"""Checks a whole project before it is applied, and reports everything that is wrong in one list.
+"""Checks a whole project before it is applied, and returns all problems in one list.
 
-Problems come from three places: the files (``project.read_project``), the broker, which knows the topics, and Spark,
-which knows schemas and queries. No place waits for another one to be free of problems: the broker is asked while Spark
-starts, and a view with a mistake in its file is checked as far as the rest of the file goes.
+Problems come from three sources: the files (``project.loading.read_project``), the broker, which knows the topics, and
+Spark, which checks schemas and queries. No source waits until another one has no problems: the broker is asked while
+Spark starts, and a view with a problem in its file is checked as far as the rest of the file allows.
 
-The broker has ``BROKER_TIMEOUT_MS`` to answer. Without an answer all other problems are told as well.
+The broker has ``BROKER_TIMEOUT_MS`` to answer. If it does not answer, the other problems are still returned.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 BROKER_TIMEOUT_MS = 5_000
 
-#: A session for the time of the checks.
+#: Opens a session for the time of the checks.
 OpenSpark = Callable[[], AbstractContextManager["SparkSession"]]
 
 
 def check_project(draft: Draft, open_spark: OpenSpark, *, broker_timeout_ms: int = BROKER_TIMEOUT_MS) -> list[Problem]:
-    """All problems of the project, in the order of files and lines."""
+    """All problems of the project, sorted by file and line."""
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(_topic_problems, draft, broker_timeout_ms)
         problems = draft.problems + _spark_problems(draft, open_spark) + asked.result()
@@ -40,20 +40,20 @@ def check_project(draft: Draft, open_spark: OpenSpark, *, broker_timeout_ms: int
 
 
 def _spark_problems(draft: Draft, open_spark: OpenSpark) -> list[Problem]:
-    doubtful = draft.doubtful
-    views = [view for view in draft.project.views.values() if "decode" not in doubtful[view.name]]
+    invalid_fields = draft.invalid_fields
+    views = [view for view in draft.project.views.values() if "decode" not in invalid_fields[view.name]]
     if not views:
         return []
     try:
         with open_spark() as spark:
-            return [problem for view in views for problem in spark_problems(spark, view, doubtful[view.name])]
-    except HeadraceError as error:  # Spark does not start; what the others found is told all the same
+            return [problem for view in views for problem in spark_problems(spark, view, invalid_fields[view.name])]
+    except HeadraceError as error:  # Spark does not start; the problems of the other sources are still returned
         return [Problem(draft.settings.path, draft.settings.line("spark"), str(error))]
 
 
 def _topic_problems(draft: Draft, timeout_ms: int) -> list[Problem]:
     project, settings = draft.project, draft.settings
-    if "log" in settings.doubtful or not project.views:
+    if "log" in settings.invalid_fields or not project.views:
         return []
     try:
         topics = _topics_at(project, timeout_ms)
@@ -67,7 +67,7 @@ def _topic_problems(draft: Draft, timeout_ms: int) -> list[Problem]:
 def _topics_at(project: Project, timeout_ms: int) -> Collection[str]:
     from headrace.client.admin.sync_admin import Admin
 
-    # Of the client as a whole, not of one call: opening the client asks the broker too.
+    # The timeout of the whole client, not of one call: opening the client asks the broker too.
     config = {"default.api.timeout.ms": str(timeout_ms), "bootstrap.servers": project.bootstrap}
     with Admin(shared_client_options(project.log_options) | config) as admin:
         return list(admin.list_topics())

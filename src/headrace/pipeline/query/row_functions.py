@@ -1,12 +1,12 @@
-"""Projections of Spark's applied to Arrow tables in the driver, without a Spark job.
+"""Applies Spark's projections to Arrow tables in the driver, without a Spark job.
 
-To plan and run a Spark job for some hundred rows takes a hundred times as long as to compute them. So a query that is
-nothing but projections, one over another, is prepared once: the same Catalyst expressions that a job would use,
-optimized and compiled to the same kind of Java code (``UnsafeProjection``). After that only rows go to the JVM, as
-Arrow, and come back as Arrow: one for each, in the same order.
+For a few hundred rows, planning and running a Spark job takes a hundred times as long as computing them. So a query
+that consists of projections only is prepared once: with the same Catalyst expressions that a job would use, optimized
+and compiled to the same kind of Java code (``UnsafeProjection``). After that only rows are sent to the JVM, as Arrow,
+and come back as Arrow: one row per row, in the same order.
 
-None of this is a public interface of Spark, and not all of it is possible: Python that runs in processes of its own
-needs a job. ``RowFunction.prepare`` says no then, and whoever asked runs one.
+None of this is a public interface of Spark. Not every query can be prepared: Python code that runs in Spark's worker
+processes needs a job. ``RowFunction.prepare`` returns None then, and the caller runs a job.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from headrace.pipeline.spark.catalyst import Catalyst, Java, chain, items, kind
+from headrace.pipeline.spark.catalyst import Catalyst, JavaObject, chain, items, kind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 logger = getLogger(__name__)
-#: Arrow that is handed to the JVM at once: it travels as text.
-_BYTES_AT_ONCE = 2 << 20
+#: Bytes of Arrow that are sent to the JVM at a time: py4j encodes them as text.
+_MAX_CALL_BYTES = 2 << 20
 
 
 class RowFunction:
     """
-    :ivar columns: those of the relation below the projections that are needed.
+    :ivar columns: the columns of the relation below the projections that are needed.
     """
 
     def __init__(self, frame: DataFrame, schema: pa.Schema) -> None:
@@ -38,51 +38,55 @@ class RowFunction:
         self._thread = threading.local()
         self._enter_session()
         catalyst = Catalyst(self._spark)
-        jvm: Java = self._spark._jvm
+        jvm: JavaObject = self._spark._jvm
         *projections, leaf = chain(frame._jdf.queryExecution().optimizedPlan())
         assert projections
-        assert all(kind(each) == "Project" for each in projections), "there is more to it than projections"
+        assert all(kind(each) == "Project" for each in projections), "the query has other operators than projections"
         self._schema, self._types = schema, frame._jdf.schema()
         used = projections[-1].references()
-        # A row without any column would be lost on the way.
+        # A row without columns would be lost, so at least one column is sent.
         needed = [each for each in items(leaf.output()) if used.contains(each)] or items(leaf.output())[:1]
         self.columns = tuple(str(each.name()) for each in needed)
         inputs = [catalyst.sequence(needed), *(each.output() for each in reversed(projections[1:]))]
         make = jvm.org.apache.spark.sql.catalyst.expressions.UnsafeProjection.create
         steps = zip(reversed(projections), inputs, strict=True)
-        #: Each has a buffer of its own, so one thread at a time.
+        #: Each has its own buffer, so only one thread at a time may use them.
         self._steps = [make(each.projectList(), given) for each, given in steps]
-        self._turn = threading.Lock()
-        self._arrow: Java = getattr(getattr(jvm.org.apache.spark.sql.execution.arrow, "ArrowConverters$"), "MODULE$")
+        self._lock = threading.Lock()
+        self._arrow: JavaObject = getattr(
+            getattr(jvm.org.apache.spark.sql.execution.arrow, "ArrowConverters$"), "MODULE$"
+        )
 
     @classmethod
     def prepare(cls, frame: DataFrame, schema: pa.Schema) -> Self | None:
-        """None if it takes a job.
+        """None if the query needs a Spark job.
 
-        :param frame: projections over a relation; what is in the relation does not matter.
-        :param schema: of what comes out.
+        :param frame: projections over a relation. The rows of the relation are not used.
+        :param schema: the columns of the result.
         """
         try:
             return cls(frame, schema)
         except unsupported() as error:
-            logger.info("this runs as Spark jobs, which is slower: %s", str(error).partition("\n")[0])
+            logger.info(
+                "a query runs as Spark jobs, which is slower, because it cannot run in the driver: %s",
+                str(error).partition("\n")[0],
+            )
             return None
 
     def __call__(self, rows: pa.Table) -> pa.Table:
         """
-        :param rows: with ``columns``; others are left out.
-        :raises PySparkException: whatever the query makes of them, as a job would.
+        :param rows: a table with ``columns``. Other columns are ignored.
+        :raises PySparkException: what the query raises for these rows, as in a job.
         """
-        with self._turn:
+        with self._lock:
             self._enter_session()
             batches = [batch for each in _portions(rows.select(self.columns)) for batch in self._computed(each)]
         return pa.Table.from_batches(batches, self._schema)
 
     def _enter_session(self) -> None:
-        """Some functions ask for settings when they first run. Each thread here has one in the JVM, which finds the
-        session's only if it is told which session that is."""
+        """Makes the session active in the JVM thread of this thread: some functions read its settings when they run."""
         if not getattr(self._thread, "is_inside", False):
-            sessions: Java = type(self._spark)._get_j_spark_session_class(self._spark._jvm)
+            sessions: JavaObject = type(self._spark)._get_j_spark_session_class(self._spark._jvm)
             sessions.setActiveSession(self._spark._jsparkSession)
             self._thread.is_inside = True
 
@@ -103,7 +107,7 @@ class RowFunction:
 
 
 def unsupported() -> tuple[type[Exception], ...]:
-    """What is raised where a version of Spark, or a query, lacks something that this counts on."""
+    """The exceptions that are raised if Spark or a query lacks something that this module needs."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
@@ -119,7 +123,7 @@ def _stream(rows: pa.Table) -> bytes:
 
 
 def _portions(rows: pa.Table) -> Iterator[pa.Table]:
-    """Of about so many bytes."""
-    pieces = max(1, -(-rows.nbytes // _BYTES_AT_ONCE))
+    """The rows in portions of about ``_MAX_CALL_BYTES``."""
+    pieces = max(1, -(-rows.nbytes // _MAX_CALL_BYTES))
     count = max(1, -(-len(rows) // pieces))
     return (rows.slice(start, count) for start in range(0, len(rows), count))

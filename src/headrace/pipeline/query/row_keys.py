@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def output_mode(query: DataFrame) -> str:
-    """Of ``writeStream``: ``update`` for groups, ``complete`` if rows of theirs may go again (HAVING, LIMIT), else
+    """Spark's output mode: ``update`` for groups, ``complete`` if their rows may disappear again (HAVING, LIMIT), else
     ``append``."""
     grouping = grouping_of(query)
     if grouping is None:
@@ -24,9 +24,9 @@ def output_mode(query: DataFrame) -> str:
 
 
 def key_columns(definition: ViewDefinition, query: DataFrame) -> tuple[str, ...]:
-    """The output columns that make up a row's key in the serving database.
+    """The output columns that form the key of a row in the serving database.
 
-    :raises ViewError: if there are none that tell its rows apart.
+    :raises ViewError: if no output columns identify the rows.
     """
     names = query.columns
     unknown = [name for name in definition.key if name not in names]
@@ -39,28 +39,30 @@ def key_columns(definition: ViewDefinition, query: DataFrame) -> tuple[str, ...]
             _check_key(definition, grouping)
         return definition.key
     if grouping is None:
-        hint = 'name the columns that tell its rows apart, key = ["id"]'
-        raise ViewError(key_problem(definition, f"the query does not group, so it has no key by itself: {hint}"))
+        hint = 'set key to the columns that identify a row, such as key = ["id"]'
+        raise ViewError(key_problem(definition, f"the query has no GROUP BY, so it has no key: {hint}"))
     if grouping.missing:
         hint = "add it to SELECT" if "grouping_id" not in grouping.missing[0] else "add grouping_id() to SELECT"
-        message = f"rows are told apart by {grouping.missing[0]}, which is not among the output columns: {hint}"
+        message = f"rows are identified by {grouping.missing[0]}, which is not an output column: {hint}"
         raise ViewError(query_problem(definition, message))
     return grouping.columns
 
 
 def _check_key(definition: ViewDefinition, grouping: Grouping) -> None:
-    """That each group has a row of its own, and one only."""
+    """Checks that each group has exactly one row."""
     left_out = [*grouping.missing, *grouping.left_out_by(definition.key)]
     changing = [] if grouping.is_whole else [name for name in definition.key if name not in grouping.settled]
     if left_out:
-        message = f"key: rows that differ in {left_out[0]} only would overwrite each other"
+        message = f"key: rows that differ only in {left_out[0]} would overwrite each other"
     elif changing:
-        message = f"key: {changing[0]} changes as its group grows, and would leave a row for each of its values"
+        message = (
+            f"key: {changing[0]} changes when its group gets more events, and would leave a row for each of its values"
+        )
     else:
         return
-    raise ViewError(key_problem(definition, f"{message}: leave key out, it is what the query groups by"))
+    raise ViewError(key_problem(definition, f"{message}: remove key, so that the columns of GROUP BY are the key"))
 
 
 def key_problem(definition: ViewDefinition, message: str) -> Problem:
-    """A problem that ``key`` solves or makes: at its line in the view's file."""
+    """A problem that ``key`` causes or can solve, at the line of ``key`` in the view's file."""
     return Problem(definition.file, definition.line("key") or definition.line("query"), message)

@@ -1,16 +1,16 @@
-"""Partial results over a few records, by Spark's own code in the driver, without a Spark job.
+"""Computes partial results over a few records with Spark's code in the driver, without a Spark job.
 
-What a job would do to each record of a micro-batch is prepared once (``row_functions``): the records are decoded and
-the lower part of the query applied, to partial rows of one event each (``Algebra.row_columns``), which Arrow merges::
+The work of a job on each record of a micro-batch is prepared once (``row_functions``): decode the record, apply the
+lower part of the query, and return a partial row of one event (``Algebra.row_columns``). Arrow then merges these rows::
 
     records -> decoded -> projections of the query -> key columns, partial columns, _keep, _error -> merged
 
-Nothing may be dropped on the way, as a projection gives a row for each row. A filter becomes the column ``_keep``, and
-what follows it is not computed for rows that are not kept: the query may have left them out because it cannot be.
-Bad records are those with an ``_error``; rows are in the order of the records, so each is found again by its place.
+A projection returns one row per row, so no row can be removed. A filter becomes the column ``_keep``, and later
+expressions are not computed for rows that are not kept: the filter may protect them from an error. Bad records have an
+``_error``. Rows are in the order of the records, so a bad record is found by its position.
 
-Not every query can be prepared: generators (explode), ROLLUP, and Python that runs in processes of its own need a job,
-which ``speed_layer`` then runs.
+Not every query can be prepared: generators (explode), ROLLUP, and Python code that runs in Spark's worker processes
+need a job, which ``lambda_.speed_layer`` then runs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from headrace.pipeline.decoding.events import ERROR, decode_frame
 from headrace.pipeline.query.row_functions import RowFunction, unsupported
-from headrace.pipeline.spark.catalyst import Java, items, kind
+from headrace.pipeline.spark.catalyst import JavaObject, items, kind
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -38,8 +38,8 @@ KEEP = "_keep"
 
 class Partials(NamedTuple):
     """
-    :ivar rows: partial rows, one a key.
-    :ivar bad: of each record why it is bad; None for those that are not.
+    :ivar rows: partial rows, one per key.
+    :ivar bad: for each record, why it is bad; None if it is not.
     """
 
     rows: pa.Table
@@ -48,9 +48,9 @@ class Partials(NamedTuple):
 
 class RowPartials:
     def __init__(self, algebra: Algebra, function: RowFunction) -> None:
-        """``prepare`` makes one."""
+        """Use ``prepare``."""
         self._algebra, self._function = algebra, function
-        #: What of a record is needed.
+        #: The columns of a record that are needed.
         self.columns = function.columns
 
     @classmethod
@@ -65,15 +65,19 @@ class RowPartials:
         try:
             top = _top(algebra, decode_frame(definition.decode, raw, is_optimized=False))
         except unsupported() as error:
-            logger.info("%s runs as Spark jobs, which is slower: %s", definition.name, error)
+            logger.info(
+                "%s runs as Spark jobs, which is slower, because it cannot run in the driver: %s",
+                definition.name,
+                error,
+            )
             return None
         function = RowFunction.prepare(top, arrow_schema(top.schema))
         return None if function is None else cls(algebra, function)
 
     def compute(self, records: pa.Table) -> Partials:
         """
-        :param records: with at least ``columns``, as ``format("headrace")`` has them.
-        :raises PySparkException: whatever the query makes of them, as a job would.
+        :param records: a table with at least ``columns``, as in ``format("headrace")``.
+        :raises PySparkException: what the query raises for these records, as in a job.
         """
         rows = self._function(records)
         kept = rows.filter(rows.column(KEEP)).select(self._algebra.schema.names)
@@ -91,7 +95,7 @@ def _is_row_wise(algebra: Algebra) -> bool:
 
 
 def _top(algebra: Algebra, decoded: DataFrame) -> DataFrame:
-    """Key and partial columns, ``_keep`` and ``_error`` of decoded records, by projections only."""
+    """The key and partial columns, ``_keep`` and ``_error`` of decoded records, as projections only."""
     from pyspark.sql import functions as F  # noqa: N812
 
     catalyst = algebra.plan.catalyst
@@ -113,18 +117,22 @@ def _top(algebra: Algebra, decoded: DataFrame) -> DataFrame:
     return catalyst.frame(catalyst.select(plan, [*columns, keep.alias(KEEP), error.alias(ERROR)]))
 
 
-def _projected(catalyst: Catalyst, node: Java, plan: Java, carried: list[Java]) -> tuple[Java, list[Java]]:
+def _projected(
+    catalyst: Catalyst, node: JavaObject, plan: JavaObject, carried: list[JavaObject]
+) -> tuple[JavaObject, list[JavaObject]]:
     outputs = [_if_kept(catalyst, carried[0], each) for each in items(node.projectList())]
     return catalyst.project([*outputs, *carried], plan), carried
 
 
-def _if_kept(catalyst: Catalyst, keep: Java, output: Java) -> Java:
+def _if_kept(catalyst: Catalyst, keep: JavaObject, output: JavaObject) -> JavaObject:
     if kind(output) != "Alias" or kind(output.child()) in ("AttributeReference", "Literal"):
         return output
     return catalyst.with_children(output, [catalyst.only_if(keep, output.child())])
 
 
-def _filtered(catalyst: Catalyst, node: Java, plan: Java, carried: list[Java]) -> tuple[Java, list[Java]]:
+def _filtered(
+    catalyst: Catalyst, node: JavaObject, plan: JavaObject, carried: list[JavaObject]
+) -> tuple[JavaObject, list[JavaObject]]:
     from pyspark.sql import functions as F  # noqa: N812
 
     keep, error = carried
@@ -136,6 +144,6 @@ def _filtered(catalyst: Catalyst, node: Java, plan: Java, carried: list[Java]) -
 
 
 def bad_records(records: pa.Table, bad: pa.ChunkedArray) -> pa.Table:
-    """Those that do not decode, with the reason: what ``DeadLetters.send`` takes."""
+    """The records that do not decode, with the reason, for ``DeadLetters.send``."""
     is_bad = pc.is_valid(bad)
     return records.filter(is_bad).append_column("reason", bad.filter(is_bad))

@@ -5,11 +5,13 @@
 ``FROM orders``, ``FROM `my-topic```    the records of that topic alone
 ======================================  ===========================================================================
 
-A view of one topic has both names for the same records. A view with a ``pattern`` has ``events`` only: its topics are
-not known when its query is checked. Kafka tells names apart by case, and Spark does not: a name that would stand for
-two topics, or for a topic named ``events`` beside others, is not offered, and ``missing_table`` says why.
+In a view of one topic both names mean the same records. A view with a ``pattern`` has only ``events``: its topics are
+not known when its query is checked. Names of topics are case-sensitive in Kafka, and names of tables are not in Spark.
+A name that would mean two topics, or a topic named ``events`` besides others, is not available; ``missing_table``
+explains why.
 
-Temporary views of Spark belong to a session, which the views of a project share. So one query at a time has tables.
+The tables are temporary views of Spark's session, which all views of a project share. So only one query at a time has
+tables.
 """
 
 from __future__ import annotations
@@ -26,19 +28,19 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 EVENTS = "events"
-_turn = threading.Lock()
+_lock = threading.Lock()
 
 
 @contextmanager
 def named_tables(spark: SparkSession, definition: ViewDefinition, events: DataFrame) -> Iterator[None]:
-    """While this lasts, SQL of the session reads the events under the names of the view's tables."""
+    """Within this context, SQL of the session can read the events by the names of the view's tables."""
     from pyspark.sql import functions as F  # noqa: N812
 
     tables = {
         name: events if topic is None else events.where(F.col("_topic") == topic)
         for name, topic in topics_by_table(definition).items()
     }
-    with _turn:
+    with _lock:
         try:
             for name, table in tables.items():
                 table.createOrReplaceTempView(f"`{name}`")
@@ -49,7 +51,7 @@ def named_tables(spark: SparkSession, definition: ViewDefinition, events: DataFr
 
 
 def topics_by_table(definition: ViewDefinition) -> dict[str, str | None]:
-    """For each table its topic; None for the records of all topics, which needs no look at the topic of a record."""
+    """For each table, its topic; None for the records of all topics, which need no filter by topic."""
     topics = definition.topics
     if len(topics) <= 1:
         return dict.fromkeys((EVENTS, *topics))
@@ -59,9 +61,9 @@ def topics_by_table(definition: ViewDefinition) -> dict[str, str | None]:
 
 
 def missing_table(definition: ViewDefinition, name: str) -> str | None:
-    """What to write instead of a table that a query of this view does not have; None for a name that nothing has.
+    """Explains why a query of this view has no such table, and what to write instead. None for an unknown name.
 
-    :param name: as Spark says it, without backticks.
+    :param name: the name without backticks.
     """
     several = len(definition.topics) > 1
     alike = [topic for topic in definition.topics if topic.lower() == name.lower()]
@@ -69,18 +71,17 @@ def missing_table(definition: ViewDefinition, name: str) -> str | None:
         pattern = "|".join(topic.replace(".", "[.]") for topic in definition.topics)
         return (
             f"FROM {name} is ambiguous: {EVENTS} means the records of all topics, and the view has a topic named "
-            f'{alike[0]}; set pattern = "{pattern}" instead of topics, where {EVENTS} means all of them, and choose by '
+            f'{alike[0]}; set pattern = "{pattern}" instead of topics, so that {EVENTS} means all of '
+            "them, and select by "
             f"WHERE _topic = '{alike[0]}'"
         )
     if several and len(alike) > 1:
         return (
-            f"FROM {name} is ambiguous: the view has the topics {' and '.join(alike)}, and SQL does not tell names "
-            f"apart by case; read FROM {EVENTS} WHERE _topic = '{alike[0]}'"
+            f"FROM {name} is ambiguous: the view has the topics {' and '.join(alike)}, and SQL ignores the case of "
+            f"names; write FROM {EVENTS} WHERE _topic = '{alike[0]}'"
         )
     if alike:
         return f"there is no table {name}: write the name of the topic in backticks, FROM `{alike[0]}`"
     if definition.pattern:
-        return (
-            f"there is no table {name}: a view with a pattern reads FROM {EVENTS}, WHERE _topic = '{name}' if need be"
-        )
+        return f"there is no table {name}: in a view with a pattern, write FROM {EVENTS} WHERE _topic = '{name}'"
     return None

@@ -18,21 +18,13 @@ from headrace.pipeline.query.grouping import grouping_of
 from headrace.pipeline.query.plan import NotCombinable, analyze
 from headrace.pipeline.query.problems import query_problem
 from headrace.pipeline.query.row_keys import key_columns, key_problem, output_mode
-from headrace.pipeline.query.view_query import ViewError, apply_query, template
+from headrace.pipeline.query.view_query import ViewError, apply_query, empty_events
 from headrace.pipeline.serving.errors import UnsuitableSchema
 from headrace.pipeline.spark.catalyst import Catalyst, streaming_leaves
-from headrace.pipeline.spark.errors import explained
+from headrace.pipeline.spark.errors import explain
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-
-def validate_view(spark: SparkSession, definition: ViewDefinition, topics: Collection[str]) -> list[Problem]:
-    """Everything that keeps the view from running.
-
-    :param topics: those that the log has.
-    """
-    return missing_topics(definition, topics) + spark_problems(spark, definition)
 
 
 def missing_topics(definition: ViewDefinition, topics: Collection[str]) -> list[Problem]:
@@ -43,20 +35,20 @@ def missing_topics(definition: ViewDefinition, topics: Collection[str]) -> list[
         if topic not in topics
     ]
     if definition.pattern and not any(re.fullmatch(definition.pattern, topic) for topic in topics):
-        problems.append(Problem(definition.file, line, f"no topic fits the pattern {definition.pattern!r}"))
+        problems.append(Problem(definition.file, line, f"no topic matches the pattern {definition.pattern!r}"))
     return problems
 
 
 def spark_problems(
-    spark: SparkSession, definition: ViewDefinition, doubtful: Collection[str] = frozenset()
+    spark: SparkSession, definition: ViewDefinition, invalid_fields: Collection[str] = frozenset()
 ) -> list[Problem]:
-    """Whether Spark can decode and run it. One problem at most, because the others often follow from it.
+    """The problems that Spark finds. At most one, because further ones often follow from it.
 
-    :param doubtful: fields and tables of the view's file that have a problem already. What depends on them is not
-        looked at.
+    :param invalid_fields: fields and tables of the view's file that already have a problem. What depends on them is
+        not checked.
     """
     try:
-        _check_query(spark, definition, frozenset(doubtful))
+        _check_query(spark, definition, frozenset(invalid_fields))
     except ViewError as error:
         return [error.problem]
     except UnsuitableDecode as error:
@@ -64,15 +56,15 @@ def spark_problems(
     return []
 
 
-def _check_query(spark: SparkSession, definition: ViewDefinition, doubtful: frozenset[str]) -> None:
-    if "decode" in doubtful:
+def _check_query(spark: SparkSession, definition: ViewDefinition, invalid_fields: frozenset[str]) -> None:
+    if "decode" in invalid_fields:
         return
     _check_decoding(spark, definition)
-    if doubtful & {"query", "topics", "pattern"}:
+    if invalid_fields & {"query", "topics", "pattern"}:
         return
-    query = apply_query(spark, definition, template(spark, definition))
+    query = apply_query(spark, definition, empty_events(spark, definition))
     _check_storable(definition, query)
-    if doubtful & {"architecture", "key", "watermark"}:
+    if invalid_fields & {"architecture", "key", "watermark"}:
         return
     if definition.architecture == "lambda":
         _check_lambda(spark, definition, query)
@@ -81,7 +73,7 @@ def _check_query(spark: SparkSession, definition: ViewDefinition, doubtful: froz
 
 
 def _check_decoding(spark: SparkSession, definition: ViewDefinition) -> None:
-    """Options and functions of the decoding, on no record."""
+    """Checks the options and functions of the decoding, without a record."""
     from pyspark.errors import PySparkException
 
     from headrace.pipeline.spark.source.data_source import spark_schema
@@ -95,8 +87,8 @@ def _check_decoding(spark: SparkSession, definition: ViewDefinition) -> None:
     except UnsuitableDecode:
         raise
     except PySparkException as error:
-        raise ViewError(Problem(definition.file, definition.line("decode"), explained(error))) from error
-    except Exception as error:  # user code is run to get at its functions
+        raise ViewError(Problem(definition.file, definition.line("decode"), explain(error))) from error
+    except Exception as error:  # loading a function runs the user's file
         function = definition.decode.function
         file = Path(function.file) if function else definition.file
         raise ViewError(Problem(file, None, f"{type(error).__name__}: {error}")) from error
@@ -125,12 +117,12 @@ def _check_lambda(spark: SparkSession, definition: ViewDefinition, query: DataFr
     if definition.key:
         groups = grouping_of(query)
         if groups is None or set(definition.key) != set(groups.columns) or groups.missing:
-            message = "the key of a Lambda view is what its query groups by: leave key out"
+            message = "the key of a Lambda view is always what its query groups by: remove key"
             raise ViewError(key_problem(definition, message))
 
 
 def _check_kappa(spark: SparkSession, definition: ViewDefinition) -> None:
-    query = apply_query(spark, definition, template(spark, definition, is_stream=True))
+    query = apply_query(spark, definition, empty_events(spark, definition, is_stream=True))
     key_columns(definition, query)
     problem = _stream_problem(spark, query)
     if problem:
@@ -139,8 +131,10 @@ def _check_kappa(spark: SparkSession, definition: ViewDefinition) -> None:
 
 def _streams(spark: SparkSession, definition: ViewDefinition) -> bool:
     try:
-        return not _stream_problem(spark, apply_query(spark, definition, template(spark, definition, is_stream=True)))
-    except ViewError:  # Spark refuses some queries over streams when it analyzes them
+        return not _stream_problem(
+            spark, apply_query(spark, definition, empty_events(spark, definition, is_stream=True))
+        )
+    except ViewError:  # Spark refuses some queries over streams already in the analysis
         return False
 
 
@@ -148,14 +142,14 @@ def _stream_problem(spark: SparkSession, query: DataFrame) -> str | None:
     from pyspark.errors import PySparkException
 
     grouping = grouping_of(query)
-    if grouping is not None and grouping.is_of_sessions_only:  # Spark says so only once it runs
-        return "session windows are grouped by something else besides: GROUP BY session_window(...), user"
+    if grouping is not None and grouping.is_of_sessions_only:  # Spark refuses it only when it runs
+        return "it groups by a session window only: add another key, such as GROUP BY session_window(...), user"
     catalyst = Catalyst(spark)
     try:
         catalyst.check_stream(query, output_mode(query))
     except PySparkException as error:
-        return explained(error)
+        return explain(error)
     if (readings := len(streaming_leaves(catalyst.analyzed(query)))) > 1:
-        why = "each reading may stop at another offset, so the view would not be the query over one prefix of the log"
-        return f"it reads the log {readings} times (JOIN, UNION), and {why}; write it with one FROM"
+        why = "each of them may stop at another offset, so the view would not be the query over one prefix of the log"
+        return f"it reads the log {readings} times (JOIN, UNION): {why}; write it with one FROM"
     return None

@@ -1,14 +1,8 @@
-"""From a definition to a DataFrame: records decoded, the query applied; and all that can be checked before it runs.
+"""Builds a DataFrame from a view's definition: decodes records and applies the query.
 
-    build          raw records -> what the query says of them
-    validate_view  a definition -> everything that would not work, each with file and line
-
-A query reads ``FROM events`` or from a topic (``query_tables``); a Python function is given the events as its only
-argument. A struct with start and end, which is what ``window()`` gives, becomes two columns, ``NAME_start``
-and ``NAME_end``: tables have no structs worth querying.
-
-Validation runs the query over no records at all, as a batch or as a stream as its architecture wants: whatever Spark
-has to say, it says it there. Only the outcome of user code on real records is left for later.
+A query in SQL reads ``FROM events`` or from a topic (``tables``). A Python function gets the events as its only
+argument and returns a DataFrame. A struct with the fields start and end, as ``window()`` returns it, becomes two
+columns, ``NAME_start`` and ``NAME_end``: structs in tables are hard to query.
 """
 
 from __future__ import annotations
@@ -27,17 +21,17 @@ from headrace.pipeline.project.definition import ViewDefinition
 from headrace.pipeline.project.toml_files import Problem
 from headrace.pipeline.query.problems import query_problem, sql_problem
 from headrace.pipeline.query.tables import missing_table, named_tables, topics_by_table
-from headrace.pipeline.spark.errors import Known, explained
+from headrace.pipeline.spark.errors import KnownNames, explain
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: Names that tables of the serving database give to columns of their own.
+#: Names of columns that the tables of the serving database use themselves.
 _OWN_COLUMNS = re.compile(r"_key|_batch_id|_hidden|_span|_order_\d+|_[kp]\d+(_\w+)?", re.IGNORECASE)
 
 
 class ViewError(HeadraceError):
-    """A view that cannot be built; ``problem`` says where and why."""
+    """The view cannot be built. ``problem`` says where and why."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(str(problem))
@@ -48,17 +42,17 @@ class ViewError(HeadraceError):
 
 
 def build(spark: SparkSession, definition: ViewDefinition, frame: DataFrame) -> DataFrame:
-    """The query over records as the log has them (``format("headrace")``), bad ones left out.
+    """The query over records of the log (``format("headrace")``), without bad ones.
 
-    :raises ViewError: if the definition does not work.
+    :raises ViewError: if Spark cannot run the definition.
     """
     return apply_query(spark, definition, good_rows(decode_frame(definition.decode, frame)))
 
 
 def apply_query(spark: SparkSession, definition: ViewDefinition, events: DataFrame) -> DataFrame:
-    """The query over decoded events (``decoding.good_rows``); a watermark is set if the events are a stream.
+    """The query over events (``decoding.events.good_rows``). If they are a stream, the watermark is set.
 
-    :raises ViewError: if the query does not work.
+    :raises ViewError: if Spark cannot run the query.
     """
     if definition.watermark and events.isStreaming:
         events = events.withWatermark(definition.watermark.column, definition.watermark.delay)
@@ -69,9 +63,8 @@ def apply_query(spark: SparkSession, definition: ViewDefinition, events: DataFra
     return flat
 
 
-def template(spark: SparkSession, definition: ViewDefinition, *, is_stream: bool = False) -> DataFrame:
-    """No events, with the columns that the query sees. ``plan.analyze(apply_query(spark, definition, template))`` is
-    how a Lambda view gets its plan."""
+def empty_events(spark: SparkSession, definition: ViewDefinition, *, is_stream: bool = False) -> DataFrame:
+    """A frame without events, with the columns that the query can use."""
     from pyspark.sql import functions as F  # noqa: N812
 
     schema = event_schema(definition.decode)
@@ -84,7 +77,7 @@ def template(spark: SparkSession, definition: ViewDefinition, *, is_stream: bool
 def _by_sql(spark: SparkSession, definition: ViewDefinition, events: DataFrame) -> DataFrame:
     from pyspark.errors import PySparkException
 
-    known = Known(
+    known = KnownNames(
         events.columns, topics_by_table(definition), partial(_functions, spark), partial(missing_table, definition)
     )
     try:
@@ -100,16 +93,18 @@ def _functions(spark: SparkSession) -> list[str]:
 
 
 def _check_is_query(spark: SparkSession, definition: ViewDefinition) -> None:
-    """``spark.sql`` runs commands at once; a view must not create, drop or set anything."""
+    """Refuses commands. ``spark.sql`` would run them at once, and a view must not create, drop or set anything."""
     if not definition.query.text.strip():
-        raise ViewError(Problem(Path(definition.query.file), 1, "there is no query in it"))
+        raise ViewError(Problem(Path(definition.query.file), 1, "the file has no query: write one SELECT or WITH"))
     jvm = spark._jvm
     assert jvm is not None
     plan = spark._jsparkSession.sessionState().sqlParser().parsePlan(definition.query.text)
     logical = "org.apache.spark.sql.catalyst.plans.logical"
     for kind in ("Command", "ParsedStatement"):
         if jvm.java.lang.Class.forName(f"{logical}.{kind}").isInstance(plan):
-            raise ViewError(Problem(Path(definition.query.file), 1, "a view is a query: one SELECT or WITH"))
+            raise ViewError(
+                Problem(Path(definition.query.file), 1, "a view needs a query: one SELECT or WITH, not a command")
+            )
 
 
 def _by_python(definition: ViewDefinition, events: DataFrame) -> DataFrame:
@@ -118,7 +113,7 @@ def _by_python(definition: ViewDefinition, events: DataFrame) -> DataFrame:
     with _user_code(definition, events.columns):
         made = load_function(definition.query)(events)
     if not isinstance(made, DataFrame):
-        what = f"{definition.query.function}() gave {type(made).__name__}, not a DataFrame"
+        what = f"{definition.query.function}() returned {type(made).__name__}, not a DataFrame"
         raise ViewError(Problem(Path(definition.query.file), None, what))
     return made
 
@@ -134,7 +129,7 @@ def _user_code(definition: ViewDefinition, columns: Collection[str]) -> Iterator
         lines = [each.lineno for each in traceback.extract_tb(error.__traceback__) if each.filename == file]
         message = f"{type(error).__name__}: {error}"
         if isinstance(error, PySparkException):
-            message = explained(error, Known(columns))
+            message = explain(error, KnownNames(columns))
         raise ViewError(Problem(Path(file), lines[-1] if lines else None, message)) from error
 
 
@@ -146,7 +141,7 @@ def _check_names(definition: ViewDefinition, made: DataFrame) -> None:
             raise ViewError(query_problem(definition, message, name, number=1))
         seen.add(name.lower())
         if _OWN_COLUMNS.fullmatch(name):
-            message = f"{name} is a name that our tables need themselves: rename it with AS"
+            message = f"the name {name} is reserved for Headrace's own columns: rename it with AS"
             raise ViewError(query_problem(definition, message, name))
 
 

@@ -1,4 +1,4 @@
-"""Makes the versions that are to work in this process, and holds those that do."""
+"""Creates the versions that run in this process, and stops them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from logging import getLogger
 
-from headrace.pipeline.runner.retries import Key
-from headrace.pipeline.serving.catalog import Catalog, Event, Version
+from headrace.pipeline.serving.catalog import Catalog, Version, VersionEvent, VersionKey
 from headrace.pipeline.serving.errors import ServingError
-from headrace.pipeline.version.context import Surroundings
+from headrace.pipeline.version.context import RunContext
 from headrace.pipeline.version.failures import summary_of
 from headrace.pipeline.version.running_version import RunningVersion
 from headrace.pipeline.version.work_in_flight import Work
@@ -18,50 +17,53 @@ from headrace.pipeline.version.work_in_flight import Work
 logger = getLogger("headrace.views")
 
 
-Make = Callable[[Surroundings, Version], RunningVersion]
+VersionFactory = Callable[[RunContext, Version], RunningVersion]
 
 
-def running_version(around: Surroundings, version: Version) -> RunningVersion:
-    """Of the architecture that its definition names."""
+def create_version(context: RunContext, version: Version) -> RunningVersion:
+    """A running version of the architecture that its definition names."""
     if version.definition["architecture"] == "lambda":
         from headrace.pipeline.lambda_.view import LambdaView
 
-        return LambdaView(around, version)
+        return LambdaView(context, version)
     from headrace.pipeline.kappa.view import KappaView
 
-    return KappaView(around, version)
+    return KappaView(context, version)
 
 
 @dataclass(frozen=True)
-class AtWork:
-    """:param commits: how many there were when it started."""
+class ActiveVersion:
+    """A version that runs in this process.
+
+    :param commits: how many commits were counted when the version started.
+    """
 
     running: RunningVersion
     since_ms: int
     commits: int
 
 
-def in_flight(at_work: dict[Key, AtWork]) -> dict[Key, frozenset[Work]]:
-    """What each of them has Spark do."""
-    return {key: each.running.work.suspects() for key, each in at_work.items()}
+def unfinished_work(active: dict[VersionKey, ActiveVersion]) -> dict[VersionKey, frozenset[Work]]:
+    """What Spark is doing for each version."""
+    return {key: each.running.work.unfinished() for key, each in active.items()}
 
 
-def stop_all(at_work: dict[Key, AtWork], catalog: Catalog) -> None:
-    """All at the same time; the catalog says so, and none is left."""
-    if not at_work:
+def stop_all(active: dict[VersionKey, ActiveVersion], catalog: Catalog) -> None:
+    """Stops all versions at the same time, sets their state in the catalog, and removes them from ``active``."""
+    if not active:
         return
-    with ThreadPoolExecutor(len(at_work)) as pool:
-        list(pool.map(lambda each: stop_quietly(each.running), at_work.values()))
-    for key in list(at_work):
+    with ThreadPoolExecutor(len(active)) as pool:
+        list(pool.map(lambda each: stop_quietly(each.running), active.values()))
+    for key in list(active):
         try:
-            catalog.set_state(*key, Event.STOPPED)
-        except ServingError as error:  # it is said again when the next runner starts
-            logger.debug("%s v%d: its state could not be written: %s", *key, error)
-        del at_work[key]
+            catalog.set_state(*key, VersionEvent.STOPPED)
+        except ServingError as error:  # the next runner sets the state when it starts
+            logger.debug("%s v%d: cannot write its state: %s", *key, error)
+        del active[key]
 
 
 def stop_quietly(running: RunningVersion) -> None:
     try:
         running.stop()
-    except Exception as error:  # noqa: BLE001  it is over either way: all that counts is in transactions
-        logger.warning("%s: did not stop cleanly: %s", running.who, summary_of(error))
+    except Exception as error:  # noqa: BLE001  the version has ended either way: everything that counts is committed
+        logger.warning("%s: did not stop cleanly: %s", running.label, summary_of(error))

@@ -1,21 +1,21 @@
-"""What the runner does about a version, by what is wanted of it, its state, and whether it is at work here.
+"""Decides what the runner does with a version: by its desired state, its state, and whether it runs in this process.
 
-**Switching.** A version that never served is switched to when it has caught up, if it says ``auto`` or nothing serves
-yet, and if it is newer than the one that serves. One that served before was switched away from by a user or a newer
-version, and is left alone.
+**Switching.** A version that has caught up and has never served is switched to if no version serves yet. It is also
+switched to if its definition says ``switch = "auto"`` and it is newer than the serving version. A version that has
+served before was switched away from, by a user or for a newer version, and is not switched to automatically.
 """
 
 from __future__ import annotations
 
 from enum import Enum, auto
 
-from headrace.pipeline.serving.catalog import State, Version, View, Wanted
+from headrace.pipeline.serving.catalog import DesiredState, Version, VersionState, View
 
 
 class Decision(Enum):
-    #: Also one whose state is that of a process that died or stopped: it starts over from ``starting``.
+    #: Start the version, also if its state is that of a process that died or stopped. It begins in ``starting``.
     START = auto()
-    #: Start again if it is due.
+    #: Start the version again if its retry is due.
     RETRY = auto()
     WATCH = auto()
     STOP = auto()
@@ -23,29 +23,34 @@ class Decision(Enum):
     NOTHING = auto()
 
 
-#: By what is wanted of a version that is not at work here, and its state. Of one that is at work: see ``decide``.
-DECISIONS: dict[Wanted, dict[State, Decision]] = {
-    Wanted.RUN: {
-        **dict.fromkeys(State, Decision.START),
-        State.FAILED: Decision.RETRY,
-        State.DROPPING: Decision.DROP,
+#: For a version that does not run in this process, by desired state and state.
+DECISIONS: dict[DesiredState, dict[VersionState, Decision]] = {
+    DesiredState.RUN: {
+        **dict.fromkeys(VersionState, Decision.START),
+        VersionState.FAILED: Decision.RETRY,
+        VersionState.DROPPING: Decision.DROP,
     },
-    Wanted.STOP: {
-        **dict.fromkeys(State, Decision.STOP),
-        State.STOPPED: Decision.NOTHING,
-        State.DROPPING: Decision.DROP,
+    DesiredState.STOP: {
+        **dict.fromkeys(VersionState, Decision.STOP),
+        VersionState.STOPPED: Decision.NOTHING,
+        VersionState.DROPPING: Decision.DROP,
     },
-    Wanted.DROP: dict.fromkeys(State, Decision.DROP),
+    DesiredState.DROP: dict.fromkeys(VersionState, Decision.DROP),
 }
-_AT_WORK = {Wanted.RUN: Decision.WATCH, Wanted.STOP: Decision.STOP, Wanted.DROP: Decision.DROP}
+#: For a version that runs in this process, by desired state.
+_WHEN_ACTIVE = {
+    DesiredState.RUN: Decision.WATCH,
+    DesiredState.STOP: Decision.STOP,
+    DesiredState.DROP: Decision.DROP,
+}
 
 
-def decide(version: Version, *, is_at_work: bool) -> Decision:
-    return _AT_WORK[version.wanted] if is_at_work else DECISIONS[version.wanted][version.state]
+def decide(version: Version, *, is_active: bool) -> Decision:
+    return _WHEN_ACTIVE[version.desired_state] if is_active else DECISIONS[version.desired_state][version.state]
 
 
 def may_switch(view: View, version: Version) -> bool:
-    """Whether one that has caught up is to serve without being asked."""
+    """Whether a version that has caught up is switched to without a command."""
     if view.serving_version is None:
         return True
     kappa = version.definition["kappa"]
@@ -54,12 +59,15 @@ def may_switch(view: View, version: Version) -> bool:
     return is_new and kappa["switch"] == "auto"
 
 
-def runs_otherwise(wanted: Version, running: Version) -> bool:
-    """Whether it has to start again to do what its definition says; when to switch is looked up when it matters."""
-    return _but_switch(wanted.definition) != _but_switch(running.definition)
+def needs_restart(applied: Version, running: Version) -> bool:
+    """Whether the version has to start again because its definition changed.
+
+    A change of ``switch`` alone needs no restart: the runner reads it when it decides about a switch.
+    """
+    return _without_switch(applied.definition) != _without_switch(running.definition)
 
 
-def _but_switch(definition: dict[str, object]) -> dict[str, object]:
+def _without_switch(definition: dict[str, object]) -> dict[str, object]:
     kappa = definition["kappa"]
     assert isinstance(kappa, dict)
     return definition | {"kappa": kappa | {"switch": ""}}

@@ -1,11 +1,11 @@
-"""One runner a serving database: two would write the same tables.
+"""The lock that allows one runner per serving database: two runners would write the same tables.
 
-For SQLite it is a lock on a file beside the database, for PostgreSQL an advisory lock of a session. Both end with the
-process that holds them, however it ends, so there is nothing to clean up after ``kill -9``. PostgreSQL's also ends with
-the connection: a runner asks from time to time whether it still has it, and takes it again after a restart of the
-server, unless another runner was faster.
+For SQLite the lock is on a file beside the database. For PostgreSQL it is an advisory lock of a session. Both end with
+the process that holds them, even after ``kill -9``, so nothing has to be cleaned up. PostgreSQL's lock also ends with
+the connection: a runner regularly checks that it still has the lock, and takes it again after a restart of the server,
+unless another runner was faster.
 
-``is_taken`` asks without taking, for commands that want to know whether anybody will do what they ask for.
+``is_taken`` checks without taking the lock. Commands use it to see whether a runner will act on what they ask for.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from headrace.pipeline.serving.errors import DatabaseUnreachable, ServingError
 if TYPE_CHECKING:
     import psycopg
 
-#: Whoever only asks holds the lock for a moment; so a runner tries for longer than that.
-_PATIENCE_S = 2.0
+#: ``is_taken`` holds the lock for a moment, so a runner keeps trying for longer than that.
+_LOCK_WAIT_S = 2.0
 _LOCK = "SELECT pg_try_advisory_lock(hashtext('headrace runner'), hashtext(current_schema()))"
 _HELD = (
     "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted "
@@ -36,7 +36,7 @@ _HELD = (
 
 
 class AlreadyRunning(ServingError):
-    """Another runner is at work."""
+    """Another runner has the lock."""
 
 
 class RunnerLock(Protocol):
@@ -46,15 +46,15 @@ class RunnerLock(Protocol):
 
     def keep(self) -> None:
         """
-        :raises AlreadyRunning: if it was lost and another runner has it.
-        :raises DatabaseUnreachable: if that cannot be told now.
+        :raises AlreadyRunning: if the lock was lost and another runner has it.
+        :raises DatabaseUnreachable: if the database does not answer.
         """
 
 
 def runner_lock(url: str) -> RunnerLock:
-    """Taken when it is entered.
+    """The lock of a database. Entering it as a context manager takes the lock.
 
-    :raises AlreadyRunning: then, if another runner has it.
+    :raises AlreadyRunning: on entering, if another runner has the lock.
     """
     parsed = parse_url(url)
     if parsed.drivername == "sqlite":
@@ -63,7 +63,7 @@ def runner_lock(url: str) -> RunnerLock:
 
 
 def is_taken(url: str) -> bool:
-    """Whether a runner is at work."""
+    """Whether a runner has the lock."""
     parsed = parse_url(url)
     if parsed.drivername == "sqlite":
         return _FileLock(_lock_file(parsed.database or "")).is_taken()
@@ -75,8 +75,8 @@ def _lock_file(database: str) -> Path:
     return Path(f"{database}-runner.lock")
 
 
-def _is_soon(attempt: Callable[[], bool]) -> bool:
-    until = time.monotonic() + _PATIENCE_S
+def _succeeds_in_time(attempt: Callable[[], bool]) -> bool:
+    until = time.monotonic() + _LOCK_WAIT_S
     while not attempt():
         if time.monotonic() > until:
             return False
@@ -92,12 +92,12 @@ class _FileLock:
     def __enter__(self) -> Self:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
-        if not _is_soon(lambda: _try_lock(file, fcntl.LOCK_EX)):
+        if not _succeeds_in_time(lambda: _try_lock(file, fcntl.LOCK_EX)):
             holder = os.read(file, 200).decode(errors="replace").strip()
             os.close(file)
             raise AlreadyRunning(
-                f"another 'headrace views run' is at work on this project{f' ({holder})' if holder else ''}: "
-                "one is enough, and two would disturb each other"
+                f"another 'headrace views run' is running on this project{f' ({holder})' if holder else ''}: "
+                "stop it first, because two would write the same tables"
             )
         os.ftruncate(file, 0)
         os.pwrite(file, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
@@ -106,11 +106,11 @@ class _FileLock:
 
     def __exit__(self, *_: object) -> None:
         if self._file is not None:
-            os.close(self._file)  # the file stays: removing it would let a third one lock another of the same name
+            os.close(self._file)  # the file is not removed: another process could lock a new file of the same name
             self._file = None
 
     def keep(self) -> None:
-        """A file's lock is not lost."""
+        """Does nothing: the lock of a file is not lost."""
 
     def is_taken(self) -> bool:
         try:
@@ -137,7 +137,7 @@ class _AdvisoryLock:
         self._connection: psycopg.Connection | None = None
 
     def __enter__(self) -> Self:
-        self._take(_PATIENCE_S)
+        self._take(_LOCK_WAIT_S)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -167,11 +167,11 @@ class _AdvisoryLock:
             row = connection.execute(_LOCK.encode()).fetchone()
             return row is not None and bool(row[0])
 
-        if not (attempt() or (patience_s and _is_soon(attempt))):
+        if not (attempt() or (patience_s and _succeeds_in_time(attempt))):
             connection.close()
             raise AlreadyRunning(
-                "another 'headrace views run' is at work on this serving database: one is enough, and two would "
-                "disturb each other"
+                "another 'headrace views run' is running on this serving database: stop it first, because two would "
+                "write the same tables"
             )
         self._connection = connection
 

@@ -1,6 +1,6 @@
-"""The metrics of a runner over HTTP, in Prometheus' text format and OpenMetrics.
+"""Serves the metrics of a runner over HTTP, in Prometheus' text format and OpenMetrics.
 
-prometheus_client does the formats and the HTTP, on threads of its own.
+prometheus_client implements the formats and the HTTP server, which has its own threads.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from headrace.pipeline.version.metrics import FAMILIES, LABELS, STATE, PipelineM
 
 
 class MetricsServer:
-    """Serves from the moment it is made until it is closed."""
+    """Serves from its construction until ``close``."""
 
     def __init__(self, metrics: PipelineMetrics, host: str, port: int) -> None:
         """
-        :raises ServingError: if the address is taken or is not ours.
+        :raises ServingError: if the address is in use, or is not an address of this machine.
         """
         registry = CollectorRegistry()
         registry.register(_PipelineCollector(metrics))
@@ -29,7 +29,9 @@ class MetricsServer:
         try:
             self._server, self._thread = start_http_server(port, host, registry)
         except OSError as error:
-            raise ServingError(f"cannot serve metrics on {host}:{port}: {error.strerror or error}") from None
+            raise ServingError(
+                f"cannot serve metrics on {host}:{port}: {error.strerror or error}; choose another address"
+            ) from None
         self.port: int = self._server.server_port
 
     def close(self) -> None:
@@ -45,7 +47,7 @@ class _PipelineCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         versions = self._metrics.snapshot()
         for family in FAMILIES:
-            # prometheus_client writes a counter's "_total" itself.
+            # prometheus_client appends "_total" to the names of counters itself.
             metric = Metric(family.name.removesuffix("_total"), family.meaning, family.kind)
             for (view, version), counts in versions.items():
                 value = family.value(counts)

@@ -1,11 +1,11 @@
-"""Collects what the runner sees of versions at work, and writes it to the catalog once a second.
+"""Collects what the runner observes about running versions, and writes it to the catalog once per second.
 
-Commands and readers find it there (``catalog_tables.Report``): as of when an answer is complete, how far the batch
-under way is, and why a version does not get on. An obstacle is written in the same round in which it appears or goes.
+Commands and readers find there (``catalog_tables.Report``) as of when an answer is complete, how much the batch in
+progress has read, and why a version does not advance. An obstacle is written in the round in which it appears or goes.
 
-A version has one obstacle at most. The error of a try that failed stays until the version commits something or has
-caught up; a later try may take long, and until then nobody knows that it is better. The reason why a version is not
-switched to stays until it is switched to.
+A version has one obstacle at most. The error of a failed try stays until the version commits something or has caught
+up: until then nothing shows that the next try is better. The reason why a version is not switched to stays until it is
+switched to.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from collections.abc import Collection
 from dataclasses import replace
 from enum import Enum, auto
 
-from headrace.pipeline.progress.lag import Behind
-from headrace.pipeline.runner.retries import Key
-from headrace.pipeline.serving.catalog import Catalog, Report
+from headrace.pipeline.progress.lag import Lag
+from headrace.pipeline.serving.catalog import Catalog, Report, VersionKey
 from headrace.runtime.clock import Clock
 
 EVERY_MS = 1_000
@@ -32,59 +31,63 @@ class Reports:
 
     def __init__(self, catalog: Catalog, clock: Clock) -> None:
         self._catalog, self._clock = catalog, clock
-        self._reports: dict[Key, Report] = {}
-        self._kinds: dict[Key, Obstacle] = {}
-        self._changed: set[Key] = set()
+        self._reports: dict[VersionKey, Report] = {}
+        self._kinds: dict[VersionKey, Obstacle] = {}
+        self._changed: set[VersionKey] = set()
         self._due_ms = 0
-        self._read_due_ms: dict[Key, int] = {}
+        self._read_due_ms: dict[VersionKey, int] = {}
 
-    def saw(self, key: Key, behind: Behind) -> None:
-        self._change(key, complete_ms=behind.complete_ms or self.complete_ms(key))
+    def set_lag(self, key: VersionKey, lag: Lag) -> None:
+        self._change(key, complete_ms=lag.complete_ms or self.complete_ms(key))
 
-    def may_ask(self, key: Key) -> bool:
-        """Whether it is time to ask Spark how much the version's batch has read."""
+    def is_reading_due(self, key: VersionKey) -> bool:
+        """Whether it is time to ask Spark how much the version's batch has read. True once per second."""
         now_ms = self._clock.monotonic_ms()
         if now_ms < self._read_due_ms.get(key, 0):
             return False
         self._read_due_ms[key] = now_ms + EVERY_MS
         return True
 
-    def reads(self, key: Key, records: int) -> None:
+    def set_reading(self, key: VersionKey, records: int) -> None:
         self._change(key, reading=records)
 
-    def is_complete(self, key: Key, at_ms: int) -> None:
+    def set_complete(self, key: VersionKey, at_ms: int) -> None:
         self._change(key, complete_ms=at_ms)
 
-    def complete_ms(self, key: Key) -> int | None:
+    def complete_ms(self, key: VersionKey) -> int | None:
         return self._of(key).complete_ms
 
-    def meets(self, key: Key, kind: Obstacle, text: str) -> bool:
-        """Whether this is news."""
+    def set_obstacle(self, key: VersionKey, kind: Obstacle, text: str) -> bool:
+        """
+        :return: whether the text is new.
+        """
         is_new = self._of(key).obstacle != text
         self._kinds[key] = kind
         self._change(key, obstacle=text)
         self._due_ms = 0
         return is_new
 
-    def is_past(self, key: Key, kind: Obstacle) -> None:
+    def clear_obstacle(self, key: VersionKey, kind: Obstacle) -> None:
         if self._kinds.get(key) is kind:
             del self._kinds[key]
             self._change(key, obstacle=None)
             self._due_ms = 0
 
-    def let_go(self, key: Key) -> None:
-        """The version is not at work any more."""
+    def version_stopped(self, key: VersionKey) -> None:
         if key in self._reports:
             self._change(key, reading=0)
 
-    def forget_but(self, known: Collection[Key]) -> None:
+    def keep_only(self, known: Collection[VersionKey]) -> None:
         for held in (self._reports, self._kinds, self._read_due_ms):
             for key in held.keys() - set(known):
                 held.pop(key)
         self._changed.intersection_update(known)
 
     def write(self, *, now: bool = False) -> None:
-        """At the end of a round; nothing if the last time is less than a second ago, unless an obstacle changed."""
+        """Writes the reports that changed. Called at the end of each round.
+
+        Does nothing if the last write is less than a second ago, unless an obstacle changed.
+        """
         now_ms = self._clock.monotonic_ms()
         if not self._changed or (not now and now_ms < self._due_ms):
             return
@@ -92,11 +95,11 @@ class Reports:
         self._changed.clear()
         self._due_ms = now_ms + EVERY_MS
 
-    def _of(self, key: Key) -> Report:
+    def _of(self, key: VersionKey) -> Report:
         return self._reports.get(key, Report(*key))
 
-    def _change(self, key: Key, **values: object) -> None:
-        # The first report of a process is written whatever it says: another process may have left an obstacle.
+    def _change(self, key: VersionKey, **values: object) -> None:
+        # The first report of a process is always written: another process may have left an obstacle.
         changed = replace(self._of(key), **values)  # type: ignore[arg-type]
         if changed != self._reports.get(key):
             self._reports[key] = changed

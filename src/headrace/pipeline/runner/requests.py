@@ -1,68 +1,65 @@
-"""What commands ask of the runner beside what is wanted of a version: requests in the catalog, each answered once.
+"""Routes the requests of commands to running versions. Requests are rows of the catalog; each is finished once.
 
-    restart     try again what failed of a view, now
-    batch       of a Lambda view; passed on to the version that serves, or to the newest if none does
+    restart     try the failed versions of a view again now
+    batch       Lambda: run a batch; given to the serving version, or to the newest version if none serves
 
-A version answers by itself what it has taken. If it ends before, the request is still open, and is given to whoever
-comes next.
+A version that has taken a request finishes it itself. If the version stops before that, the request stays open and is
+given to the next version that can take it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from headrace.pipeline.runner.retries import Key
-from headrace.pipeline.serving.catalog import Catalog, Request, State, Version
+from headrace.pipeline.serving.catalog import Catalog, Request, Version, VersionKey, VersionState
 from headrace.pipeline.version.running_version import Refused, RunningVersion
 
 
-class RequestDesk:
-    """:param try_again: forgets that a version has failed."""
+class RequestRouter:
+    """:param try_again: makes the runner try a version again that has failed."""
 
-    def __init__(self, catalog: Catalog, try_again: Callable[[Key], None]) -> None:
+    def __init__(self, catalog: Catalog, try_again: Callable[[VersionKey], None]) -> None:
         self._catalog, self._try_again = catalog, try_again
-        self._given: dict[int, Key] = {}
+        self._given: dict[int, RunningVersion] = {}
 
-    def pass_on(self, versions: Mapping[str, Sequence[Version]], at_work: Mapping[Key, RunningVersion]) -> None:
-        """Gives each request to whoever it is for, or answers it."""
+    def route(self, versions: Mapping[str, Sequence[Version]], active: Mapping[VersionKey, RunningVersion]) -> None:
+        """Gives each open request to its version, or finishes it."""
         waiting = self._catalog.open_requests()
-        self._given = {each.id: self._given[each.id] for each in waiting if each.id in self._given}
+        running = list(active.values())
+        self._given = {each.id: self._given[each.id] for each in waiting if self._given.get(each.id) in running}
         for request in waiting:
             if request.id in self._given:
                 continue
             try:
-                self._see_to(request, versions.get(request.view, ()), at_work)
+                self._route_one(request, versions.get(request.view, ()), active)
             except Refused as error:
-                self._catalog.answer(request.id, error=str(error))
+                self._catalog.finish_request(request.id, error=str(error))
 
-    def restart(self, versions: Iterable[Version]) -> None:
-        """Answers those that ask to try again what failed; the others are left to a runner that goes on."""
+    def finish_restarts(self, versions: Iterable[Version]) -> None:
+        """Finishes the requests of kind ``restart`` only. The others stay open for a runner that keeps running."""
         for request in self._catalog.open_requests():
             if request.kind == "restart":
                 self._restart(request, [version for version in versions if version.view == request.view])
 
     def _restart(self, request: Request, versions: Iterable[Version]) -> None:
         for version in versions:
-            self._try_again((version.view, version.version))
-        self._catalog.answer(request.id)
+            self._try_again(version.key)
+        self._catalog.finish_request(request.id)
 
-    def let_go(self, key: Key) -> None:
-        """This version is not at work any more."""
-        self._given = {request: of for request, of in self._given.items() if of != key}
-
-    def _see_to(self, request: Request, versions: Sequence[Version], at_work: Mapping[Key, RunningVersion]) -> None:
+    def _route_one(
+        self, request: Request, versions: Sequence[Version], active: Mapping[VersionKey, RunningVersion]
+    ) -> None:
         if not versions:
-            raise Refused(f"there is no view {request.view!r} any more")
+            raise Refused(f"the view {request.view!r} no longer exists")
         if request.kind == "restart":
             self._restart(request, versions)
             return
         version = self._addressee(request, versions)
-        key = version.view, version.version
-        running = at_work.get(key)
+        running = active.get(version.key)
         if running is not None and running.request(request):
-            self._given[request.id] = key
-        elif running is None and version.state is State.FAILED:
-            raise Refused(f"{version.who} failed: {version.error}")
+            self._given[request.id] = running
+        elif running is None and version.state is VersionState.FAILED:
+            raise Refused(f"{version.label} failed: {version.error}")
 
     def _addressee(self, request: Request, versions: Sequence[Version]) -> Version:
         serving = self._catalog.view(request.view).serving_version

@@ -1,8 +1,8 @@
-"""When a version that failed is tried again.
+"""Decides when a version that failed is tried again.
 
-After 0.5 s, then twice as long each time, up to 30 s. One that has committed something since it started begins with the
-shortest wait again, and so does one that ran for five seconds before something was away. A failure that nobody knows is
-tried five times in a row, one that will hardly pass once, one that will not pass not at all.
+The first wait is 0.5 s, and each further wait is twice as long, up to 30 s. The waits begin with 0.5 s again if the
+version has committed something since it started, or if it ran for five seconds before a transient failure. An unknown
+failure is retried five times in a row, a probably permanent one once, a permanent one never.
 """
 
 from __future__ import annotations
@@ -10,22 +10,26 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from headrace.pipeline.version.failures import Verdict
+from headrace.pipeline.serving.catalog import VersionKey
+from headrace.pipeline.version.failures import FailureKind
 from headrace.runtime.clock import Clock
 
 FIRST_BACKOFF_MS = 500
 LAST_BACKOFF_MS = 30_000
 STEADY_MS = 5_000
 UNKNOWN_TRIES = 5
-#: How often in a row a failure is tried again; what is not here is tried for as long as it takes.
-MOST_TRIES = {Verdict.PERMANENT: 0, Verdict.UNLIKELY: 1, Verdict.EXHAUSTED: 1, Verdict.UNKNOWN: UNKNOWN_TRIES}
-
-Key = tuple[str, int]
+#: How often in a row a failure of each kind is retried. A kind that is not here is retried without limit.
+MAX_TRIES = {
+    FailureKind.PERMANENT: 0,
+    FailureKind.PROBABLY_PERMANENT: 1,
+    FailureKind.OUT_OF_MEMORY: 1,
+    FailureKind.UNKNOWN: UNKNOWN_TRIES,
+}
 
 
 @dataclass(frozen=True)
-class _Trouble:
-    """:param due_ms: on the monotonic clock; None if it is not tried again."""
+class _Failure:
+    """:param due_ms: when to try again, on the monotonic clock; None for never."""
 
     tries: int
     due_ms: int | None
@@ -34,30 +38,30 @@ class _Trouble:
 class Retries:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._troubles: dict[Key, _Trouble] = {}
+        self._failures: dict[VersionKey, _Failure] = {}
 
-    def failed(self, key: Key, verdict: Verdict, ran_ms: int = 0, *, has_moved: bool = False) -> int | None:
-        """In how many milliseconds it is due again; None if it is not.
+    def failed(self, key: VersionKey, kind: FailureKind, ran_ms: int = 0, *, has_committed: bool = False) -> int | None:
+        """Records a failure and returns the wait until the next try in milliseconds; None if there is no next try.
 
-        :param ran_ms: how long it ran before.
-        :param has_moved: whether it has committed anything in that time.
+        :param ran_ms: how long the version ran before it failed.
+        :param has_committed: whether it committed anything in that time.
         """
-        before = self._troubles.get(key)
-        # What nobody knows may take its time to fail, and fail for ever.
-        is_steady = has_moved or (verdict is Verdict.TRANSIENT and ran_ms >= STEADY_MS)
+        before = self._failures.get(key)
+        # A failure of unknown kind may come late every time, so its running time does not reset the count.
+        is_steady = has_committed or (kind is FailureKind.TRANSIENT and ran_ms >= STEADY_MS)
         tries = 1 if before is None or is_steady else before.tries + 1
-        may_pass = verdict not in MOST_TRIES or tries <= MOST_TRIES[verdict]
-        wait_ms = min(LAST_BACKOFF_MS, FIRST_BACKOFF_MS << min(tries - 1, 10)) if may_pass else None
-        self._troubles[key] = _Trouble(tries, None if wait_ms is None else self._clock.monotonic_ms() + wait_ms)
+        may_retry = kind not in MAX_TRIES or tries <= MAX_TRIES[kind]
+        wait_ms = min(LAST_BACKOFF_MS, FIRST_BACKOFF_MS << min(tries - 1, 10)) if may_retry else None
+        self._failures[key] = _Failure(tries, None if wait_ms is None else self._clock.monotonic_ms() + wait_ms)
         return wait_ms
 
-    def is_due(self, key: Key) -> bool:
-        """Also if nothing is known of it: it failed in another process, and this one may have more luck."""
-        trouble = self._troubles.get(key)
-        return trouble is None or (trouble.due_ms is not None and self._clock.monotonic_ms() >= trouble.due_ms)
+    def is_due(self, key: VersionKey) -> bool:
+        """Also True for a version that failed in another process only: this process may succeed."""
+        failure = self._failures.get(key)
+        return failure is None or (failure.due_ms is not None and self._clock.monotonic_ms() >= failure.due_ms)
 
-    def forget(self, key: Key) -> None:
-        self._troubles.pop(key, None)
+    def forget(self, key: VersionKey) -> None:
+        self._failures.pop(key, None)
 
-    def forget_but(self, known: Collection[Key]) -> None:
-        self._troubles = {key: trouble for key, trouble in self._troubles.items() if key in known}
+    def keep_only(self, known: Collection[VersionKey]) -> None:
+        self._failures = {key: failure for key, failure in self._failures.items() if key in known}

@@ -1,10 +1,10 @@
-"""Where views are kept and read: SQLite or PostgreSQL by URL. Knows nothing of Spark: Arrow tables in, rows out.
+"""The serving database, SQLite or PostgreSQL: stores views and answers queries. Does not import Spark.
 
-``database`` is one database with its transactions; ``sqlite_dialect`` and ``postgresql_dialect`` are what differs.
-``tables`` makes data tables, ``columns`` and ``keys`` turn Arrow columns into what is stored, ``loading`` brings them
-in and out. ``sql_views`` has the views that readers use, and how one is switched. ``catalog`` keeps which versions
-exist (``version_states``), how far each has read and what is wanted of it. ``query`` answers SQL, read-only by
-construction; ``http`` does so for other machines; ``plain`` is how answers look in JSON and CSV.
+``database`` is one database with its transactions; ``sqlite_dialect`` and ``postgresql_dialect`` have the differences.
+``tables`` creates data tables, ``columns`` and ``keys`` convert Arrow columns to stored values, ``loading`` writes and
+reads Arrow tables. ``sql_views`` creates and switches the views that readers use. ``catalog`` stores which versions
+exist, their states (``version_states``) and how far each has read. ``query`` answers SQL and cannot change anything;
+``http`` does so over HTTP; ``formats`` writes answers as JSON and CSV.
 
 Arrow, psycopg and the HTTP server are imported only where they are used: ``headrace query`` starts without them.
 """

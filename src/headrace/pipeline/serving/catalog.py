@@ -1,10 +1,11 @@
-"""The catalog: which views and versions there are, which one serves, how far each has read, what is wanted of them.
+"""The catalog: which views and versions exist, which version serves, how far each has read, and its desired state.
 
-It is the only thing that commands and the runner share: a command writes what is wanted and returns, the runner makes
-it so and writes what is. Either may die at any moment; whatever the catalog says was true when it was committed.
+Commands and the runner share nothing else: a command writes the desired state and returns; the runner acts on it and
+writes the state. Either may die at any moment; the catalog says what was true at its last commit.
 
-Methods that take a connection are part of its transaction: progress is written with the data that it describes and
-read in the same snapshot. The others are transactions of their own, or take part in one if given its connection.
+Methods that require a connection are part of that connection's transaction: progress is written with the data that it
+describes, and read in the same snapshot. The other methods are transactions of their own, unless they are given a
+connection.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from headrace.pipeline.serving.catalog_tables import (
     Request,
     Span,
     Version,
+    VersionKey,
     View,
     offsets_text,
     parse_offsets,
@@ -41,12 +43,12 @@ from headrace.pipeline.serving.catalog_tables import (
 from headrace.pipeline.serving.database import Database
 from headrace.pipeline.serving.errors import IllegalTransition, UnknownView
 from headrace.pipeline.serving.sql_views import check_view_name, drop_view, repoint_view
-from headrace.pipeline.serving.version_states import Event, State, Wanted, next_state
+from headrace.pipeline.serving.version_states import DesiredState, VersionEvent, VersionState, next_state
 from headrace.runtime.clock import Clock, SystemClock
 
 
 class Catalog:
-    """Opening it makes its tables, if they are not there."""
+    """Creates its tables when it is opened, if they do not exist."""
 
     def __init__(self, database: Database, clock: Clock | None = None) -> None:
         self._database = database
@@ -55,7 +57,7 @@ class Catalog:
             if not database.is_sqlite:
                 from headrace.pipeline.serving.postgresql_dialect import create_gate
 
-                create_gate(connection)  # its lock, so that two do not do it at once
+                create_gate(connection)  # for its lock, so that two processes do not create the tables at once
             METADATA.create_all(connection)
 
     # -------------------------------------------------------------------------------------------- views, versions
@@ -63,7 +65,7 @@ class Catalog:
     def create_view(
         self, name: str, architecture: str, definition_hash: str, *, connection: Connection | None = None
     ) -> View:
-        """The view, new or as it is. What it is now meant to be is only noted: versions are made by ``add_version``."""
+        """Creates the view, or updates its definition. ``add_version`` creates versions."""
         check_view_name(name)
         now_ms = self._clock.wall_ms()
         with self._writing(connection) as writer:
@@ -86,7 +88,7 @@ class Catalog:
         table_name: str | None = None,
         connection: Connection | None = None,
     ) -> Version:
-        """The next version, in state ``starting``, wanted to run. Numbers of dropped versions are not given again."""
+        """Adds the next version, in state ``starting``, to be run. Numbers of dropped versions are not reused."""
         now_ms = self._clock.wall_ms()
         with self._writing(connection) as writer:
             number = self.lock_view(writer, view).last_version + 1
@@ -95,8 +97,8 @@ class Catalog:
                 VERSIONS.insert().values(
                     view=view,
                     version=number,
-                    state=State.STARTING,
-                    wanted=Wanted.RUN,
+                    state=VersionState.STARTING,
+                    wanted=DesiredState.RUN,
                     definition=json.dumps(dict(definition)),
                     definition_hash=definition_hash,
                     table_name=table_name or f"{view}__v{number}",
@@ -128,99 +130,107 @@ class Catalog:
         self,
         view: str,
         version: int,
-        event: Event,
+        event: VersionEvent,
         *,
         error: str | None = None,
         due_ms: int | None = None,
         connection: Connection | None = None,
-    ) -> State:
-        """What the event leads to.
+    ) -> VersionState:
+        """Applies an event to the state of a version.
 
-        :param due_ms: of one that failed, when it is tried again.
-        :raises IllegalTransition: if the version's state does not allow the event; nothing is changed then.
+        :param due_ms: when a version that failed is tried again.
+        :return: the new state.
+        :raises IllegalTransition: if the state does not allow the event; nothing is changed then.
         """
         with self._writing(connection) as writer:
             self.lock_view(writer, view)
             found = self._version(writer, view, version)
-            state = next_state(found.state, event, found.who)
+            state = next_state(found.state, event, found.label)
             self._update_version(writer, found, state=state, error=error, due_ms=due_ms)
             return state
 
-    def want(self, view: str, version: int, wanted: Wanted, *, connection: Connection | None = None) -> None:
-        """For the runner to see to. A version that is to be dropped cannot be wanted again."""
+    def set_desired_state(
+        self, view: str, version: int, desired: DesiredState, *, connection: Connection | None = None
+    ) -> None:
+        """Sets what the runner should do with a version. A version that is to be dropped stays so.
+
+        :raises IllegalTransition: if the version serves and is to be dropped, or is already to be dropped.
+        """
         with self._writing(connection) as writer:
             serving = self.lock_view(writer, view).serving_version
             found = self._version(writer, view, version)
-            if wanted is Wanted.DROP and version == serving:
-                raise IllegalTransition(f"{found.who} serves: switch to another version before it is dropped")
-            if found.wanted is Wanted.DROP and wanted is not Wanted.DROP:
-                raise IllegalTransition(f"{found.who} is about to be dropped: apply its definition again instead")
-            self._update_version(writer, found, wanted=wanted)
+            if desired is DesiredState.DROP and version == serving:
+                raise IllegalTransition(f"{found.label} serves: switch to another version before you drop it")
+            if found.desired_state is DesiredState.DROP and desired is not DesiredState.DROP:
+                raise IllegalTransition(f"{found.label} is about to be dropped: apply its definition again instead")
+            self._update_version(writer, found, wanted=desired)
 
     def set_select(self, connection: Connection, view: str, version: int, select_sql: str) -> None:
-        """What the SQL view is when this version serves; in the transaction that makes it true."""
+        """Sets what the SQL view selects when this version serves. Call it in the transaction that makes it true."""
         self._update_version(connection, self._version(connection, view, version), select_sql=select_sql)
 
     def set_definition(self, connection: Connection, view: str, version: int, definition: Mapping[str, object]) -> None:
-        """One with the same answer: only how it runs may differ."""
+        """Replaces the definition by one with the same answer: only how the version runs may differ."""
         found = self._version(connection, view, version)
         self._update_version(connection, found, definition=json.dumps(dict(definition)))
 
     def switch(self, connection: Connection, view: str, version: int, select_sql: str) -> None:
-        """The name means this version from the commit on: the SQL view, both states and the pointers together."""
+        """Makes this version the serving one, in one transaction: the SQL view, both states and the pointers."""
         serving = self.lock_view(connection, view).serving_version
-        self.set_state(view, version, Event.SWITCHED_TO, connection=connection)
+        self.set_state(view, version, VersionEvent.SWITCHED_TO, connection=connection)
         found = self._version(connection, view, version)
         if found.served_ms is None:
             self._update_version(connection, found, served_ms=self._clock.wall_ms())
         if serving is not None and serving != version:
             old = self._find_version(connection, view, serving)
-            if old is not None and old.state is State.SERVING:  # one that failed or stopped stays so
-                self.set_state(view, serving, Event.SWITCHED_AWAY, connection=connection)
+            if (
+                old is not None and old.state is VersionState.SERVING
+            ):  # a version that failed or stopped keeps its state
+                self.set_state(view, serving, VersionEvent.SWITCHED_AWAY, connection=connection)
             connection.execute(VIEWS.update().where(VIEWS.c.name == view).values(previous_version=serving))
         changes = {"serving_version": version, "updated_ms": self._clock.wall_ms()}
         connection.execute(VIEWS.update().where(VIEWS.c.name == view).values(changes))
         repoint_view(connection, view, select_sql)
 
     def retire_view(self, connection: Connection, view: str) -> None:
-        """Nothing serves any more, and all versions are to be dropped; the last one takes the view with it."""
+        """Removes the SQL view and sets all versions to be dropped. The view is removed with its last version."""
         self.lock_view(connection, view)
         nothing = {"serving_version": None, "previous_version": None, "updated_ms": self._clock.wall_ms()}
         connection.execute(VIEWS.update().where(VIEWS.c.name == view).values(nothing))
         for version in self.versions(view, connection):
-            self.want(view, version.version, Wanted.DROP, connection=connection)
+            self.set_desired_state(*version.key, DesiredState.DROP, connection=connection)
         drop_view(connection, view)
 
     def remove_version(self, connection: Connection, view: str, version: int) -> None:
-        """Forgets one that is ``dropping``, with all that is known of it; its tables are the caller's."""
+        """Deletes all rows of a version in state ``dropping``. The caller drops its data tables."""
         found = self._version(connection, view, version)
-        if found.state is not State.DROPPING:
-            raise IllegalTransition(f"{found.who} is {found.state}: only what is dropping can be removed")
+        if found.state is not VersionState.DROPPING:
+            raise IllegalTransition(f"{found.label} is {found.state}: only a version in state dropping can be removed")
         for table in OF_VERSIONS:
             connection.execute(table.delete().where(table.c.view == view, table.c.version == version))
         forgotten = VIEWS.update().where(VIEWS.c.name == view, VIEWS.c.previous_version == version)
         connection.execute(forgotten.values(previous_version=None))
 
     def remove_view(self, connection: Connection, view: str) -> None:
-        """Forgets a view and its versions, whatever their states; tables and the SQL view are the caller's."""
+        """Deletes all rows of a view and its versions. The caller drops the data tables and the SQL view."""
         self.lock_view(connection, view)
         for table in (*OF_VERSIONS, REQUESTS):
             connection.execute(table.delete().where(table.c.view == view))
         connection.execute(VIEWS.delete().where(VIEWS.c.name == view))
 
     def lock_view(self, connection: Connection, view: str) -> View:
-        """Until the transaction ends nobody else changes the view; in SQLite that holds for any transaction."""
+        """Locks the view against other writers until the transaction ends. In SQLite every transaction does that."""
         return self._view(connection, view, for_update=True)
 
     # ------------------------------------------------------------------------------------------- progress, Lambda
 
     def progress(self, connection: Connection, view: str, version: int) -> Progress | None:
-        """How far the data counts that this connection sees; nothing before the first batch."""
+        """The progress of the data that this connection sees; None before the first batch."""
         row = connection.execute(_of_version(PROGRESS, view, version)).one_or_none()
         return None if row is None else progress_of(row)
 
     def set_progress(self, connection: Connection, progress: Progress) -> None:
-        """In the transaction that writes the data. Counters are totals; the time is set here."""
+        """Call it in the transaction that writes the data. Counters are totals. The time is set here."""
         values = asdict(progress)
         values |= {
             "offsets": offsets_text(progress.offsets),
@@ -231,12 +241,12 @@ class Catalog:
         connection.execute(PROGRESS.insert().values(values))
 
     def reports(self, connection: Connection | None = None) -> dict[tuple[str, int], Report]:
-        """By view and version."""
+        """The reports of all versions, by view and version."""
         with self._reading(connection) as reader:
             return {(row.view, row.version): Report(*row) for row in reader.execute(REPORTS.select())}
 
     def set_reports(self, reports: Iterable[Report]) -> None:
-        """In one transaction. A report without a ``complete_ms`` keeps the one that is known."""
+        """Writes reports in one transaction. A report without ``complete_ms`` keeps the stored one."""
         with self._database.begin() as connection:
             for report in reports:
                 values = asdict(report) | {"updated_ms": self._clock.wall_ms()}
@@ -247,7 +257,7 @@ class Catalog:
                     connection.execute(REPORTS.insert().values(values))
 
     def batches(self, connection: Connection, view: str, version: int) -> list[Batch]:
-        """Oldest first. The last one serves."""
+        """The batches, oldest first. The last one serves."""
         rows = connection.execute(_of_version(BATCHES, view, version).order_by(BATCHES.c.batch))
         return [
             Batch(r.view, r.version, r.batch, parse_offsets(r.cut), r.table_name, r.rows, r.created_ms) for r in rows
@@ -276,8 +286,11 @@ class Catalog:
 
     # --------------------------------------------------------------------------------------------------- requests
 
-    def ask(self, view: str, kind: str, detail: Mapping[str, object] | None = None) -> int:
-        """Leaves a request for the runner (``batch`` now, ...); its id, by which to see how it went."""
+    def add_request(self, view: str, kind: str, detail: Mapping[str, object] | None = None) -> int:
+        """Adds a request for the runner, such as ``batch``.
+
+        :return: the id, for ``request``.
+        """
         values = {"view": view, "kind": kind, "detail": json.dumps(dict(detail or {}))}
         with self._database.begin() as connection:
             self._view(connection, view)
@@ -287,7 +300,7 @@ class Catalog:
             return int(inserted[0])
 
     def open_requests(self) -> list[Request]:
-        """Those that nobody has answered, in the order in which they came."""
+        """The requests that are not finished, in the order in which they were added."""
         with self._database.read() as connection:
             rows = connection.execute(REQUESTS.select().where(REQUESTS.c.done_ms.is_(None)).order_by(REQUESTS.c.id))
             return [_request_of(row) for row in rows]
@@ -297,7 +310,9 @@ class Catalog:
             row = connection.execute(REQUESTS.select().where(REQUESTS.c.id == request_id)).one_or_none()
             return None if row is None else _request_of(row)
 
-    def answer(self, request_id: int, *, error: str | None = None, connection: Connection | None = None) -> None:
+    def finish_request(
+        self, request_id: int, *, error: str | None = None, connection: Connection | None = None
+    ) -> None:
         with self._writing(connection) as writer:
             done = {"done_ms": self._clock.wall_ms(), "error": error}
             writer.execute(REQUESTS.update().where(REQUESTS.c.id == request_id).values(done))
@@ -318,7 +333,7 @@ class Catalog:
         query = VIEWS.select().where(VIEWS.c.name == name)
         row = connection.execute(query.with_for_update() if for_update else query).one_or_none()
         if row is None:
-            raise UnknownView(f"there is no view {name!r} in the serving database: 'headrace views list' shows them")
+            raise UnknownView(f"there is no view {name!r} in the serving database; see 'headrace views list'")
         return View(*row)
 
     def _find_version(self, connection: Connection, view: str, version: int) -> Version | None:
@@ -329,7 +344,7 @@ class Catalog:
         self._view(connection, view)
         found = self._find_version(connection, view, version)
         if found is None:
-            raise UnknownView(f"{view} has no version {version}: 'headrace views status {view}' shows them")
+            raise UnknownView(f"{view} has no version {version}; see 'headrace views status {view}'")
         return found
 
     def _update_version(self, connection: Connection, version: Version, **changes: object) -> None:
@@ -348,8 +363,8 @@ def _deletion(table: Table, view: str, version: int) -> sqlalchemy.Delete:
 def _version_of(row: Row[tuple[object, ...]]) -> Version:
     values = dict(row._mapping)
     values |= {
-        "state": State(row.state),
-        "wanted": Wanted(row.wanted),
+        "state": VersionState(row.state),
+        "desired_state": DesiredState(values.pop("wanted")),
         "definition": json.loads(row.definition),
     }
     return Version(**values)
@@ -364,5 +379,5 @@ def _request_of(row: Row[tuple[object, ...]]) -> Request:
     return Request(**(dict(row._mapping) | {"detail": json.loads(row.detail)}))
 
 
-__all__ = ["Batch", "Catalog", "Event", "Offsets", "Progress", "Report", "Request", "Span", "State", "Version", "View",
-           "Wanted"]  # fmt: skip
+__all__ = ["Batch", "Catalog", "DesiredState", "Offsets", "Progress", "Report", "Request", "Span", "Version",
+           "VersionEvent", "VersionKey", "VersionState", "View"]  # fmt: skip

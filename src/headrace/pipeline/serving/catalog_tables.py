@@ -1,17 +1,17 @@
-"""The tables of the catalog, and what a row of each is.
+"""The tables of the catalog, and the values that their rows become.
 
 ::
 
-    headrace_views     name | the last number given to a version, which version serves, and which did before
-    headrace_versions  view, version | state, what is wanted, definition, the data table, why it failed, what the SQL
-                       view is when it serves, when it first did
-    headrace_progress  view, version | the last batch, the offsets up to which the data counts, counters
-    headrace_reports   view, version | what the runner sees of a version at work: see :class:`Report`
-    headrace_batches   view, version, batch | Lambda: each batch result, the cut up to which it counts, its table
-    headrace_spans     view, version, span | Lambda: the ranges of offsets that the rows of the speed table cover
+    headrace_views         name | the last version number, which version serves, which one served before
+    headrace_versions      view, version | state, desired state (wanted), definition, data table, error, the SELECT of
+                           the SQL view when the version serves, when it first served
+    headrace_progress      view, version | the last batch, the offsets up to which the data counts, counters
+    headrace_reports       view, version | what the runner observes about a running version: see :class:`Report`
+    headrace_batches       view, version, batch | Lambda: each batch result, the cut up to which it counts, its table
+    headrace_spans         view, version, span | Lambda: the ranges of offsets that the rows of the speed table cover
     headrace_dead_letters  view, version | the offsets up to which dead letters were sent
     headrace_java_deaths   view, version, work | how often Spark's Java process died during that kind of work
-    headrace_requests  id | what a command asked the runner to do, and how that ended
+    headrace_requests      id | what a command asked the runner to do, and how that ended
 
 Times are milliseconds since 1970. Definitions and offsets are JSON texts; offsets are the next ones to read:
 ``{"clicks": {"0": 1200, "1": 1180}}``.
@@ -25,8 +25,10 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import BigInteger, Column, Identity, Integer, MetaData, Table, Text
 
-from headrace.pipeline.serving.version_states import State, Wanted
+from headrace.pipeline.serving.version_states import DesiredState, VersionState
 
+#: The name of a view and the number of a version.
+VersionKey = tuple[str, int]
 #: By topic and partition, the next offset to read.
 Offsets = dict[str, dict[int, int]]
 
@@ -129,7 +131,7 @@ JAVA_DEATHS = Table(
     Column("said", Text, nullable=False),
 )
 
-#: Those whose rows belong to one version, and go with it.
+#: The tables whose rows belong to one version and are deleted with it.
 OF_VERSIONS = (VERSIONS, PROGRESS, REPORTS, BATCHES, SPANS, DEAD_LETTERS, JAVA_DEATHS)
 
 REQUESTS = Table(
@@ -160,15 +162,15 @@ class View:
 @dataclass(frozen=True, slots=True)
 class Version:
     """
-    :param select_sql: what the SQL view is when this version serves; None before its tables are there.
-    :param served_ms: when it was first switched to; None if it never was.
-    :param due_ms: of one that failed, when it is tried again; None if it is not, or did not fail.
+    :param select_sql: what the SQL view selects when this version serves; None before its tables exist.
+    :param served_ms: when it first served; None if it never did.
+    :param due_ms: when a version that failed is tried again; None if it is not tried again, or did not fail.
     """
 
     view: str
     version: int
-    state: State
-    wanted: Wanted
+    state: VersionState
+    desired_state: DesiredState
     definition: dict[str, object]
     definition_hash: str
     table_name: str
@@ -180,15 +182,20 @@ class Version:
     due_ms: int | None = None
 
     @property
-    def who(self) -> str:
+    def key(self) -> VersionKey:
+        return self.view, self.version
+
+    @property
+    def label(self) -> str:
+        """``pages v2``."""
         return f"{self.view} v{self.version}"
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far the data of a version counts: as of its last committed batch.
+    """How far the data of a version counts, as of its last committed batch.
 
-    :param topic_ids: of the topics that were read: another id means that a topic was deleted and made anew.
+    :param topic_ids: the ids of the topics that were read. Another id means that a topic was deleted and created again.
     """
 
     view: str
@@ -204,12 +211,13 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What the runner sees of a version, apart from its data. It may be a second old.
+    """What the runner observes about a version, apart from its data. A report may be a second old.
 
-    :param complete_ms: a time at which the answer had every record that the log had then; the latest that is known.
-        None if that is not known of any time.
-    :param reading: records that the batch under way has read, and has not committed.
-    :param obstacle: why a version that has caught up does not serve, or the last error of one that is tried again.
+    :param complete_ms: the latest known time at which the answer contained every record that the log had then.
+        None if no such time is known.
+    :param reading: how many records the batch in progress has read and not committed.
+    :param obstacle: why a version that has caught up does not serve, or the last error of a version that is tried
+        again.
     """
 
     view: str
@@ -253,7 +261,7 @@ class Request:
 
 
 def offsets_text(offsets: Mapping[str, Mapping[int, int] | Mapping[str, int]]) -> str:
-    """Partitions may be numbers or, as JSON and Spark have them, texts."""
+    """The offsets as JSON, sorted. Partitions may be numbers, or texts as in JSON and Spark."""
     ordered = {
         topic: {str(partition): offset for partition, offset in sorted((int(at), o) for at, o in partitions.items())}
         for topic, partitions in ((topic, offsets[topic]) for topic in sorted(offsets))

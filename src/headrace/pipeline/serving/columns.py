@@ -1,9 +1,9 @@
-"""Arrow types as columns of a database, and Arrow columns as the values that are stored there.
+"""Converts Arrow types to column types of a database, and Arrow columns to stored values and back.
 
 =====================  =========================  ========================================
 Arrow                  PostgreSQL                 SQLite
 =====================  =========================  ========================================
-bool                   BOOLEAN                    0 and 1 (answers say true and false)
+bool                   BOOLEAN                    0 and 1 (answers have true and false)
 int8 .. int64          SMALLINT, INTEGER, BIGINT  INTEGER
 float, double          REAL, DOUBLE PRECISION     REAL; NaN becomes NULL, SQLite has none
 decimal(p, s)          NUMERIC(p, s)              NUMERIC: 15 digits; TEXT, exact, where asked
@@ -16,10 +16,10 @@ struct, list, map      JSONB                      JSON text
 duration               BIGINT, microseconds       the same
 =====================  =========================  ========================================
 
-Times without a fraction are written without one: such texts still sort by time, and equal the literal that a reader
-types. Text that is not UTF-8 (Spark does not check when it casts bytes) is stored with U+FFFD for what is wrong:
-a view must not stop for one record. For the same reason a time before the year 1 or after the year 9999 (milliseconds
-that were taken for seconds) is stored as the first or last one of those years: drivers have nothing for others.
+Times without a fraction are stored without one: such texts still sort by time, and equal the literal that a reader
+types. Text that is not UTF-8 (Spark does not check when it casts bytes) is stored with U+FFFD in place of the wrong
+bytes: one record must not stop a view. For the same reason a time before the year 1 or after the year 9999
+(milliseconds used as seconds) is stored as the first or last time of these years: drivers cannot represent others.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ _REPLACEMENT = "\ufffd"
 
 
 def column_type(field: pa.Field, *, exact: bool = False) -> TypeEngine[Any]:
-    """The type of a column for this field.
+    """The column type for this field.
 
-    :param exact: decimals keep all their digits in SQLite too, as text that SQL there does not take for a number.
+    :param exact: whether decimals keep all digits in SQLite, as text. SQL in SQLite does not treat it as a number.
     """
     kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
     if pa.types.is_decimal(kind):
@@ -58,7 +58,7 @@ def column_type(field: pa.Field, *, exact: bool = False) -> TypeEngine[Any]:
     for is_of_kind, made in _TYPES:
         if is_of_kind(kind):
             return made
-    raise UnsuitableSchema(f"column {field.name!r} is of type {kind}, which no table can hold: cast it in the query")
+    raise UnsuitableSchema(f"column {field.name!r} has the type {kind}, which no table can store: cast it in the query")
 
 
 def _text_in_sqlite(kind: TypeEngine[Any]) -> TypeEngine[Any]:
@@ -98,7 +98,7 @@ def _is_binary(kind: pa.DataType) -> bool:
 
 
 def stored(column: pa.ChunkedArray | pa.Array, dialect: str) -> pa.ChunkedArray | pa.Array:
-    """The column as booleans, integers, floats, texts or bytes: what both drivers take as it is."""
+    """The column as booleans, integers, floats, texts or bytes, which the driver accepts."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         return stored(column.cast(kind.value_type), dialect)
@@ -121,8 +121,10 @@ def stored(column: pa.ChunkedArray | pa.Array, dialect: str) -> pa.ChunkedArray 
 
 
 def as_text(column: pa.ChunkedArray | pa.Array) -> pa.StringArray:
-    """Times, dates, decimals and other numbers as the texts of this module's table; equal only where the values are,
-    even if no database can store them."""
+    """Times, dates, decimals and other numbers as the texts of the table above.
+
+    Different values have different texts, even values that no database can store.
+    """
     kind = column.type
     if pa.types.is_timestamp(kind):
         in_utc = column.cast(pa.timestamp("us", kind.tz and "UTC"), safe=False).cast(pa.timestamp("us"))
@@ -131,7 +133,7 @@ def as_text(column: pa.ChunkedArray | pa.Array) -> pa.StringArray:
 
 
 def plain_strings(column: pa.ChunkedArray | pa.Array) -> pa.StringArray:
-    """Texts of any encoding, as UTF-8 that is valid."""
+    """Texts as valid UTF-8. Wrong bytes become U+FFFD."""
     texts = column.cast(pa.string())
     try:
         texts.validate(full=True)
@@ -146,7 +148,7 @@ def _has_years(kind: pa.DataType) -> bool:
 
 
 def _nearest(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
-    """Times and dates, those beyond the years 1 to 9999 as the nearest within."""
+    """Times and dates. Those outside of the years 1 to 9999 become the nearest inside."""
     kind = column.type
     if not pa.types.is_timestamp(kind):
         return _between(column, datetime.date.min, datetime.date.max)
@@ -163,7 +165,7 @@ def _between(
 
 
 def python_values(column: pa.ChunkedArray | pa.Array) -> list[Any]:
-    """As ``to_pylist``, which fails at times that Python has nothing for: here they are the nearest that it has."""
+    """As ``to_pylist``. Times that Python cannot represent become the nearest that it can."""
     try:
         return list(column.to_pylist())
     except (ValueError, OverflowError):
@@ -172,7 +174,7 @@ def python_values(column: pa.ChunkedArray | pa.Array) -> list[Any]:
 
 
 def _with_numbers(kind: pa.DataType) -> pa.DataType:
-    """The same type with numbers for times."""
+    """The same type with numbers in place of times."""
     if pa.types.is_map(kind):
         return pa.map_(_with_numbers(kind.key_type), _with_numbers(kind.item_type))
     if pa.types.is_struct(kind):
@@ -183,7 +185,7 @@ def _with_numbers(kind: pa.DataType) -> pa.DataType:
 
 
 def _with_times(value: Any, kind: pa.DataType) -> Any:
-    """Undoes :func:`_with_numbers`."""
+    """The inverse of :func:`_with_numbers`."""
     if value is None:
         return None
     if pa.types.is_map(kind):
@@ -208,7 +210,7 @@ def _json_texts(column: pa.ChunkedArray | pa.Array) -> pa.StringArray:
 
 
 def _typed_json(value: object, kind: pa.DataType) -> object:
-    """As :func:`jsonable`; the type says which list is a map."""
+    """As :func:`jsonable`. The type tells maps from lists."""
     if value is None:
         return None
     if pa.types.is_map(kind):
@@ -226,7 +228,7 @@ def _typed_json(value: object, kind: pa.DataType) -> object:
 
 
 def arrow_column(values: Sequence[object], kind: pa.DataType) -> pa.Array:
-    """Values as a driver gives them back, in the Arrow type that they were stored from."""
+    """Values that a driver returns, in the Arrow type that they were stored from."""
     if pa.types.is_dictionary(kind):
         return arrow_column(values, kind.value_type).dictionary_encode().cast(kind)
     if pa.types.is_boolean(kind):
@@ -258,12 +260,12 @@ _MANY_DIGITS = Context(prec=80)
 
 
 def _scaled(value: Decimal, kind: pa.DataType) -> Decimal:
-    """SQLite's 0.30000000000000004 has more digits than its column."""
+    """Rounds to the scale of the column: SQLite returns 0.30000000000000004 for 0.3."""
     return value.quantize(Decimal(1).scaleb(-kind.scale), context=_MANY_DIGITS)
 
 
 def _from_json(value: object, kind: pa.DataType) -> object:
-    """Undoes :func:`_typed_json`."""
+    """The inverse of :func:`_typed_json`."""
     if value is None:
         return None
     if pa.types.is_map(kind):

@@ -1,10 +1,10 @@
-"""One serving database: its transactions, and Arrow tables into and out of it.
+"""One serving database: its transactions, and writing and reading Arrow tables.
 
-``begin()`` is one write transaction: all of it is seen, or nothing. ``read()`` is one snapshot: whatever is read within
-it belongs to the same moment, rows, progress and what a view means. Both may be used from any thread, and by several
-processes at once; SQLite has one writer at a time, and the others wait for ``busy_timeout_ms``.
+``begin()`` is one write transaction: readers see all of it or nothing. ``read()`` is one snapshot: rows, progress and
+the definition of SQL views are all as of the same moment. Both may be used by any thread and by several processes at
+once. SQLite has one writer at a time; other writers wait for ``busy_timeout_ms``.
 
-After a crash in the middle of a transaction the database is as it was before it.
+A crash within a transaction leaves the database as it was before the transaction.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Database:
         self._busy_timeout_ms = busy_timeout_ms
         self._is_prepared = False
         self._preparing = threading.Lock()
-        # Threads of one process take turns here, in order; left to SQLite they would poll for its lock.
+        # Threads of this process wait here, in order. Otherwise they would poll for SQLite's lock.
         self._writing = threading.Lock()
         self._writer_thread: int | None = None
         self._path = Path(parsed.database or "") if self.is_sqlite else None
@@ -54,17 +54,17 @@ class Database:
 
     @contextmanager
     def begin(self) -> Iterator[Connection]:
-        """One write transaction; it is committed at the end, and rolled back if anything is raised."""
+        """One write transaction. It is committed at the end, and rolled back if an exception is raised."""
         self._prepare()
-        with self._a_turn(), self._connected(self._writer) as connection, connection.begin():
+        with self._write_lock(), self._connected(self._writer) as connection, connection.begin():
             yield connection
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """One snapshot, in which nothing can be changed."""
+        """One read-only snapshot."""
         self._prepare()
         with self._connected(self._reader) as connection, connection.begin() as transaction:
-            if self.is_sqlite:  # whose snapshot is that of the first read
+            if self.is_sqlite:  # SQLite takes its snapshot at the first read
                 connection.exec_driver_sql("SELECT 1 FROM sqlite_master LIMIT 1")
             else:
                 _postgresql().enter_gate(connection)
@@ -88,23 +88,26 @@ class Database:
             except self._failures as error:
                 if "database is locked" in str(error):
                     raise DatabaseBusy(
-                        f"another process has been writing to {self.name} for more than {self._busy_timeout_ms} ms: "
-                        "one 'headrace views run' a project is enough"
+                        f"another process has been writing to {self.name} for more than "
+                        f"{self._busy_timeout_ms} ms: run only "
+                        "one 'headrace views run' per project"
                     ) from error
-                if getattr(driver, "closed", False):  # psycopg's connections know; SQLite's are not lost
+                if getattr(driver, "closed", False):  # only psycopg's connections have it; SQLite's cannot break
                     raise DatabaseUnreachable(
-                        f"the connection to {self.name} broke ({_reason(error)}): what was not committed is not there"
+                        f"the connection to {self.name} broke ({_reason(error)}): the transaction was not committed"
                     ) from error
                 raise
 
     @contextmanager
-    def _a_turn(self) -> Iterator[None]:
+    def _write_lock(self) -> Iterator[None]:
         if not self.is_sqlite:
             yield
             return
-        assert self._writer_thread != threading.get_ident(), "a write transaction inside of another one"
+        assert self._writer_thread != threading.get_ident(), "write transactions cannot be nested"
         if not self._writing.acquire(timeout=self._busy_timeout_ms / 1000):
-            raise DatabaseBusy(f"another thread has been writing to {self.name} for {self._busy_timeout_ms} ms")
+            raise DatabaseBusy(
+                f"another thread has been writing to {self.name} for {self._busy_timeout_ms} ms; try again later"
+            )
         try:
             self._writer_thread = threading.get_ident()
             yield
@@ -118,7 +121,7 @@ class Database:
                 return
             if self._path is not None:
                 sqlite_dialect.prepare_file(self._path)
-                with self._connected(self._writer):  # makes the file and its WAL, which a reader could not
+                with self._connected(self._writer):  # creates the file and its WAL; a read-only connection cannot
                     pass
             else:
                 with self._connected(self._writer) as connection, connection.begin():
@@ -128,23 +131,15 @@ class Database:
     # ---------------------------------------------------------------------------------------------------- loading
 
     def upsert(self, connection: Connection, table: Table, rows: pa.Table, *, batch_id: int | None = None) -> None:
-        """Inserts rows, or replaces those with the same key, unless a later batch wrote them.
+        """Inserts rows, and replaces rows with the same key unless a later batch wrote them.
 
-        ``_key`` and ``_batch_id`` are added where the rows have none. The last of two rows with the same key wins.
+        ``_key`` and ``_batch_id`` are added if the rows lack them. Of two rows with the same key the last one wins.
         """
         _loading().insert(connection, table, rows, batch_id, update=True)
 
     def bulk_load(self, connection: Connection, table: Table, rows: pa.Table, *, batch_id: int | None = None) -> None:
-        """Inserts rows whose keys are not there yet, as fast as the database can."""
+        """Inserts rows whose keys do not exist yet, as fast as the database can."""
         _loading().insert(connection, table, rows, batch_id, update=False)
-
-    def replace_all(self, connection: Connection, table: Table, rows: pa.Table, *, batch_id: int | None = None) -> None:
-        """These rows and no others. By DELETE: readers with an older snapshot keep what they see."""
-        connection.execute(table.delete())
-        _loading().insert(connection, table, rows, batch_id, update=True)
-
-    def delete_keys(self, connection: Connection, table: Table, keys: pa.StringArray) -> None:
-        _loading().delete_keys(connection, table, keys)
 
     def fetch(
         self,
@@ -157,9 +152,9 @@ class Database:
     ) -> pa.Table:
         """Rows as Arrow, in the types that they were stored from, with ``_key`` and ``_batch_id``.
 
-        :param keys: only the rows with these.
-        :param condition: only the rows for which it holds.
-        :param limit: only so many, in the order of the primary key.
+        :param keys: only rows with these keys.
+        :param condition: only rows for which it holds.
+        :param limit: at most this many rows, in the order of the primary key.
         """
         return _loading().fetch(connection, table, keys, condition, limit)
 
@@ -171,7 +166,7 @@ def _postgresql() -> ModuleType:
 
 
 def _loading() -> ModuleType:
-    """Imported when it is needed: Arrow takes longer to load than most commands to run."""
+    """Imported on first use: importing Arrow takes longer than most commands."""
     from headrace.pipeline.serving import loading
 
     return loading

@@ -1,8 +1,8 @@
-"""Which serving database is meant: by URL, or by the folder of a project.
+"""Finds the URL of the serving database: given directly, or in the settings of a project.
 
-``sqlite:///FILE`` (relative: to the project's folder) or ``postgresql://USER:PASSWORD@HOST:PORT/DATABASE``. A project
-says it in ``headrace.toml``, ``[serving] url``; only that line is read here, so that a mistake in a view's file does
-not keep anybody from querying.
+``sqlite:///FILE`` (relative to the folder of the project) or ``postgresql://USER:PASSWORD@HOST:PORT/DATABASE``. A
+project has it in ``headrace.toml``, ``[serving] url``. Only that setting is read here, so that a mistake in the file of
+a view does not prevent queries.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ _USE = "sqlite:///FILE or postgresql://USER:PASSWORD@HOST/DATABASE"
 
 
 def parse_url(url: str, folder: Path | None = None) -> URL:
-    """A URL that SQLAlchemy opens with the drivers that we have, relative files made absolute.
+    """The URL for SQLAlchemy, with the driver that Headrace uses and an absolute path.
 
-    :param folder: what a relative file is relative to; the working directory if not given.
+    :param folder: the folder of a relative path; by default the working directory.
     """
     try:
         parsed = make_url(url)
     except ArgumentError:
-        raise ServingError(f"{url!r} is no URL of a database: {_USE}") from None
+        raise ServingError(f"{url!r} is not the URL of a database: use {_USE}") from None
     backend = parsed.drivername.partition("+")[0]
     if backend in ("postgresql", "postgres"):
         return parsed.set(drivername="postgresql+psycopg")
     if backend != "sqlite":
-        raise ServingError(f"{backend} is not supported as a serving database: {_USE}")
+        raise ServingError(f"{backend} is not supported as a serving database: use {_USE}")
     if not parsed.database or parsed.database == ":memory:":
-        raise ServingError("a serving database is shared by processes, so SQLite needs a file: sqlite:///FILE")
+        raise ServingError("several processes share the serving database, so SQLite needs a file: use sqlite:///FILE")
     path = (folder or Path.cwd()) / Path(parsed.database).expanduser()
     return parsed.set(drivername="sqlite", database=str(path.absolute()))
 
 
 def serving_url(project_or_url: str | Path) -> str:
-    """The URL itself, or the one that the project in that folder names. A password in it is kept."""
+    """The URL itself, or the one of the project in that folder. A password in it is kept."""
     if isinstance(project_or_url, str) and "://" in project_or_url:
         return parse_url(project_or_url).render_as_string(hide_password=False)
     folder = Path(project_or_url)
@@ -50,7 +50,9 @@ def serving_url(project_or_url: str | Path) -> str:
         settings = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError:
         raise ServingError(
-            f"there is no {PROJECT_FILE} in {folder}: name a project (headrace views init makes one) or a database"
+            f"there is no {PROJECT_FILE} in {folder}: give the folder of a project ('headrace views "
+            "init' creates one) or "
+            "the URL of a database"
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ServingError(f"{file}: {error}") from None

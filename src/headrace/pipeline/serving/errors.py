@@ -1,61 +1,61 @@
-"""What can go wrong in the serving layer, each with a message that says what to do."""
+"""The errors of the serving layer. Each message says what to do."""
 
 from headrace.client.errors import HeadraceError
 
 
 class ServingError(HeadraceError):
-    """Something that the serving database could not do."""
+    """An operation on the serving database failed."""
 
 
 class DatabaseUnreachable(ServingError):
-    """It is not there, does not answer, or does not let us in."""
+    """The database does not exist, does not answer, or refuses the login."""
 
 
 class DatabaseBusy(ServingError):
-    """Another process held a lock for longer than we wait."""
+    """Another process held a lock for too long."""
 
 
 class UnsuitableSchema(ServingError):
-    """Columns or names that a table cannot have."""
+    """A table cannot have these columns or names."""
 
 
 class UnknownView(ServingError):
-    """There is no such view or version in the catalog."""
+    """The catalog has no such view or version."""
 
 
 class IllegalTransition(ServingError):
-    """A version's state does not allow that; nothing was changed."""
+    """The state of a version does not allow the operation. Nothing was changed."""
 
 
 class QueryError(ServingError):
-    """A query that was not answered. ``kind`` is for programs: see its subclasses."""
+    """A query failed. ``kind`` is for programs: see the subclasses."""
 
     kind = "bad_query"
 
 
 class NotReadOnly(QueryError):
-    """It would change something, or is more than one statement."""
+    """The statement would change something, or there are several statements."""
 
     kind = "read_only"
 
 
 class QueryTimeout(QueryError):
-    """It ran for longer than it may."""
+    """The query ran for longer than its timeout."""
 
     kind = "timeout"
 
 
 class NotServed(QueryError):
-    """A view that no version serves yet; the query may be right."""
+    """No version of the view serves yet. The query may be right."""
 
     kind = "not_served"
 
 
-ONLY_READING = "only reading is possible here: one SELECT, VALUES or WITH"
-ONE_STATEMENT = "one statement at a time: leave out what follows the first semicolon"
+ONLY_READING = "queries can only read: write one SELECT, VALUES or WITH"
+ONE_STATEMENT = "only one statement is allowed: remove everything after the first semicolon"
 
 
 def too_slow(timeout_ms: int) -> QueryTimeout:
     return QueryTimeout(
-        f"the query ran for more than {timeout_ms} ms and was stopped: ask for less, or allow more time"
+        f"the query ran for more than {timeout_ms} ms and was stopped: make it smaller, or allow more time"
     )

@@ -1,4 +1,4 @@
-"""Values and answers of either database as JSON and CSV have them."""
+"""Writes values and answers of either database as JSON and CSV."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NOT_FINITE = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}
 
 
 def jsonable(value: object) -> object:
-    """What JSON has for a value of either database or of Arrow; texts for what it has nothing for."""
+    """A value of a database or of Arrow as a JSON value. Values that JSON cannot represent become texts."""
     if value is None or isinstance(value, (bool, int)):
         return value
     if isinstance(value, str):
@@ -41,7 +41,7 @@ def jsonable(value: object) -> object:
 
 
 def _number(value: Decimal) -> object:
-    """PostgreSQL's sums of integers are decimals: a number where that loses nothing, else a text."""
+    """A number if that is exact, else a text. PostgreSQL's sums of integers are decimals."""
     if not value.is_finite():
         return str(value)
     if value == value.to_integral_value():
@@ -51,7 +51,7 @@ def _number(value: Decimal) -> object:
 
 
 def answer_value(answer: Answer) -> dict[str, object]:
-    """What JSON has of an answer."""
+    """An answer as JSON values."""
     return {
         "columns": answer.columns,
         "rows": [[jsonable(value) for value in row] for row in answer.rows],
@@ -61,7 +61,7 @@ def answer_value(answer: Answer) -> dict[str, object]:
 
 
 def csv_text(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
-    """As spreadsheets and other programs read it: NULL is nothing, a text with a comma is quoted."""
+    """An answer as CSV: NULL is empty, and a text with a comma is quoted."""
     written = io.StringIO()
     writer = csv.writer(written, lineterminator="\n")
     writer.writerow(columns)
@@ -70,7 +70,7 @@ def csv_text(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
 
 
 def plain_cell(value: object) -> object:
-    """For a table or CSV: JSON only for what has parts."""
+    """A value for a table or CSV. Objects and arrays are written as JSON."""
     value = jsonable(value)
     if isinstance(value, bool):
         return "true" if value else "false"

@@ -1,4 +1,5 @@
-"""Views by HTTP: ``GET /query?sql=...``, ``POST /query`` with ``{"sql": ..., "limit": ...}``, ``GET /views``.
+"""Answers queries over HTTP: ``GET /query?sql=...``, ``POST /query`` with ``{"sql": ..., "limit": ...}``, ``GET
+/views``.
 
 Answers are JSON, or CSV with ``format=csv`` or ``Accept: text/csv``::
 
@@ -7,10 +8,10 @@ Answers are JSON, or CSV with ``format=csv`` or ``Accept: text/csv``::
                 "age_ms": 85, "complete_ms": ...}]}
 
 With CSV the last two are the headers ``Headrace-Truncated`` and ``Headrace-As-Of``. An error is
-``{"error": "...", "kind": "..."}`` with a status of its kind. There is no password and no encryption: it listens on
-127.0.0.1 unless told otherwise, and belongs behind a proxy where strangers are near.
+``{"error": "...", "kind": "..."}`` with a status that depends on the kind. There is no password and no encryption: the
+server listens on 127.0.0.1 by default. Put it behind a proxy if other machines can reach it.
 
-Queries run on threads, and no more at a time than there are; the others wait.
+Queries run on 16 threads; further queries wait.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ _STATUS_OF = {"bad_query": 400, "read_only": 403, "timeout": 408, "not_served": 
 
 
 class BadRequest(ServingError):
-    """The request itself is wrong."""
+    """The HTTP request is wrong."""
 
 
 # -------------------------------------------------------------------------------------------------------- requests
@@ -61,13 +62,13 @@ def application(service: QueryService) -> Starlette:
     threads = anyio.CapacityLimiter(_QUERIES_AT_ONCE)
 
     async def query(request: Request) -> Response:
-        wanted = await _parameters(request)
-        sql = wanted.get("sql")
+        parameters = await _parameters(request)
+        sql = parameters.get("sql")
         if not isinstance(sql, str):
-            raise BadRequest('say which: GET /query?sql=SELECT..., or POST {"sql": "SELECT ..."}')
-        limit = _number(wanted, "limit", DEFAULT_LIMIT, MAX_LIMIT)
-        timeout_ms = _number(wanted, "timeout_ms", DEFAULT_TIMEOUT_MS, MAX_TIMEOUT_MS)
-        wants_csv = _wants_csv(request, wanted)
+            raise BadRequest('sql is missing: use GET /query?sql=SELECT..., or POST {"sql": "SELECT ..."}')
+        limit = _number(parameters, "limit", DEFAULT_LIMIT, MAX_LIMIT)
+        timeout_ms = _number(parameters, "timeout_ms", DEFAULT_TIMEOUT_MS, MAX_TIMEOUT_MS)
+        wants_csv = _wants_csv(request, parameters)
 
         def work() -> Response:
             answer = service.query(sql, limit=limit, timeout_ms=timeout_ms)
@@ -102,26 +103,26 @@ async def _parameters(request: Request) -> dict[str, object]:
     async for chunk in request.stream():
         body += chunk
         if len(body) > _MAX_BODY_BYTES:
-            raise HTTPException(413, f"a request has at most {_MAX_BODY_BYTES} bytes")
+            raise HTTPException(413, f"the body of a request has at most {_MAX_BODY_BYTES} bytes")
     try:
         parsed = json.loads(body)
     except ValueError as error:
-        raise BadRequest(f"the body is no JSON: {error}") from None
+        raise BadRequest(f"the body is not JSON: {error}") from None
     if not isinstance(parsed, dict):
         raise BadRequest('the body must be an object: {"sql": "SELECT ..."}')
     return {**request.query_params, **parsed}
 
 
-def _number(wanted: Mapping[str, object], name: str, default: int, most: int) -> int:
-    given = wanted.get(name, default)
+def _number(parameters: Mapping[str, object], name: str, default: int, most: int) -> int:
+    given = parameters.get(name, default)
     text = str(given)
     if isinstance(given, bool) or not (text.isascii() and text.isdecimal()) or not 1 <= int(text) <= most:
         raise BadRequest(f"{name} must be a number from 1 to {most}, not {text[:40]!r}")
     return int(text)
 
 
-def _wants_csv(request: Request, wanted: Mapping[str, object]) -> bool:
-    form = wanted.get("format")
+def _wants_csv(request: Request, parameters: Mapping[str, object]) -> bool:
+    form = parameters.get("format")
     if form not in (None, "json", "csv"):
         raise BadRequest(f"format must be json or csv, not {str(form)[:40]!r}")
     return form == "csv" or (form is None and "text/csv" in request.headers.get("accept", ""))
@@ -154,8 +155,8 @@ async def _answer_http_error(_: Request, error: Exception) -> Response:
 
 
 async def _answer_mistake(_: Request, error: Exception) -> Response:
-    logger.error("a request failed", exc_info=error)
-    return JSONResponse({"error": "internal error; the server's log says more", "kind": "internal"}, 500)
+    logger.error("an HTTP request failed", exc_info=error)
+    return JSONResponse({"error": "internal error; see the log of the server", "kind": "internal"}, 500)
 
 
 # --------------------------------------------------------------------------------------------------------- serving
@@ -164,7 +165,9 @@ async def _answer_mistake(_: Request, error: Exception) -> Response:
 class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """A signal ends the server, and that is all: uvicorn's own would raise it again afterwards, as a failure."""
+        """A signal ends the server normally. uvicorn would raise the signal again afterwards, which looks like a
+        failure.
+        """
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -177,7 +180,7 @@ class _Server(uvicorn.Server):
 
 
 class HttpServer:
-    """Listens from the moment it is made; ``run`` serves until a signal, or until ``stop`` is called."""
+    """Listens from its construction on. ``run`` serves until a signal, or until ``stop`` is called."""
 
     def __init__(self, url: str, host: str = "127.0.0.1", port: int = 0) -> None:
         self._service = QueryService(url)
@@ -187,7 +190,9 @@ class HttpServer:
             )
         except OSError as error:
             self._service.close()
-            raise ServingError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
+            raise ServingError(
+                f"cannot listen on {host}:{port}: {error.strerror or error}; choose another address"
+            ) from None
         self.port: int = self._listener.getsockname()[1]
         self._server = _Server(
             uvicorn.Config(
@@ -213,10 +218,10 @@ class HttpServer:
 
 
 def serve(project_or_url: str | Path, host: str = "127.0.0.1", port: int = 8090) -> None:
-    """Serves in the foreground until SIGTERM or Ctrl-C; prints ``ready HOST:PORT`` when it listens.
+    """Serves in the foreground until SIGTERM or Ctrl-C. Prints ``ready HOST:PORT`` when it listens.
 
-    :param project_or_url: the folder of a project, or a database.
-    :raises ServingError: if there is no such project, or the address is taken.
+    :param project_or_url: the folder of a project, or the URL of a database.
+    :raises ServingError: if there is no such project, or the address is in use.
     """
     server = HttpServer(serving_url(project_or_url), host, port)
     shown_host = f"[{host}]" if ":" in host else host

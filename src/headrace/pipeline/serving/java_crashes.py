@@ -1,8 +1,8 @@
-"""Remembers which versions were at work when Spark's Java process died: table ``headrace_java_deaths``.
+"""Stores which versions were working when Spark's Java process crashed: table ``headrace_java_deaths``.
 
-A row counts the deaths in a row during one kind of a version's work, and says how the last one came. The row goes when
-that kind of work succeeds, when a user asks to try the version again, and with the version. The table is what keeps the
-next ``headrace views run`` from dying in the same way.
+A row counts the consecutive crashes during one kind of work of one version, and has the reason of the last crash. The
+row is deleted when that kind of work succeeds, when a user asks to try the version again, and with the version. The
+rows keep the next ``headrace views run`` from crashing in the same way.
 """
 
 from __future__ import annotations
@@ -10,42 +10,40 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headrace.pipeline.serving.catalog_tables import JAVA_DEATHS
+from headrace.pipeline.serving.catalog_tables import JAVA_DEATHS, VersionKey
 from headrace.pipeline.serving.database import Database
-
-Key = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Deaths:
+class Crashes:
     """
-    :param said: how the last one came, in words.
+    :param reason: why the Java process ended the last time, as text.
     """
 
     count: int
-    said: str
+    reason: str
 
 
-class JavaDeaths:
+class JavaCrashes:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def read(self) -> dict[Key, dict[str, Deaths]]:
-        """By version and kind of work."""
-        found: dict[Key, dict[str, Deaths]] = {}
+    def read(self) -> dict[VersionKey, dict[str, Crashes]]:
+        """The crashes of each version, by kind of work."""
+        found: dict[VersionKey, dict[str, Crashes]] = {}
         with self._database.read() as connection:
             for row in connection.execute(JAVA_DEATHS.select()):
-                found.setdefault((row.view, row.version), {})[row.work] = Deaths(row.deaths, row.said)
+                found.setdefault((row.view, row.version), {})[row.work] = Crashes(row.deaths, row.said)
         return found
 
-    def write(self, key: Key, deaths: Mapping[str, Deaths]) -> None:
-        """In the place of all that was known of this version."""
+    def write(self, key: VersionKey, crashes: Mapping[str, Crashes]) -> None:
+        """Replaces all rows of the version."""
         view, version = key
         with self._database.begin() as connection:
             connection.execute(JAVA_DEATHS.delete().where(JAVA_DEATHS.c.view == view, JAVA_DEATHS.c.version == version))
-            for work, each in deaths.items():
+            for work, each in crashes.items():
                 connection.execute(
                     JAVA_DEATHS.insert().values(
-                        view=view, version=version, work=work, deaths=each.count, said=each.said
+                        view=view, version=version, work=work, deaths=each.count, said=each.reason
                     )
                 )

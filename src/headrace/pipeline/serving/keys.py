@@ -1,12 +1,12 @@
-"""The ``_key`` of a row: the values of its key columns as one text, the same for equal values in every process.
+"""Computes the ``_key`` of a row: the values of its key columns as one text, which is the same in every process.
 
-It is a JSON array, ``["home",7,null]``: a NULL is a value like others, where both databases would take two NULLs in a
-primary key for different. Texts are as they are with only the escapes that JSON needs; numbers and booleans are JSON's;
-times are UTC texts; bytes are hex; -0.0 is 0.0 and NaN is one value, as Spark groups them. What is longer than
-``MAX_KEY_BYTES`` is replaced by its SHA-256, because PostgreSQL's index refuses entries of more than 2.7 kB.
+It is a JSON array, ``["home",7,null]``. NULL equals NULL; in a primary key both databases would treat two NULLs as
+different. Texts have only the escapes that JSON needs; numbers and booleans are JSON's; times are UTC texts; bytes are
+hex; -0.0 is 0.0, and NaN equals NaN, as in Spark's GROUP BY. A key longer than ``MAX_KEY_BYTES`` is replaced by its
+SHA-256, because PostgreSQL's index refuses entries of more than 2.7 kB.
 
-Whole columns are turned at once by Arrow's functions; only texts with quotes, backslashes or control characters, and
-rare types, go through Python a value at a time. A million keys of one text column take a tenth of a second.
+Arrow's functions convert whole columns at once. Only texts with quotes, backslashes or control characters, and rare
+types, are converted in Python, value by value. A million keys of one text column take a tenth of a second.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NEEDS_ESCAPES = r'["\\\x00-\x1f]'
 
 
 def canonical_keys(table: pa.Table, key_columns: Sequence[str]) -> pa.StringArray:
-    """One key a row. Without key columns (one total over everything) each row has the same."""
+    """One key per row. Without key columns (one total over everything) all rows have the same key."""
     if not key_columns:
         return pa.array(["[]"] * table.num_rows, pa.string())
     parts = [_json_texts(_whole(table.column(name))) for name in key_columns]

@@ -1,4 +1,4 @@
-"""Arrow tables into a database and out of it: what both databases have in common."""
+"""Writes Arrow tables to a database and reads them back: the parts that both databases share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headrace.pipeline.serving.columns import arrow_column
 from headrace.pipeline.serving.errors import UnsuitableSchema
 from headrace.pipeline.serving.keys import canonical_keys
 
-_KEYS_A_STATEMENT = 50_000
+_KEYS_PER_STATEMENT = 50_000
 
 
 def insert(connection: Connection, table: Table, rows: pa.Table, batch_id: int | None, *, update: bool) -> None:
@@ -30,11 +30,6 @@ def insert(connection: Connection, table: Table, rows: pa.Table, batch_id: int |
         postgresql_loading.insert(connection, table, rows, update=update)
 
 
-def delete_keys(connection: Connection, table: Table, keys: pa.StringArray) -> None:
-    for clause in _in_portions(connection, table, keys):
-        connection.execute(table.delete().where(clause))
-
-
 def fetch(
     connection: Connection,
     table: Table,
@@ -42,7 +37,7 @@ def fetch(
     condition: sqlalchemy.ColumnElement[bool] | None = None,
     limit: int | None = None,
 ) -> pa.Table:
-    # Values as the driver has them: SQLAlchemy would parse times a value at a time.
+    # Values as the driver returns them: SQLAlchemy would parse times one by one.
     columns = [
         sqlalchemy.type_coerce(column, sqlalchemy.types.NullType()).label(column.name) for column in table.columns
     ]
@@ -70,7 +65,7 @@ def _to_arrow(rows: Sequence[Sequence[object]], schema: pa.Schema) -> pa.Table:
 
 
 def _completed(table: Table, rows: pa.Table, batch_id: int | None) -> pa.Table:
-    """With the columns that we add."""
+    """The rows with ``_key`` and ``_batch_id`` added."""
     if "_key" not in rows.column_names:
         rows = rows.append_column("_key", canonical_keys(rows, table.info["key_columns"]))
     if "_batch_id" not in rows.column_names:
@@ -78,17 +73,17 @@ def _completed(table: Table, rows: pa.Table, batch_id: int | None) -> pa.Table:
     wanted = {column.name for column in table.columns}
     if wanted != set(rows.column_names):
         different = ", ".join(sorted(wanted ^ set(rows.column_names)))
-        raise UnsuitableSchema(f"rows for {table.name} do not have its columns: {different}")
+        raise UnsuitableSchema(f"the rows and the table {table.name} have different columns: {different}")
     return rows
 
 
 def _in_portions(
     connection: Connection, table: Table, keys: pa.StringArray
 ) -> Iterator[sqlalchemy.ColumnElement[bool]]:
-    """Conditions for so many keys at a time: one parameter each, however many there are."""
+    """Conditions for portions of the keys. Each has one parameter, however many keys it has."""
     texts = keys.to_pylist()
-    for start in range(0, len(texts), _KEYS_A_STATEMENT):
-        portion = texts[start : start + _KEYS_A_STATEMENT]
+    for start in range(0, len(texts), _KEYS_PER_STATEMENT):
+        portion = texts[start : start + _KEYS_PER_STATEMENT]
         if connection.dialect.name == "postgresql":
             array = sqlalchemy.bindparam(None, portion, type_=sqlalchemy.ARRAY(sqlalchemy.Text()))
             yield table.c["_key"] == sqlalchemy.any_(array)

@@ -1,15 +1,16 @@
-"""What is particular to PostgreSQL: snapshots, and switches that readers do not notice.
+"""The PostgreSQL side of the serving database: snapshots, and switches of views that do not disturb readers.
 
-**Snapshots.** In PostgreSQL what a name means is looked up when a statement is parsed, whatever the snapshot of its
-transaction: a reader whose snapshot is older than a switch would see the new view over tables as they were before they
-were filled. So there is a gate, an empty table ``headrace_gate``. A reader locks it (ACCESS SHARE) before it takes its
-snapshot; whoever switches locks it exclusively. LOCK takes no snapshot, so each reader sees all of a switch or nothing.
+**Snapshots.** PostgreSQL looks up the definition of a view when it parses a statement, independent of the snapshot of
+the transaction. A reader whose snapshot is older than a switch would read the new view over tables that are still empty
+in its snapshot. So there is a gate: an empty table ``headrace_gate``. A reader locks it in ACCESS SHARE mode before it
+takes its snapshot; a switch locks it exclusively. LOCK takes no snapshot, so each reader sees all of a switch or
+nothing.
 
-**Nobody waits for long.** A switch waits for readers that are at work, and new readers wait behind a switch that waits.
-So it asks for its locks for 50 ms only, lets the readers through, and asks again, each time for twice as long. It does
-that under a savepoint: what its transaction did before is kept.
+**Short waits.** A switch waits for active readers, and new readers wait behind a switch that waits. So a switch waits
+for its locks for 50 ms only, lets the readers continue, and tries again, each time for twice as long. Each try is in a
+savepoint, so the transaction keeps what it did before.
 
-TRUNCATE and COPY FREEZE are not for tables that are read: old snapshots would find them empty.
+TRUNCATE and COPY FREEZE must not be used on tables that are read: older snapshots would find them empty.
 """
 
 from __future__ import annotations
@@ -25,22 +26,22 @@ from headrace.pipeline.serving.errors import DatabaseBusy, UnsuitableSchema
 from headrace.pipeline.serving.sqlite_dialect import quoted
 
 GATE = "headrace_gate"
-#: What is raised when a connection breaks, by us and by SQLAlchemy's users of the driver.
+#: The exceptions for a broken connection, raised by SQLAlchemy or by the driver itself.
 FAILURES = (DBAPIError, psycopg.OperationalError, psycopg.InterfaceError)
-#: What is done while no reader is inside.
+#: The work of a switch, done while the gate is locked exclusively.
 Work = Callable[[], None]
 _FIRST_LOCK_WAIT_MS = 50
-#: Any number will do, as long as all processes take the same.
+#: An arbitrary number that all processes share.
 _CREATION_LOCK = 4_831_002
 
 
 def open_engine(url: URL, *, read_only: bool) -> Engine:
-    """Readers have one snapshot for a whole transaction, and the server lets them change nothing."""
+    """Opens an engine. Readers have one snapshot per transaction, and the server lets them change nothing."""
     engine = create_engine(
         url,
         isolation_level="REPEATABLE READ" if read_only else "READ COMMITTED",
         execution_options={"postgresql_readonly": True} if read_only else {},
-        pool_pre_ping=True,  # a database that was restarted meanwhile is no error
+        pool_pre_ping=True,  # so that a restart of the database causes no error
         pool_size=8,
         max_overflow=24,
         connect_args={"connect_timeout": 10, "application_name": "headrace"},
@@ -48,7 +49,7 @@ def open_engine(url: URL, *, read_only: bool) -> Engine:
 
     @event.listens_for(engine, "connect")
     def _set_up(connection: psycopg.Connection, _record: object) -> None:
-        # Times are stored and shown in UTC, as SQLite has them.
+        # Times are stored and shown in UTC, as in SQLite.
         was = connection.autocommit
         connection.autocommit = True
         connection.execute("SET TIME ZONE 'UTC'")
@@ -56,7 +57,7 @@ def open_engine(url: URL, *, read_only: bool) -> Engine:
 
     @event.listens_for(engine, "reset")
     def _give_back(connection: psycopg.Connection, _record: object, _state: object) -> None:
-        # What a user's SELECT locked for the session would otherwise stay locked as long as the pool lives.
+        # Otherwise advisory locks that a user's SELECT took for the session would stay locked in the pool.
         connection.rollback()
         if read_only:
             connection.execute("SELECT pg_advisory_unlock_all()")
@@ -75,20 +76,25 @@ def driver(connection: Connection) -> psycopg.Connection:
 
 
 def create_gate(connection: Connection) -> None:
-    """CREATE IF NOT EXISTS fails where two do it at once, hence the lock; it also orders whoever makes our tables."""
+    """Creates the gate. CREATE IF NOT EXISTS fails if two processes run it at once, hence the advisory lock.
+
+    The lock is held until the transaction ends, so it also orders processes that create the tables of the catalog.
+    """
     connection.execute(text(f"SELECT pg_advisory_xact_lock({_CREATION_LOCK})"))
     connection.execute(text(f"CREATE TABLE IF NOT EXISTS {GATE} ()"))
 
 
 def enter_gate(connection: Connection) -> None:
-    """The first statement of a transaction that reads."""
+    """Locks the gate for reading. Must be the first statement of a transaction that reads."""
     connection.exec_driver_sql(f"LOCK TABLE {GATE} IN ACCESS SHARE MODE")
 
 
 def with_gate_closed(connection: Connection, work: Work, *, wait_ms: int = 60_000) -> None:
-    """Does the work, which takes exclusive locks, while no reader is inside.
+    """Does the work while the gate is locked exclusively, so that there are no active readers.
 
-    The gate stays closed until the transaction ends, so this belongs at its end.
+    The gate stays locked until the transaction ends, so call this at its end.
+
+    :raises DatabaseBusy: if readers hold their locks for too long.
     """
     lock_wait_ms = _FIRST_LOCK_WAIT_MS
     waited_ms = 0
@@ -105,10 +111,11 @@ def with_gate_closed(connection: Connection, work: Work, *, wait_ms: int = 60_00
             waited_ms += lock_wait_ms
             if waited_ms >= wait_ms:
                 raise DatabaseBusy(
-                    f"readers have held a view for {waited_ms} ms, so it was not switched: end their transactions "
+                    f"transactions of readers have been open for {waited_ms} ms, so the view was not "
+                    "switched: end them "
                     "(pg_stat_activity shows them) and try again"
                 ) from None
-            time.sleep(lock_wait_ms / 1000)  # as long as they had to wait for us
+            time.sleep(lock_wait_ms / 1000)  # as long as readers had to wait
             lock_wait_ms *= 2
         else:
             connection.exec_driver_sql("SET LOCAL lock_timeout = DEFAULT")
@@ -117,7 +124,10 @@ def with_gate_closed(connection: Connection, work: Work, *, wait_ms: int = 60_00
 
 
 def replace_view(connection: Connection, name: str, select_sql: str) -> None:
-    """In place, which keeps grants and the views that read this one; with other columns anew, with the same grants."""
+    """Replaces a view in place, which keeps its grants and the views that depend on it.
+
+    If its columns differ, the view is dropped and created again with the same grants.
+    """
     quoted_name = quoted(name).replace("%", "%%")
     meaning = f"{quoted_name} AS {select_sql.replace('%', '%%')}"
     savepoint = connection.begin_nested()
@@ -150,6 +160,6 @@ def drop_view(connection: Connection, name: str) -> None:
             raise
         detail = " ".join((error.orig.diag.message_detail or "").split("\n"))
         raise UnsuitableSchema(
-            f"other objects of the database depend on the SQL view {name}, which therefore can neither get other "
-            f"columns nor be dropped: {detail}; drop them (and create them again afterwards)"
+            f"other objects of the database depend on the SQL view {name}, so its columns cannot change and it "
+            f"cannot be dropped: {detail}; drop them first, and create them again afterwards"
         ) from None

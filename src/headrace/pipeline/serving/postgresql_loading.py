@@ -1,8 +1,8 @@
-"""Arrow tables into PostgreSQL, by COPY where they are large.
+"""Writes Arrow tables to PostgreSQL, with COPY if they are large.
 
-Arrow writes a table as CSV, a million rows in a quarter of a second, and COPY reads that: no row is touched by Python.
-An upsert of many rows goes by COPY through a temporary table; one of few takes arrays as parameters, since a temporary
-table for each micro-batch would bloat the system's catalog.
+Arrow writes a table as CSV, a million rows in a quarter of a second, and COPY reads it. Python does not touch single
+rows. An upsert of many rows uses COPY into a temporary table. An upsert of few rows passes arrays as parameters,
+because a temporary table per micro-batch would bloat PostgreSQL's catalog.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headrace.pipeline.serving.sqlite_dialect import quoted
 from headrace.pipeline.serving.sqlite_loading import in_order, on_conflict
 
 _COPY_FROM_ROWS = 2_000
-_ROWS_A_WRITE = 65_536
+_ROWS_PER_WRITE = 65_536
 _ANALYZE_FROM_ROWS = 10_000
 
 
@@ -42,14 +42,14 @@ def _copy(connection: Connection, target: str, rows: pa.Table) -> None:
     columns = ", ".join(map(quoted, rows.column_names))
     statement = sql.SQL(f"COPY {target} ({columns}) FROM STDIN (FORMAT csv)")
     with driver(connection).cursor() as cursor, cursor.copy(statement) as copy:
-        for start in range(0, rows.num_rows, _ROWS_A_WRITE):
+        for start in range(0, rows.num_rows, _ROWS_PER_WRITE):
             written = pa.BufferOutputStream()
-            pa_csv.write_csv(rows.slice(start, _ROWS_A_WRITE), written, pa_csv.WriteOptions(include_header=False))
+            pa_csv.write_csv(rows.slice(start, _ROWS_PER_WRITE), written, pa_csv.WriteOptions(include_header=False))
             copy.write(memoryview(written.getvalue()))
 
 
 def _upsert_arrays(connection: Connection, table: Table, rows: pa.Table) -> None:
-    """Each column is one array of texts, which PostgreSQL turns into the column's type."""
+    """Passes each column as one array of texts, which PostgreSQL converts to the type of the column."""
     names = rows.column_names
     types = _type_names(connection, table)
     arrays = ", ".join(["%s::text[]"] * len(names))
@@ -81,7 +81,10 @@ def _upsert_by_copy(connection: Connection, table: Table, rows: pa.Table) -> Non
 
 
 def _last_of_each(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """PostgreSQL refuses to update a row twice in one statement; the last one wins, as in SQLite."""
+    """The last row of each key: PostgreSQL refuses to update a row twice in one statement.
+
+    The last one wins, as in SQLite.
+    """
     at = rows.append_column("__at", pa.array(range(rows.num_rows), pa.int64()))
     last = at.group_by(list(keys)).aggregate([("__at", "max")])
     return rows if last.num_rows == rows.num_rows else rows.take(last.column("__at_max").sort())
@@ -92,5 +95,5 @@ def _type_names(connection: Connection, table: Table) -> dict[str, str]:
 
 
 def _escaped(text_of_sql: str) -> str:
-    """For statements that the driver looks into for parameters."""
+    """Escapes % in a statement in which the driver searches for parameters."""
     return text_of_sql.replace("%", "%%")

@@ -1,14 +1,13 @@
-"""SQL for readers: one statement that reads, within limits, with the offsets as of which its answer holds.
+"""Answers SQL queries of readers: one read-only statement, with limits, and with the offsets of its answer.
 
-Nothing can be changed, by construction and not by looking at the text. SQLite: the file is opened with ``mode=ro``, the
-connection is ``query_only``, and an authorizer lets through SELECT, READ, functions and recursion only. PostgreSQL: the
-transaction is READ ONLY, and the statement is the query of a cursor, which takes nothing but queries. A role that may
-only SELECT is still the right one for a server that strangers reach: functions such as pg_terminate_backend are no
-writes.
+A query cannot change anything, whatever its text is. SQLite: the file is opened with ``mode=ro``, the connection is
+``query_only``, and an authorizer allows only SELECT, READ, functions and recursion. PostgreSQL: the transaction is READ
+ONLY, and the statement is the query of a cursor, which accepts only queries. For a server that untrusted users reach,
+use a role that may only SELECT: functions such as pg_terminate_backend do not count as writes.
 
-Time is limited by SQLite's progress handler and by ``statement_timeout``; rows are fetched up to the limit of rows or
-bytes, and no more. The answer and its :class:`AsOf` come from one snapshot. Which views a statement has read is known
-from the authorizer, and in PostgreSQL from the locks that it holds.
+SQLite's progress handler and ``statement_timeout`` limit the time. Rows are fetched up to the limit of rows or bytes.
+The answer and its :class:`AsOf` come from one snapshot. The authorizer knows which views a statement has read; in
+PostgreSQL the locks of the transaction show it.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from headrace.pipeline.serving import query_sqlite, sqlite_dialect
 from headrace.pipeline.serving.catalog_tables import PROGRESS, REPORTS, VERSIONS, VIEWS, Offsets, parse_offsets
 from headrace.pipeline.serving.database_url import parse_url
 from headrace.pipeline.serving.errors import DatabaseUnreachable, NotServed, QueryError, ServingError, UnknownView
-from headrace.pipeline.serving.version_states import State
+from headrace.pipeline.serving.version_states import VersionState
 from headrace.runtime.clock import Clock, SystemClock
 
 DEFAULT_LIMIT = 1000
@@ -37,11 +36,11 @@ _BUSY_TIMEOUT_MS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class AsOf:
-    """Up to which offsets the rows of a view count, and how old that is.
+    """The offsets up to which the rows of a view count, and how old they are.
 
     :param updated_ms: when the rows were last written.
-    :param complete_ms: the latest known time at which the answer had every record that the log had then.
-    :param age_ms: how long ago that was; if it is not known of any time, how long ago rows were last written.
+    :param complete_ms: the latest known time at which the answer contained every record that the log had then.
+    :param age_ms: the time since ``complete_ms``; if that is unknown, since ``updated_ms``.
     """
 
     view: str
@@ -71,7 +70,7 @@ class ViewSummary:
 
 
 class QueryService:
-    """Answers from one database; may be used by many threads."""
+    """Answers queries from one database. Any thread may call its methods."""
 
     def __init__(self, url: str, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
@@ -79,35 +78,37 @@ class QueryService:
         parsed = parse_url(url)
         self.name = parsed.render_as_string(hide_password=True)
         self._path = Path(parsed.database or "") if parsed.drivername == "sqlite" else None
-        self._ask: Callable[[Connection, str, int, int, Clock], query_sqlite.Asked]
+        self._run_query: Callable[[Connection, str, int, int, Clock], query_sqlite.QueryResult]
         if self._path is None:
             from headrace.pipeline.serving import postgresql_dialect, query_postgresql
 
             self._engine = postgresql_dialect.open_engine(parsed, read_only=True)
-            self._ask = query_postgresql.ask
+            self._run_query = query_postgresql.run_query
         else:
             self._engine = sqlite_dialect.open_engine(
                 self._path, read_only=True, busy_timeout_ms=_BUSY_TIMEOUT_MS, for_queries=True
             )
-            self._ask = query_sqlite.ask
+            self._run_query = query_sqlite.run_query
 
     def close(self) -> None:
         self._engine.dispose()
 
     def query(self, sql: str, *, limit: int = DEFAULT_LIMIT, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> Answer:
-        """The first ``limit`` rows.
+        """Answers a query with its first ``limit`` rows.
 
-        :raises QueryError: if it is not answered: it is wrong, would change something, or takes too long.
-        :raises DatabaseUnreachable: if the database is not to be had.
+        :raises QueryError: if the query is wrong, would change something, or takes too long.
+        :raises DatabaseUnreachable: if the database does not answer.
         """
         if not re.sub(r"--[^\n]*|/\*.*?\*/|[\s;]", "", sql, flags=re.DOTALL):
-            raise QueryError("there is no statement")
+            raise QueryError("the query is empty: write one SELECT, VALUES or WITH")
         with self._snapshot() as connection:
             try:
-                columns, rows, is_truncated, touched = self._ask(connection, sql, limit, timeout_ms, self._clock)
+                columns, rows, is_truncated, views_read = self._run_query(
+                    connection, sql, limit, timeout_ms, self._clock
+                )
             except QueryError as error:
                 raise self._with_hint(error) from None
-            as_of = self._as_of(connection, touched)
+            as_of = self._as_of(connection, views_read)
         return Answer(columns, rows, is_truncated, as_of)
 
     def views(self) -> list[ViewSummary]:
@@ -142,7 +143,7 @@ class QueryService:
         return found
 
     def _complete_times(self, connection: Connection) -> dict[tuple[str, int], int | None]:
-        """No time is known in a database that no runner of this version has opened yet."""
+        """Empty in a database that only an older version of Headrace has opened."""
         self._has_reports = self._has_reports or inspect(connection).has_table(REPORTS.name)
         if not self._has_reports:
             return {}
@@ -151,7 +152,7 @@ class QueryService:
     @contextmanager
     def _snapshot(self) -> Iterator[Connection]:
         if self._path is not None and not self._path.exists():
-            raise DatabaseUnreachable(f"there is no serving database at {self._path}: 'headrace views run' makes it")
+            raise DatabaseUnreachable(f"there is no serving database at {self._path}: 'headrace views run' creates it")
         try:
             connection = self._engine.connect()
         except DBAPIError as error:
@@ -159,18 +160,18 @@ class QueryService:
         driver = connection.connection.driver_connection
         try:
             with connection, connection.begin() as transaction:
-                self._look_in(connection)
+                self._check_catalog(connection)
                 yield connection
                 transaction.rollback()
         except (DBAPIError, ServingError) as error:
-            if getattr(driver, "closed", False):  # whatever it was taken for, the database went away meanwhile
+            if getattr(driver, "closed", False):  # whatever the error says, the connection broke
                 broke = str(error.orig if isinstance(error, DBAPIError) else error)
                 raise DatabaseUnreachable(f"the connection to {self.name} broke: {' '.join(broke.split())}") from None
             raise
 
-    def _look_in(self, connection: Connection) -> None:
+    def _check_catalog(self, connection: Connection) -> None:
         """
-        :raises UnknownView: if it is some other database.
+        :raises UnknownView: if this is not a serving database of Headrace.
         """
         try:
             if self._path is None:
@@ -180,7 +181,10 @@ class QueryService:
             else:
                 connection.execute(select(VIEWS.c.name).limit(1))
         except DBAPIError as error:
-            raise UnknownView(f"there are no Headrace views in {self.name} ({_first_line(error)})") from None
+            raise UnknownView(
+                f"{self.name} has no Headrace views ({_first_line(error)}): check the URL, or run "
+                "'headrace views apply'"
+            ) from None
 
     def _with_hint(self, error: QueryError) -> QueryError:
         missing = re.search(r'no such table: (\S+)|relation "([^"]+)" does not exist', str(error))
@@ -197,22 +201,22 @@ class QueryService:
 
 
 def _why_not_served(connection: Connection, view: str) -> str:
-    """What is known of the newest version of a view that no version serves."""
+    """Explains why no version of a view serves, by the state of its newest version."""
     query = VERSIONS.select().where(VERSIONS.c.view == view).order_by(VERSIONS.c.version.desc()).limit(1)
     newest = connection.execute(query).one_or_none()
-    if newest is None or newest.state != State.FAILED:
+    if newest is None or newest.state != VersionState.FAILED:
         state = "" if newest is None else f": v{newest.version} is {newest.state}"
-        follow = f"'headrace views status {view}' says how far it is"
+        follow = f"'headrace views status {view}' shows its progress"
         return f"no version of {view} has caught up yet{state}, so there is nothing to read; {follow}"
     if newest.due_ms is not None:
-        then = f"it is tried again; 'headrace views status {view}' says how that goes"
+        then = f"it is tried again; 'headrace views status {view}' shows its progress"
     else:
-        then = f"mend that, and run 'headrace views apply', or 'headrace views switch {view} --restart'"
+        then = f"correct it and run 'headrace views apply', or 'headrace views switch {view} --restart'"
     return f"{view} has nothing to read, because v{newest.version} failed: {newest.error}; {then}"
 
 
 def _columns(connection: Connection, view: str) -> dict[str, str]:
-    """None as long as no version serves."""
+    """The columns of the SQL view, with their types; empty if no version serves."""
     try:
         found = inspect(connection).get_columns(view)
     except NoSuchTableError:

@@ -1,4 +1,4 @@
-"""One statement of a user against PostgreSQL, which can read and nothing else; see ``query``."""
+"""Runs one read-only statement of a user in PostgreSQL; see ``query``."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from sqlalchemy import Connection
 from headrace.pipeline.serving.answer_limits import fetch
 from headrace.pipeline.serving.errors import ONE_STATEMENT, ONLY_READING, NotReadOnly, QueryError, too_slow
 from headrace.pipeline.serving.postgresql_dialect import driver
-from headrace.pipeline.serving.query_sqlite import Asked
+from headrace.pipeline.serving.query_sqlite import QueryResult
 from headrace.runtime.clock import Clock
 
-#: So many are here at once before their size is looked at.
+#: Rows that are fetched before their size is checked.
 _ROWS_AT_A_TIME = 100
 _LOCKED_VIEWS = b"""SELECT relname FROM pg_locks JOIN pg_class ON pg_class.oid = relation
     WHERE pid = pg_backend_pid() AND locktype = 'relation' AND relkind = 'v'"""
 
 
-def ask(connection: Connection, sql: str, limit: int, timeout_ms: int, _: Clock) -> Asked:
+def run_query(connection: Connection, sql: str, limit: int, timeout_ms: int, _: Clock) -> QueryResult:
     if not re.match(r"(--[^\n]*\n|/\*.*?\*/|[\s(])*(SELECT|WITH|VALUES|TABLE)\b", sql, re.IGNORECASE | re.DOTALL):
-        raise NotReadOnly(ONLY_READING)  # PostgreSQL refuses it too, with a message about a cursor
+        raise NotReadOnly(ONLY_READING)  # PostgreSQL refuses it too, but its message is about a cursor
     raw = driver(connection)
     try:
         raw.execute(f"SET LOCAL statement_timeout = {timeout_ms}".encode())
@@ -31,10 +31,10 @@ def ask(connection: Connection, sql: str, limit: int, timeout_ms: int, _: Clock)
             cursor.itersize = _ROWS_AT_A_TIME
             rows, has_more = fetch(cursor, limit)
             columns = [description.name for description in cursor.description or ()]
-        touched = {row[0] for row in raw.execute(_LOCKED_VIEWS).fetchall()}
+        views_read = {row[0] for row in raw.execute(_LOCKED_VIEWS).fetchall()}
     except psycopg.Error as error:
         raise _postgresql_error(error, timeout_ms) from None
-    return columns, rows, has_more, touched
+    return columns, rows, has_more, views_read
 
 
 def _postgresql_error(error: psycopg.Error, timeout_ms: int) -> QueryError:

@@ -1,7 +1,7 @@
-"""The SQL views by which readers know Headrace views, and how one is made to mean something else.
+"""Creates, switches and drops the SQL views that readers use. Each has the name of a Headrace view.
 
-``repoint_view`` is part of its caller's transaction, so that the new meaning, the rows that go with it and the catalog
-are seen together or not at all; both databases have transactional DDL.
+``repoint_view`` is part of the caller's transaction. So readers see the new definition, its rows and the catalog
+together or not at all; both databases have transactional DDL.
 """
 
 from __future__ import annotations
@@ -13,24 +13,31 @@ from sqlalchemy import Connection, inspect
 from headrace.pipeline.serving.errors import UnsuitableSchema
 from headrace.pipeline.serving.sqlite_dialect import quoted
 
-#: PostgreSQL cuts names off after 63 bytes. A view's tables are named after it, with up to thirteen characters more.
+#: PostgreSQL cuts names after 63 bytes. The tables of a view have its name and up to thirteen more characters.
 _MAX_VIEW_NAME_BYTES = 50
 
 
 def check_view_name(name: str) -> None:
-    """A name that both databases know without quotes, and that is not one of our own tables."""
+    """Checks that both databases accept the name without quotes, and that it is not a name of a system table.
+
+    :raises UnsuitableSchema: if not.
+    """
     if not re.fullmatch(r"[a-z_][a-z0-9_]*", name) or len(name) > _MAX_VIEW_NAME_BYTES:
         raise UnsuitableSchema(
-            f"{name!r} cannot be the name of a view: up to {_MAX_VIEW_NAME_BYTES} of a-z, 0-9 and _, no digit first"
+            f"{name!r} cannot be the name of a view: use at most {_MAX_VIEW_NAME_BYTES} of a-z, 0-9 "
+            "and _, and no digit "
+            "first"
         )
     if name.startswith(("headrace_", "sqlite_", "pg_")):
-        raise UnsuitableSchema(f"{name!r} cannot be the name of a view: tables of the system begin so")
+        raise UnsuitableSchema(
+            f"{name!r} cannot be the name of a view: names of system tables begin with headrace_, sqlite_ or pg_"
+        )
 
 
 def repoint_view(connection: Connection, name: str, select_sql: str) -> None:
-    """From this transaction's commit on the name means this query. Readers see the old one or the new one, whole.
+    """Creates the SQL view, or replaces its SELECT. Readers see the old one or the new one.
 
-    It belongs at the end of a transaction: in PostgreSQL new readers wait from here on until the commit.
+    Call it at the end of a transaction: in PostgreSQL new readers wait from here on until the commit.
     """
     _check_is_ours(connection, name)
     if connection.dialect.name == "postgresql":
@@ -40,12 +47,12 @@ def repoint_view(connection: Connection, name: str, select_sql: str) -> None:
         return
     connection.exec_driver_sql(f"DROP VIEW IF EXISTS {quoted(name)}")
     connection.exec_driver_sql(f"CREATE VIEW {quoted(name)} AS {select_sql}")
-    # SQLite looks at what a view reads only when it is read: better here than in front of a reader.
+    # SQLite checks the SELECT of a view only when it is read, so it is read here once.
     connection.exec_driver_sql(f"SELECT * FROM {quoted(name)} LIMIT 0")
 
 
 def drop_view(connection: Connection, name: str) -> None:
-    """Nothing if there is none."""
+    """Drops the SQL view, if it exists."""
     _check_is_ours(connection, name)
     if connection.dialect.name == "postgresql":
         from headrace.pipeline.serving import postgresql_dialect
@@ -56,12 +63,14 @@ def drop_view(connection: Connection, name: str) -> None:
 
 
 def _check_is_ours(connection: Connection, name: str) -> None:
-    looked_at = inspect(connection)
-    if looked_at.has_table(name) and name not in looked_at.get_view_names():
-        raise UnsuitableSchema(f"there is a table {name!r} in the database that is not ours: rename it, or the view")
+    inspector = inspect(connection)
+    if inspector.has_table(name) and name not in inspector.get_view_names():
+        raise UnsuitableSchema(
+            f"the database has a table {name!r} that does not belong to Headrace: rename the table or the view"
+        )
 
 
 def drop_table(connection: Connection, name: str) -> None:
-    """Nothing if there is none. Readers that are at work on it keep what they see."""
+    """Drops a table, if it exists. Active readers still see its rows."""
     sql = f"DROP TABLE IF EXISTS {quoted(name)}"
     connection.exec_driver_sql(sql.replace("%", "%%") if connection.dialect.name == "postgresql" else sql)

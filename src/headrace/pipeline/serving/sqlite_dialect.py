@@ -1,11 +1,11 @@
-"""What is particular to SQLite: files, pragmas, transactions.
+"""The SQLite side of the serving database: files, pragmas, transactions.
 
-The file is in WAL mode: a reader sees the database as it was when its transaction began, tables, rows and what a view
-means alike, and neither waits for the writer nor holds it up. Writers begin with BEGIN IMMEDIATE, so that they wait at
-the start, where nothing is lost, and never in the middle. ``synchronous`` is FULL: Spark takes a batch that was
-committed here for done, so a commit has to outlast a power cut.
+The file is in WAL mode: a reader sees the whole database as it was when its transaction began, and neither waits for
+the writer nor delays it. Writers begin with BEGIN IMMEDIATE, so that they wait at the start of a transaction and never
+in the middle. ``synchronous`` is FULL, because Spark does not repeat a batch that was committed here: a commit has to
+survive a power failure.
 
-A crash leaves the WAL beside the file; whoever opens it next reads it up to the last commit.
+A crash leaves the WAL beside the file. The next process that opens the file reads the WAL up to the last commit.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-# Only connections that ask for it use these: SQLite itself keeps a boolean as a number and JSON as text.
+# Used only with ``for_queries``: SQLite stores a boolean as a number and JSON as text.
 sqlite3.register_converter("BOOLEAN", lambda value: value != b"0")
 sqlite3.register_converter("JSON", json.loads)
 
 
 def open_engine(path: Path, *, read_only: bool, busy_timeout_ms: int, for_queries: bool = False) -> Engine:
-    """An engine whose transactions begin as they should: IMMEDIATE to write, deferred to read.
+    """An engine whose transactions begin with BEGIN IMMEDIATE to write, and with BEGIN to read.
 
-    :param for_queries: of users: booleans and JSON come back as such, where SQLite knows of which type a column is.
+    :param for_queries: for queries of users: booleans and JSON are returned as such, if SQLite knows the type of the
+        column.
     """
     begin = "BEGIN" if read_only else "BEGIN IMMEDIATE"
     source = f"file:{quote(str(path))}?mode={'ro' if read_only else 'rwc'}"
@@ -46,7 +47,7 @@ def open_engine(path: Path, *, read_only: bool, busy_timeout_ms: int, for_querie
             check_same_thread=False,  # the pool gives a connection to one thread at a time
             isolation_level=None,
             detect_types=sqlite3.PARSE_DECLTYPES if for_queries else 0,
-            cached_statements=0 if for_queries else 128,  # a cached statement is not shown to the authorizer
+            cached_statements=0 if for_queries else 128,  # the authorizer does not see a cached statement
         )
         for pragma in _READER_PRAGMAS if read_only else _WRITER_PRAGMAS:
             connection.execute(f"PRAGMA {pragma}")
@@ -63,7 +64,7 @@ _WRITER_PRAGMAS = (
     "synchronous=FULL",
     "cache_size=-65536",
     "temp_store=MEMORY",
-    "journal_size_limit=67108864",  # a WAL that one large load has grown is cut again
+    "journal_size_limit=67108864",  # truncates a WAL that has become large
 )
 
 
@@ -71,7 +72,7 @@ def prepare_file(path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise DatabaseUnreachable(f"cannot make the folder of {path}: {error.strerror}") from None
+        raise DatabaseUnreachable(f"cannot create the folder of {path}: {error.strerror}") from None
 
 
 def driver(connection: Connection) -> sqlite3.Connection:

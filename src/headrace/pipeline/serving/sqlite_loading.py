@@ -1,4 +1,4 @@
-"""Arrow tables into SQLite: a statement run for many rows, from columns that became Python lists at once.
+"""Writes Arrow tables to SQLite: converts whole columns to Python lists, and executes one statement for many rows.
 
 A million rows of a key and a count take three seconds, nearly all of it in SQLite.
 """
@@ -23,7 +23,7 @@ def insert(connection: Connection, table: Table, rows: pa.Table, *, update: bool
 
 
 def in_order(table: Table, rows: pa.Table) -> pa.Table:
-    """Many rows are sorted by their key: an index that grows at its end takes them in three quarters of the time."""
+    """Sorts many rows by their key: appending to the end of the index takes three quarters of the time."""
     if rows.num_rows < _SORT_FROM_ROWS:
         return rows
     return rows.sort_by([(column.name, "ascending") for column in table.primary_key])
@@ -36,7 +36,7 @@ def _insert_sql(table: Table, names: Sequence[str], *, update: bool) -> str:
 
 
 def on_conflict(table: Table, names: Sequence[str]) -> str:
-    """The same words in both databases. What a later batch has written stays."""
+    """The ON CONFLICT clause, which is the same in both databases. Rows of a later batch are not replaced."""
     keys = [column.name for column in table.primary_key]
     others = [name for name in names if name not in keys]
     target = ", ".join(map(quoted, keys))

@@ -1,8 +1,7 @@
-"""Data tables: what holds the rows of a view.
+"""Creates the data tables, which contain the rows of views.
 
-A data table has the columns of its Arrow schema, ``_key`` (see ``keys``), which is its primary key, and ``_batch_id``,
-the batch that last wrote the row. Readers do not use it: they use the SQL view that has the name of the Headrace view
-(``sql_views``).
+A data table has the columns of its Arrow schema, the primary key ``_key`` (see ``keys``), and ``_batch_id``, the batch
+that last wrote the row. Readers use the SQL view with the name of the Headrace view instead (``sql_views``).
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from headrace.pipeline.serving.sqlite_dialect import quoted
 __all__ = ["canonical_keys", "check_view_name", "create_table", "data_table", "drop_table", "drop_view",
            "quoted", "repoint_view", "select_all"]  # fmt: skip
 
-#: PostgreSQL cuts longer names off.
+#: PostgreSQL cuts longer names.
 _MAX_NAME_BYTES = 63
 _OWN_COLUMNS = ("_key", "_batch_id")
 
@@ -34,9 +33,9 @@ def data_table(
     primary_key: Sequence[str] = ("_key",),
     exact_columns: Collection[str] = (),
 ) -> Table:
-    """A table for rows of this schema; it is not created yet.
+    """A table for rows of this schema. It is not created in the database.
 
-    :param primary_key: other columns too, where a key has several rows (a Lambda view's spans).
+    :param primary_key: more columns than ``_key`` if a key has several rows (the spans of a Lambda view).
     :param exact_columns: decimals that keep all digits in SQLite (see ``columns``).
     """
     _check_columns(name, schema, key_columns)
@@ -61,21 +60,26 @@ def _check_columns(table: str, schema: pa.Schema, key_columns: Sequence[str]) ->
     seen: set[str] = set()
     for name in schema.names:
         if not name or len(name.encode()) > _MAX_NAME_BYTES or "\x00" in name:
-            raise UnsuitableSchema(f"{table}: {name!r} cannot name a column: give it a shorter one with AS")
+            raise UnsuitableSchema(
+                f"{table}: {name!r} cannot be the name of a column: rename it with AS, to at most "
+                f"{_MAX_NAME_BYTES} bytes"
+            )
         if name.lower() in seen:
             raise UnsuitableSchema(f"{table}: two columns are named {name!r} (SQLite ignores case): rename one with AS")
         seen.add(name.lower())
     missing = [name for name in key_columns if name not in schema.names]
     if missing:
-        raise UnsuitableSchema(f"{table}: the key column {missing[0]!r} is not among {', '.join(schema.names)}")
+        raise UnsuitableSchema(
+            f"{table}: the key column {missing[0]!r} is not an output column; these are: {', '.join(schema.names)}"
+        )
 
 
 def create_table(connection: Connection, table: Table) -> None:
-    """Nothing if it is there already."""
+    """Creates the table, if it does not exist."""
     table.create(connection, checkfirst=True)
 
 
 def select_all(table: Table) -> str:
-    """The query of a view that shows a table as it is, without our own columns."""
+    """The SELECT of a view that shows a table without ``_key`` and ``_batch_id``."""
     names = [quoted(column.name) for column in table.columns if column.name not in _OWN_COLUMNS]
     return f"SELECT {', '.join(names)} FROM {quoted(table.name)}"

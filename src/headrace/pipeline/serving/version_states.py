@@ -1,14 +1,14 @@
-"""The life of a version of a view, as a table.
+"""The states of a version of a view, and the table of transitions between them.
 
 ::
 
     starting -> replaying <-> caught_up -> serving <-> standby
-        (each of them may fail or stop; what failed or stopped may start again)
-    all but serving -> dropping -> gone
+        (each of these may fail or stop; a version that failed or stopped may start again)
+    every state but serving -> dropping -> the version is removed
 
-``serving`` and ``standby`` both run: a standby is kept up to date so that a rollback finds it as good as new. A version
-that fails while it serves goes on being read, and its view still points at it; started again it catches up like any
-other. The one that serves cannot be dropped: switch away first.
+A version in state ``serving`` or ``standby`` runs. A standby is kept up to date, so that a rollback to it loses
+nothing. If the serving version fails, readers still see its rows, and its view still points at it; started again, it
+catches up like any other version. The serving version cannot be dropped: switch to another version first.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from enum import StrEnum
 from headrace.pipeline.serving.errors import IllegalTransition
 
 
-class State(StrEnum):
+class VersionState(StrEnum):
     STARTING = "starting"
     REPLAYING = "replaying"
     CAUGHT_UP = "caught_up"
@@ -29,7 +29,7 @@ class State(StrEnum):
     DROPPING = "dropping"
 
 
-class Event(StrEnum):
+class VersionEvent(StrEnum):
     STARTED = "started"
     CAUGHT_UP = "caught_up"
     FELL_BEHIND = "fell_behind"
@@ -41,33 +41,39 @@ class Event(StrEnum):
     DROPPED = "dropped"
 
 
-_ENDS = {Event.STOPPED: State.STOPPED, Event.FAILED: State.FAILED}
-_DROPS = {Event.DROPPED: State.DROPPING}
+S, E = VersionState, VersionEvent
+_ENDS = {E.STOPPED: S.STOPPED, E.FAILED: S.FAILED}
+_DROPS = {E.DROPPED: S.DROPPING}
 
-#: From each state, what each event leads to. Anything else is refused.
-TRANSITIONS: dict[State, dict[Event, State]] = {
-    State.STARTING: {Event.STARTED: State.REPLAYING, **_ENDS, **_DROPS},
-    State.REPLAYING: {Event.CAUGHT_UP: State.CAUGHT_UP, **_ENDS, **_DROPS},
-    State.CAUGHT_UP: {Event.FELL_BEHIND: State.REPLAYING, Event.SWITCHED_TO: State.SERVING, **_ENDS, **_DROPS},
-    State.SERVING: {Event.SWITCHED_AWAY: State.STANDBY, **_ENDS},
-    State.STANDBY: {Event.SWITCHED_TO: State.SERVING, **_ENDS, **_DROPS},
-    State.STOPPED: {Event.RESTARTED: State.STARTING, **_DROPS},
-    State.FAILED: {Event.RESTARTED: State.STARTING, Event.STOPPED: State.STOPPED, **_DROPS},
-    State.DROPPING: {},
+#: For each state, the events that are allowed and the state that each leads to. Any other event is refused.
+TRANSITIONS: dict[VersionState, dict[VersionEvent, VersionState]] = {
+    S.STARTING: {E.STARTED: S.REPLAYING, **_ENDS, **_DROPS},
+    S.REPLAYING: {E.CAUGHT_UP: S.CAUGHT_UP, **_ENDS, **_DROPS},
+    S.CAUGHT_UP: {E.FELL_BEHIND: S.REPLAYING, E.SWITCHED_TO: S.SERVING, **_ENDS, **_DROPS},
+    S.SERVING: {E.SWITCHED_AWAY: S.STANDBY, **_ENDS},
+    S.STANDBY: {E.SWITCHED_TO: S.SERVING, **_ENDS, **_DROPS},
+    S.STOPPED: {E.RESTARTED: S.STARTING, **_DROPS},
+    S.FAILED: {E.RESTARTED: S.STARTING, E.STOPPED: S.STOPPED, **_DROPS},
+    S.DROPPING: {},
 }
 
 
-class Wanted(StrEnum):
-    """What a user wants of a version; ``headrace views run`` sees to it."""
+class DesiredState(StrEnum):
+    """What a user wants of a version. Commands write it to the catalog; ``headrace views run`` acts on it."""
 
     RUN = "run"
     STOP = "stop"
     DROP = "drop"
 
 
-def next_state(state: State, event: Event, who: str = "the version") -> State:
+def next_state(state: VersionState, event: VersionEvent, label: str = "the version") -> VersionState:
+    """
+    :raises IllegalTransition: if the state does not allow the event.
+    """
     try:
         return TRANSITIONS[state][event]
     except KeyError:
-        possible = ", ".join(TRANSITIONS[state]) or "nothing"
-        raise IllegalTransition(f"{who} is {state}: {event} is not possible now, but {possible} is") from None
+        possible = ", ".join(TRANSITIONS[state]) or "no event"
+        raise IllegalTransition(
+            f"{label} is in state {state}, which does not allow the event {event}; possible: {possible}"
+        ) from None

@@ -1,1 +1,1 @@
-"""Spark over the log: the data source ``headrace``, the sink, the session and its Java process."""
+"""Spark over the log: the data source ``headrace``, the session and its Java process, and Spark's query plans."""

@@ -1,8 +1,8 @@
-"""Turns Spark's exceptions about a query or a schema into one line in plain words, and a place in the text.
+"""Explains Spark's exceptions about a query or a schema in one plain line, and finds their position in the text.
 
-Spark's own message has a code in brackets, names in backquotes, a SQLSTATE, a search path and a plan. A reader needs
-what is wrong, where, and the name that was probably meant. Names that exist come from Spark's proposal and from the
-caller.
+Spark's own message has a code in brackets, names in backquotes, a SQLSTATE, a search path and a plan. A reader needs to
+know what is wrong, where, and which name was probably meant. The names that exist come from Spark's proposal and from
+the caller.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from headrace.pipeline.project.toml_files import did_you_mean
 if TYPE_CHECKING:
     from pyspark.errors import PySparkException
 
-#: Spark counts from 0 in messages and from 1 in the context below them.
+#: Spark counts columns from 0 in messages, and from 1 in the context below them.
 _POSITION = re.compile(r"line (\d+),? pos (\d+)")
 _CONTEXT = re.compile(r"\(line (\d+), position (\d+)\)")
 _NAME = re.compile(r"`((?:[^`]|``)*)`")
@@ -26,11 +26,11 @@ _TYPES = (
 )  # fmt: skip
 
 
-class Known(NamedTuple):
+class KnownNames(NamedTuple):
     """Names that a query may use.
 
-    :ivar functions: asked only if a function is unknown, as it takes a while.
-    :ivar why_no_table: what to say of a table that is not there; nothing if a similar name is all that can be said.
+    :ivar functions: called only if a function is unknown, because it takes a while.
+    :ivar why_no_table: explains why a table does not exist; None to suggest a similar name instead.
     """
 
     columns: Collection[str] = ()
@@ -40,7 +40,7 @@ class Known(NamedTuple):
 
 
 def place_of(error: PySparkException) -> tuple[int, int] | None:
-    """Line and column, both from 1; None if Spark does not say."""
+    """Line and column, both from 1; None if Spark does not give them."""
     text = str(error)
     if found := _POSITION.search(text):
         return int(found[1]), int(found[2]) + 1
@@ -49,11 +49,13 @@ def place_of(error: PySparkException) -> tuple[int, int] | None:
     return None
 
 
-def explained(error: PySparkException, known: Known | None = None) -> str:
+def explain(error: PySparkException, known: KnownNames | None = None) -> str:
     """The error in one line."""
     condition = (error.getCondition() or "").partition(".")[0]
-    explain = _EXPLANATIONS.get(condition)
-    return explain(error.getMessageParameters() or {}, known or Known()) if explain else _plain_message(error)
+    explanation = _EXPLANATIONS.get(condition)
+    if explanation is None:
+        return _plain_message(error)
+    return explanation(error.getMessageParameters() or {}, known or KnownNames())
 
 
 def _plain_message(error: PySparkException) -> str:
@@ -77,41 +79,41 @@ def _names(quoted: str) -> list[str]:
 # ------------------------------------------------------------------------------------------------- errors by condition
 
 
-def _unknown_column(parameters: Mapping[str, str], known: Known) -> str:
+def _unknown_column(parameters: Mapping[str, str], known: KnownNames) -> str:
     (name, *_) = _names(parameters.get("objectName", "")) or ["?"]
     proposed = _names(parameters.get("proposal", ""))
     if "." not in name:
         names = {each.rpartition(".")[2] for each in proposed} | set(known.columns)
         return f"there is no column {name}{did_you_mean(name, names)}"
     hint = did_you_mean(name, proposed)
-    if "did you mean" not in hint:  # the part behind the point may be right, or nearly so
+    if "did you mean" not in hint:  # the part after the point may be right
         last = name.rpartition(".")[2]
         nearest = [each for each in proposed if each.rpartition(".")[2].lower() == last.lower()]
         hint = f": did you mean {nearest[0]}?" if nearest else hint
     return f"there is no column {name}{hint}"
 
 
-def _unknown_field(parameters: Mapping[str, str], _known: Known) -> str:
+def _unknown_field(parameters: Mapping[str, str], _known: KnownNames) -> str:
     (name, *_) = _names(parameters.get("fieldName", "")) or ["?"]
     return f"there is no field {name}{did_you_mean(name, _names(parameters.get('fields', '')))}"
 
 
-def _unknown_table(parameters: Mapping[str, str], known: Known) -> str:
+def _unknown_table(parameters: Mapping[str, str], known: KnownNames) -> str:
     (name, *_) = _names(parameters.get("relationName", "")) or ["?"]
     return known.why_no_table(name) or f"there is no table {name}{did_you_mean(name, known.tables)}"
 
 
-def _unknown_function(parameters: Mapping[str, str], known: Known) -> str:
+def _unknown_function(parameters: Mapping[str, str], known: KnownNames) -> str:
     (name, *_) = _names(parameters.get("routineName", "")) or ["?"]
     return f"there is no function {name}{did_you_mean(name, known.functions())}"
 
 
-def _unknown_type(parameters: Mapping[str, str], _known: Known) -> str:
+def _unknown_type(parameters: Mapping[str, str], _known: KnownNames) -> str:
     name = parameters.get("typeName", "").strip('"')
     return f"there is no type {name}{did_you_mean(name, _TYPES)}"
 
 
-_EXPLANATIONS: dict[str, Callable[[Mapping[str, str], Known], str]] = {
+_EXPLANATIONS: dict[str, Callable[[Mapping[str, str], KnownNames], str]] = {
     "UNRESOLVED_COLUMN": _unknown_column,
     "FIELD_NOT_FOUND": _unknown_field,
     "TABLE_OR_VIEW_NOT_FOUND": _unknown_table,

@@ -1,12 +1,12 @@
-"""Keeps Spark's session in a Java process, which is started again when it has died.
+"""Controls Spark's Java process: opens the session in it, checks that it lives, and starts another one after its death.
 
-PySpark starts one Java process and keeps what belongs to it in variables of its classes: it does not expect the process
-to end. ``restart`` clears them (``session.forget_session``), and opens a session in a new process. Objects of the old
-one are of no use any more.
+PySpark starts one Java process and stores its state in variables of its classes: it does not expect the process to end.
+``restart`` clears these variables (``session.forget_session``) and opens a session in a new process. Objects of the old
+session cannot be used any more.
 
-Whether the process is there is decided here and nowhere else. What py4j raises without it is of many kinds
-(Py4JNetworkError, Py4JError, ConnectionRefusedError of the operating system, an empty answer), and some of them are
-raised for other reasons too. So no exception is looked at: the process is.
+Only this module decides whether the process lives. Without the process py4j raises many kinds of exceptions
+(Py4JNetworkError, Py4JError, ConnectionRefusedError, or returns an empty answer), and some of them have other causes
+too. So the process itself is checked, not the exception.
 """
 
 from __future__ import annotations
@@ -22,36 +22,36 @@ from headrace.pipeline.spark.session import forget_session, is_alive, java_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: How long a process that does not answer any more may take to end by itself.
+#: How long to wait for a process that no longer answers to end.
 _END_WAIT_S = 5.0
-#: Java's own with -XX:+ExitOnOutOfMemoryError, and Spark's for an executor.
-_OUT_OF_MEMORY = (3, 52)
+#: The exit codes of Java with -XX:+ExitOnOutOfMemoryError, and of Spark's executors.
+_OUT_OF_MEMORY_CODES = (3, 52)
 
 
 class JavaGone(HeadraceError):
-    """The Java process is not there any more: whatever was under way in it has to be done again."""
+    """The Java process is gone. The work that was in progress has to be repeated."""
 
 
-class Java(Protocol):
-    """What the runner wants to know of the Java process."""
+class JavaControl(Protocol):
+    """How the runner controls the Java process."""
 
     def has_ended(self) -> bool:
-        """Whether the process is over; cheap, and asked often."""
+        """Whether the process has ended. Cheap; called often."""
 
     def is_gone(self) -> bool:
-        """The same, or it does not answer; asked when something has failed."""
+        """Whether the process has ended or does not answer. Called when something has failed."""
 
-    def last_words(self) -> str:
-        """How it ended, for a person."""
+    def exit_reason(self) -> str:
+        """Why the process ended, as text."""
 
     def restart(self) -> SparkSession:
         """
-        :raises SparkMissing: if no process can be started.
+        :raises SparkMissing: if Spark cannot be started.
         """
 
 
 class JavaProcess:
-    """:param open_session: opens a session, and starts a Java process for that if there is none."""
+    """:param open_session: opens a session, and starts a Java process if there is none."""
 
     def __init__(self, open_session: Callable[[], SparkSession]) -> None:
         self._open = open_session
@@ -64,7 +64,7 @@ class JavaProcess:
     def is_gone(self) -> bool:
         return self.has_ended() or not is_alive(self.spark)
 
-    def last_words(self) -> str:
+    def exit_reason(self) -> str:
         process = java_of(self.spark)
         if process is None:
             return "it does not answer"
@@ -72,7 +72,7 @@ class JavaProcess:
             code = process.wait(_END_WAIT_S)
         except subprocess.TimeoutExpired:
             return "it does not answer"
-        return in_words(code)
+        return exit_code_text(code)
 
     def restart(self) -> SparkSession:
         forget_session(self.spark)
@@ -84,8 +84,8 @@ class JavaProcess:
             self.spark.stop()
 
 
-class LastingJava:
-    """A Java process that somebody else takes care of."""
+class ExternalJava:
+    """A Java process that the caller of the runner controls. The runner never restarts it."""
 
     def has_ended(self) -> bool:
         return False
@@ -93,19 +93,19 @@ class LastingJava:
     def is_gone(self) -> bool:
         return False
 
-    def last_words(self) -> str:
+    def exit_reason(self) -> str:
         return ""
 
     def restart(self) -> SparkSession:
-        raise JavaGone("this Java process is not started again from here")
+        raise JavaGone("the runner does not control this Java process, so it cannot restart it")
 
 
-def in_words(code: int) -> str:
-    """What an exit code says."""
-    if code in _OUT_OF_MEMORY:
+def exit_code_text(code: int) -> str:
+    """The meaning of an exit code."""
+    if code in _OUT_OF_MEMORY_CODES:
         return f"out of heap memory, exit code {code}"
     if code == -signal.SIGKILL:
-        return "killed with SIGKILL, by somebody or by the system for want of memory"
+        return "killed with SIGKILL, by a user or by the operating system for lack of memory"
     if code < 0:
         return f"ended by {signal.Signals(-code).name}"
     return f"exit code {code}"

@@ -19,13 +19,13 @@ _UNITS_MS = {
 
 
 class BadOption(ValueError):
-    """An option that does not exist, or says what cannot be."""
+    """An option that does not exist, or has an invalid value."""
 
 
-class Given:
-    """Options as Spark hands them over, read by the names that the documentation has.
+class OptionReader:
+    """Reads options by their documented names.
 
-    :raises BadOption: if there is one that nobody knows.
+    :raises BadOption: if an option is unknown.
     """
 
     def __init__(self, given: Mapping[str, str], names: tuple[str, ...], ignored: tuple[str, ...] = ()) -> None:
@@ -35,19 +35,19 @@ class Given:
             if name in known or name.startswith("kafka.") or name in ignored:
                 continue
             near = get_close_matches(name, known, n=1)
-            hint = f"; did you mean {known[near[0]]}?" if near else f"; there are {', '.join(names)} and kafka.*"
+            hint = f"; did you mean {known[near[0]]}?" if near else f"; the options are {', '.join(names)} and kafka.*"
             raise BadOption(f"there is no option {name}{hint}")
 
     def text(self, name: str) -> str | None:
         value = self._given.get(name.lower())
         if value is not None and not value.strip():
-            raise BadOption(f"{name} is empty")
+            raise BadOption(f"the option {name} is empty")
         return value
 
     def one_of(self, name: str, words: tuple[str, ...], default: str) -> str:
         value = (self.text(name) or default).strip().lower()
         if value not in words:
-            raise BadOption(f"{name} = {value!r}: one of {', '.join(words)}")
+            raise BadOption(f"{name} = {value!r}: must be one of {', '.join(words)}")
         return value
 
     def flag(self, name: str, default: bool) -> bool:
@@ -60,9 +60,9 @@ class Given:
         try:
             number = int(value)
         except ValueError:
-            raise BadOption(f"{name} = {value!r}: a whole number is wanted") from None
+            raise BadOption(f"{name} = {value!r}: must be a whole number") from None
         if number < least:
-            raise BadOption(f"{name} = {number}: at least {least}")
+            raise BadOption(f"{name} = {number}: must be at least {least}")
         return number
 
     def count_or(self, name: str, default: int, *, least: int = 1) -> int:
@@ -77,17 +77,19 @@ class Given:
         unit = (found[2] or "ms") if found else ""
         unit_ms = _UNITS_MS.get(unit) or _UNITS_MS.get(unit.removesuffix("s"))
         if found is None or unit_ms is None:
-            raise BadOption(f"{name} = {value!r}: a time such as 15m, 30s or 500ms is wanted")
+            raise BadOption(f"{name} = {value!r}: must be a time such as 15m, 30s or 500ms")
         return int(found[1]) * unit_ms
 
     def kafka(self) -> dict[str, str]:
-        """The options of the client, without ``kafka.``."""
+        """The options of the client, without the prefix ``kafka.``."""
         found = {name[len("kafka.") :]: value for name, value in self._given.items() if name.startswith("kafka.")}
         if not found.get("bootstrap.servers", "").strip():
-            raise BadOption('kafka.bootstrap.servers is missing: say where a broker is, such as "127.0.0.1:9092"')
+            raise BadOption(
+                'kafka.bootstrap.servers is missing: set it to the address of a broker, such as "127.0.0.1:9092"'
+            )
         return found
 
 
 def shared_client_options(client: Mapping[str, str]) -> dict[str, str]:
-    """Those that every kind of client has."""
+    """The options that every kind of client has."""
     return ClientConfig.select(client)

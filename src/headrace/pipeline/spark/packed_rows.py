@@ -1,8 +1,8 @@
-"""The rows of a DataFrame in this process, some at a time, as Arrow tables: however many there are.
+"""Brings the rows of a DataFrame to this process as Arrow tables, some at a time, however many there are.
 
-``toArrow`` brings everything at once, ``toLocalIterator`` an object a row. Here each task packs its rows into chunks,
-one binary value each, so that a few large rows come over; they are computed by all tasks at once and kept by Spark
-until they were fetched, on its disks if need be.
+``toArrow`` brings all rows at once. ``toLocalIterator`` brings one Python object per row. Here each task packs its rows
+into chunks of one binary value each, so that only a few large rows are sent. All tasks compute at once, and Spark keeps
+the chunks until they are fetched, on disk if they do not fit into memory.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
 _CHUNK_ROWS = 50_000
 _CHUNK_BYTES = 8 << 20
-#: A partition is fetched as a whole, so it must not have too many chunks.
-_CHUNKS_A_PARTITION = 16
+#: A partition is fetched as a whole, so it must have few chunks.
+_CHUNKS_PER_PARTITION = 16
 
 
 @contextmanager
 def packed(frame: DataFrame, schema: pa.Schema | None = None) -> Iterator[Iterator[pa.Table]]:
-    """Everything is computed on entry: what fails fails there, and what was observed is known from then on.
+    """Computes the frame on entry, and yields its rows. Errors are raised on entry; observed metrics are known then.
 
-    :param schema: of the tables, if Spark's own types are not what is wanted.
+    :param schema: the schema of the tables, if it is not that of Spark.
     """
     chunks = frame.mapInArrow(pack, "chunk BINARY").persist()
     try:
         count = chunks.count()
-        spread = -(-count // _CHUNKS_A_PARTITION)
+        spread = -(-count // _CHUNKS_PER_PARTITION)
         wide = chunks.repartition(spread) if spread > 1 and spread > chunks.rdd.getNumPartitions() else chunks
         yield (_unpacked(row.chunk, schema) for row in wide.toLocalIterator(prefetchPartitions=True))
     finally:
@@ -39,7 +39,7 @@ def packed(frame: DataFrame, schema: pa.Schema | None = None) -> Iterator[Iterat
 
 
 def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """In a task of Spark."""
+    """Packs rows into chunks. Runs in a Spark task."""
     gathered: list[pa.RecordBatch] = []
     rows = size_bytes = 0
     for batch in batches:

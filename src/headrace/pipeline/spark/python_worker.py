@@ -1,18 +1,19 @@
-"""The Python that Spark starts on this machine: ours, with pyspark as it is installed.
+"""Chooses the Python that Spark starts on this machine: the one that runs this program, with the installed pyspark.
 
 Spark starts ``PYTHON -m MODULE`` for its tasks, and once more for each stream that reads a Python source. It puts the
-``pyspark.zip`` of its own folder first on ``PYTHONPATH``, and what is imported from a zip file is compiled anew every
-time: such a process needs 1.2 s of CPU to start, where the package around that folder, which has the same files and
-keeps them compiled, takes 0.5. A stream waits for that before its first record.
+``pyspark.zip`` of its own folder first on ``PYTHONPATH``. Modules from a zip file are compiled again in every process:
+a process then needs 1.2 s of CPU to start. With the installed package, which has the same files and keeps them
+compiled, it needs 0.5 s. A stream waits for that before its first record.
 
-``spark.pyspark.python`` may be any program. So Spark is given ``spark-python``, a script beside this file that takes
-the zip files from the path and becomes the same Python. If they are not those of the package that this program has
-imported (``SPARK_HOME`` is another installation), or the script cannot be run, Spark gets the Python itself.
+``spark.pyspark.python`` may be any program. So Spark gets ``spark-python``, a script beside this file that removes the
+zip files from the path and then executes the same Python. If the zip files do not belong to the package that this
+program has imported (``SPARK_HOME`` is another installation), or if the script cannot be executed, Spark gets the
+Python itself.
 
-Of no use, as Spark's classes read: ``spark.python.use.daemon``, ``spark.python.daemon.module`` and
-``spark.python.worker.module`` (a stream's process is not asked of the daemon, and its module is fixed),
-``spark.executorEnv.PYTHONPATH`` (comes after the zip files). A ``SPARK_HOME`` without zip files would be links to all
-of the installation, to be made before Spark starts.
+Settings of Spark that do not help: ``spark.python.use.daemon``, ``spark.python.daemon.module`` and
+``spark.python.worker.module`` (the process of a stream does not come from the daemon, and its module is fixed), and
+``spark.executorEnv.PYTHONPATH`` (it comes after the zip files). A ``SPARK_HOME`` without zip files would need links to
+the whole installation before Spark starts.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-    from headrace.pipeline.spark.catalyst import Java
+    from headrace.pipeline.spark.catalyst import JavaObject
 
 PROGRAM = Path(__file__).with_name("spark-python")
 
 
 def choose_python(context: SparkContext) -> None:
-    """On this machine alone, the one that runs this program, unless something else was chosen.
+    """With a local master, makes tasks use the Python that runs this program, unless another one was configured.
 
-    It counts for all functions and sources that the context is handed from now on.
+    This holds for all functions and sources that are given to the context from now on.
     """
     is_chosen = "PYSPARK_PYTHON" in os.environ or context.getConf().contains("spark.pyspark.python")
     if not (context.master or "").startswith("local") or (is_chosen and context.pythonExec != sys.executable):
@@ -47,10 +48,10 @@ def choose_python(context: SparkContext) -> None:
 
 
 def _zips_of_package(context: SparkContext) -> list[str]:
-    """What Spark puts first on the path, if that is in the package that was imported here."""
+    """The zip files that Spark puts first on the path; empty if they are not those of the imported package."""
     import pyspark
 
-    jvm: Java = context._jvm
+    jvm: JavaObject = context._jvm
     home = jvm.System.getenv("SPARK_HOME")
     if not home or Path(home).resolve() != Path(pyspark.__file__).resolve().parent:
         return []

@@ -1,20 +1,20 @@
-"""The Spark session of a project: one for all of its views.
+"""Opens the Spark session of a project, which all of its views share.
 
-What a project sets in ``[spark] conf`` wins over what is set here, except for the time zone: answers are in UTC.
+Settings in ``[spark] conf`` of a project override the settings here, except for the time zone: answers are in UTC.
 
-**Other machines.** Tasks need this package and what it builds on, so the Python of the workers
-(``spark.pyspark.python``) has ``headrace[spark]`` installed, as a rule. If one of them lacks the package or has another
-version of it, ours is sent there; not always, as compiled kernels are cached beside an installed package only. The
-functions of views travel as text within their definitions.
+**Other machines.** Tasks need this package and its dependencies. So the Python of the workers
+(``spark.pyspark.python``) should have ``headrace[spark]`` installed. If a worker lacks the package or has another
+version, this package is sent there. It is not always sent, because compiled kernels are cached only beside an installed
+package. The functions of views are sent as text in their definitions.
 
-**Its heap.** ``spark.driver.memory`` in ``[spark] conf`` or ``SPARK_DRIVER_MEMORY`` wins over ``[spark] memory``, and
-both over a heap that fits this machine (``heap``). On ``local[...]`` all tasks run in that heap; on a cluster only the
-driver does, and ``spark.executor.memory`` is Spark's own. A Java process in which something did not get memory is not
-to be trusted any more: threads that Spark needs may be gone. So it ends at once (``-XX:+ExitOnOutOfMemoryError``, which
-``spark.driver.extraJavaOptions`` may take back), and the runner starts another one.
+**The heap.** ``spark.driver.memory`` in ``[spark] conf`` or ``SPARK_DRIVER_MEMORY`` overrides ``[spark] memory``.
+Without any of them the heap depends on the memory of this machine (``heap``). With the master ``local[...]`` all tasks
+run in that heap; on a cluster only the driver does, and ``spark.executor.memory`` has Spark's default. After an
+OutOfMemoryError a Java process cannot be trusted: threads that Spark needs may be gone. So the process ends at once
+(``-XX:+ExitOnOutOfMemoryError``; ``spark.driver.extraJavaOptions`` can undo it), and the runner starts another one.
 
-**Its log.** What the JVM and the workers of this machine write to standard error goes to a file of the project: it is
-long, and not in our words. What matters of it comes back as exceptions.
+**The log.** The standard error of the JVM and of the workers of this machine goes to a file of the project. It is long
+and meant for experts of Spark. The errors in it also arrive as exceptions.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ logger = getLogger("headrace.views")
 STATE_FOLDER = ".headrace"
 _LARGE_LOG_BYTES = 10 << 20
 
-#: For a driver that runs for months beside a database, on any master.
+#: Settings for a driver that runs for months, with any master.
 _CONF = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
-    "spark.scheduler.mode": "FAIR",  # a replay does not hold up the versions that serve
+    "spark.scheduler.mode": "FAIR",  # a replay does not delay the versions that serve
     "spark.sql.streaming.stopTimeout": "20s",
 }
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -57,7 +57,7 @@ _END_WITHOUT_MEMORY = "-XX:+ExitOnOutOfMemoryError"
 _JAVA_OPTIONS, _HEAP = "spark.driver.extraJavaOptions", "spark.driver.memory"
 _ALWAYS = {"spark.sql.session.timeZone": "UTC"}
 
-#: Runs where this package may not be, so it is no function of this module: those are sent by name.
+#: Text, not a function of this module: Spark sends functions by name, and this package may be missing there.
 HAS_PACKAGE = """
 def has_package(_):
     try:
@@ -70,16 +70,16 @@ def has_package(_):
 
 
 class SparkMissing(HeadraceError):
-    """pyspark is not installed, or no Java is."""
+    """pyspark or Java is not installed, or Spark does not start."""
 
 
 def open_session(
     project: Project, master: str | None = None, *, log_name: str = "spark.log", is_short: bool = False
 ) -> SparkSession:
     """
-    :param master: instead of the project's.
-    :param is_short: it will not live long enough to earn back what the JVM's optimizer costs.
-    :param log_name: of the file in the project's ``.headrace`` folder that Spark writes its log to.
+    :param master: overrides the master of the project.
+    :param is_short: the session lives too briefly to benefit from the JVM's optimizer.
+    :param log_name: the name of Spark's log file in the project's ``.headrace`` folder.
     :raises SparkMissing: if Spark cannot be started.
     """
     master = master or project.spark_master
@@ -88,12 +88,15 @@ def open_session(
         from pyspark.logger import PySparkLogger
         from pyspark.sql import SparkSession
     except ImportError as error:
-        raise SparkMissing(f"views need more packages: pip install 'headrace[spark]' ({error})") from None
+        raise SparkMissing(f"views need more packages: run pip install 'headrace[spark]' ({error})") from None
     builder = SparkSession.builder.master(master).appName(f"headrace {project.folder.name}")
     for name, value in session_conf(project, master, is_short=is_short).items():
         builder = builder.config(name, value)
     log = project.folder / STATE_FOLDER / log_name
-    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):  # every refused query as a page of JSON
+    for name in (
+        "SQLQueryContextLogger",
+        "DataFrameQueryContextLogger",
+    ):  # they log every refused query as a page of JSON
         PySparkLogger.getLogger(name).setLevel(CRITICAL)
     _choose_python(master)
     try:
@@ -108,7 +111,7 @@ def open_session(
 
 
 def _choose_python(master: str) -> None:
-    """What Spark starts on this machine is the Python that has this package, not the first one of the path."""
+    """Makes Spark start the Python that has this package, not the first one in PATH."""
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if is_local(master):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -116,7 +119,7 @@ def _choose_python(master: str) -> None:
 
 @contextmanager
 def errors_to(log: Path) -> Iterator[None]:
-    """Programs that are started meanwhile have this file as their standard error, for as long as they run."""
+    """Programs that are started within this context have this file as their standard error."""
     log.parent.mkdir(parents=True, exist_ok=True)
     if log.exists() and log.stat().st_size > _LARGE_LOG_BYTES:
         log.replace(log.with_suffix(".old.log"))
@@ -137,28 +140,28 @@ def session_conf(project: Project, master: str, *, is_short: bool = False) -> di
         conf[_HEAP] = heap
     conf["spark.sql.warehouse.dir"] = str(project.folder / STATE_FOLDER / "warehouse")
     if is_local(master):
-        # Nobody else is to reach the driver, and its shuffles are not worth more tasks than there are cores.
+        # Other machines must not reach the driver. Shuffles need no more tasks than there are cores.
         conf |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
         conf["spark.sql.shuffle.partitions"] = str(_cores(master))
-    # Of an option that is there twice Java takes the last, so the project's own words win.
+    # If an option occurs twice, Java takes the last one, so the options of the project win.
     options = [_END_WITHOUT_MEMORY, project.spark_conf.get(_JAVA_OPTIONS, _SHORT_LIVED if is_short else "")]
     return conf | dict(project.spark_conf) | {_JAVA_OPTIONS: " ".join(options).strip()} | _ALWAYS
 
 
 def _heap(project: Project, is_short: bool) -> str:
-    """Empty for what Spark takes by itself: a session that lives shortly works on a few rows."""
+    """The heap; empty for Spark's default, which is enough for the few rows of a short session."""
     if project.spark_memory:
         return project.spark_memory
     return "" if is_short or "SPARK_DRIVER_MEMORY" in os.environ else chosen_heap()
 
 
 def is_local(master: str) -> bool:
-    """Whether tasks run in the driver's own process."""
+    """Whether tasks run in the process of the driver."""
     return re.fullmatch(r"local(\[.*\])?", master) is not None
 
 
 def _cores(master: str) -> int:
-    """``local[4]`` says it; ``local[*]`` are those of this machine."""
+    """4 for ``local[4]``, the cores of this machine for ``local[*]``, 1 for ``local``."""
     inside = master.removeprefix("local").strip("[]").partition(",")[0]
     return int(inside) if inside.isdecimal() else (os.cpu_count() or 1) if inside else 1
 
@@ -175,10 +178,10 @@ def _set_up(session: SparkSession, master: str) -> None:
 
 
 def _quieten(session: SparkSession) -> None:
-    """Keeps the server of PySpark's accumulators from printing a traceback when the Java process dies."""
+    """Keeps PySpark's accumulator server from printing a traceback when the Java process dies."""
 
     def handle_error(*_: object) -> None:
-        logger.debug("the server of accumulators was cut off", exc_info=True)
+        logger.debug("the accumulator server lost its connection", exc_info=True)
 
     server = getattr(session.sparkContext, "_accumulatorServer", None)
     if server is not None:
@@ -197,13 +200,13 @@ def _ship_package(session: SparkSession) -> None:
     answers = set(context.parallelize(range(places), places).map(check).collect())
     if answers == {version("headrace")}:
         return
-    logger.info("workers have no headrace %s (%s): sending it", version("headrace"), "; ".join(sorted(answers)))
+    logger.info("the workers do not have headrace %s (%s): sending it", version("headrace"), "; ".join(sorted(answers)))
     with tempfile.TemporaryDirectory() as folder:
         context.addPyFile(package_archive(Path(folder)))
 
 
 def package_archive(folder: Path) -> str:
-    """A zip of this package, as it is here."""
+    """Creates a zip file of this package."""
     source = Path(__file__).parents[2]
     copy = folder / "copy"
     shutil.copytree(source, copy / "headrace", ignore=shutil.ignore_patterns("__pycache__"))
@@ -211,20 +214,20 @@ def package_archive(folder: Path) -> str:
 
 
 def is_alive(session: SparkSession) -> bool:
-    """Whether its JVM is there and has not stopped; without it nothing of this process can go on."""
+    """Whether the JVM of the session answers and has not stopped Spark."""
     try:
         return not session.sparkContext._jsc.sc().isStopped()
-    except Exception:  # noqa: BLE001  py4j raises what the operating system says, and more
+    except Exception:  # noqa: BLE001  py4j raises many kinds of exceptions
         return False
 
 
 def java_of(session: SparkSession) -> subprocess.Popen[bytes] | None:
-    """The Java process of a session; None if it was there before this program."""
+    """The Java process of a session; None if this program did not start it."""
     return getattr(session.sparkContext._gateway, "proc", None)
 
 
 def forget_session(session: SparkSession) -> None:
-    """Ends what is left of a session whose Java process is gone or stopped, so that another one can be opened."""
+    """Removes what is left of a session whose Java process is gone, so that another session can be opened."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
     from pyspark.sql.context import SQLContext
@@ -238,7 +241,7 @@ def forget_session(session: SparkSession) -> None:
         accumulators.shutdown()
     gateway = SparkContext._gateway
     if gateway is not None:
-        with suppress(Exception):  # its Java side is gone; what counts is that our own sockets are closed
+        with suppress(Exception):  # its Java side is gone; this only closes our own sockets
             gateway.shutdown()
     SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
     SparkSession._instantiatedSession = SparkSession._activeSession = SQLContext._instantiatedContext = None

@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Surroundings:
-    """What a running version is given; one for all versions of a project.
+class RunContext:
+    """What every running version of a project is given.
 
-    :param checkpoints: the folder for Spark's checkpoints: an absolute path, or a URL that Spark knows.
+    :param checkpoints: the folder for Spark's checkpoints: an absolute path, or a URL of a file system that Spark
+        supports.
     """
 
     spark: SparkSession
@@ -35,18 +36,18 @@ class Surroundings:
 
     @property
     def log_options(self) -> dict[str, str]:
-        """What ``format("headrace")`` needs to reach the project's log."""
+        """The options with which ``format("headrace")`` reaches the project's log."""
         options = {f"kafka.{name}": value for name, value in self.project.log_options.items()}
         return options | {"kafka.bootstrap.servers": self.project.bootstrap}
 
     @property
     def client_options(self) -> dict[str, str]:
-        """What our clients need to reach it, by Kafka's names."""
+        """The options with which Headrace's clients reach the project's log, by Kafka's names."""
         return {**self.project.log_options, "bootstrap.servers": self.project.bootstrap}
 
     @cached_property
     def archive(self) -> Archive:
-        """One a project, shared by its views; made when it is first needed."""
+        """The archive of the project, which all of its views share. It is opened on first use."""
         from headrace.pipeline.archive.archive import Archive
 
         return Archive(self.spark, self.project.archive_path, self.log_options)

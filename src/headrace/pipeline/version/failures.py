@@ -1,17 +1,18 @@
-"""Decides which failures of a version may pass by themselves: the table by which the runner tries again, or does not.
+"""Classifies the failures of a version: the runner decides with the class whether to try the version again.
 
-    transient    the log, the database or an executor was away: tried again for as long as it takes
-    permanent    the data, the definition or user code is to blame: the version would fail again; a user has to act
-    unlikely     it looks like that, but is not sure: tried once more
-    exhausted    something did not get the memory that it needs: tried once more, then set aside (``suspects``)
-    unknown      nothing is known of it: tried again, but not forever
+    transient           the log, the database or an executor was unavailable: tried again until it works
+    permanent           the data, the definition or user code is wrong: the version would fail again; a user has to act
+    probably permanent  it looks permanent, but that is not certain: tried once more
+    out of memory       something did not get the memory that it needs: tried once more, then quarantined
+                        (``runner.quarantine``)
+    unknown             nothing is known about the failure: tried again a few times
 
-What failed inside Spark often comes back as text only: a Python traceback within a Java exception. So each class is
-also looked for by its name. A permanent one among several decides: what came before it was only on the way.
+A failure inside of Spark often arrives as text only: a Python traceback within a Java exception. So each exception
+class is also searched by its name in the text. If several are found, the order of ``FailureKind`` decides.
 
-Where no class is known, the SQLSTATE decides, which Spark and PostgreSQL take from the same standard. Spark says it at
-the end of a message, ``SQLSTATE: 22012``. Last comes the exception that ended a task's Python: a function of the user
-that raised ValueError for a record does so again.
+If no known class is found, the SQLSTATE decides. Spark and PostgreSQL take it from the same standard. Spark writes it
+at the end of a message, ``SQLSTATE: 22012``. Last comes the exception that ended a task's Python code: a user's
+function that raised ValueError for a record raises it again for the same record.
 """
 
 from __future__ import annotations
@@ -37,22 +38,22 @@ from headrace.pipeline.spark.options import BadOption
 from headrace.protocol.kio import ErrorCode
 
 
-class Verdict(Enum):
-    """In the order in which they count where an error says several."""
+class FailureKind(Enum):
+    """In order of precedence, for an error that shows several of them."""
 
-    EXHAUSTED = auto()
+    OUT_OF_MEMORY = auto()
     PERMANENT = auto()
     TRANSIENT = auto()
-    UNLIKELY = auto()
+    PROBABLY_PERMANENT = auto()
     UNKNOWN = auto()
 
 
-T, P = Verdict.TRANSIENT, Verdict.PERMANENT
+T, P = FailureKind.TRANSIENT, FailureKind.PERMANENT
 
-#: The first that fits counts, so a class stands before those that it comes from.
-BY_CLASS: tuple[tuple[type[BaseException], Verdict], ...] = (
+#: The first match counts, so a class comes before its base classes.
+BY_CLASS: tuple[tuple[type[BaseException], FailureKind], ...] = (
     (DataLost, P),
-    (UnknownTopic, P),  # retriable to Kafka; but a topic that a view reads took its data with it
+    (UnknownTopic, P),  # retriable in Kafka; but a deleted topic took the data of the view with it
     (InvalidTopic, P),
     (NotAuthorized, P),
     (UnsupportedByBroker, P),
@@ -65,13 +66,13 @@ BY_CLASS: tuple[tuple[type[BaseException], Verdict], ...] = (
     (DatabaseBusy, T),
     (ConnectionError, T),
     (TimeoutError, T),
-    (MemoryError, Verdict.EXHAUSTED),
+    (MemoryError, FailureKind.OUT_OF_MEMORY),
 )
 
-#: The same for classes that this module does not import: of Spark, and of modules that need it.
-BY_NAME: dict[str, Verdict] = {
-    **{kind.__name__: verdict for kind, verdict in BY_CLASS},
-    **{kind.__name__: T for kind in ConnectionError.__subclasses__()},
+#: The same by class name, for classes that this module does not import: those of Spark and of modules that import it.
+BY_NAME: dict[str, FailureKind] = {
+    **{error_class.__name__: kind for error_class, kind in BY_CLASS},
+    **{error_class.__name__: T for error_class in ConnectionError.__subclasses__()},
     "ViewError": P,
     "UnsuitableDecode": P,
     "UnsuitableAvro": P,
@@ -82,27 +83,27 @@ BY_NAME: dict[str, Verdict] = {
     "ArithmeticException": P,
     "SparkArithmeticException": P,
     "SparkRuntimeException": P,
-    "ConnectException": T,  # Java's, when a machine of the cluster is gone
-    "OutOfMemoryError": Verdict.EXHAUSTED,
-    "SparkOutOfMemoryError": Verdict.EXHAUSTED,
-    "ArrowMemoryError": Verdict.EXHAUSTED,
+    "ConnectException": T,  # Java's exception when a machine of the cluster is gone
+    "OutOfMemoryError": FailureKind.OUT_OF_MEMORY,
+    "SparkOutOfMemoryError": FailureKind.OUT_OF_MEMORY,
+    "ArrowMemoryError": FailureKind.OUT_OF_MEMORY,
 }
 
-#: What Spark and the databases say when a part of them is away for a while.
-BY_WORDS: tuple[tuple[str, Verdict], ...] = (
+#: Texts of Spark and the databases when a part of them is unavailable for a while.
+BY_WORDS: tuple[tuple[str, FailureKind], ...] = (
     (r"ExecutorLostFailure|executor lost|worker lost|Executor heartbeat timed out", T),
     (r"Python worker (exited unexpectedly|failed to connect back)|FetchFailed|Connection reset by peer", T),
     (r"deadlock detected|could not serialize access|terminating connection|database is locked", T),
     (r"disk is full|disk I/O error|No space left on device", T),
-    # How Spark, YARN and Kubernetes say that an executor took too much; 52 is Spark's own exit code for that.
+    # Texts of Spark, YARN and Kubernetes for an executor that used too much memory; 52 is Spark's exit code for that.
     (
         r"exited with code 52\b|exit code:? 52\b|exceeding (physical |virtual )?memory limits|OOMKilled",
-        Verdict.EXHAUSTED,
+        FailureKind.OUT_OF_MEMORY,
     ),
 )
 
-#: By the beginning of a SQLSTATE; the longest that fits counts. Others, such as Spark's internal errors, are unknown.
-BY_SQLSTATE: dict[str, Verdict] = {
+#: By the prefix of a SQLSTATE; the longest match counts. Others, such as Spark's internal errors, are unknown.
+BY_SQLSTATE: dict[str, FailureKind] = {
     "08": T,  # connections
     "0A": P,  # not supported
     "21": P,  # a subquery with more rows than one
@@ -110,34 +111,36 @@ BY_SQLSTATE: dict[str, Verdict] = {
     "40": T,  # rolled back: deadlocks, serialization
     "42": P,  # syntax and names
     "53": T,  # disk full, too many connections
-    "53200": Verdict.EXHAUSTED,
+    "53200": FailureKind.OUT_OF_MEMORY,
     "54": P,  # too complex
     "55": T,  # in use
-    "57": T,  # an operator has stopped it
+    "57": T,  # stopped by an operator
     "58": T,  # input and output
     "P0": P,  # raised by the query
 }
 
-#: What a function raises for the same record again. Not OSError: what it reads may be away.
+#: Exceptions that a function raises again for the same record. Not OSError: a file or server may be unavailable.
 _OF_CODE = (
     ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, NameError, SyntaxError, TypeError,
     ValueError,
 )  # fmt: skip
 _NAMES = re.compile(rf"(?<![\w'\"])(?:[\w.]+\.)?({'|'.join(BY_NAME)})(?=:|\(|\n|$)")
 _SQLSTATE = re.compile(r"SQLSTATE: ([0-9A-Z]{5})")
-#: A Python traceback, and the line that it ends with: a class, perhaps with its module and what it says.
-_TRACEBACK = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*(?P<kind>[\w.<>]+)(?:: (?P<says>.*))?")
-#: The line of a Java exception; the last one of a message is the cause of all before it.
+#: A Python traceback and its last line: a class, perhaps with its module and its message.
+_TRACEBACK = re.compile(
+    r"Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*(?P<class>[\w.<>]+)(?:: (?P<says>.*))?"
+)
+#: The line of a Java exception. The last one in a message is the cause of all others.
 _JAVA_CAUSE = re.compile(r"^(?:Caused by)?: (?:[\w.$]+): (\S.*)$", re.MULTILINE)
 _BROKER_ERROR = re.compile(r"BrokerError: [^\n]*\((\w+)\)")
 
 
-def verdict_on(error: BaseException) -> Verdict:
-    return min((_of_one(each) for each in _chain(error)), key=lambda verdict: verdict.value)
+def classify_failure(error: BaseException) -> FailureKind:
+    return min((_of_one(each) for each in _chain(error)), key=lambda kind: kind.value)
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Itself and what it was raised from."""
+    """The error, its cause, the cause of that, and so on."""
     found: BaseException | None = error
     seen: set[int] = set()
     while found is not None and id(found) not in seen:
@@ -146,62 +149,62 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         found = found.__cause__
 
 
-def _of_one(error: BaseException) -> Verdict:
-    for kind, verdict in BY_CLASS:
-        if isinstance(error, kind):
-            return verdict
+def _of_one(error: BaseException) -> FailureKind:
+    for error_class, kind in BY_CLASS:
+        if isinstance(error, error_class):
+            return kind
     if isinstance(error, BrokerError):
         return T if error.is_retriable else P
     if type(error).__name__ in BY_NAME:
         return BY_NAME[type(error).__name__]
     found = _of_state(_database_state(error))
-    if found is Verdict.UNKNOWN:
+    if found is FailureKind.UNKNOWN:
         found = _of_text(str(error))
-    # Raised in this process: by the query's functions, by what they were given, or by a mistake of ours.
-    return Verdict.UNLIKELY if found is Verdict.UNKNOWN and isinstance(error, _OF_CODE) else found
+    # Raised in this process: by the query's functions, by their input, or by a mistake of ours.
+    return FailureKind.PROBABLY_PERMANENT if found is FailureKind.UNKNOWN and isinstance(error, _OF_CODE) else found
 
 
 def _database_state(error: BaseException) -> str:
-    """The SQLSTATE of a driver's error, perhaps within one of SQLAlchemy."""
+    """The SQLSTATE of a driver's error, which may be wrapped by SQLAlchemy."""
     return str(getattr(getattr(error, "orig", error), "sqlstate", None) or "")
 
 
-def _of_state(state: str) -> Verdict:
-    return next((BY_SQLSTATE[state[:n]] for n in (5, 2) if state[:n] in BY_SQLSTATE), Verdict.UNKNOWN)
+def _of_state(state: str) -> FailureKind:
+    return next((BY_SQLSTATE[state[:n]] for n in (5, 2) if state[:n] in BY_SQLSTATE), FailureKind.UNKNOWN)
 
 
-def _of_text(text: str) -> Verdict:
+def _of_text(text: str) -> FailureKind:
     named = {BY_NAME[name] for name in _NAMES.findall(text)}
     named |= {T if ErrorCode[code].retriable else P for code in _BROKER_ERROR.findall(text) if code in _CODES}
-    named |= {verdict for words, verdict in BY_WORDS if re.search(words, text)}
+    named |= {kind for words, kind in BY_WORDS if re.search(words, text)}
     if not named:
         named = {_of_state(state) for state in _SQLSTATE.findall(text)} | {_of_task(text)}
-    return min(named, key=lambda verdict: verdict.value)
+    return min(named, key=lambda kind: kind.value)
 
 
-def _of_task(text: str) -> Verdict:
-    """By the exception that the last traceback ends with."""
+def _of_task(text: str) -> FailureKind:
+    """Classifies by the exception at the end of the last traceback."""
     raised = list(_TRACEBACK.finditer(text))
     if not raised:
-        return Verdict.UNKNOWN
-    module, _, name = raised[-1]["kind"].rpartition(".")
-    kind = getattr(builtins, name, None)
-    if isinstance(kind, type) and not module:
-        return P if issubclass(kind, (*_OF_CODE, RuntimeError)) else Verdict.UNKNOWN
+        return FailureKind.UNKNOWN
+    module, _, name = raised[-1]["class"].rpartition(".")
+    error_class = getattr(builtins, name, None)
+    if isinstance(error_class, type) and not module:
+        return P if issubclass(error_class, (*_OF_CODE, RuntimeError)) else FailureKind.UNKNOWN
     if module.startswith(("pyarrow", "pyspark.errors")):
         return P
-    return Verdict.UNKNOWN if module.startswith("headrace") else Verdict.UNLIKELY
+    return FailureKind.UNKNOWN if module.startswith("headrace") else FailureKind.PROBABLY_PERMANENT
 
 
 _CODES = frozenset(ErrorCode.__members__)
 
 
 def summary_of(error: BaseException) -> str:
-    """What went wrong in a line or two, for a person: the last word of a Python traceback within Spark's message."""
+    """The error in a line or two, for a person. Of a traceback within Spark's message, only its last line."""
     text = str(error).strip() or type(error).__name__
     raised = list(_TRACEBACK.finditer(text))
     if raised:
-        name, says = raised[-1]["kind"].rpartition(".")[2], raised[-1]["says"]
+        name, says = raised[-1]["class"].rpartition(".")[2], raised[-1]["says"]
         return f"{name}: {says.strip()}" if says and says.strip() else name
     causes = _JAVA_CAUSE.findall(text)
     lines = [causes[-1]] if causes else [line.strip() for line in text.splitlines() if line.strip()]

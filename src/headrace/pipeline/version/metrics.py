@@ -1,9 +1,9 @@
-"""What a runner counts of each version, and how Prometheus sees it.
+"""The metrics of each version, and the table of their Prometheus families.
 
-Versions count their own batches (``micro_batch``, ``batch``); the runner tells the states and how far behind they are.
-Counters begin at 0 with the process, as Prometheus' counters do; totals since a version began are in the catalog.
+Versions count their own batches (``micro_batch``, ``batch``). The runner sets the states and the lag. Counters start at
+0 with the process, as Prometheus expects; the catalog has the totals since a version began.
 
-``FAMILIES`` is the table of what is shown: ``metrics_server`` serves it, ``docs/metrics.md`` is made from it.
+``FAMILIES`` is the table of all metrics: ``runner.metrics_server`` serves it, ``docs/metrics.md`` is generated from it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 @dataclass
 class VersionCounts:
-    """Of one version, since this process began."""
+    """The counts of one version since this process began."""
 
     events: int = 0
     dead_letters: int = 0
@@ -37,7 +37,7 @@ class VersionCounts:
 
 @dataclass
 class PipelineMetrics:
-    """May be used by any thread."""
+    """Any thread may call its methods."""
 
     versions: dict[tuple[str, int], VersionCounts] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -49,7 +49,7 @@ class PipelineMetrics:
     def micro_batch(
         self, view: str, version: int, *, seconds: float, events: int, dead_letters: int = 0, dropped_late: int = 0
     ) -> None:
-        """One that was committed; what it has read, and how long it took from its start to its commit."""
+        """Counts a micro-batch that was committed: what it has read, and the time from its start to its commit."""
         counts = self.of(view, version)
         with self._lock:
             counts.micro_batches += 1
@@ -60,7 +60,7 @@ class PipelineMetrics:
             counts.dropped_late += dropped_late
 
     def batch(self, view: str, version: int, *, seconds: float) -> None:
-        """A batch of a Lambda view that has landed."""
+        """Counts a batch of a Lambda view that was committed."""
         counts = self.of(view, version)
         with self._lock:
             counts.batches += 1
@@ -77,7 +77,7 @@ class PipelineMetrics:
 
 
 class Family(NamedTuple):
-    """:param value: of one version; None where there is nothing to show."""
+    """:param value: the value of one version; None if the version has none."""
 
     name: str
     kind: str
@@ -85,22 +85,23 @@ class Family(NamedTuple):
     value: Callable[[VersionCounts], float | None]
 
 
-#: Each has the labels ``view`` and ``version``; the state also has ``state``.
+#: Each metric has the labels ``view`` and ``version``; the state also has ``state``.
 LABELS = ("view", "version")
 STATE = "headrace_view_state"
 FAMILIES = (
-    Family(STATE, "gauge", "1, with the version's state as a label.", lambda counts: 1 if counts.state else None),
+    Family(STATE, "gauge", "1, with the state of the version as a label.", lambda counts: 1 if counts.state else None),
     Family("headrace_view_serving", "gauge", "1 if readers see this version.", lambda counts: float(counts.serves)),
     Family(
-        "headrace_view_records_behind", "gauge", "Records of the log that it has not read.",
+        "headrace_view_records_behind", "gauge", "Records of the log that the version has not read.",
         lambda counts: counts.records_behind,
     ),
     Family(
-        "headrace_view_records_per_second", "gauge", "How fast it reads, lately.", lambda counts: counts.records_per_s
+        "headrace_view_records_per_second", "gauge", "Records per second that the version has read lately.",
+        lambda counts: counts.records_per_s,
     ),
     Family(
         "headrace_view_age_seconds", "gauge",
-        "Time since the answer was last known to have every record that the log has.",
+        "Time since the answer was last known to contain every record of the log.",
         lambda counts: counts.age_seconds,
     ),
     Family("headrace_view_events_total", "counter", "Records read and committed.", lambda counts: counts.events),
@@ -109,32 +110,33 @@ FAMILIES = (
         lambda counts: counts.dead_letters,
     ),
     Family(
-        "headrace_view_dropped_late_total", "counter", "Events that came later than the watermark allows.",
+        "headrace_view_dropped_late_total", "counter", "Events that arrived later than the watermark allows.",
         lambda counts: counts.dropped_late,
     ),
     Family(
         "headrace_view_micro_batches_total", "counter", "Micro-batches committed.", lambda counts: counts.micro_batches
     ),
     Family(
-        "headrace_view_micro_batch_seconds_total", "counter", "Time that they took, from their start to their commit.",
+        "headrace_view_micro_batch_seconds_total", "counter", "Time of all micro-batches, from start to commit.",
         lambda counts: counts.micro_batch_seconds,
     ),
     Family(
-        "headrace_view_last_micro_batch_seconds", "gauge", "Time that the last one took.",
+        "headrace_view_last_micro_batch_seconds", "gauge", "Time of the last micro-batch.",
         lambda counts: counts.last_micro_batch_seconds if counts.micro_batches else None,
     ),
     Family(
-        "headrace_view_batches_total", "counter", "Lambda: batches that have landed.", lambda counts: counts.batches
+        "headrace_view_batches_total", "counter", "Lambda: batches committed.", lambda counts: counts.batches
     ),
     Family(
-        "headrace_view_batch_seconds_total", "counter", "Lambda: time that they took.",
+        "headrace_view_batch_seconds_total", "counter", "Lambda: time of all batches.",
         lambda counts: counts.batch_seconds,
     ),
     Family(
-        "headrace_view_last_batch_seconds", "gauge", "Lambda: time that the last one took.",
+        "headrace_view_last_batch_seconds", "gauge", "Lambda: time of the last batch.",
         lambda counts: counts.last_batch_seconds if counts.batches else None,
     ),
     Family(
-        "headrace_view_failures_total", "counter", "How often it ended with an error.", lambda counts: counts.failures
+        "headrace_view_failures_total", "counter", "How often the version ended with an error.",
+        lambda counts: counts.failures,
     ),
 )  # fmt: skip

@@ -1,21 +1,23 @@
-"""One version of one view, at work: what the runner asks of both architectures, and what it gives them.
+"""A version of a view while it runs: the interface that the runner uses for both architectures.
 
-``lambda_view.LambdaView`` and ``versions.KappaView`` are the two. The runner knows only this::
+``lambda_.view.LambdaView`` and ``kappa.view.KappaView`` implement it. The runner calls only this::
 
-    start() ... failure()? behind()? request()? ... stop()      as a stream, in threads of its own or Spark's
-    run_once()                                                  everything that is there now, then it returns
-    drop()                                                      nothing is left of it, whether it ever ran or not
+    start() ... failure()? lag()? request()? ... stop()     runs as a stream, in its own threads or Spark's
+    run_once()                                              processes everything that the log has now, then returns
+    drop()                                                  removes everything of the version; it may never have run
 
-**States.** A version is given to ``start`` and ``run_once`` in state ``starting``; each sets ``Event.STARTED`` when its
-tables are there. All other events are the runner's: caught up, switched, stopped, failed, dropped.
+**States.** The runner calls ``start`` and ``run_once`` in state ``starting``. Each sets ``VersionEvent.STARTED`` when
+the tables of the version exist. The runner sets all other events: caught up, switched, stopped, failed, dropped.
 
-**What the SQL view is** when a version serves is stored in the catalog, so that a command can switch without Spark: a
-version writes it (``catalog.set_select``) in the transaction that makes its tables, and again whenever that changes.
+**The SELECT of the SQL view.** The catalog stores what the SQL view selects when the version serves, so that a command
+can switch views without Spark. A version writes it (``catalog.set_select``) in the transaction that creates its tables,
+and again whenever it changes.
 
-**What it has Spark do** is marked in ``work``: if the Java process dies, ``suspects`` finds out by that who did it.
+**Work in flight.** A version marks in ``work`` what Spark is doing for it. If the Java process dies, the runner finds
+with these marks which version caused it (``runner.quarantine``).
 
-A process may die at any moment and another one start the same version again: everything that counts is in the serving
-database, the log, the archive and the checkpoint.
+A process may die at any moment, and another process may then start the same version again. Everything that has to
+survive is in the serving database, the log, the archive and the checkpoint.
 """
 
 from __future__ import annotations
@@ -23,11 +25,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
-from headrace.pipeline.progress.lag import Behind
+from headrace.pipeline.progress.lag import Lag
 from headrace.pipeline.project.definition import ViewDefinition
 from headrace.pipeline.serving.catalog import Request, Version
 from headrace.pipeline.serving.errors import ServingError
-from headrace.pipeline.version.context import Surroundings
+from headrace.pipeline.version.context import RunContext
 from headrace.pipeline.version.work_in_flight import WorkInFlight
 
 if TYPE_CHECKING:
@@ -35,81 +37,86 @@ if TYPE_CHECKING:
 
     from headrace.pipeline.decoding.dead_letters import DeadLetters
 
-#: A version that has caught up counts as behind again when it is so many times as far behind as that.
-_FALLEN_BEHIND = 10
+#: A version that has caught up counts as fallen behind when its lag is this many times ``caught_up_within``.
+_FALLEN_BEHIND_FACTOR = 10
 
 
 class RunningVersion(ABC):
-    def __init__(self, around: Surroundings, version: Version) -> None:
-        self.around = around
+    def __init__(self, context: RunContext, version: Version) -> None:
+        self.context = context
         self.version = version
         self.definition = ViewDefinition.from_dict(version.definition)
         self.work = WorkInFlight()
 
     @property
-    def who(self) -> str:
+    def label(self) -> str:
         """``pages v2``."""
-        return self.version.who
+        return self.version.label
 
     def dead_letters(self) -> DeadLetters:
-        """A sender of this version's, which remembers what was sent; the caller closes it."""
+        """A sender of this version's dead letters, which stores how far they were sent. The caller closes it."""
         from headrace.pipeline.decoding.dead_letters import DeadLetters
-        from headrace.pipeline.serving.sent_dead_letters import DeadLetterNotes
+        from headrace.pipeline.serving.sent_dead_letters import SentDeadLetters
 
-        notes = DeadLetterNotes(self.around.database, self.version.view, self.version.version)
-        return DeadLetters(self.around.project, self.definition, notes)
+        sent = SentDeadLetters(self.context.database, *self.version.key)
+        return DeadLetters(self.context.project, self.definition, sent)
 
     @abstractmethod
     def start(self) -> None:
-        """Returns soon; raises what keeps it from starting, and is then as if it had not been called."""
+        """Starts the version and returns soon. If it raises, the version does not run and nothing is left to stop."""
 
     @abstractmethod
     def stop(self, timeout_s: float = 30) -> None:
-        """Ends after the transaction that is under way. Nothing if it does not run."""
+        """Stops the version after the transaction in progress. Does nothing if the version does not run."""
 
     @abstractmethod
     def failure(self) -> BaseException | None:
-        """Why it ended by itself."""
+        """Why the version ended by itself; None if it runs or was stopped."""
 
     @abstractmethod
-    def behind(self) -> Behind:
-        """As last seen: no I/O."""
+    def lag(self) -> Lag:
+        """The lag as last observed. Does no I/O."""
 
     def reading(self) -> int:
-        """Records that the batch under way has read, and has not committed. Asks Spark."""
+        """How many records the batch in progress has read and not committed. Asks Spark."""
         return 0
 
     @abstractmethod
     def select_sql(self, connection: Connection) -> str:
-        """What the SQL view is when this version serves."""
+        """The SELECT of the SQL view when this version serves."""
 
     @abstractmethod
     def run_once(self) -> None:
-        """Everything that is there now, as a batch; raises what went wrong."""
+        """Processes everything that the log has now, as a batch. Raises if anything goes wrong."""
 
     @abstractmethod
     def drop(self) -> None:
-        """Removes tables, checkpoint and consumer group. It does not run; perhaps it never did, or was dropped half."""
+        """Removes the tables, the checkpoint and the consumer group.
+
+        The version does not run. It may never have run, and an earlier drop may have been interrupted.
+        """
 
     def request(self, request: Request) -> bool:
-        """Takes a request of a command, which it then answers itself (``catalog.answer``), or says no.
+        """Accepts a command's request, which the version then finishes itself (``catalog.finish_request``).
 
         ``batch`` with ``{"full": bool}`` is the only kind so far.
 
-        :raises Refused: if there is no point in asking again.
+        :return: False if the version cannot take the request now.
+        :raises Refused: if the version will never take this request.
         """
-        raise Refused(f"{self.who} is a {self.definition.architecture} view, which has no {request.kind}")
+        kind, architecture = request.kind, self.definition.architecture
+        raise Refused(f"{self.label} is a {architecture} view: it has no request {kind!r}, only Lambda views have")
 
     def has_caught_up(self) -> bool:
-        """Whether it may serve. A Lambda view also needs its first batch."""
-        records = self.behind().records
+        """Whether the version may serve. A Lambda view also needs its first batch."""
+        records = self.lag().records
         return records is not None and records <= self.definition.kappa.caught_up_within
 
     def has_fallen_behind(self) -> bool:
-        """Not the opposite: one that is right at the bound must not change its state with every record."""
-        records = self.behind().records
-        return records is not None and records > _FALLEN_BEHIND * max(1, self.definition.kappa.caught_up_within)
+        """Whether the lag is far above the bound. Two bounds keep a version near one from changing its state often."""
+        records = self.lag().records
+        return records is not None and records > _FALLEN_BEHIND_FACTOR * max(1, self.definition.kappa.caught_up_within)
 
 
 class Refused(ServingError):
-    """A request that this version will never do; the message is the answer."""
+    """A request that this version will never take. The message is the answer to the command."""

@@ -1,7 +1,7 @@
-"""Knows what a version has Spark do at this moment, so that the death of the Java process can be blamed on somebody.
+"""Tracks what Spark is doing for a version, so that a crash of the Java process can be attributed to a version.
 
-A version marks its work with ``of``. When the Java process dies, work that is under way ends with an exception, often
-before the runner looks. So work that ended with an exception counts as under way until the same kind of work succeeds.
+A version marks its work with ``of``. When the Java process dies, work in progress ends with an exception, often before
+the runner checks. So work that ended with an exception counts as unfinished until the same kind of work succeeds.
 """
 
 from __future__ import annotations
@@ -13,59 +13,59 @@ from enum import StrEnum
 
 
 class Work(StrEnum):
-    #: Planning the query, making tables.
+    #: Planning the query, creating tables.
     START = "start"
-    #: Of a Lambda view: a batch, or bringing the archive up to date.
+    #: Lambda: a batch, or copying records to the archive.
     BATCH = "batch"
-    #: Of a Lambda view: a micro-batch.
+    #: Lambda: a micro-batch of the speed layer.
     SPEED = "speed"
-    #: Of a Kappa view: a micro-batch.
+    #: Kappa: a micro-batch of the stream.
     STREAM = "stream"
 
 
 class WorkInFlight:
-    """Of one version. Any thread may call its methods."""
+    """The work of one version. Any thread may call its methods."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._under_way: set[Work] = set()
-        self._cut_off: set[Work] = set()
+        self._in_progress: set[Work] = set()
+        self._interrupted: set[Work] = set()
         self._done: set[Work] = set()
 
     @contextmanager
     def of(self, work: Work) -> Iterator[None]:
         with self._changed:
-            self._under_way.add(work)
+            self._in_progress.add(work)
         try:
             yield
         except BaseException:
             with self._changed:
-                self._cut_off.add(work)
+                self._interrupted.add(work)
             raise
         else:
             with self._changed:
                 self._done.add(work)
-                self._cut_off.discard(work)
+                self._interrupted.discard(work)
         finally:
             with self._changed:
-                self._under_way.discard(work)
+                self._in_progress.discard(work)
                 self._changed.notify_all()
 
     @property
     def is_idle(self) -> bool:
         with self._changed:
-            return not self._under_way
+            return not self._in_progress
 
-    def suspects(self) -> frozenset[Work]:
-        """What was under way, or was cut off and has not succeeded since."""
+    def unfinished(self) -> frozenset[Work]:
+        """Work that is in progress, or was interrupted and has not succeeded since."""
         with self._changed:
-            return frozenset(self._under_way | self._cut_off)
+            return frozenset(self._in_progress | self._interrupted)
 
     def done(self) -> frozenset[Work]:
-        """What has succeeded at least once."""
+        """Work that has succeeded at least once."""
         with self._changed:
             return frozenset(self._done)
 
     def wait_until_idle(self, timeout_s: float) -> bool:
         with self._changed:
-            return self._changed.wait_for(lambda: not self._under_way, timeout_s)
+            return self._changed.wait_for(lambda: not self._in_progress, timeout_s)

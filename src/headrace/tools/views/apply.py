@@ -1,7 +1,7 @@
 """``headrace views apply``: checks the files of a project, and makes new versions of changed views.
 
-If there are problems, the command prints all of them with file and line, and changes nothing (``project/checks.py``).
-It starts Spark and asks the broker only if a definition has changed.
+If there are problems, the command prints all of them with file and line, and changes nothing
+(``query/project_checks.py``). It starts Spark and asks the broker only if a definition has changed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.pipeline.project.applying import Change, Kind, apply_changes, plan_changes, with_switch
+from headrace.pipeline.project.applying import Change, ChangeKind, apply_changes, plan_changes, with_switch
 from headrace.pipeline.project.loading import Draft, read_project
 from headrace.pipeline.project.settings import Project
 from headrace.pipeline.project.toml_files import Problem
@@ -90,16 +90,18 @@ def _show(out: Output, changes: list[Change], options: Namespace, project: Proje
     value = {
         "dry_run": options.dry_run,
         "changes": [
-            {"view": change.view, "change": change.kind, "version": change.version, "what": change.in_words}
+            {"view": change.view, "change": change.kind, "version": change.version, "what": change.description}
             for change in changes
         ],
     }
-    rows = [(change.view, change.kind, change.in_words) for change in changes]
+    rows = [(change.view, change.kind, change.description) for change in changes]
     lines = [line.rstrip() for line in columns(("VIEW", "CHANGE", "WHAT WILL HAPPEN"), rows, gap=2)]
     if not rows:
         lines = ["the project has no views; a view is a TOML file in views/"]
     out.show(value, lines, Table(("view", "change", "what will happen"), rows) if rows else None)
     if options.dry_run:
         out.note("nothing was changed (--dry-run)")
-    elif any(change.kind not in (Kind.UNCHANGED, Kind.REMOVED) for change in changes) and not is_running(project):
+    elif any(change.kind not in (ChangeKind.UNCHANGED, ChangeKind.REMOVED) for change in changes) and not is_running(
+        project
+    ):
         out.note("'headrace views run' is not running: it does this when it starts")

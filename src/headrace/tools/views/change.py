@@ -12,13 +12,13 @@ from collections.abc import Callable
 
 from headrace.pipeline.project.loading import VIEWS_FOLDER
 from headrace.pipeline.project.settings import Project
-from headrace.pipeline.serving.catalog import Catalog, State, Version, View, Wanted
+from headrace.pipeline.serving.catalog import Catalog, DesiredState, Version, VersionState, View
 from headrace.tools.shared.commands import CommandError, Output
 from headrace.tools.views.command import OpenProject, is_running, open_project
 
 _LOOK_EVERY_S = 0.2
 #: The runner keeps versions in these states up to date, so readers may be switched to them.
-_READY = (State.CAUGHT_UP, State.STANDBY)
+_READY = (VersionState.CAUGHT_UP, VersionState.STANDBY)
 
 
 def switch(options: Namespace, out: Output) -> None:
@@ -56,7 +56,7 @@ def _wanted(catalog: Catalog, view: View, number: int | None) -> Version:
 
 def _switch(here: OpenProject, view: View, version: Version, out: Output) -> None:
     if version.version == view.serving_version:
-        out.show(_switched(view.name, version.version, view.serving_version), f"{version.who} serves already")
+        out.show(_switched(view.name, version.version, view.serving_version), f"{version.label} serves already")
         return
     _check_ready(version)
     with here.database.begin() as connection:
@@ -66,20 +66,20 @@ def _switch(here: OpenProject, view: View, version: Version, out: Output) -> Non
         assert version.select_sql is not None
         here.catalog.switch(connection, view.name, version.version, version.select_sql)
     before = "" if serving is None else f", v{serving} before"
-    out.show(_switched(view.name, version.version, serving), f"{version.who} serves from now on{before}")
+    out.show(_switched(view.name, version.version, serving), f"{version.label} serves from now on{before}")
 
 
 def _check_ready(version: Version) -> None:
     if version.state in _READY and version.select_sql is not None:
         return
     advice = {
-        State.STARTING: "wait until it has caught up",
-        State.REPLAYING: "wait until it has caught up",
-        State.STOPPED: "start it with 'headrace views run'",
-        State.FAILED: f"it says: {version.error}",
-        State.DROPPING: "apply its definition again",
+        VersionState.STARTING: "wait until it has caught up",
+        VersionState.REPLAYING: "wait until it has caught up",
+        VersionState.STOPPED: "start it with 'headrace views run'",
+        VersionState.FAILED: f"it says: {version.error}",
+        VersionState.DROPPING: "apply its definition again",
     }.get(version.state, "wait a moment")
-    raise CommandError(f"{version.who} is {version.state}, so readers cannot be switched to it; {advice}")
+    raise CommandError(f"{version.label} is {version.state}, so readers cannot be switched to it; {advice}")
 
 
 def _switched(view: str, version: int, before: int | None) -> dict[str, object]:
@@ -87,7 +87,7 @@ def _switched(view: str, version: int, before: int | None) -> dict[str, object]:
 
 
 def _restart(here: OpenProject, view: View, out: Output) -> None:
-    here.catalog.ask(view.name, "restart")
+    here.catalog.add_request(view.name, "restart")
     out.show({"view": view.name, "restart": True}, f"the failed versions of {view.name} will be tried again")
     _note_if_not_run(here.project, out)
 
@@ -99,7 +99,7 @@ def drop(options: Namespace, out: Output) -> None:
             with here.database.begin() as connection:
                 here.catalog.retire_view(connection, view.name)
         else:
-            here.catalog.want(view.name, options.version, Wanted.DROP)
+            here.catalog.set_desired_state(view.name, options.version, DesiredState.DROP)
         what = view.name if options.version is None else f"{view.name} v{options.version}"
         if is_running(here.project):
             _wait(lambda: _is_gone(here.catalog, view.name, options.version), here.project, None)
@@ -122,7 +122,7 @@ def batch(options: Namespace, out: Output) -> None:
         view = here.catalog.view(options.view)
         if not is_running(here.project):
             raise CommandError("'headrace views run' is not running on this project; start it to run the batch")
-        request_id = here.catalog.ask(view.name, "batch", {"full": options.full})
+        request_id = here.catalog.add_request(view.name, "batch", {"full": options.full})
 
         def is_done() -> bool:
             request = here.catalog.request(request_id)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from headrace.client.errors import HeadraceError
 from headrace.pipeline.project.settings import Project
-from headrace.pipeline.serving.catalog import Progress, Report, State, Version
+from headrace.pipeline.serving.catalog import Progress, Report, Version, VersionState
 from headrace.runtime.clock import SystemClock
 from headrace.tools.views.command import OpenProject
 
@@ -44,7 +44,7 @@ class VersionProgress:
     @property
     def reading(self) -> int:
         """The records that the current batch has read and that are not in the answer yet."""
-        is_at_it = self.version.state in (State.STARTING, State.REPLAYING)
+        is_at_it = self.version.state in (VersionState.STARTING, VersionState.REPLAYING)
         return min(self.report.reading, self.behind or 0) if is_at_it else 0
 
     @property
@@ -74,7 +74,7 @@ class VersionProgress:
     def trouble(self) -> str | None:
         """Why the version makes no progress: the rest of a sentence that begins with ``pages v2``."""
         version = self.version
-        if version.state is State.FAILED:
+        if version.state is VersionState.FAILED:
             again = "" if version.due_ms is None else ", and will be tried again"
             return f"failed{again}: {version.error}"
         return self.report.obstacle
@@ -87,7 +87,7 @@ class VersionProgress:
             "architecture": version.definition["architecture"],
             "state": version.state,
             "serves": self.serves,
-            "wanted": version.wanted,
+            "wanted": version.desired_state,
             "error": version.error,
             "retry_ms": version.due_ms,
             "obstacle": self.report.obstacle,
@@ -114,7 +114,7 @@ def read_progress(here: OpenProject, log: LogEnds, view: str | None) -> list[Ver
         if view is not None:
             here.catalog.view(view, connection)  # Or raises an error if there is no such view.
         versions = here.catalog.versions(view, connection)
-        progress = {v.who: here.catalog.progress(connection, v.view, v.version) for v in versions}
+        progress = {v.label: here.catalog.progress(connection, v.view, v.version) for v in versions}
         reports = here.catalog.reports(connection)
     if versions:
         log.refresh()
@@ -122,7 +122,7 @@ def read_progress(here: OpenProject, log: LogEnds, view: str | None) -> list[Ver
     for version in versions:
         serves = views[version.view].serving_version == version.version
         report = reports.get((version.view, version.version), Report(version.view, version.version))
-        found.append(_version_progress(version, serves, progress[version.who], report, log))
+        found.append(_version_progress(version, serves, progress[version.label], report, log))
     return found
 
 

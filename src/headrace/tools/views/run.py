@@ -4,7 +4,7 @@ Standard output has a line per listener (``serving HOST:PORT``, ``metrics HOST:P
 standard error. SIGTERM and Ctrl-C end the process after the current transactions; a second signal ends it at once. That
 has the effect of ``kill -9``, which loses nothing.
 
-If the Java process dies, the runner starts another one in the same command (``pipeline.java_keeper``).
+If the Java process dies, the runner starts another one in the same command (``pipeline.runner.java_supervisor``).
 """
 
 from __future__ import annotations
@@ -89,12 +89,12 @@ def _run(
     is_once: bool,
 ) -> int:
     from headrace.pipeline.runner.runner import Runner
-    from headrace.pipeline.version.context import Surroundings
+    from headrace.pipeline.version.context import RunContext
     from headrace.pipeline.version.metrics import PipelineMetrics
 
     metrics = PipelineMetrics()
     project = here.project
-    around = Surroundings(
+    context = RunContext(
         spark=java.spark,
         project=project,
         database=here.database,
@@ -103,7 +103,7 @@ def _run(
         checkpoints=project.checkpoints,
         metrics=metrics,
     )
-    runner = Runner(around, java=java)
+    runner = Runner(context, java=java)
     if is_once:
         return FAILED if runner.run_once(stop) else DONE
     if "serve" in listen:

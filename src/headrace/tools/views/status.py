@@ -7,7 +7,7 @@ from argparse import Namespace
 from headrace.pipeline.progress.progress_log import time_left
 from headrace.pipeline.project.loading import VIEWS_FOLDER
 from headrace.pipeline.project.settings import Project
-from headrace.pipeline.serving.catalog import State, Version, View, Wanted
+from headrace.pipeline.serving.catalog import DesiredState, Version, VersionState, View
 from headrace.runtime.clock import SystemClock
 from headrace.tools.shared.commands import Output, Table, columns
 from headrace.tools.views.command import is_running, open_project
@@ -62,7 +62,7 @@ def _show(versions: list[VersionProgress], project: Project, out: Output) -> Non
     out.show(value, lines, Table([heading.lower() for heading in _HEADINGS], rows) if rows else None)
     for each in versions:
         if each.trouble:
-            out.note(f"{each.version.who} {each.trouble}")
+            out.note(f"{each.version.label} {each.trouble}")
     if not is_at_work:
         out.note("'headrace views run' is not running")
 
@@ -70,9 +70,9 @@ def _show(versions: list[VersionProgress], project: Project, out: Output) -> Non
 def _row(progress: VersionProgress) -> tuple[object, ...]:
     version, committed = progress.version, progress.committed
     state = str(version.state)
-    if progress.serves and version.state is not State.SERVING:
+    if progress.serves and version.state is not VersionState.SERVING:
         state += " (serves)"
-    if version.wanted is Wanted.DROP and version.state is not State.DROPPING:
+    if version.desired_state is DesiredState.DROP and version.state is not VersionState.DROPPING:
         state += " (to be dropped)"
     age_ms = progress.age_ms(SystemClock().wall_ms())
     age = None if age_ms is None else time_left(age_ms / 1000)

@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.pipeline.progress.progress_log import time_left
-from headrace.pipeline.serving.catalog import State, Wanted
+from headrace.pipeline.serving.catalog import DesiredState, VersionState
 from headrace.tools.shared.commands import FAILED, CommandError, Output
 from headrace.tools.views.command import OpenProject, is_running
 from headrace.tools.views.progress import LogEnds, VersionProgress, read_progress
@@ -29,7 +29,7 @@ _RATE_OVER_S = 10.0
 #: A user may start to watch a little before the runner has started.
 PATIENCE_S = 10.0
 #: States in which a version is catching up.
-_ON_ITS_WAY = (State.STARTING, State.REPLAYING)
+_ON_ITS_WAY = (VersionState.STARTING, VersionState.REPLAYING)
 
 
 class Rates:
@@ -41,7 +41,7 @@ class Rates:
     def of(self, progress: VersionProgress, now_s: float) -> float | None:
         if progress.done is None:
             return None
-        seen = self._seen.setdefault(progress.version.who, deque())
+        seen = self._seen.setdefault(progress.version.label, deque())
         seen.append((now_s, progress.done))
         while seen[-1][0] - seen[0][0] > _RATE_OVER_S:
             seen.popleft()
@@ -68,14 +68,14 @@ def watch(here: OpenProject, log: LogEnds, view: str | None, out: Output) -> int
             time.sleep(_LOOK_EVERY_S)
     for each in versions:
         if each.trouble:
-            out.note(f"{each.version.who} {each.trouble}")
-    return FAILED if any(each.version.state is State.FAILED for each in versions) else None
+            out.note(f"{each.version.label} {each.trouble}")
+    return FAILED if any(each.version.state is VersionState.FAILED for each in versions) else None
 
 
 def _is_catching_up(progress: VersionProgress) -> bool:
     version = progress.version
-    will_be = version.state in _ON_ITS_WAY or (version.state is State.FAILED and version.due_ms is not None)
-    return version.wanted is Wanted.RUN and will_be
+    will_be = version.state in _ON_ITS_WAY or (version.state is VersionState.FAILED and version.due_ms is not None)
+    return version.desired_state is DesiredState.RUN and will_be
 
 
 @contextmanager
@@ -96,17 +96,17 @@ class _Lines:
     def __call__(self, versions: list[VersionProgress]) -> None:
         for progress in versions:
             line = _line(progress)
-            if self._last.get(progress.version.who) != line:
-                self._last[progress.version.who] = line
+            if self._last.get(progress.version.label) != line:
+                self._last[progress.version.label] = line
                 self._out.show(progress.value(), line)
         sys.stdout.flush()
 
 
 def _line(progress: VersionProgress) -> str:
     """``users v2 replaying: 1200 of 5000 records behind, 800 of them read by the current batch, 300/s, 4 s left``."""
-    if progress.version.state is State.FAILED:
-        return f"{progress.version.who} {progress.trouble}"
-    text = f"{progress.version.who} {progress.version.state}"
+    if progress.version.state is VersionState.FAILED:
+        return f"{progress.version.label} {progress.trouble}"
+    text = f"{progress.version.label} {progress.version.state}"
     if progress.behind is not None and _is_catching_up(progress):
         text += f": {progress.behind} of {progress.total} records behind"
         if progress.reading:
@@ -129,5 +129,5 @@ def bars(versions: list[VersionProgress]) -> Table:
         if progress.reading:
             far += f" ({progress.reading:,} read)"
         words = (far, rate, left, progress.trouble or "")
-        drawn.add_row(Text(progress.version.who), Text(state), bar, *map(Text, words))
+        drawn.add_row(Text(progress.version.label), Text(state), bar, *map(Text, words))
     return drawn

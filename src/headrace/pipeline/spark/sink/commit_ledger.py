@@ -1,18 +1,18 @@
-"""What the broker remembers of a sink that writes exactly once (``exactly_once.py``): markers and decisions.
+"""Stores the markers and decisions of a sink that writes exactly once (``exactly_once.py``) in the broker.
 
-Both are offsets that a group has committed, as these outlive every process and can be part of a transaction::
+Both are committed offsets of consumer groups: these survive every process and can be part of a transaction::
 
     group               offset      metadata
     <prefix>-<task>     batch id    query id                                            the marker, in the transaction
     <prefix>            batch id    [query id, parts, [[task, producer id, epoch, v2], ...]]        the decision
-    <prefix>-decision-1 batch id    the same, of more tasks                             written before the first part
+    <prefix>-decision-1 batch id    the same, for more tasks                            written before the first part
 
-They stand under partition 0 of the first topic that was written. A broker takes 4096 bytes of metadata, so a decision
-on many tasks has several parts; the first is written last, and without it nothing is decided. A crash between leaves
-parts that the next decision replaces.
+They are committed for partition 0 of the first topic that was written. A broker accepts 4096 bytes of metadata, so a
+decision about many tasks has several parts. The first part is written last; without it there is no decision. A crash in
+between leaves parts that the next decision overwrites.
 
-Groups without members forget after ``offsets.retention.minutes``, a week by default: a query that was down for longer,
-and died within a commit, cannot tell any more what it had committed.
+The offsets of a group without members expire after ``offsets.retention.minutes``, a week by default. A query that
+crashed within a commit, and was down for longer than that, cannot find out what it had committed.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from headrace.client.types import OffsetAndMetadata, TopicPartition
 from headrace.pipeline.spark.options import shared_client_options
 from headrace.pipeline.spark.sink.options import SinkOptions
 
-#: Of a decision, so many fit the metadata of an offset.
-_TASKS_A_PART = 80
+#: The tasks of a decision that fit into the metadata of an offset.
+_TASKS_PER_PART = 80
 
 
 class MicroBatch(NamedTuple):
@@ -41,7 +41,7 @@ class MicroBatch(NamedTuple):
 
 
 class CommitLedger:
-    """Of one prefix, while it is used with ``with``."""
+    """The markers and decisions of one prefix. Use it as a context manager."""
 
     def __init__(self, options: SinkOptions) -> None:
         assert options.transactional_id_prefix is not None
@@ -56,27 +56,27 @@ class CommitLedger:
         self._admin.close()
 
     def transactional_id(self, task: int) -> str:
-        """Also the name of the group that has the task's marker."""
+        """The transactional id of a task; also the name of the group with the marker of the task."""
         return f"{self._prefix}-{task}"
 
     def is_marked(self, task: int, batch: MicroBatch) -> bool:
-        """Whether the task's transaction of that micro-batch, or of a later one, is committed."""
+        """Whether the transaction of the task for that micro-batch, or for a later one, is committed."""
         found = self._admin.list_group_offsets(self.transactional_id(task), require_stable=True)
         return any(one.metadata == batch.query_id and one.offset >= batch.batch_id for one in found.values())
 
     def decide(self, batch: MicroBatch, topic: str, prepared: Mapping[int, PreparedTransaction]) -> None:
-        """Writes down what will be committed."""
+        """Stores which transactions will be committed."""
         tasks = [
             (task, one.producer_id, one.producer_epoch, int(one.is_version_2)) for task, one in sorted(prepared.items())
         ]
-        parts = [tasks[at : at + _TASKS_A_PART] for at in range(0, len(tasks), _TASKS_A_PART)]
+        parts = [tasks[at : at + _TASKS_PER_PART] for at in range(0, len(tasks), _TASKS_PER_PART)]
         for number in reversed(range(len(parts))):
             text = json.dumps([batch.query_id, len(parts), parts[number]], separators=(",", ":"))
             offsets = {TopicPartition(topic, 0): OffsetAndMetadata(batch.batch_id, text)}
             self._admin.alter_group_offsets(self._part_group(number), offsets).all()
 
     def decision(self, batch: MicroBatch) -> dict[int, PreparedTransaction]:
-        """What was decided to be committed of that micro-batch, by task; nothing if it was not decided."""
+        """The transactions of the micro-batch that will be committed, by task; empty if there is no decision."""
         part_count, tasks = self._part(batch, 0)
         for number in range(1, part_count):
             tasks = tasks + self._part(batch, number)[1]
@@ -86,20 +86,20 @@ class CommitLedger:
         }
 
     def _part(self, batch: MicroBatch, number: int) -> tuple[int, list[list[int]]]:
-        """How many parts there are, and this one's tasks."""
+        """The number of parts, and the tasks of this part."""
         for one in self._admin.list_group_offsets(self._part_group(number)).values():
             if one.offset == batch.batch_id and one.metadata.startswith("["):
                 query_id, part_count, tasks = json.loads(one.metadata)
                 if query_id == batch.query_id:
                     return part_count, tasks
-        assert number == 0, "the first part of a decision is there, but not the others"
+        assert number == 0, "the first part of a decision exists, but not the others"
         return 0, []
 
     def _part_group(self, number: int) -> str:
         return self._prefix if number == 0 else f"{self._prefix}-decision-{number}"
 
     def end(self, prepared: Iterable[PreparedTransaction], *, is_commit: bool) -> None:
-        """Ends all that can be, then raises what was in the way of the others."""
+        """Ends all transactions that can be ended, then raises the error of one that could not."""
         wanted = list(prepared)
 
         async def work() -> list[BaseException | None]:

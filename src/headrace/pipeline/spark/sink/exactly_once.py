@@ -1,33 +1,34 @@
-"""Writing exactly once: a transaction a task, prepared by the task and committed by the driver.
+"""Writes exactly once: one transaction per task, prepared by the task and committed by the driver.
 
-A task opens a transaction with the id ``<prefix>-<task>``, writes its rows, and commits with it the number of the
-micro-batch to the group ``<prefix>-<task>``, as an offset, with the query's id beside it: the *marker*. It leaves the
-transaction open and hands the driver what is needed to end it (``prepared_transactions.py``). When all tasks are
-done the driver writes down what it is about to commit, in the group ``<prefix>``: the *decision*
-(``commit_ledger.py``). Then it ends the transactions, one by one::
+A task opens a transaction with the id ``<prefix>-<task>`` and writes its rows. Within the transaction it also commits
+the *marker*: the number of the micro-batch as an offset of the group ``<prefix>-<task>``, with the id of the query as
+metadata. The task leaves the transaction open and gives the driver what is needed to end it
+(``prepared_transactions.py``). When all tasks are done, the driver stores which transactions it is about to commit, in
+the group ``<prefix>``: the *decision* (``commit_ledger.py``). Then it ends the transactions, one by one::
 
-    task      decision there? -> commit what it says, done : InitProducerId, marker there? -> done
-              : write, TxnOffsetCommit(marker), flush -> Share
-    driver    all shares -> OffsetCommit(decision: batch, [task, producer id, epoch]...) -> EndTxn each
+    task      is there a decision? yes -> commit its transaction, done
+              InitProducerId; is there a marker? yes -> done
+              write, TxnOffsetCommit(marker), flush -> TaskResult
+    driver    all results -> OffsetCommit(decision: batch, [task, producer id, epoch]...) -> EndTxn for each
 
-What a crash leaves, and what the replay of the micro-batch makes of it:
+What a crash leaves, and what happens when Spark replays the micro-batch:
 
-* before the decision: nothing is committed. The tasks begin anew, which aborts what they left open, and write.
-* after the decision: some transactions are committed, the others are open. Each task of the replay commits what the
-  decision says of it and writes nothing; a task that it says nothing of writes nothing either, as all rows are in the
-  others; and the driver commits what no task of the replay had a hand in. So the whole is exact even where the replay
-  has its rows in other tasks.
-* after the last EndTxn: the same, and each EndTxn or the marker says that it is done.
+* Before the decision: nothing is committed. The tasks start again, which aborts their open transactions, and write.
+* After the decision: some transactions are committed, the others are open. Each task of the replay commits its
+  transaction of the decision and writes nothing. A task that is not in the decision also writes nothing, because all
+  rows are in the others. The driver commits transactions of the decision that have no task in the replay. So the result
+  is exact even if the replay distributes its rows over other tasks.
+* After the last EndTxn: the same; each EndTxn or marker shows that it is done.
 
-A transaction that was decided on but open for longer than ``kafka.transaction.timeout.ms`` (15 minutes unless said
-otherwise) is aborted by its coordinator. Its task then writes its rows once more, beside those of others that were
-committed. That is exact if the replay puts the same rows into the same task, as Spark does for a source that is read
-again by the same offsets, with the same number of tasks, without a shuffle in an order that changes.
+If a transaction of the decision stays open for longer than ``kafka.transaction.timeout.ms`` (15 minutes by default),
+its coordinator aborts it. Its task then writes its rows again, while those of other tasks are already committed. That
+is exact if the replay puts the same rows into the same task. Spark does so for a source that is read again by the same
+offsets, with the same number of tasks, and without a shuffle whose order changes.
 
-A write that is no stream has no number and no replay: it is committed as a whole, or aborted, but a driver that dies
-between two EndTxn leaves a part.
+A write that is not a stream has no batch number and no replay. It is committed as a whole or aborted, but a driver that
+dies between two EndTxn leaves a part of it.
 
-Two queries need two prefixes. A query that begins anew, with another checkpoint, has another id, so old markers do not
+Two queries need two prefixes. A query that starts over with another checkpoint has another id, so old markers do not
 count. Speculative execution must be off: the second attempt of a task fences the first.
 """
 
@@ -49,48 +50,48 @@ from headrace.pipeline.spark.sink.commit_ledger import CommitLedger, MicroBatch
 from headrace.pipeline.spark.sink.options import SinkOptions
 
 logger = getLogger(__name__)
-#: Sends all rows; before the first it calls what it is given, with that row's topic. How many they were.
+#: Sends all rows and returns their number. Before the first row it calls the third argument with the topic of that row.
 Send = Callable[[Producer, Iterator[pa.RecordBatch], Callable[[str], object]], int]
 
 
 @dataclass(frozen=True)
-class Share:
-    """What a task has done, for the driver."""
+class TaskResult:
+    """The result of a task, for the driver."""
 
     task: int
-    #: None of what is no stream.
+    #: None if the write is not a stream.
     batch: MicroBatch | None
-    #: None: there was nothing to write, or it was written before.
+    #: None if there was nothing to write, or if it was written before.
     prepared: PreparedTransaction | None = None
     topic: str | None = None
-    is_done_before: bool = False
+    was_written_before: bool = False
 
 
 # -- tasks
 
 
-def write_share(
+def write_task(
     options: SinkOptions, task: int, batch: MicroBatch | None, rows: Iterator[pa.RecordBatch], send: Send
-) -> tuple[int, Share]:
+) -> tuple[int, TaskResult]:
     """
-    :return: how many rows were written, and what the driver has to know.
+    :return: the number of rows that were written, and the result for the driver.
     """
     first = next((one for one in rows if one.num_rows), None)
     if first is None:
-        return 0, Share(task, batch)
+        return 0, TaskResult(task, batch)
     with CommitLedger(options) as ledger:
         if batch is not None and _is_decided(ledger, task, batch):
-            return 0, Share(task, batch, is_done_before=True)
+            return 0, TaskResult(task, batch, was_written_before=True)
         transactional_id = ledger.transactional_id(task)
         with Producer(config=options.client, transactional_id=transactional_id) as producer:
             producer.init_transactions()
             if batch is not None and ledger.is_marked(task, batch):
-                return 0, Share(task, batch, is_done_before=True)
+                return 0, TaskResult(task, batch, was_written_before=True)
             row_count, topic = _write(producer, chain([first], rows), send)
             if batch is not None:
                 marker = OffsetAndMetadata(batch.batch_id, batch.query_id)
                 producer.send_offsets_to_transaction({TopicPartition(topic, 0): marker}, transactional_id)
-            return row_count, Share(task, batch, prepare(producer), topic)
+            return row_count, TaskResult(task, batch, prepare(producer), topic)
 
 
 def _write(producer: Producer, rows: Iterator[pa.RecordBatch], send: Send) -> tuple[int, str]:
@@ -104,7 +105,7 @@ def _write(producer: Producer, rows: Iterator[pa.RecordBatch], send: Send) -> tu
         row_count = send(producer, rows, begin)
     except BaseException:
         if topics:
-            # Readers of committed records would wait for it until its time is up.
+            # Otherwise readers of committed records would wait until its timeout.
             with suppress(HeadraceError):
                 producer.abort_transaction()
         raise
@@ -112,7 +113,7 @@ def _write(producer: Producer, rows: Iterator[pa.RecordBatch], send: Send) -> tu
 
 
 def _is_decided(ledger: CommitLedger, task: int, batch: MicroBatch) -> bool:
-    """Whether the task's rows were decided to be committed, and are now."""
+    """Whether the rows of the task are in the decision. Commits their transaction then."""
     decision = ledger.decision(batch)
     if not decision:
         return False
@@ -121,7 +122,7 @@ def _is_decided(ledger: CommitLedger, task: int, batch: MicroBatch) -> bool:
         if prepared is not None:
             ledger.end([prepared], is_commit=True)
     except TransactionLost as error:
-        logger.warning("%s; looking whether it was committed, else writing it again", error)
+        logger.warning("%s; checking whether it was committed, otherwise writing it again", error)
         return False
     return True
 
@@ -129,12 +130,12 @@ def _is_decided(ledger: CommitLedger, task: int, batch: MicroBatch) -> bool:
 # -- the driver
 
 
-def commit(options: SinkOptions, shares: list[Share]) -> None:
+def commit(options: SinkOptions, shares: list[TaskResult]) -> None:
     """
-    :raises TransactionLost: if one cannot be committed any more; the replay of the micro-batch mends that.
+    :raises TransactionLost: if a transaction can no longer be committed. The replay of the micro-batch repairs that.
     """
     prepared = {one.task: one.prepared for one in shares if one.prepared is not None}
-    done_before = {one.task for one in shares if one.is_done_before}
+    done_before = {one.task for one in shares if one.was_written_before}
     if not prepared and not done_before:
         return
     batch = shares[0].batch
@@ -144,13 +145,13 @@ def commit(options: SinkOptions, shares: list[Share]) -> None:
         ledger.end((one for task, one in decided.items() if task not in handled), is_commit=True)
         if batch is not None and prepared:
             topic = next(one.topic for one in shares if one.topic is not None)
-            # With what was decided before: its parts may be replaced one by one, and no task is ever missing.
+            # Includes the earlier decision: its parts are overwritten one by one, and no task may be missing meanwhile.
             ledger.decide(batch, topic, {**decided, **prepared})
         ledger.end(prepared.values(), is_commit=True)
 
 
-def abort(options: SinkOptions, shares: list[Share]) -> None:
-    """Ends what the tasks have left open. Not what was decided to be committed: the replay will."""
+def abort(options: SinkOptions, shares: list[TaskResult]) -> None:
+    """Aborts the transactions that the tasks have left open, except those of a decision: the replay commits them."""
     prepared = [one.prepared for one in shares if one.prepared is not None]
     if not prepared:
         return
@@ -159,5 +160,5 @@ def abort(options: SinkOptions, shares: list[Share]) -> None:
         decided = [] if batch is None else list(ledger.decision(batch).values())
         try:
             ledger.end([one for one in prepared if one not in decided], is_commit=False)
-        except HeadraceError as error:  # it ends by itself, by the next attempt or by its time
-            logger.warning("a transaction was not aborted: %s", error)
+        except HeadraceError as error:  # the next attempt or the timeout ends it
+            logger.warning("cannot abort a transaction, which stays open until its timeout: %s", error)

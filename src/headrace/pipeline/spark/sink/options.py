@@ -1,19 +1,19 @@
-"""What ``.option(...)`` may say of the sink, and which columns it takes: as Spark's Kafka connector has it, and more.
+"""The options and columns of the sink: those of Spark's Kafka connector, and one more.
 
 ::
 
-    kafka.bootstrap.servers     has to be there; other kafka.* are options of our producer
-    topic                       for all rows; without it each row has one in the column topic
-    transactionalIdPrefix       ours: exactly once, by transactions whose ids begin so (exactly_once.py)
+    kafka.bootstrap.servers     required; other kafka.* are options of Headrace's producer
+    topic                       the topic of all rows; without it each row has its topic in the column topic
+    transactionalIdPrefix       Headrace's own: exactly once, with transactions whose ids begin so (exactly_once.py)
 
-    value       binary or string    has to be there
+    value       binary or string    required
     key         binary or string
     topic       string
     partition   int
     headers     array<struct<key: string, value: binary>>
-    timestamp   timestamp, or bigint milliseconds; the connector as of Spark 3.5 lets the producer's clock decide
+    timestamp   timestamp, or bigint milliseconds; Spark's connector as of 3.5 uses the clock of the producer instead
 
-Other columns are passed over, as the connector does; so is a timestamp of another type, somebody's own.
+Other columns are ignored, as in the connector. So is a column timestamp of another type: it is the user's own column.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.client.config import ProducerConfig
-from headrace.pipeline.spark.options import BadOption, Given
+from headrace.pipeline.spark.options import BadOption, OptionReader
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _NAMES = ("topic", "transactionalIdPrefix")
-#: Of Spark itself, handed on to sinks too.
-_OF_SPARK = ("checkpointlocation", "queryname", "path")
-#: Of the connector, whose writer does not look at it: a column headers is written in any case.
-_WITHOUT_EFFECT = ("includeheaders",)
+#: Options of Spark itself, which it also passes to sinks.
+_SPARK_OPTIONS = ("checkpointlocation", "queryname", "path")
+#: An option of the connector that has no effect on its writer: a column headers is always written.
+_IGNORED = ("includeheaders",)
 _REFUSED = {
     "key.serializer": "keys are binary or string columns",
     "value.serializer": "values are binary or string columns",
-    "transactional.id": "say transactionalIdPrefix: each task needs an id of its own",
+    "transactional.id": "use transactionalIdPrefix, because each task needs its own id",
 }
 _TYPES = {
     "value": ("binary", "string"),
@@ -45,13 +45,13 @@ _TYPES = {
     "partition": ("int", "bigint", "smallint", "tinyint"),
     "headers": ("array<struct<key:string,value:binary>>",),
 }
-#: What the broker lets by default. A driver that is away for longer cannot commit what its tasks have written.
+#: The default maximum of the broker. A driver that is down for longer cannot commit what its tasks have written.
 _TRANSACTION_TIMEOUT_MS = "900000"
 
 
 @dataclass(frozen=True, kw_only=True)
 class SinkOptions:
-    #: For our producer, by Kafka's names.
+    #: The options of Headrace's producer, by Kafka's names.
     client: Mapping[str, str]
     topic: str | None = None
     transactional_id_prefix: str | None = None
@@ -59,9 +59,9 @@ class SinkOptions:
     @classmethod
     def parse(cls, given: Mapping[str, str], schema: StructType) -> SinkOptions:
         """
-        :raises BadOption: with the name of the option or column, and what would do.
+        :raises BadOption: with the name of the option or column, and what it should be.
         """
-        options = Given(given, _NAMES, ignored=(*_OF_SPARK, *_WITHOUT_EFFECT))
+        options = OptionReader(given, _NAMES, ignored=(*_SPARK_OPTIONS, *_IGNORED))
         client = options.kafka()
         for name, advice in _REFUSED.items():
             if name in client:
@@ -80,9 +80,9 @@ class SinkOptions:
 def _check_columns(schema: StructType, topic: str | None) -> None:
     types = {one.name: one.dataType.simpleString() for one in schema.fields}
     if "value" not in types:
-        raise BadOption(f"there is no column value to write, only {', '.join(types) or 'none'}")
+        raise BadOption(f"there is no column value to write; the columns are: {', '.join(types) or 'none'}")
     if topic is None and "topic" not in types:
-        raise BadOption("no topic: give the option topic, or the rows a column topic")
+        raise BadOption("no topic: set the option topic, or add a column topic")
     for name, wanted in _TYPES.items():
         if name in types and types[name] not in wanted:
-            raise BadOption(f"the column {name} is {types[name]}, not {' or '.join(wanted)}")
+            raise BadOption(f"the column {name} has the type {types[name]}, not {' or '.join(wanted)}: cast it")

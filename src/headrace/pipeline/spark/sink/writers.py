@@ -1,8 +1,8 @@
-"""The sink: rows of a DataFrame to topics, as Arrow batches that the kernels encode.
+"""Writes the rows of a DataFrame to topics, as Arrow batches that compiled kernels encode.
 
-A task has a producer of its own, which is idempotent and waits for all replicas. At least once by default: a task that
-is tried again writes its rows again. With ``transactionalIdPrefix`` exactly once for those who read with
-``read_committed``: ``exactly_once.py``.
+Each task has its own producer, which is idempotent and waits for all replicas. By default rows are written at least
+once: a task that is tried again writes its rows again. With ``transactionalIdPrefix`` readers with ``read_committed``
+see each row exactly once: ``exactly_once.py``.
 
 Writing appends; ``mode("overwrite")`` is refused.
 """
@@ -24,23 +24,23 @@ from headrace.client.producer.sync_producer import Producer
 from headrace.pipeline.spark.options import BadOption
 from headrace.pipeline.spark.sink import exactly_once
 from headrace.pipeline.spark.sink.commit_ledger import MicroBatch
-from headrace.pipeline.spark.sink.exactly_once import Share
+from headrace.pipeline.spark.sink.exactly_once import TaskResult
 from headrace.pipeline.spark.sink.options import SinkOptions
 
-#: Spark's batches are small; so much of them goes to the producer at a time.
+#: Spark's batches are small, so they are combined to this size for the producer.
 _STEP_BYTES = 4 << 20
 _COLUMNS = ("value", "key", "partition", "timestamp", "headers")
-#: What Spark tells the tasks of a micro-batch.
+#: The properties of a micro-batch that Spark passes to its tasks.
 _BATCH_ID, _QUERY_ID = "streaming.sql.batchId", "sql.streaming.queryId"
 
 
 @dataclass
 class Written(WriterCommitMessage):
-    """Of one task."""
+    """What one task has written."""
 
     row_count: int
-    #: Only with transactions.
-    share: Share | None = None
+    #: None without transactions.
+    task_result: TaskResult | None = None
 
 
 class _Sink:
@@ -50,10 +50,10 @@ class _Sink:
     @classmethod
     def for_schema(cls, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> Self:
         """
-        :raises BadOption: if it cannot be written so.
+        :raises BadOption: if the options or columns cannot be used.
         """
         if overwrite:
-            raise BadOption("a log is not overwritten: use mode append")
+            raise BadOption("a log cannot be overwritten: use mode append")
         return cls(SinkOptions.parse(options, schema))
 
     def _write(self, rows: Iterator[pa.RecordBatch], task: int, batch: MicroBatch | None) -> Written:
@@ -65,7 +65,7 @@ class _Sink:
         def send(producer: Producer, its_rows: Iterator[pa.RecordBatch], begin: Callable[[str], object]) -> int:
             return send_rows(producer, topic, its_rows, before_first=begin)
 
-        return Written(*exactly_once.write_share(self._options, task, batch, rows, send))
+        return Written(*exactly_once.write_task(self._options, task, batch, rows, send))
 
 
 class BatchSink(_Sink, DataSourceArrowWriter):
@@ -73,37 +73,37 @@ class BatchSink(_Sink, DataSourceArrowWriter):
         return self._write(iterator, _task().partitionId(), None)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        exactly_once.commit(self._options, _shares(messages))
+        exactly_once.commit(self._options, _task_results(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        exactly_once.abort(self._options, _shares(messages))
+        exactly_once.abort(self._options, _task_results(messages))
 
 
 class StreamSink(_Sink, DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         task = _task()
         batch_id, query_id = task.getLocalProperty(_BATCH_ID), task.getLocalProperty(_QUERY_ID)
-        assert batch_id is not None, "a micro-batch has a number"
-        assert query_id is not None, "and belongs to a query"
+        assert batch_id is not None, "Spark sets the batch id of a micro-batch"
+        assert query_id is not None, "Spark sets the query id of a micro-batch"
         return self._write(iterator, task.partitionId(), MicroBatch(query_id, int(batch_id)))
 
-    # The tasks tell the number of their batch themselves, as they have to know it before.
+    # The batch id is not used here: the tasks know it already and put it into their results.
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
-        exactly_once.commit(self._options, _shares(messages))
+        exactly_once.commit(self._options, _task_results(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
-        exactly_once.abort(self._options, _shares(messages))
+        exactly_once.abort(self._options, _task_results(messages))
 
 
 def _task() -> TaskContext:
     task = TaskContext.get()
-    assert task is not None, "rows are written in tasks"
+    assert task is not None, "write is called in a task"
     return task
 
 
-def _shares(messages: Iterable[WriterCommitMessage | None]) -> list[Share]:
-    return [one.share for one in messages if isinstance(one, Written) and one.share is not None]
+def _task_results(messages: Iterable[WriterCommitMessage | None]) -> list[TaskResult]:
+    return [one.task_result for one in messages if isinstance(one, Written) and one.task_result is not None]
 
 
 # -- rows to a producer
@@ -116,11 +116,11 @@ def send_rows(
     *,
     before_first: Callable[[str], object] = lambda _: None,
 ) -> int:
-    """Sends all and waits until it is acknowledged; how many rows that were.
+    """Sends all rows, waits until they are acknowledged, and returns their number.
 
-    :param topic: for all, unless the rows say it themselves.
-    :param before_first: called with its topic before anything is sent.
-    :raises HeadraceError: if a part could not be delivered.
+    :param topic: the topic of all rows; None if the rows have a column topic.
+    :param before_first: called with the topic of the first row before it is sent.
+    :raises HeadraceError: if some rows could not be delivered.
     """
     row_count = 0
     waiting: list[BlockingArrowDelivery] = []
@@ -152,19 +152,19 @@ def _steps(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def _by_topic(table: pa.Table, topic: str | None) -> Iterator[tuple[str, pa.Table]]:
-    rows = table.select([name for name in _COLUMNS if name in table.column_names and _is_meant(table, name)])
+    rows = table.select([name for name in _COLUMNS if name in table.column_names and _is_record_column(table, name)])
     if topic is not None:
         yield topic, rows
         return
     topics = table.column("topic")
     if topics.null_count:
-        raise ValueError("a row has no topic: its column topic is null, and there is no option topic")
+        raise ValueError("a row has no topic: its column topic is NULL, and the option topic is not set")
     names = pc.unique(topics).to_pylist()
     for name in names:
         yield name, rows if len(names) == 1 else rows.filter(pc.equal(topics, name))
 
 
-def _is_meant(table: pa.Table, name: str) -> bool:
-    """A column timestamp of another type is somebody's own, and none of the record."""
+def _is_record_column(table: pa.Table, name: str) -> bool:
+    """A column timestamp of another type is the user's own, and does not set the timestamp of the record."""
     kind = table.schema.field(name).type
     return name != "timestamp" or bool(pa.types.is_timestamp(kind) or pa.types.is_int64(kind))

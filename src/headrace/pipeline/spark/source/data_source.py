@@ -1,4 +1,4 @@
-"""The data source ``headrace``: Kafka topics as DataFrames, read and written without a jar.
+"""The data source ``headrace``: reads and writes Kafka topics as DataFrames, without a jar.
 
 ::
 
@@ -8,20 +8,19 @@
     reader = spark.read.format("headrace").option("kafka.bootstrap.servers", "127.0.0.1:9092")
     clicks = reader.option("subscribe", "clicks").load()
 
-Columns and options are those of Spark's Kafka connector, so that a program changes one word: ``source_options.py``
-lists the options of reading, ``sink_options.py`` those of writing.
+Columns and options are those of Spark's Kafka connector, so a program only changes the name of the format:
+``options.py`` lists the options for reading, ``spark/sink/options.py`` those for writing.
 
-Spark makes a :class:`HeadraceSource` of a query's options in Python processes of its own: one that plans, one that
-keeps a stream going, and those of the tasks. What they have in common travels pickled, so the objects here hold options
-and numbers, and open clients when they need them; and as each process imports this file first, it imports clients and
-Arrow only where they are used.
+Spark creates a :class:`HeadraceSource` in several Python processes: one that plans, one that runs a stream, and those
+of the tasks. Objects are pickled between them. So the objects here contain only options and numbers, and open clients
+when they need them. Each process imports this file first, so clients and Arrow are imported only where they are used.
 
-Tried and dropped: filters that Spark pushes down (``spark.sql.python.filterPushdown.enabled``). Spark 4.3 keeps one
-reader per ``load()``, so the filters of one query stayed in force for the next: after ``df.where("partition = 1")`` a
-``df.count()`` counted partition 1 alone. ``startingTimestamp``, ``endingOffsets`` and their like narrow what is read.
+Tried and dropped: filter pushdown (``spark.sql.python.filterPushdown.enabled``). Spark 4.3 keeps one reader per
+``load()``, so the filters of one query also applied to the next: after ``df.where("partition = 1")``, ``df.count()``
+counted partition 1 only. Use ``startingTimestamp``, ``endingOffsets`` and similar options to read less.
 
-Spark does not say which columns a query uses: all come from Python to the JVM. A query that wants it faster names those
-that it needs, ``.schema("value BINARY")``.
+Spark does not tell the source which columns a query uses, so all columns are sent from Python to the JVM. A query is
+faster if it names the columns that it needs, ``.schema("value BINARY")``.
 """
 
 from __future__ import annotations
@@ -71,14 +70,14 @@ class HeadraceSource(DataSource):
 
     def _columns(self, schema: StructType) -> tuple[str, ...]:
         """
-        :raises BadOption: if ``.schema()`` was given, and names what a topic has not.
+        :raises BadOption: if ``.schema()`` has a column that a topic does not have.
         """
         known = spark_schema(include_headers=True)
         types = {one.name: one.dataType.simpleString() for one in known.fields}
         for one in schema.fields:
             if types.get(one.name) != one.dataType.simpleString():
                 raise BadOption(
-                    f"a topic has no column {one.name} {one.dataType.simpleString()}; .schema() may name some of "
+                    f"a topic has no column {one.name} {one.dataType.simpleString()}; .schema() may have any of "
                     f"{known.simpleString()}"
                 )
         return tuple(schema.fieldNames())
@@ -111,18 +110,18 @@ def spark_schema(*, include_headers: bool) -> StructType:
 
 
 class RangePartition(InputPartition):
-    """What one task reads."""
+    """The range that one task reads."""
 
-    def __init__(self, wanted: OffsetRange) -> None:
-        super().__init__(tuple(wanted))
+    def __init__(self, offset_range: OffsetRange) -> None:
+        super().__init__(tuple(offset_range))
 
     @property
-    def wanted(self) -> OffsetRange:
+    def offset_range(self) -> OffsetRange:
         return OffsetRange(*self.value)
 
 
 class LogReader(DataSourceReader):
-    """Of ``spark.read``: plans in the driver's process, reads in those of the tasks."""
+    """The reader of ``spark.read``: plans in a process of the driver, reads in the processes of the tasks."""
 
     def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
         self._options = options
@@ -146,15 +145,15 @@ class LogReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         from headrace.pipeline.spark.source.range_reader import read_range
 
-        # Where nothing is to be read, Spark makes up a partition.
+        # If there is nothing to read, Spark passes a partition of its own.
         if isinstance(partition, RangePartition):
-            yield from read_range(self._options, partition.wanted, self._columns)
+            yield from read_range(self._options, partition.offset_range, self._columns)
 
 
 def plan_batch(log: LogOffsets, options: SourceOptions) -> list[OffsetRange]:
-    """What a batch has to read: from the options, and what the log has.
+    """The ranges that a batch reads, from the options and the log.
 
-    :raises DataLost: if the log begins after the start or ends before the end that was given as a number.
+    :raises DataLost: if the log begins after the given start, or ends before the given end.
     """
     places = log.partitions()
     starts, ends = log.resolve(options.start, places, is_start=True), log.resolve(options.end, places, is_start=False)
@@ -162,10 +161,10 @@ def plan_batch(log: LogOffsets, options: SourceOptions) -> list[OffsetRange]:
     ranges = []
     for place in places:
         start, end = starts[place], ends[place]
-        # What comes while we ask moves the end on, never back.
+        # Records that arrive meanwhile only move the end forward.
         if end > lasts[place]:
-            log.lost(f"{place} ends at {lasts[place]}, not at {end} as endingOffsets says")
+            log.lost(f"{place} ends at offset {lasts[place]}, before {end}, which endingOffsets asks for")
         if start < firsts[place] and start < end:
-            log.lost(f"{place} begins at {firsts[place]}, not at {start} as startingOffsets says")
+            log.lost(f"{place} begins at offset {firsts[place]}, after {start}, which startingOffsets asks for")
         ranges.append(OffsetRange(*place, max(start, firsts[place]), min(end, lasts[place])))
     return [one for one in ranges if one.size > 0]

@@ -1,10 +1,10 @@
-"""Where the partitions of the log begin and end, asked by the driver while it plans.
+"""Asks the brokers where the partitions of the log begin and end. The driver needs that to plan.
 
-One consumer, opened when it is first needed and kept: a stream asks again before every micro-batch. With
-``kafka.isolation.level=read_committed`` the end is that of the last transaction that is complete.
+A consumer is opened on first use and kept, because a stream asks again before every micro-batch. With
+``kafka.isolation.level=read_committed`` the end of a partition is its last stable offset.
 
-What the broker has no more, though a query counts on it, is told by :meth:`LogOffsets.lost`: an error, or with
-``failOnDataLoss=false`` a warning.
+If the log no longer has records that a query needs, :meth:`LogOffsets.lost` raises ``DataLost``, or logs a warning with
+``failOnDataLoss=false``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Offsets = dict[TopicPartition, int]
 
 
 def consumer_for(options: SourceOptions, **defaults: object) -> Consumer:
-    """One that reads what it is told, where it is told, and commits nothing."""
+    """A consumer for explicit partitions and offsets, which commits nothing."""
     given = {name.replace(".", "_") for name in options.client}
     more = {name: value for name, value in defaults.items() if name not in given}
     return Consumer(config=options.client, auto_offset_reset="none", enable_auto_commit=False, **more)
@@ -45,11 +45,11 @@ def consumer_for(options: SourceOptions, **defaults: object) -> Consumer:
 
 def report_loss(what: str, *, is_error: bool) -> None:
     """
-    :raises DataLost: unless that is only worth a warning.
+    :raises DataLost: if ``is_error``; otherwise a warning is logged.
     """
     if is_error:
-        raise DataLost(f"{what}; set failOnDataLoss to false to go on with what there is")
-    logger.warning("%s; going on with what there is, as failOnDataLoss is false", what)
+        raise DataLost(f"{what}; set failOnDataLoss to false to continue without these records")
+    logger.warning("%s; continuing without these records, because failOnDataLoss is false", what)
 
 
 class LogOffsets:
@@ -70,10 +70,11 @@ class LogOffsets:
     # -- what there is
 
     def partitions(self, *, skip_missing: bool = False) -> list[TopicPartition]:
-        """All that the options speak of, sorted.
+        """The partitions that the options select, sorted.
 
-        :raises UnknownTopic: if a topic or partition that they name is not there, and that is not to be passed over.
-        :raises DataLost: if a topic is not the one that it was when we asked before.
+        :param skip_missing: whether to leave out topics and partitions that do not exist.
+        :raises UnknownTopic: if a topic or partition does not exist, unless ``skip_missing``.
+        :raises DataLost: if a topic was deleted and created again since the last call.
         """
         found = self._ask(lambda consumer: consumer.list_topics())
         options = self._options
@@ -90,18 +91,18 @@ class LogOffsets:
         wanted = set(options.partitions) or known
         for place in sorted(wanted - known):
             if not skip_missing:
-                raise UnknownTopic(message=f"there is no partition {place}: {place.topic} has fewer")
+                raise UnknownTopic(message=f"there is no partition {place}: {place.topic} has fewer partitions")
         return sorted(wanted & known)
 
     def _compare_ids(self, topic_ids: Mapping[str, UUID | None]) -> None:
         for name, topic_id in topic_ids.items():
             if self._topic_ids.get(name, topic_id) != topic_id:
-                self.lost(f"the topic {name!r} was deleted and made anew")
+                self.lost(f"the topic {name!r} was deleted and created again")
         self._topic_ids.update(topic_ids)
 
     @property
     def topic_ids(self) -> Mapping[str, UUID | None]:
-        """Of the topics that were there when we last asked; None from brokers that give topics no id."""
+        """The ids of the topics as of the last call of ``partitions``; None from brokers without topic ids."""
         return self._topic_ids
 
     def earliest(self, places: Iterable[TopicPartition]) -> Offsets:
@@ -111,7 +112,7 @@ class LogOffsets:
         return self._at(places, lambda consumer, wanted: consumer.end_offsets(*wanted))
 
     def at_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """Of each partition the first offset whose record is not older; None if there is none."""
+        """For each partition, the offset of the first record at or after the time; None if there is none."""
         if not times_ms:
             return {}
         found = self._ask(lambda consumer: consumer.offsets_for_times(times_ms))
@@ -133,7 +134,7 @@ class LogOffsets:
                 may_pass = not isinstance(error, BrokerError) or error.is_retriable
                 if not may_pass or isinstance(error, UnknownTopic) or attempt == self._options.lookup_retries:
                     raise
-                logger.warning("the log did not answer: %s; asking again", error)
+                logger.warning("the log did not answer (%s); trying again", error)
                 self.close()
                 self._sleep(self._options.lookup_interval_ms / 1000)
         raise AssertionError("the last attempt returns or raises")
@@ -141,9 +142,9 @@ class LogOffsets:
     # -- what is asked for
 
     def resolve(self, spec: OffsetSpec, places: list[TopicPartition], *, is_start: bool) -> Offsets:
-        """A number for each partition.
+        """The offset of each partition.
 
-        :raises BadOption: if the options do not say one for each, or a partition has no record as young as wanted.
+        :raises BadOption: if the options do not name all partitions, or a partition has no record at or after the time.
         """
         if isinstance(spec, Everywhere):
             return self.earliest(places) if spec.offset == EARLIEST_OFFSET else self.latest(places)
@@ -177,8 +178,8 @@ class LogOffsets:
 
 
 def _check_same(name: str, given: Mapping[TopicPartition, int], places: list[TopicPartition]) -> None:
-    """As the connector has it: what is not named is not guessed."""
+    """Checks that the option names exactly these partitions, as Spark's connector does."""
     for place in sorted(set(places) - given.keys()):
-        raise BadOption(f"{name} says nothing of {place}; name all partitions; -1 is the latest offset, -2 the first")
+        raise BadOption(f"{name} does not have {place}; name all partitions: -1 is the latest offset, -2 the first")
     for place in sorted(given.keys() - set(places)):
-        raise BadOption(f"{name} speaks of {place}, which is not read")
+        raise BadOption(f"{name} has {place}, which is not read")

@@ -1,22 +1,21 @@
-"""What ``.option(...)`` may say of the source: the names and meanings of Spark's Kafka connector, checked once.
+"""The options of the source: the names and meanings of Spark's Kafka connector, parsed and checked.
 
 ::
 
-    which           subscribe, subscribePattern, assign                     one of them
-    from where      startingTimestamp, startingOffsetsByTimestamp, startingOffsets     the first that is given counts
-    up to where     endingTimestamp, endingOffsetsByTimestamp, endingOffsets           the same; not for streams
-    how much        minPartitions, maxRecordsPerPartition; streams: maxOffsetsPerTrigger, minOffsetsPerTrigger,
+    topics          subscribe, subscribePattern, assign                     exactly one of them
+    start           startingTimestamp, startingOffsetsByTimestamp, startingOffsets     the first one that is set counts
+    end             endingTimestamp, endingOffsetsByTimestamp, endingOffsets           the same; not for streams
+    amount          minPartitions, maxRecordsPerPartition; streams: maxOffsetsPerTrigger, minOffsetsPerTrigger,
                     maxTriggerDelay
-    and             failOnDataLoss, includeHeaders, groupIdPrefix, kafkaConsumer.pollTimeoutMs,
+    others          failOnDataLoss, includeHeaders, groupIdPrefix, kafkaConsumer.pollTimeoutMs,
                     fetchOffset.numRetries, fetchOffset.retryIntervalMs, startingOffsetsByTimestampStrategy
-    ours            commitGroup: a consumer group that is told how far the stream is
-    kafka.*         options of our consumer (docs/client-options.md); kafka.bootstrap.servers has to be there
+    Headrace's own  commitGroup: a consumer group to which the progress of the stream is committed
+    kafka.*         options of Headrace's consumer (docs/client-options.md); kafka.bootstrap.servers is required
 
-Spark gives names in small letters, whatever the program wrote. A name that is not here is refused, and the nearest one
-is offered; so are values that cannot be.
+An unknown name or an invalid value raises ``BadOption``.
 
-Where to begin and to end is an :data:`OffsetSpec`. In JSON, ``{"topic": {"0": 23, "1": -2}}``, -1 is the end and -2 the
-start of a partition.
+Start and end are each an :data:`OffsetSpec`. In JSON, ``{"topic": {"0": 23, "1": -2}}``, -1 is the end and -2 the start
+of a partition.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from headrace.client.config import ConsumerConfig
 from headrace.client.types import TopicPartition
 from headrace.pipeline.progress.offsets import by_topic
 from headrace.pipeline.progress.ranges import OffsetRange
-from headrace.pipeline.spark.options import BadOption, Given
+from headrace.pipeline.spark.options import BadOption, OptionReader
 
 LATEST_OFFSET: Final = -1
 EARLIEST_OFFSET: Final = -2
@@ -45,11 +44,11 @@ _NAMES = (
     "fetchOffset.retryIntervalMs", "commitGroup",
 )  # fmt: skip
 _REFUSED = {
-    "auto.offset.reset": "say startingOffsets",
-    "enable.auto.commit": "say commitGroup",
+    "auto.offset.reset": "use startingOffsets",
+    "enable.auto.commit": "use commitGroup",
     "key.deserializer": "keys are binary: cast the column",
     "value.deserializer": "values are binary: cast the column",
-    "interceptor.classes": "records are read as they are",
+    "interceptor.classes": "records cannot be intercepted",
 }
 _ENDING = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 
@@ -68,7 +67,7 @@ class AtOffsets:
 
 @dataclass(frozen=True)
 class AtTimes:
-    """The first records that are not older, of all partitions or of these."""
+    """The first record at or after a time, of all partitions or of these."""
 
     everywhere_ms: int | None = None
     times_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -79,14 +78,14 @@ OffsetSpec = Everywhere | AtOffsets | AtTimes
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions:
-    #: For our consumer, by Kafka's names.
+    #: The options of Headrace's consumer, by Kafka's names.
     client: Mapping[str, str]
     topics: tuple[str, ...] = ()
     pattern: str | None = None
     partitions: tuple[TopicPartition, ...] = ()
     start: OffsetSpec = Everywhere(EARLIEST_OFFSET)
     end: OffsetSpec = Everywhere(LATEST_OFFSET)
-    #: What follows if a partition has no record as young as wanted: the end of it, or an error.
+    #: If a partition has no record at or after the time: its end (True), or an error (False).
     is_latest_without_match: bool = False
     max_offsets_per_trigger: int | None = None
     min_offsets_per_trigger: int | None = None
@@ -103,9 +102,9 @@ class SourceOptions:
     @classmethod
     def parse(cls, given: Mapping[str, str], *, is_stream: bool) -> SourceOptions:
         """
-        :raises BadOption: with the name, and what would do.
+        :raises BadOption: with the name of the option and what it should be.
         """
-        options = Given(given, _NAMES)
+        options = OptionReader(given, _NAMES)
         topics, pattern, partitions = _which(options)
         start, end = _bounds(options, is_stream=is_stream)
         _check_agreement(options, is_stream=is_stream)
@@ -136,9 +135,9 @@ class SourceOptions:
 
 
 def options_for(ranges: Sequence[OffsetRange]) -> dict[str, str]:
-    """By which ``spark.read`` reads exactly these, of each partition one."""
-    starts = by_topic({one.place: one.start for one in ranges})
-    ends = by_topic({one.place: one.end for one in ranges})
+    """Options with which ``spark.read`` reads exactly these ranges, one per partition."""
+    starts = by_topic({one.topic_partition: one.start for one in ranges})
+    ends = by_topic({one.topic_partition: one.end for one in ranges})
     return {
         "assign": json.dumps({topic: list(partitions) for topic, partitions in ends.items()}),
         "startingOffsets": json.dumps(starts),
@@ -146,18 +145,18 @@ def options_for(ranges: Sequence[OffsetRange]) -> dict[str, str]:
     }
 
 
-def _which(options: Given) -> tuple[tuple[str, ...], str | None, tuple[TopicPartition, ...]]:
+def _which(options: OptionReader) -> tuple[tuple[str, ...], str | None, tuple[TopicPartition, ...]]:
     subscribe, pattern, assign = (options.text(name) for name in ("subscribe", "subscribePattern", "assign"))
     given = [value for value in (subscribe, pattern, assign) if value is not None]
     if len(given) != 1:
-        raise BadOption("say which topics to read: one of subscribe, subscribePattern and assign, and only one")
+        raise BadOption("set exactly one of subscribe, subscribePattern and assign, to choose the topics to read")
     if subscribe is not None:
         return tuple(sorted({topic for one in subscribe.split(",") if (topic := one.strip())})), None, ()
     if pattern is not None:
         try:
             re.compile(pattern)
         except re.error as error:
-            raise BadOption(f"subscribePattern = {pattern!r} is no regular expression: {error}") from None
+            raise BadOption(f"subscribePattern = {pattern!r} is not a regular expression: {error}") from None
         return (), pattern, ()
     assert assign is not None
     return (), None, _assigned(assign)
@@ -176,13 +175,17 @@ def _assigned(text: str) -> tuple[TopicPartition, ...]:
     return tuple(sorted(partitions))
 
 
-def _bounds(options: Given, *, is_stream: bool) -> tuple[OffsetSpec, OffsetSpec]:
+def _bounds(options: OptionReader, *, is_stream: bool) -> tuple[OffsetSpec, OffsetSpec]:
     start = _spec(options, "starting") or Everywhere(LATEST_OFFSET if is_stream else EARLIEST_OFFSET)
     end = _spec(options, "ending") or Everywhere(LATEST_OFFSET)
     if not is_stream and _mentions(start, LATEST_OFFSET):
-        raise BadOption("startingOffsets: a batch that begins at the latest offset would be empty; earliest is -2")
+        raise BadOption(
+            "startingOffsets: a batch that begins at the latest offset would be empty; the earliest offset is -2"
+        )
     if _mentions(end, EARLIEST_OFFSET):
-        raise BadOption("endingOffsets: what ends at the earliest offset is empty; latest is -1")
+        raise BadOption(
+            "endingOffsets: a batch that ends at the earliest offset would be empty; the latest offset is -1"
+        )
     return start, end
 
 
@@ -192,8 +195,8 @@ def _mentions(spec: OffsetSpec, offset: int) -> bool:
     return isinstance(spec, AtOffsets) and offset in spec.offsets.values()
 
 
-def _spec(options: Given, prefix: str) -> OffsetSpec | None:
-    """The first of the three ways that is used, in the connector's order."""
+def _spec(options: OptionReader, prefix: str) -> OffsetSpec | None:
+    """The first of the three options that is set, in the order of Spark's connector."""
     if (everywhere_ms := options.count(f"{prefix}Timestamp", least=0)) is not None:
         return AtTimes(everywhere_ms)
     name = f"{prefix}OffsetsByTimestamp"
@@ -218,7 +221,7 @@ def offsets_from_json(name: str, text: str, *, least: int) -> dict[TopicPartitio
             raise BadOption(f"{wanted}, not {text}")
         for index, number in numbers.items():
             if not index.isdecimal() or type(number) is not int or number < least:
-                raise BadOption(f"{wanted}; {index!r}: {number!r} of {topic!r} cannot be")
+                raise BadOption(f"{wanted}; in {topic!r}, {index!r}: {number!r} is invalid")
             found[TopicPartition(topic, int(index))] = number
     return found
 
@@ -227,22 +230,24 @@ def _json_object(text: str, wanted: str) -> dict[str, object]:
     try:
         found = json.loads(text)
     except ValueError as error:
-        raise BadOption(f"{wanted}; this is no JSON ({error}): {text}") from None
+        raise BadOption(f"{wanted}; this is not JSON ({error}): {text}") from None
     if not isinstance(found, dict):
         raise BadOption(f"{wanted}, not {text}")
     return found
 
 
-def _check_agreement(options: Given, *, is_stream: bool) -> None:
+def _check_agreement(options: OptionReader, *, is_stream: bool) -> None:
     if is_stream:
         for name in _ENDING:
             if options.text(name) is not None:
-                raise BadOption(f"{name} is for spark.read: a stream has no end; use the trigger availableNow")
+                raise BadOption(
+                    f"{name} is for spark.read only: a stream has no end; use the trigger availableNow instead"
+                )
     elif options.text("commitGroup") is not None:
-        raise BadOption("commitGroup is for streams: a batch has no progress to tell of")
+        raise BadOption("commitGroup is for streams only: a batch has no progress to commit")
 
 
-def _client_options(options: Given) -> dict[str, str]:
+def _client_options(options: OptionReader) -> dict[str, str]:
     client = options.kafka()
     for name, advice in _REFUSED.items():
         if name in client:

@@ -1,15 +1,15 @@
-"""Ranges of the log to Arrow batches: exactly the records with offsets in ``[start, end)``.
+"""Reads ranges of the log into Arrow batches: exactly the records with offsets in ``[start, end)``.
 
-Whole batches are fetched ahead in the background while the kernels decode the last ones on this thread; nothing makes
-an object of a record. What lies outside, by offset or by time, is left out by the kernel.
+Record batches are fetched ahead in the background while compiled kernels decode earlier ones on this thread. No Python
+object is created per record. The kernels leave out records outside of the range.
 
-In the driver, who follows the log keeps a :class:`RangeReader`; a task reads one range and goes.
+In the driver, the speed layer keeps a :class:`RangeReader` open. A task reads one range.
 
-A range ends when the position has reached its end, not when a record of the last offset has come: the last offsets may
-have none, as they belong to markers of transactions, to aborted records or to what compaction has taken. The consumer's
-position goes past all of these. If it goes no further, the log is asked where it begins and ends now. A range that lies
-outside is lost data; if it does not and nothing comes for ``kafkaConsumer.pollTimeoutMs``, that is an error, so that no
-task waits forever.
+A range ends when the position has reached its end, not when a record with the last offset has arrived: the last offsets
+may have no record, because of markers of transactions, aborted records or compaction. The consumer's position moves
+past all of these. If the position does not move, the log is asked where it begins and ends now. If the range is outside
+of the log, its data is lost. If it is inside and nothing arrives for ``kafkaConsumer.pollTimeoutMs``, ``KafkaTimeout``
+is raised, so that no task waits forever.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from headrace.pipeline.progress.ranges import OffsetRange
 from headrace.pipeline.spark.source.log_offsets import consumer_for, report_loss
 from headrace.pipeline.spark.source.options import SourceOptions
 
-#: Of a fetch; larger than what suits a consumer that waits for single records.
+#: Bytes per fetch; more than a consumer uses that waits for single records.
 _FETCH_BYTES = 8 << 20
-#: Of an Arrow batch: enough that what each costs does not count, small enough for the caches on both sides.
+#: Bytes per Arrow batch: enough that the cost per batch is small, and few enough for the CPU caches on both sides.
 _BATCH_BYTES = 4 << 20
-#: How long a poll waits before the position is looked at again.
-_LOOK_UP_MS = 50
-#: How long nothing may come before the log is asked where it begins and ends.
-_DOUBT_MS = 1_000
+#: How long a poll waits before the position is checked again.
+_POLL_MS = 50
+#: How long nothing may arrive before the log is asked where it begins and ends.
+_CHECK_LOG_AFTER_MS = 1_000
 
 _HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 _TYPES: dict[str, pa.DataType] = {
@@ -49,12 +49,12 @@ _TYPES: dict[str, pa.DataType] = {
     "timestampType": pa.int32(),
     "headers": _HEADERS,
 }
-#: What a topic has, if nobody asks for headers.
+#: The columns of a topic without headers.
 COLUMNS = tuple(_TYPES)[:-1]
 
 
 def spark_arrow_schema(columns: tuple[str, ...]) -> pa.Schema:
-    """Columns of Spark's connector, as Spark wants them in Arrow."""
+    """The Arrow schema of these columns, with the types of Spark's connector."""
     return pa.schema([pa.field(name, _TYPES[name]) for name in columns])
 
 
@@ -63,19 +63,18 @@ def read_range(
     wanted: OffsetRange,
     columns: tuple[str, ...] = COLUMNS,
 ) -> Iterator[pa.RecordBatch]:
-    """What one task of Spark reads.
+    """Reads the range of one Spark task.
 
-    :raises DataLost: if the log has not all of it any more, and that is an error by the options.
+    :raises DataLost: if the log no longer has all of it, and ``failOnDataLoss`` is true.
     """
     with RangeReader(options, columns=columns) as reader:
         yield from reader.read([wanted])
 
 
 class RangeReader:
-    """Reads ranges, each of another partition, and keeps its consumer for those that follow.
+    """Reads ranges of different partitions, and keeps its consumer for the next call.
 
-    Where the next ranges begin where the last ones ended, as they do for who follows the log, what was fetched ahead
-    meanwhile is there already.
+    If the next ranges begin where the last ones ended, the records that were fetched ahead are used.
     """
 
     def __init__(
@@ -92,7 +91,7 @@ class RangeReader:
         self._consumer = consumer or consumer_for(
             options, max_partition_fetch_bytes=_FETCH_BYTES, client_id="headrace-spark"
         )
-        #: Where the consumer stands.
+        #: The position of the consumer in partitions that were read to the end of their range.
         self._positions: dict[TopicPartition, int] = {}
 
     def __enter__(self) -> Self:
@@ -105,28 +104,28 @@ class RangeReader:
         self._consumer.close()
 
     def table(self, ranges: Iterable[OffsetRange]) -> pa.Table:
-        """All of it at once."""
+        """The records of all ranges in one table."""
         return pa.Table.from_batches(self.read(ranges), spark_arrow_schema(self._columns))
 
     def read(self, ranges: Iterable[OffsetRange]) -> Iterator[pa.RecordBatch]:
         """
-        :raises DataLost: if the log has not all of it any more, and that is an error by the options.
+        :raises DataLost: if the log no longer has all of it, and ``failOnDataLoss`` is true.
         """
-        wanted = {one.place: one for one in ranges if one.size > 0}
+        wanted = {one.topic_partition: one for one in ranges if one.size > 0}
         self._begin(wanted)
         moved_s = asked_s = self._now_s()
         left = {place: one.start for place, one in wanted.items()}
         while left:
             try:
-                batches = self._consumer.poll_batches(_LOOK_UP_MS, max_bytes=_BATCH_BYTES)
+                batches = self._consumer.poll_batches(_POLL_MS, max_bytes=_BATCH_BYTES)
             except OffsetOutOfRange:
-                batches, reached = [], self._where_there_is_more(wanted, left)
+                batches, reached = [], self._skip_lost(wanted, left)
             else:
                 reached = {place: self._consumer.position(place) for place in left}
             yield from self._decoded(batches, wanted)
             now_s = self._now_s()
-            if reached == left and (now_s - asked_s) * 1000 > _DOUBT_MS:
-                reached, asked_s = self._where_there_is_more(wanted, left), now_s
+            if reached == left and (now_s - asked_s) * 1000 > _CHECK_LOG_AFTER_MS:
+                reached, asked_s = self._skip_lost(wanted, left), now_s
             if reached != left:
                 moved_s = asked_s = now_s
             elif (now_s - moved_s) * 1000 > self._options.poll_timeout_ms:
@@ -147,26 +146,26 @@ class RangeReader:
     ) -> dict[TopicPartition, int]:
         left = {place: at for place, at in reached.items() if at < wanted[place].end}
         done = reached.keys() - left.keys()
-        # Not what was reached: where data is lost, that is only said to be.
+        # Not ``reached``: if data is lost, that is not the position of the consumer.
         self._positions |= {place: self._consumer.position(place) for place in done}
         if left and done:
             self._consumer.pause(*done)
         return left
 
-    def _where_there_is_more(
+    def _skip_lost(
         self, wanted: Mapping[TopicPartition, OffsetRange], left: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
-        """The positions to go on from, or the end of a range of which there is nothing more."""
+        """The positions to continue from, after lost records. The end of the range if the log has no more of it."""
         firsts, lasts = self._consumer.beginning_offsets(*left), self._consumer.end_offsets(*left)
         reached = dict(left)
         for place, position in left.items():
             first, last, end = firsts[place], lasts[place], wanted[place].end
             if first > position:
-                self._lost(place, position, min(first, end), f"the log begins at {first} now")
+                self._lost(place, position, min(first, end), f"the log begins at offset {first} now")
                 self._consumer.seek(place, first)
                 reached[place] = first
             elif last < end:
-                self._lost(place, max(position, last), end, f"the log ends at {last} now")
+                self._lost(place, max(position, last), end, f"the log ends at offset {last} now")
                 reached[place] = end
         return reached
 
@@ -179,7 +178,7 @@ class RangeReader:
     ) -> KafkaTimeout:
         place, position = next(iter(left.items()))
         return KafkaTimeout(
-            f"nothing came of {wanted[place]} from offset {position} on for {self._options.poll_timeout_ms} ms "
+            f"no record of {wanted[place]} arrived after offset {position} for {self._options.poll_timeout_ms} ms "
             "(kafkaConsumer.pollTimeoutMs)"
         )
 
@@ -205,7 +204,7 @@ class RangeReader:
 
 
 def as_spark(records: pa.RecordBatch, columns: tuple[str, ...]) -> pa.RecordBatch:
-    """The client's columns in Spark's order and types; bytes are not copied."""
+    """The columns of the client in the order and types of Spark. Bytes are not copied."""
     arrays = [_column(records, name) for name in columns]
     return pa.RecordBatch.from_arrays(arrays, schema=spark_arrow_schema(columns))
 
@@ -228,7 +227,7 @@ def _topics(topics: pa.DictionaryArray) -> pa.Array:
 
 
 def _nullable(headers: pa.ListArray) -> pa.Array:
-    """The same memory; only that Spark declares keys of headers to be null at times."""
+    """The same memory with another type: Spark declares that keys of headers may be NULL."""
     assert headers.type == HEADERS_TYPE
     entries = headers.values
     loose = pa.StructArray.from_arrays([entries.field(0), entries.field(1)], fields=list(_HEADERS.value_type))

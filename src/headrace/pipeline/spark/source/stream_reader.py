@@ -1,27 +1,27 @@
-"""``spark.readStream``: how far a stream is, how far it goes next, and what it reads between.
+"""The reader of ``spark.readStream``: plans the micro-batches of a stream and reads their records.
 
-An offset of the stream is, as in Spark's connector, ``{"topic": {"0": next_offset}}``: it is what Spark writes to the
-checkpoint and shows in the progress of a query. Spark asks in turn, in one process that lives as long as the query::
+An offset of the stream is ``{"topic": {"0": next_offset}}``, as in Spark's connector. Spark writes it to the checkpoint
+and shows it in the progress of a query. Spark calls these methods, in one process that lives as long as the query::
 
     initialOffset()              once, unless there is a checkpoint
-    latestOffset(start, limit)   before each micro-batch; the start itself says that there is nothing to do
-    partitions(start, end)       what the tasks of the micro-batch read
-    commit(end)                  when a micro-batch is done for good
+    latestOffset(start, limit)   before each micro-batch; returns the start if there is nothing to do
+    partitions(start, end)       the ranges that the tasks of the micro-batch read
+    commit(end)                  when a micro-batch is done
 
 ``maxOffsetsPerTrigger`` is shared among partitions in proportion to what they have waiting. ``minOffsetsPerTrigger``
-holds a micro-batch back until there is enough, or the last one is ``maxTriggerDelay`` ago; the first is not held back.
-With the trigger ``availableNow`` the ends are taken once, and the minimum does not count.
+delays a micro-batch until there are enough offsets, or until the last one is ``maxTriggerDelay`` ago. The first one is
+not delayed. With the trigger ``availableNow`` the ends are taken once, and the minimum is ignored.
 
-A partition that appears is read from its first offset. One that vanishes, one whose log begins behind where the stream
-is, or one that ends before it (the topic was deleted and made anew) is lost data: an error, or with
-``failOnDataLoss=false`` a warning. In the last case the stream goes on at the start of the new log. A topic that was
-made anew and is longer than the old one already is known by its id, as long as the query runs; the checkpoint has no
-ids.
+A new partition is read from its first offset. Data is lost if a partition disappears, if its log begins after the
+position of the stream, or if it ends before that (the topic was deleted and created again). Lost data is an error, or a
+warning with ``failOnDataLoss=false``; the stream then continues, in the last case at the start of the new log. A topic
+that was created again and is already longer than the old one is recognized by its id while the query runs. The
+checkpoint has no ids.
 
-``commitGroup`` names a consumer group that is told the end of each micro-batch that is done, so that every tool sees
-how far the query is behind. The group is written to, never read: what counts is the checkpoint. Spark commits a
-micro-batch only when there is another one; but when it asks how far to go next, all before the start is done, so the
-group is told then, and stands where the query does even while nothing comes.
+``commitGroup`` names a consumer group to which the end of each finished micro-batch is committed, so that every tool
+can show the lag. The group is only written, never read: the checkpoint has the position of the stream. Spark calls
+``commit`` only when there is a next micro-batch. But when it calls ``latestOffset``, everything before the start is
+done. So the group is updated then, and is up to date even while no records arrive.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from headrace.client.admin.sync_admin import Admin
 
 logger = getLogger(__name__)
-#: As Spark keeps it.
+#: The offset of a stream as Spark stores it.
 StreamOffset = dict[str, dict[str, int]]
 
 
@@ -75,7 +75,7 @@ def from_stream_offset(offset: Mapping[str, Mapping[str, int]]) -> Offsets:
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """:param now_s: seconds that only go forward."""
+    """:param now_s: a monotonic clock in seconds."""
 
     def __init__(
         self, options: SourceOptions, columns: tuple[str, ...], *, now_s: Callable[[], float] = time.monotonic
@@ -89,7 +89,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._triggered_s = -math.inf
         self._newest: Offsets | None = None
         self._admin: Admin | None = None
-        self._told: StreamOffset | None = None
+        self._committed: StreamOffset | None = None
 
     # -- how far
 
@@ -109,24 +109,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = self._log.latest(self._log.partitions(skip_missing=is_lenient))
 
     def latestOffset(self, start: StreamOffset, limit: ReadLimit) -> StreamOffset:  # noqa: N802
-        self._tell_group(start)
+        self._commit_to_group(start)
         starts = from_stream_offset(start)
         ends = self._newest = dict(self._target) if self._target is not None else self._ends(starts)
         begins = self._begins(starts, ends)
         waiting = {place: max(0, end - begins[place]) for place, end in ends.items()}
         if not isinstance(limit, ReadAllAvailable):
-            if self._is_to_wait(sum(waiting.values())):
+            if self._must_wait(sum(waiting.values())):
                 return start
             most = self._options.max_offsets_per_trigger
             if most is not None and sum(waiting.values()) > most:
                 shares = share_out(waiting, most)
-                # A log that is shorter than the stream was goes back to where it ends.
+                # If a log is shorter than the position of the stream, its end counts.
                 ends = {place: min(end, begins[place] + shares[place]) for place, end in ends.items()}
         if any(waiting.values()):
             self._triggered_s = self._now_s()
         return to_stream_offset(ends)
 
-    def _is_to_wait(self, waiting: int) -> bool:
+    def _must_wait(self, waiting: int) -> bool:
         least = self._options.min_offsets_per_trigger
         if least is None or self._target is not None or waiting >= least:
             return False
@@ -136,20 +136,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             return self._log.latest(self._log.partitions())
         except UnknownTopic as error:
-            self._log.lost(f"{error}, but the stream has read of it")
-        # What is gone stays where it was, so that it is noticed if it comes back shorter.
+            self._log.lost(f"{error}, but the stream has read from it")
+        # A partition that is gone keeps its offset, so that it is noticed if it is created again and is shorter.
         return starts | self._log.latest(self._log.partitions(skip_missing=True))
 
     def _begins(self, starts: Offsets, ends: Offsets) -> Offsets:
-        """Where each partition goes on: where the stream is; new ones, and those made anew, at their start."""
+        """Where each partition is read from: the position of the stream; the start of partitions that are new or
+        shorter.
+        """
         fresh = [place for place, end in sorted(ends.items()) if starts.get(place, end + 1) > end]
         for place in fresh:
             if place in starts:
-                self._log.lost(f"{place} ends at {ends[place]} now, but the stream has read it up to {starts[place]}")
+                self._log.lost(
+                    f"{place} ends at offset {ends[place]} now, but the stream has read it up to {starts[place]}"
+                )
         return {place: starts[place] for place in ends if place in starts} | self._log.earliest(fresh)
 
     def reportLatestOffset(self) -> StreamOffset | None:  # noqa: N802
-        """The ends as they were seen last, without asking again."""
+        """The ends as last observed. Does not ask the log."""
         return None if self._newest is None else to_stream_offset(self._newest)
 
     # -- what to read
@@ -162,10 +166,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def ranges(self, starts: Offsets, ends: Offsets) -> list[OffsetRange]:
         """
-        :raises DataLost: if some of it is there no more, and that is an error by the options.
+        :raises DataLost: if the log no longer has all of it, and ``failOnDataLoss`` is true.
         """
         for place in sorted(starts.keys() - ends.keys()):
-            self._log.lost(f"{place} is gone; the stream has read it up to {starts[place]}")
+            self._log.lost(f"{place} no longer exists, but the stream has read it up to offset {starts[place]}")
         if starts == ends:
             return []
         begins = self._begins(starts, ends)
@@ -174,9 +178,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ranges = []
         for place, end in to_read.items():
             if place not in starts and begins[place] > 0:
-                self._log.lost(f"{place} is new and begins at {begins[place]} already")
+                self._log.lost(f"{place} is new but begins at offset {begins[place]}, not at 0")
             elif begins[place] < firsts[place]:
-                self._log.lost(f"{place} begins at {firsts[place]} now, but the stream is at {begins[place]}")
+                self._log.lost(
+                    f"{place} begins at offset {firsts[place]} now, but the stream has read it only up "
+                    f"to {begins[place]}"
+                )
             ranges.append(OffsetRange(*place, max(begins[place], firsts[place]), end))
         return ranges
 
@@ -184,26 +191,26 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         from headrace.pipeline.spark.source.range_reader import read_range
 
         assert isinstance(partition, RangePartition)
-        yield from read_range(self._options, partition.wanted, columns=self._columns)
+        yield from read_range(self._options, partition.offset_range, columns=self._columns)
 
     # -- the end
 
     def commit(self, end: StreamOffset) -> None:
-        self._tell_group(end)
+        self._commit_to_group(end)
 
-    def _tell_group(self, done: StreamOffset) -> None:
+    def _commit_to_group(self, done: StreamOffset) -> None:
         group = self._options.commit_group
-        if group is None or done == self._told:
+        if group is None or done == self._committed:
             return
         try:
             if self._admin is None:
-                from headrace.client.admin.sync_admin import Admin  # a process starts for every stream; most need none
+                from headrace.client.admin.sync_admin import Admin  # imported here, because most streams do not need it
 
                 self._admin = Admin(config=shared_client_options(self._options.client))
             self._admin.alter_group_offsets(group, from_stream_offset(done)).all()
-            self._told = done
-        except HeadraceError as error:  # what counts is the checkpoint: the next one may succeed
-            logger.warning("the progress of the stream was not committed to the group %s: %s", group, error)
+            self._committed = done
+        except HeadraceError as error:  # the checkpoint has the position; the next commit may succeed
+            logger.warning("cannot commit the progress of the stream to the group %s: %s", group, error)
 
     def stop(self) -> None:
         self._log.close()
