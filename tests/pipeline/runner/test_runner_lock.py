@@ -21,7 +21,7 @@ def test_a_second_one_is_told(database_url):
     with runner_lock(database_url) as lock:
         assert is_taken(database_url)
         lock.keep()
-        with pytest.raises(AlreadyRunning, match="another 'headrace views run' is at work"), runner_lock(database_url):
+        with pytest.raises(AlreadyRunning, match="another 'headrace views run' is running"), runner_lock(database_url):
             raise AssertionError("never here")
         assert is_taken(database_url)
     assert not is_taken(database_url)
