@@ -114,7 +114,10 @@ def test_options_of_the_sink():
         ({"kafka.acks": "1", "transactionalidprefix": "x"}, "acks=all"),
         ({"kafka.transactional.id": "x"}, "use transactionalIdPrefix"),
         ({"kafka.value.serializer": "x"}, "binary or string"),
-        ({"kafka.partitioner.class": "org.example.ByUser"}, "^kafka.*partitioner.class = 'org.example.ByUser': must be one of"),
+        (
+            {"kafka.partitioner.class": "org.example.ByUser"},
+            "^kafka.*partitioner.class = 'org.example.ByUser': must be one of",
+        ),
         ({"kafka.bootstrap.servers": " "}, "kafka.bootstrap.servers is missing"),
         ({"schema": "key string, values binary"}, "no column value"),
         ({"schema": "value int"}, "the column value has the type int, not binary or string"),
