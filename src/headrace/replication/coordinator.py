@@ -1,4 +1,4 @@
-"""Holds the shards of a coordinator, and knows which of them answer. Groups and transactions share this code.
+"""Holds the shards of a coordinator, and finds the shard of a name. Groups and transactions share this code.
 
 A name (of a group, or a transactional id) belongs to one partition of an internal topic, by its hash. The leader of the
 partition coordinates the name. All state that belongs to one partition is a *shard*. A partition that this broker has

@@ -57,26 +57,26 @@ class TruncationPoint(NamedTuple):
     is_complete: bool
 
 
-def truncation_point(log: EpochLog, leaders: EpochEnd) -> TruncationPoint:
+def truncation_point(log: EpochLog, leader_end: EpochEnd) -> TruncationPoint:
     """Where a follower truncates its log after the leader has answered with its epoch end."""
     next_offset = log.next_offset
-    if leaders.end_offset == UNKNOWN:
+    if leader_end.end_offset == UNKNOWN:
         # The leader has no such epochs. All replicas had the records below the high watermark; the others may differ.
         return TruncationPoint(min(log.high_watermark, next_offset), True)
-    if leaders.epoch == UNKNOWN:
-        return TruncationPoint(min(leaders.end_offset, next_offset), True)
-    ours = EpochEnd(*log.end_offset_for_epoch(leaders.epoch))
-    if ours.end_offset == UNKNOWN:
-        return TruncationPoint(min(leaders.end_offset, next_offset), True)
-    if ours.epoch != leaders.epoch:
-        return TruncationPoint(min(ours.end_offset, next_offset), False)
-    return TruncationPoint(min(ours.end_offset, leaders.end_offset, next_offset), True)
+    if leader_end.epoch == UNKNOWN:
+        return TruncationPoint(min(leader_end.end_offset, next_offset), True)
+    own_end = EpochEnd(*log.end_offset_for_epoch(leader_end.epoch))
+    if own_end.end_offset == UNKNOWN:
+        return TruncationPoint(min(leader_end.end_offset, next_offset), True)
+    if own_end.epoch != leader_end.epoch:
+        return TruncationPoint(min(own_end.end_offset, next_offset), False)
+    return TruncationPoint(min(own_end.end_offset, leader_end.end_offset, next_offset), True)
 
 
-def is_diverging(fetch_offset: int, last_epoch: int, leaders: EpochEnd) -> bool:
+def is_diverging(fetch_offset: int, last_epoch: int, leader_end: EpochEnd) -> bool:
     """Tells whether a follower has records that the leader does not have.
 
     :param fetch_offset: the offset at which the follower fetches.
     :param last_epoch: the epoch of the follower's last record.
     """
-    return leaders.epoch < last_epoch or leaders.end_offset < fetch_offset
+    return leader_end.epoch < last_epoch or leader_end.end_offset < fetch_offset

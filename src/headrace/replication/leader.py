@@ -1,4 +1,4 @@
-"""The leader's side of replication: who is in sync, what is committed, which fetches are answered. No I/O, no clock.
+"""The leader's side of replication: the ISR, the high watermark, and the checks of fetches. No I/O, no clock.
 
 Followers fetch. The offset at which a follower fetches is the end of its log (LEO): it has all records below. A
 record that all in-sync replicas (the ISR) have is committed. The high watermark (HW) is the lowest LEO of the ISR.

@@ -262,7 +262,7 @@ class ClassicGroup:
         response = self.metadata.join_response(member)
         if request.may_skip_assignment:
             respond(replace(response, skip_assignment=response.leader_id == member.member_id))
-        else:  # an older client that is told that it leads would compute a new assignment
+        else:  # an older client that learns that it leads would compute a new assignment
             respond(replace(response, leader_id=former_leader_id, members=()))
 
     # -- SyncGroup, Heartbeat, LeaveGroup ---------------------------------------------------------------------------

@@ -191,7 +191,7 @@ class ClassicRebalancer:
         group.protocol_name = None
         group.subscribed_topics = frozenset() if group.protocol_type == CONSUMER_PROTOCOL_TYPE else None
         self._transition_to(ClassicGroupState.EMPTY)
-        # An error is logged. Whoever loads the log then finds the last generation, whose members do not come back.
+        # An error is logged. A coordinator that loads the log then finds the last generation, and its sessions expire.
         with suppress(NotCoordinator):
             self.write_group({})
 

@@ -1,4 +1,4 @@
-"""Runs the session timers of a classic group's members, and the timers of member ids that nobody has used yet.
+"""Runs the session timers of a classic group's members, and the timers of member ids that no client has used yet.
 
 A member's session ends if the coordinator receives nothing from the member for its session timeout. A member that waits
 for its first response has five minutes instead: it does not know its member id yet, so its client may have gone and
@@ -26,7 +26,7 @@ class MemberSessions:
     ) -> None:
         """
         :param on_expired: called with a member whose session has ended.
-        :param on_pending_id_expired: called after a pending member id was removed because nobody joined with it.
+        :param on_pending_id_expired: called after a pending member id was removed because no client joined with it.
         """
         self._timer = timer
         self._members = members

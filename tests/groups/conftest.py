@@ -1,0 +1,1 @@
+"""Makes the harnesses of this folder importable from the tests in its subfolders."""
