@@ -111,7 +111,9 @@ def test_a_topic_that_was_made_anew_is_mirrored_anew(clusters, mirror):
     write(clusters.source_address, "anew", [b"3"])
     events = mirror("--include", "anew", "--name", "n")
     assert [event["event"] for event in events] == ["note", "mirroring", "ended"]
-    assert events[0]["text"] == "anew was made anew, there or here: mirrored from its start"
+    assert events[0]["text"] == (
+        "anew was deleted and created again, at the source or at the target: it is mirrored from its start"
+    )
     assert [record[2] for record in read(clusters.target_address, "anew")] == [b"1", b"2", b"3"]
 
 
@@ -202,7 +204,10 @@ def test_records_that_the_source_has_lost(clusters, mirror):
     write(clusters.source_address, "lossy", [b"2", b"3", b"4"])
     clusters.source.delete_records({at: 4})
     events = mirror("--include", "lossy", "--name", "lossy")
-    assert events[0]["text"] == "lossy-0 has lost its records before 4, and 2 was next: mirrored from 4 on"
+    assert (
+        events[0]["text"]
+        == "lossy-0 has deleted its records before 4, but the next offset was 2: it is mirrored from 4 on"
+    )
     assert [record[2] for record in read(clusters.target_address, "lossy")] == [b"0", b"1", b"4"]
 
 
@@ -221,7 +226,7 @@ def test_records_that_the_source_loses_while_they_are_mirrored(clusters):
             clusters.source.delete_records({at: 6})
 
     asyncio.run(Mirror(options, Losing()).run(asyncio.Event()))
-    assert notes == ["losing-0 has lost its records before 6, and 0 was next: mirrored from 6 on"]
+    assert notes == ["losing-0 has deleted its records before 6, but the next offset was 0: it is mirrored from 6 on"]
     assert [record[2] for record in read(clusters.target_address, "losing")] == [b"6", b"7"]
 
 
@@ -233,7 +238,7 @@ def test_a_source_that_has_lost_its_end(clusters, mirror):
     place = clusters.target.list_group_offsets(group)[at]
     clusters.target.alter_group_offsets(group, {at: place._replace(offset=5)})
     events = mirror("--include", "cut", "--name", "cut")
-    assert events[0]["text"] == "cut-0 ends at 2, and 5 was next: mirrored from 2 on"
+    assert events[0]["text"] == "cut-0 ends at 2, but the next offset was 5: it is mirrored from 2 on"
     write(clusters.source_address, "cut", [b"2"])
     mirror("--include", "cut", "--name", "cut")
     assert [record[2] for record in read(clusters.target_address, "cut")] == [b"0", b"1", b"2"]
@@ -251,7 +256,7 @@ def test_settings_that_the_target_does_not_take(clusters, mirror, monkeypatch):
     clusters.source.create_topic("odd", 2, configs={"retention.ms": "-1"})
     monkeypatch.setattr(topics, "NewTopic", _with_nonsense(topics.NewTopic))
     events = mirror("--include", "odd", "--name", "odd")
-    assert events[0]["text"].startswith("odd is made with the target's own settings")
+    assert events[0]["text"].startswith("odd is created with the target's default settings")
     assert len(clusters.target.describe_topic("odd").partitions) == 2
 
 
@@ -324,7 +329,7 @@ def test_a_second_mirror_of_the_name_takes_over(clusters):
         second_task = asyncio.create_task(second.run(stopping))
         await second._events.began.wait()
         await asyncio.to_thread(write, clusters.source_address, "contended", [b"1"])
-        with pytest.raises(MirrorError, match="another mirror of the name 'c' has taken over"):
+        with pytest.raises(MirrorError, match="another mirror with the name 'c' has taken over"):
             await first_task
         assert (await second._events.moves.get())[0] == 1
         stopping.set()
@@ -463,7 +468,10 @@ def test_one_cluster_needs_other_names(clusters, capsys):
     write(clusters.source_address, "self", [b"x"])
     both = ["--source", clusters.source_address, "--target", clusters.source_address, "--once"]
     assert mirror_maker.main([*both, "--include", "self"]) == 1
-    assert "source and target are one cluster: self needs another name there" in capsys.readouterr().err
+    assert (
+        "source and target are the same cluster: the topic self needs another name at the target"
+        in capsys.readouterr().err
+    )
     assert mirror_maker.main([*both, "--include", ".*", "--exclude", "[^s].*", "--topic-prefix", "copy."]) == 0
     assert [record[2] for record in read(clusters.source_address, "copy.self")] == [b"x"]
 
@@ -478,7 +486,7 @@ def test_a_broker_that_is_not_there(clusters, mirror, side):
 
 
 def test_nothing_to_mirror(mirror):
-    assert "no topic that would be mirrored" in mirror("--include", "nothing-.*", code=1)
+    assert "no topic of the source matches" in mirror("--include", "nothing-.*", code=1)
 
 
 @pytest.mark.parametrize(

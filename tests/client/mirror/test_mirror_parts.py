@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.client.arrow.tables import arrow_schema
-from headrace.client.mirror.chunks import pieces, split
+from headrace.client.mirror.chunks import offset_pieces, split_by_topic
 from headrace.client.mirror.group_offsets import translated
 from headrace.client.mirror.offset_translation import OffsetTranslation, Piece, Run
 from headrace.client.mirror.topic_names import NamesClash, TopicNames
@@ -34,12 +34,12 @@ def test_what_is_internal_stays():
 
 
 def test_two_topics_do_not_become_one():
-    with pytest.raises(NamesClash, match="a and b would both become b"):
+    with pytest.raises(NamesClash, match="a and b would both have the name b at the target"):
         TopicNames(".*", None, {"a": "b"}).plan(["b", "a"])
 
 
 def test_a_pattern_that_is_none():
-    with pytest.raises(ValueError, match="is no regular expression"):
+    with pytest.raises(ValueError, match="is not a regular expression"):
         TopicNames("(", None)
 
 
@@ -58,7 +58,7 @@ def polled(rows):
 
 
 def test_records_are_split_by_topic():
-    chunks = split(polled([("a", 0, 5), ("a", 0, 6), ("b", 0, 1), ("a", 1, 0), ("a", 0, 9)]))
+    chunks = split_by_topic(polled([("a", 0, 5), ("a", 0, 6), ("b", 0, 1), ("a", 1, 0), ("a", 0, 9)]))
     assert [(c.topic, {p: o.tolist() for p, o in c.offsets.items()}) for c in chunks] == [
         ("a", {0: [5, 6, 9], 1: [0]}),
         ("b", {0: [1]}),
@@ -69,8 +69,8 @@ def test_records_are_split_by_topic():
 
 def test_pieces_end_at_gaps_on_either_side():
     source = np.array([0, 1, 2, 5, 6, 7, 8, 9])
-    assert pieces(source, [(10, 2), (12, 3), (20, 3)]) == [Piece(0, 10, 3), Piece(5, 13, 2), Piece(7, 20, 3)]
-    assert pieces(source, [(-1, 4), (20, 4)]) == [Piece(6, 20, 4)]
+    assert offset_pieces(source, [(10, 2), (12, 3), (20, 3)]) == [Piece(0, 10, 3), Piece(5, 13, 2), Piece(7, 20, 3)]
+    assert offset_pieces(source, [(-1, 4), (20, 4)]) == [Piece(6, 20, 4)]
 
 
 @given(st.lists(st.integers(1, 3), min_size=1, max_size=40), st.lists(st.tuples(st.integers(0, 2), st.integers(1, 5))))
@@ -83,7 +83,9 @@ def test_pieces_are_all_records(steps, batches):
             placed.append((at + gap, count))
             left, at = left - count, at + gap + count
     there = [first + at for first, count in placed for at in range(count)]
-    found = [(p.source_first + at, p.target_first + at) for p in pieces(source, placed) for at in range(p.length)]
+    found = [
+        (p.source_first + at, p.target_first + at) for p in offset_pieces(source, placed) for at in range(p.length)
+    ]
     assert found == list(zip(source.tolist(), there, strict=True))
 
 

@@ -131,7 +131,7 @@ def test_thinning_keeps_the_ends(count, most):
 
 def test_runs_are_stored_and_loaded():
     syncs = OffsetSyncs()
-    syncs.open(ORDERS_0, "id-1")
+    syncs.start(ORDERS_0, "id-1")
     stored = list(syncs.add(ORDERS_0, "id-1", [Piece(0, 5, 3), Piece(3, 8, 2), Piece(9, 10, 1)]))
     assert len(stored) == 2
     assert stored[0] == (
@@ -141,7 +141,7 @@ def test_runs_are_stored_and_loaded():
     loaded = OffsetSyncs()
     for key, value in stored:
         loaded.load(key, value)
-    translation = loaded.open(ORDERS_0, "id-1")
+    translation = loaded.start(ORDERS_0, "id-1")
     assert (translation.translate(4), translation.translate(9), translation.source_end) == (9, 10, 10)
 
 
@@ -151,10 +151,10 @@ def test_runs_are_stored_and_loaded():
 def test_what_others_wrote_is_left_alone(key, value):
     syncs = OffsetSyncs()
     syncs.load(key, value)
-    assert syncs.open(ORDERS_0, "").source_end is None
+    assert syncs.start(ORDERS_0, "").source_end is None
 
 
 def test_runs_of_a_deleted_topic_do_not_count():
     syncs = OffsetSyncs()
     syncs.load(*encode_run(ORDERS_0, "the old one", Run(0, 0, 0, 9)))
-    assert syncs.open(ORDERS_0, "the new one").source_end is None
+    assert syncs.start(ORDERS_0, "the new one").source_end is None

@@ -1,4 +1,4 @@
-"""Fetched batches to one Arrow RecordBatch, by the kernels: no Python object a record, and one copy of each byte.
+"""Decodes fetched batches to one Arrow RecordBatch, without a Python object per record and with one copy of each byte.
 
 The columns are those of Spark's Kafka source, with Python's names::
 
@@ -6,16 +6,18 @@ The columns are those of Spark's Kafka source, with Python's names::
     partition       int32
     offset          int64
     timestamp       timestamp[ms, UTC]
-    timestamp_type  int8                    0 the producer's clock, 1 the broker's
+    timestamp_type  int8                    0: set by the producer, 1: set by the broker
     key, value      binary
-    headers         list<struct<key: string, value: binary>>    only if asked for
+    headers         list<struct<key: string, value: binary>>    only with include_headers
 
-What is asked for may be narrowed by offset and by time. Batches that lie outside as a whole are not even decompressed;
-in the others the kernel leaves records out.
+A caller may limit the offsets. Batches outside of the limits are not decompressed. In other batches the kernel leaves
+out the records outside of the limits.
 
-``binary`` counts its bytes in 32 bits. Batches that would not fit are left for another call, and so is what follows a
-batch that cannot be read: :class:`Decoded` says how far it came and why.
+A ``binary`` column has at most 2 GiB. Batches that do not fit are left for another call, and so are the batches behind
+one that cannot be read: :class:`Decoded` says how many batches were decoded, and why no more.
 """
+
+from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -23,7 +25,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from headrace.client.consumer.fetch_positions import BatchToRead
 from headrace.client.kernels.decode import BATCH_FIELDS, FAULTS, decode_columns
 from headrace.client.kernels.headers import count_headers, decode_headers
 from headrace.client.types import TopicPartition
@@ -34,6 +35,8 @@ from headrace.protocol.records import HEADER_BYTES, BatchHeader, check_batch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from headrace.client.consumer.fetch_positions import BatchToRead
 
 __all__ = ["HEADERS_TYPE", "Decoded", "RecordRange", "arrow_schema", "batches_to_arrow", "decode_batches"]
 
@@ -53,29 +56,25 @@ _SCHEMA_WITH_HEADERS = pa.schema([*_FIELDS, pa.field("headers", HEADERS_TYPE, nu
 
 _SMALLEST_RECORD_BYTES = 7
 _MOST_BYTES = 2**31 - 1
-_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+_INT64_MAX = 2**63 - 1
 
 
 class RecordRange(NamedTuple):
-    """Which records are wanted; both ends belong to it. Offsets from where on come with each batch."""
+    """The last offset to read per partition. The first offset to read comes with each batch."""
 
     max_offsets: Mapping[TopicPartition, int] = {}
-    min_timestamp_ms: int = _INT64_MIN
-    max_timestamp_ms: int = _INT64_MAX
-
-    def misses(self, header: BatchHeader, max_offset: int) -> bool:
-        """Whether no record of the batch can be in it. Its records may be older than the header tells, never newer."""
-        return header.base_offset > max_offset or header.max_timestamp < self.min_timestamp_ms
 
 
 ALL = RecordRange()
 
 
 class Decoded(NamedTuple):
+    """The result of decoding."""
+
     records: pa.RecordBatch
-    #: How many of the batches are in there, from the first on.
+    #: The number of batches that were decoded, from the first one on.
     batches: int
-    #: Why it ended before the last, unless for the size.
+    #: The error of the next batch; None if all are decoded, or if the next one does not fit.
     error: KafkaError | None
 
 
@@ -90,16 +89,18 @@ def batches_to_arrow(
     check_crcs: bool = True,
     wanted: RecordRange = ALL,
 ) -> pa.RecordBatch:
-    """The records of all these batches.
+    """Decodes all batches.
 
-    :raises KafkaError: for the first batch that cannot be read.
-    :raises OverflowError: if they take more than 2 GiB.
+    :raises KafkaError: if a batch cannot be read.
+    :raises OverflowError: if the records take more than 2 GiB.
     """
     decoded = decode_batches(batches, include_headers=include_headers, check_crcs=check_crcs, wanted=wanted)
     if decoded.error is not None:
         raise decoded.error
     if decoded.batches < len(batches):
-        raise OverflowError("records of more than 2 GiB do not fit one RecordBatch: take fewer at a time")
+        raise OverflowError(
+            "more than 2 GiB of records do not fit into one RecordBatch: decode fewer batches at a time"
+        )
     return decoded.records
 
 
@@ -111,17 +112,17 @@ def decode_batches(
     wanted: RecordRange = ALL,
     limit_bytes: int = DEFAULT_LIMIT_BYTES,
 ) -> Decoded:
-    """The records of as many of the batches as can be read and fit; of one at least, or there is an error.
+    """Decodes as many batches as can be read and fit: at least one, or the result has an error.
 
-    :param limit_bytes: the most that a batch may take once decompressed.
+    :param limit_bytes: the largest size of a decompressed batch.
     """
     plan = _Plan(wanted, check_crcs=check_crcs, limit_bytes=limit_bytes)
     for one in batches:
         if not plan.add(one):
             break
     try:
-        records, bodies_done, fault = _decode(plan, wanted, include_headers)
-    except InvalidRecord as error:  # Headers of some batch: come as near to it as can be.
+        records, bodies_done, fault = _decode(plan, include_headers)
+    except InvalidRecord as error:  # The headers of a batch are malformed. Halving finds the batches before it.
         if len(batches) == 1:
             return Decoded(_nothing(include_headers), 0, error)
         return decode_batches(
@@ -141,7 +142,7 @@ def _nothing(include_headers: bool) -> pa.RecordBatch:
 
 
 class _Plan:
-    """The bodies to decode, in the kernel's terms; it keeps their memory alive."""
+    """The batches to decode, in the form that the kernel takes. The plan keeps their memory alive."""
 
     def __init__(self, wanted: RecordRange, *, check_crcs: bool, limit_bytes: int) -> None:
         self._wanted = wanted
@@ -150,7 +151,7 @@ class _Plan:
         self.batches = 0
         self.error: KafkaError | None = None
         self.rows: list[tuple[int, ...]] = []
-        #: For each body, the place of its batch among those added.
+        #: The index of the batch of each body.
         self.batch_of_body: list[int] = []
         self.topics: dict[str, int] = {}
         self.record_count = 0
@@ -158,10 +159,10 @@ class _Plan:
         self._alive: list[object] = []
 
     def add(self, one: BatchToRead) -> bool:
-        """False: it does not fit, or has an error, which is kept."""
+        """Adds a batch. Returns False if it does not fit, or has an error, which is kept in ``error``."""
         header = one.batch.header
         max_offset = self._wanted.max_offsets.get(one.partition, _INT64_MAX)
-        if not self._wanted.misses(header, max_offset):
+        if header.base_offset <= max_offset:
             try:
                 address, size_bytes = self._body(header, one.batch.data)
             except KafkaError as error:
@@ -201,8 +202,8 @@ class _Plan:
         return array.ctypes.data, size_bytes
 
 
-def _decode(plan: _Plan, wanted: RecordRange, include_headers: bool) -> tuple[pa.RecordBatch, int, int]:
-    """(records, bodies done, fault)"""
+def _decode(plan: _Plan, include_headers: bool) -> tuple[pa.RecordBatch, int, int]:
+    """Returns (records, bodies done, fault)."""
     count, bodies = plan.record_count, len(plan.rows)
     table = np.array(plan.rows, np.int64).reshape(bodies, len(BATCH_FIELDS))
     offsets, timestamps = np.empty(count, np.int64), np.empty(count, np.int64)
@@ -212,7 +213,7 @@ def _decode(plan: _Plan, wanted: RecordRange, include_headers: bool) -> tuple[pa
     places = np.empty((count if include_headers else 0, 2), np.int64)
     progress = np.zeros(4, np.int64)
     fault = decode_columns(
-        table, wanted.min_timestamp_ms, wanted.max_timestamp_ms, offsets, timestamps, types, topics, partitions,
+        table, offsets, timestamps, types, topics, partitions,
         keys.offsets, keys.address, keys.validity, values.offsets, values.address, values.validity, places, progress,
     )  # fmt: skip
     done, rows, null_keys, null_values = progress.tolist()
@@ -233,16 +234,16 @@ def _decode(plan: _Plan, wanted: RecordRange, include_headers: bool) -> tuple[pa
     return pa.RecordBatch.from_arrays(columns, schema=schema), done, fault
 
 
-def _plain(kind: pa.DataType, rows: int, values: "NDArray[np.generic]") -> pa.Array:
+def _plain(kind: pa.DataType, rows: int, values: NDArray[np.generic]) -> pa.Array:
     return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(values)], 0)
 
 
 class _Column:
-    """A binary column to be filled by a kernel."""
+    """A binary column that a kernel fills."""
 
     def __init__(self, count: int, size_bytes: int) -> None:
         self.offsets = np.empty(count + 1, np.int32)
-        # Arrow's allocator keeps pages that the system's would give back and ask for again.
+        # Arrow's allocator keeps its pages. The system's allocator would return them and ask for them again.
         self.data = pa.allocate_buffer(size_bytes)
         self.address: int = self.data.address
         self.validity = np.zeros((count + 7) // 8, np.uint8)
@@ -253,7 +254,7 @@ class _Column:
         return pa.Array.from_buffers(kind, rows, [validity, pa.py_buffer(self.offsets), used], null_count)
 
 
-def _headers(places: "NDArray[np.int64]", rows: int) -> pa.Array:
+def _headers(places: NDArray[np.int64], rows: int) -> pa.Array:
     """:raises InvalidRecord: if they contradict themselves."""
     totals = np.zeros(3, np.int64)
     fault = count_headers(places, rows, totals)
@@ -273,7 +274,7 @@ def _headers(places: "NDArray[np.int64]", rows: int) -> pa.Array:
 
 
 def _as_text(keys: pa.Array) -> pa.Array:
-    """Kafka stores keys of headers that are not utf-8; Arrow does not, so what is wrong in them is replaced."""
+    """Converts header keys to strings. Bytes that are not UTF-8 are replaced: Kafka accepts them, Arrow does not."""
     try:
         return keys.cast(pa.string())
     except pa.ArrowInvalid:

@@ -1,12 +1,11 @@
-"""Whole tables through the clients: what ``send_arrow`` and ``poll_arrow`` of producers and consumers do.
+"""Implements ``send_arrow`` and ``poll_arrow`` of producers and consumers.
 
-A table is encoded in steps on a worker thread, where the kernels release the interpreter lock, while the event loop
-sends what came before; its batches then wait in the accumulator like all others, with sequences, retries and
-transactions as they have them. Fetched batches are decoded on a worker thread likewise, while the next ones come in.
+A worker thread encodes a table in steps, while the event loop sends the batches of earlier steps. The kernels release
+the interpreter lock. The batches wait in the accumulator like all others, with sequence numbers, retries and
+transactions. A worker thread also decodes fetched batches, while the next ones arrive. Small work is done in place,
+because passing it to a thread would cost more.
 
-Small work is done in place: handing it to a thread would cost more.
-
-Needs pyarrow and Numba (``pip install headrace[arrow]``); nothing of this is imported before it is used.
+This module needs pyarrow and Numba (``pip install headrace[arrow]``). It is imported only when it is used.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from time import time
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 try:
-    import numba as _numba  # noqa: F401  so that what is missing is told in one place
+    import numba as _numba  # noqa: F401  so that one place reports missing packages
     import pyarrow as pa  # type: ignore[import-untyped]
 except ImportError as error:
     raise ImportError(f"Arrow tables need pyarrow and numba: pip install 'headrace[arrow]' ({error})") from error
@@ -51,14 +50,14 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-#: From so many bytes on, work goes to a thread.
+#: Work on at least this many bytes goes to a thread.
 _LONG_BYTES = 256 * 1024
-#: Batches of a table are at least that large, if there is so much: what keeps ``batch.size`` small is that records
-#: come one by one and do not like to wait, and a table is there as a whole.
+#: Batches of a table are at least this large, if there are enough rows. ``batch.size`` is small because single records
+#: should not wait long, but a table is complete from the start.
 _BATCH_BYTES = 256 * 1024
-#: So much of a table waits for each of the topic's leaders at most: more would only be memory that is in no cache.
+#: The most bytes of a table that wait per leader. More would only use memory that is in no processor cache.
 _AHEAD_BYTES = 16 << 20
-#: Of a table, so much is encoded at a time.
+#: How many bytes of a table are encoded at a time.
 _STEP_BYTES = 4 << 20
 
 
@@ -72,7 +71,7 @@ async def _worked(size_bytes: int, work: Callable[[], T]) -> T:
 
 
 class PollsBatches(Protocol):
-    """As much of an AsyncConsumer as is needed here."""
+    """The part of ``AsyncConsumer`` that this module uses."""
 
     async def poll_batches(self, timeout_ms: float, *, max_bytes: int) -> list[BatchToRead]: ...
     def assignment(self) -> set[TopicPartition]: ...
@@ -88,11 +87,12 @@ async def poll_arrow(
     check_crcs: bool = True,
     wanted: RecordRange = ALL,
 ) -> pa.RecordBatch:
-    """The records of the next poll; no rows if the time is up first.
+    """Returns the records of the next poll; no rows if the timeout passes first.
 
-    What cannot be read, does not fit or was given up on the way has not been polled: the positions go back to it.
+    If batches cannot be read or do not fit, or if the call is cancelled, the positions go back to the first batch that
+    was not returned.
 
-    :raises BrokerError: if the first batch cannot be read; seek past it to go on.
+    :raises BrokerError: if the first batch cannot be read. Seek past it to go on.
     """
     batches = await consumer.poll_batches(timeout_ms, max_bytes=max_bytes)
 
@@ -128,7 +128,7 @@ def _give_back(consumer: PollsBatches, batches: Iterable[BatchToRead]) -> None:
 
 
 class SendsEncoded(Protocol):
-    """As much of an AsyncProducer as is needed here."""
+    """The part of ``AsyncProducer`` that this module uses."""
 
     config: ProducerConfig
 
@@ -141,12 +141,12 @@ class SendsEncoded(Protocol):
 async def send_arrow(
     producer: SendsEncoded, topic: str, table: object, *, partition: int | None = None
 ) -> ArrowDelivery:
-    """Buffers the rows of a table, of the form that ``arrow_writing.py`` describes; waits for memory as need be.
+    """Buffers the rows of a table, whose columns ``arrow/writing.py`` describes. Waits for memory if necessary.
 
-    :param partition: for all rows, if that is not to be chosen by key or column.
-    :raises ValueError: if the table is of another form; nothing is sent then.
-    :raises RecordTooLarge: if a row is larger than ``max.request.size``; nothing is sent then.
-    :raises HeadraceError: as ``send`` does; what was buffered before is sent nevertheless.
+    :param partition: the partition of all rows. Without it, the key or a column decides.
+    :raises ValueError: if the table has other columns or types. Then nothing is sent.
+    :raises RecordTooLarge: if a row is larger than ``max.request.size``. Then nothing is sent.
+    :raises HeadraceError: as ``send`` does. Rows that were buffered before are sent nevertheless.
     """
     partitions = await producer.partitions_of(topic)
     config, options = producer.config, producer.record_buffer.accumulator.options
@@ -170,7 +170,7 @@ async def send_arrow(
     if encoder.largest_row_bytes > config.max_request_size:
         raise RecordTooLarge(
             message=f"a row of {encoder.largest_row_bytes} bytes for {topic} is larger than max.request.size, which is "
-            f"{config.max_request_size}; raise that, and the topic's max.message.bytes if need be"
+            f"{config.max_request_size}; raise it, and the topic's max.message.bytes if necessary"
         )
     batches: list[ProducerBatch] = []
     most_ahead_bytes = _AHEAD_BYTES * len({one.leader_id for one in partitions})
@@ -191,7 +191,7 @@ def _batch_bytes(config: ProducerConfig) -> int:
 
 
 async def _ahead(encoder: TableEncoder) -> AsyncIterator[list[EncodedBatch]]:
-    """The batches, step by step; the next step is encoded while the last one is sent."""
+    """Encodes the table in steps. The next step is encoded while the last one is sent."""
     steps = list(encoder.steps())
     if len(steps) == 1:
         yield await _worked(encoder.size_bytes, partial(encoder.encode, *steps[0]))
@@ -207,7 +207,7 @@ async def _ahead(encoder: TableEncoder) -> AsyncIterator[list[EncodedBatch]]:
 
 
 class PartitionSummary(NamedTuple):
-    """What a partition has of a table. Other senders' records may lie between; offsets are -1 with ``acks=0``."""
+    """The rows of a table in one partition. Other records may be in between. With ``acks=0``, offsets are -1."""
 
     first_offset: int
     last_offset: int
@@ -215,6 +215,8 @@ class PartitionSummary(NamedTuple):
 
 
 class ArrowSummary(NamedTuple):
+    """The offsets of a table's rows, by partition."""
+
     topic: str
     partitions: dict[int, PartitionSummary]
 
@@ -224,9 +226,9 @@ class ArrowSummary(NamedTuple):
 
 
 class ArrowDelivery:
-    """A table that is buffered. Awaited, it says where it went, once all of it is acknowledged.
+    """The result of sending a table. Awaiting it returns the offsets, once all rows are acknowledged.
 
-    :raises HeadraceError: when awaited, if a part of it could not be delivered: the first error that there was.
+    :raises HeadraceError: when awaited, if a row could not be delivered. It is the first error that occurred.
     """
 
     def __init__(self, topic: str, batches: list[ProducerBatch]) -> None:
@@ -237,11 +239,11 @@ class ArrowDelivery:
         return self.summary().__await__()
 
     def done(self) -> bool:
-        """Whether all of it is acknowledged, or has failed."""
+        """Whether all rows are acknowledged, or have failed."""
         return all(batch.is_settled for batch in _leaves(self._batches))
 
     def batch_offsets(self) -> dict[int, list[tuple[int, int]]]:
-        """Once it was awaited: of each partition the batches in order, with their first offset and count of records."""
+        """Returns first offset and number of records of each batch, by partition. Await the delivery before."""
         found: dict[int, list[tuple[int, int]]] = {}
         for leaf in _leaves(self._batches):
             found.setdefault(leaf.partition, []).append((leaf.base_offset, leaf.record_count))
@@ -266,22 +268,22 @@ class ArrowDelivery:
 
 
 class BlockingArrowDelivery:
-    """The same for threads: of the blocking producer."""
+    """The result of sending a table with the blocking producer."""
 
     def __init__(self, delivery: ArrowDelivery, run: Callable[[Coroutine[Any, Any, ArrowSummary], float | None], Any]):
         self._delivery = delivery
         self._run = run
 
     def done(self) -> bool:
-        """Whether all of it is acknowledged, or has failed."""
+        """Whether all rows are acknowledged, or have failed."""
         return self._delivery.done()
 
     def result(self, timeout: float | None = None) -> ArrowSummary:
-        """Where the table went, once all of it is acknowledged.
+        """Waits until all rows are acknowledged, and returns their offsets.
 
-        :param timeout: in seconds; without one, ``delivery.timeout.ms`` ends the wait.
-        :raises KafkaTimeout: if the time is up first; the table is still on its way then.
-        :raises HeadraceError: if a part of it could not be delivered.
+        :param timeout: in seconds. Without a timeout, ``delivery.timeout.ms`` ends the wait.
+        :raises KafkaTimeout: if the timeout passes first. The producer still tries to deliver the rows.
+        :raises HeadraceError: if a row could not be delivered.
         """
         summary: ArrowSummary = self._run(self._delivery.summary(), timeout)
         return summary
@@ -295,7 +297,7 @@ async def _all_settled(batches: Sequence[ProducerBatch]) -> None:
 async def _settled(batch: ProducerBatch) -> None:
     future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     batch.listeners.append(partial(_end, future))
-    if not batch.is_settled:  # else it may be that nobody calls any more
+    if not batch.is_settled:  # Otherwise the listener may never be called.
         await future
 
 
@@ -305,7 +307,7 @@ def _end(future: asyncio.Future[None]) -> None:
 
 
 def _leaves(batches: Iterable[ProducerBatch]) -> list[ProducerBatch]:
-    """The batches, or what they were split into."""
+    """Returns the batches, or the parts that they were split into."""
     found: list[ProducerBatch] = []
     for batch in batches:
         found += _leaves(part for _, part in batch.parts) if batch.parts else [batch]

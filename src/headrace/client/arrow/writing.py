@@ -1,19 +1,19 @@
-"""Tables to record batches, by the kernels: no Python object a row, and one copy of each byte.
+"""Encodes tables to record batches, without a Python object per row and with one copy of each byte.
 
-A table is whatever Arrow takes by its PyCapsule interface: pyarrow's Table and RecordBatch, pandas' and polars' frames.
-The columns that count, all others are refused, so that nothing is left behind in silence::
+A table is any object with Arrow's PyCapsule interface: pyarrow's Table and RecordBatch, frames of pandas and polars. It
+may have the following columns. Any other column is an error, so that no data is lost silently::
 
-    value      binary or string (large, views, fixed size, dictionaries too); null is a tombstone
-    key        the same; may be absent
-    partition  integer; null: chosen as without
-    timestamp  a timestamp of any unit, or integer milliseconds; null: now
-    headers    list<struct<key, value>> or map<key, value>
+    value      binary or string (also large, views, fixed size, dictionaries); null is a tombstone
+    key        the same types; optional
+    partition  integer; optional; null: chosen by key, or in turn
+    timestamp  a timestamp of any unit, or integer milliseconds; optional; null: now
+    headers    list<struct<key, value>> or map<key, value>; optional
 
-Rows with a key go where murmur2 sends them, as from any client. Those without are given to the topic's partitions in
-turn, a batch's worth at a time.
+The murmur2 hash of the key chooses the partition, as in any client. Rows without a key go to the topic's partitions in
+turn, about one batch at a time.
 
-A big table is cut in steps (``TableEncoder.steps``), so that no more than one step is held encoded before the
-producer's memory takes it. Nothing here touches the loop: steps may be encoded on any thread.
+A large table is encoded in steps (``TableEncoder.steps``), so that at most one step is held outside of the producer's
+buffer. Steps may be encoded on any thread.
 """
 
 from bisect import bisect_right
@@ -43,7 +43,7 @@ __all__ = ["TableEncoder", "as_arrow_table", "table_to_batches"]
 
 _COLUMNS = ("value", "key", "partition", "timestamp", "headers")
 _SPARK_ALIASES = {"topic", "offset", "timestamp_type"}
-#: Lengths, deltas, the count of headers and the byte of attributes: at most, beside the data.
+#: The most bytes of a record in addition to its data: lengths, deltas, the count of headers, the attributes.
 _RECORD_OVERHEAD_BYTES = 40
 _HEADER_OVERHEAD_BYTES = 10
 _BATCH_OVERHEAD_BYTES = 61
@@ -55,31 +55,34 @@ _NO_NUMBERS = np.empty(0, np.int64)
 
 
 def as_arrow_table(table: object) -> pa.Table:
-    """:raises TypeError: if it is not a table, by its own word."""
+    """Converts an object to a pyarrow table.
+
+    :raises TypeError: if the object has no PyCapsule interface.
+    """
     if isinstance(table, pa.Table):
         return table
     if isinstance(table, pa.RecordBatch):
         return pa.Table.from_batches([table])
     if not hasattr(table, "__arrow_c_stream__") and not hasattr(table, "__arrow_c_array__"):
-        raise TypeError(f"a {type(table).__name__} is not a table: give one of pyarrow, pandas or polars")
+        raise TypeError(f"a {type(table).__name__} is not a table: pass a table of pyarrow, pandas or polars")
     return pa.table(table)
 
 
 class _Bytes(NamedTuple):
-    """A column of binaries. Offsets of none: all null."""
+    """A binary column. Without offsets, all rows are null."""
 
-    #: As Arrow has them, in 32 or 64 bits; for the kernels, see :meth:`of`.
+    #: In 32 or 64 bits, as Arrow has them. :meth:`of` converts them for the kernels.
     offsets: "NDArray[np.int64]"
     address: int
     is_valid: "NDArray[np.uint8]"
     alive: object = None
 
     def of(self, start: int, end: int) -> "_Bytes":
-        """Some of its rows in the terms of the kernels; offsets stay those of the whole data."""
+        """Returns some rows in the form that the kernels take. Offsets still refer to the whole data."""
         if not len(self.offsets):
             return self
         is_valid = self.is_valid[start:end] if len(self.is_valid) else self.is_valid
-        # A copy: Arrow's memory is not to be written, which to a kernel is another type.
+        # A copy, because Arrow's memory is read-only, and a kernel takes only writable arrays.
         return self._replace(offsets=self.offsets[start : end + 1].astype(np.int64), is_valid=is_valid)
 
     def bytes_before(self, row: int) -> int:
@@ -90,17 +93,19 @@ _ALL_NULL = _Bytes(_NO_NUMBERS, 0, _NO_BYTES)
 
 
 class _Headers(NamedTuple):
+    """The headers of all rows."""
+
     lists: "NDArray[np.int64]"
     names: _Bytes
     contents: _Bytes
 
 
 class TableEncoder:
-    """A table on its way to a topic.
+    """Encodes one table for one topic.
 
-    :param available: the partitions that rows without a key go to; all, if there are none.
-    :param run_turn: where in ``available`` to begin, so that small tables do not all go to the first.
-    :raises ValueError: naming the column, if there is no value, or one is of a type that it cannot be.
+    :param available: the partitions for rows without a key. If it is empty, all partitions.
+    :param run_turn: the index in ``available`` to begin with, so that small tables do not all go to the first one.
+    :raises ValueError: if the column value is missing, or a column has a wrong type.
     """
 
     def __init__(
@@ -137,7 +142,7 @@ class TableEncoder:
 
     @property
     def largest_row_bytes(self) -> int:
-        """The most that one record may take."""
+        """The most bytes that one record may take."""
         largest = 0
         for start in range(0, self.row_count, _LOOK_ROWS):
             end = min(start + _LOOK_ROWS, self.row_count)
@@ -157,11 +162,11 @@ class TableEncoder:
 
     @property
     def size_bytes(self) -> int:
-        """About what all of them take."""
+        """The approximate size of all records."""
         return self._bytes_before(self.row_count)
 
     def _bytes_before(self, row: int) -> int:
-        """What the rows before this one take, with the usual overhead."""
+        """Returns the approximate size of the rows before this one."""
         size_bytes = row * USUAL_OVERHEAD_BYTES + self._keys.bytes_before(row) + self._values.bytes_before(row)
         headers = self._headers
         if len(headers.lists):
@@ -172,7 +177,7 @@ class TableEncoder:
         return size_bytes
 
     def steps(self) -> Iterator[tuple[int, int]]:
-        """Ranges of rows to encode together, of as many bytes as full batches have."""
+        """Returns the ranges of rows to encode together. Each has about as many bytes as full batches have."""
         step_bytes = max(1, self._step_bytes // self._limit_bytes) * self._limit_bytes
         rows, start = range(self.row_count + 1), 0
         while start < self.row_count:
@@ -182,19 +187,19 @@ class TableEncoder:
             start = end
 
     def encode(self, start: int, end: int) -> list[EncodedBatch]:
-        """The batches of some rows, partition by partition."""
+        """Encodes some rows, partition by partition."""
         keys, values = self._keys.of(start, end), self._values.of(start, end)
         partitions = self._partition_rows(start, end, keys, values)
         order = _NO_NUMBERS
         if not self._is_one_partition:
             order = np.empty(end - start, np.int64)
             if order_rows(partitions, self._partition_count, order):
-                raise ValueError(f"a partition in the table is not one of 0 to {self._partition_count - 1}")
+                raise ValueError(f"the column partition has a number that is not 0 to {self._partition_count - 1}")
         headers = self._headers
         lists = headers.lists[start : end + 1] if len(headers.lists) else _NO_NUMBERS
         row_bytes = self._bytes_before(end) - self._bytes_before(start)
         row_bytes += (end - start) * (_RECORD_OVERHEAD_BYTES - USUAL_OVERHEAD_BYTES)
-        # Two neighbours in a partition are together larger than the limit.
+        # Two consecutive batches of a partition are together larger than the limit.
         room_bytes = max(1, self._limit_bytes - _BATCH_OVERHEAD_BYTES)
         most_batches = min(end - start, self._partition_count + 1 + 2 * row_bytes // room_bytes)
         output_bytes = row_bytes + _BATCH_OVERHEAD_BYTES * most_batches
@@ -207,7 +212,7 @@ class TableEncoder:
             headers.contents.offsets, headers.contents.address, headers.contents.is_valid,
             self._limit_bytes, output.ctypes.data, output_bytes, described,
         )  # fmt: skip
-        assert count >= 0, "the bound of a batch is no bound"
+        assert count >= 0, "the computed size of a batch is too small"
         data = output.data
         return [
             EncodedBatch(partition, data[begin:stop], records, base_ms, newest_ms, self._compressed(data[begin:stop]))
@@ -221,7 +226,7 @@ class TableEncoder:
 
     def _partition_rows(self, start: int, end: int, keys: _Bytes, values: _Bytes) -> "NDArray[np.int32]":
         if self._is_one_partition and len(self._partitions):
-            # A row that says none (-1) has only that one to go to.
+            # A row without a partition (-1) can only go to this one.
             return np.maximum(self._partitions[start:end], 0)
         partitions = np.empty(end - start, np.int32)
         missing = hash_rows(keys.offsets, keys.address, keys.is_valid, self._partition_count, partitions)
@@ -235,41 +240,43 @@ class TableEncoder:
     def _given_partitions(self, column: pa.Array | None, partition: int | None) -> "NDArray[np.int32]":
         if partition is not None:
             if column is not None:
-                raise ValueError("a partition was given, and the table has a column of that name: which one counts?")
+                raise ValueError("both the argument partition and a column partition are given; use only one of them")
             if not 0 <= partition < self._partition_count:
-                raise ValueError(f"partition {partition} is not one of 0 to {self._partition_count - 1}")
+                raise ValueError(f"there is no partition {partition}, only 0 to {self._partition_count - 1}")
             return np.full(self.row_count, partition, np.int32)
         if column is None:
             return np.empty(0, np.int32)
         if not pa.types.is_integer(column.type):
-            raise ValueError(f"the column partition is of {column.type}, not integer")
+            raise ValueError(f"the column partition has the type {column.type}, but must be integer")
         given = column.cast(pa.int64())
         numbers = given.fill_null(-1).to_numpy(zero_copy_only=False)
         wrong = (numbers >= self._partition_count) | ((numbers < 0) & given.is_valid().to_numpy(zero_copy_only=False))
         if wrong.any():
             row = int(wrong.argmax())
-            raise ValueError(f"row {row} is for partition {numbers[row]}, not one of 0 to {self._partition_count - 1}")
+            raise ValueError(
+                f"row {row} has the partition {numbers[row]}, but there are only 0 to {self._partition_count - 1}"
+            )
         small: NDArray[np.int32] = numbers.astype(np.int32)
         return small
 
 
 def table_to_batches(table: object, **options: int) -> list[EncodedBatch]:
-    """All of a table at once; options as of :class:`TableEncoder`."""
+    """Encodes a whole table at once, with the options of :class:`TableEncoder`."""
     encoder = TableEncoder(table, **options)  # type: ignore[arg-type]
     return [batch for start, end in encoder.steps() for batch in encoder.encode(start, end)]
 
 
-# ---------------------------------------------------------------------------------------------- Arrow in kernel terms
+# ---------------------------------------------------------------------------------------------- columns for kernels
 
 
 def _check_columns(table: pa.Table) -> None:
     names = table.column_names
     if len(set(names)) < len(names):
-        raise ValueError(f"the table has a column twice: {', '.join(names)}")
+        raise ValueError(f"the table has two columns with the same name: {', '.join(names)}")
     unknown = [name for name in names if name not in _COLUMNS]
     if unknown:
-        hint = "; drop what poll_arrow told" if set(unknown) <= _SPARK_ALIASES else ""
-        raise ValueError(f"columns that no record has: {', '.join(unknown)} (of {', '.join(_COLUMNS)}){hint}")
+        hint = "; drop the columns that poll_arrow added" if set(unknown) <= _SPARK_ALIASES else ""
+        raise ValueError(f"unknown columns: {', '.join(unknown)} (known are {', '.join(_COLUMNS)}){hint}")
     if "value" not in names:
         raise ValueError(f"the table has no column value, only {', '.join(names) or 'none'}")
 
@@ -291,7 +298,7 @@ def _binaries(name: str, column: pa.Array | None) -> _Bytes:
         kind = column.type
     if not _is_plain(kind):
         if not _is_castable(kind):
-            raise ValueError(f"the column {name} is of {kind}, not binary or string")
+            raise ValueError(f"the column {name} has the type {kind}, but must be binary or string")
         column = column.cast(pa.large_binary())
         kind = column.type
     validity, offsets, data = column.buffers()
@@ -303,7 +310,7 @@ def _binaries(name: str, column: pa.Array | None) -> _Bytes:
     is_valid = _NO_BYTES
     if validity is not None and column.null_count:
         is_valid = column.is_valid().to_numpy(zero_copy_only=False).view(np.uint8)
-        # A null may have bytes; they do not count.
+        # A null may have bytes; they are ignored.
     return _Bytes(numbers, data.address if data is not None else 0, is_valid, column)
 
 
@@ -317,7 +324,7 @@ def _is_castable(kind: pa.DataType) -> bool:
 
 
 def _timestamps(column: pa.Array | None, now_ms: int) -> "NDArray[np.int64]":
-    """One for all rows where there is no column."""
+    """Returns the timestamps of all rows; only one if there is no column."""
     if column is None or not len(column):
         return np.array([now_ms], np.int64)
     if pa.types.is_timestamp(column.type):
@@ -328,9 +335,11 @@ def _timestamps(column: pa.Array | None, now_ms: int) -> "NDArray[np.int64]":
     elif pa.types.is_null(column.type):
         return np.array([now_ms], np.int64)
     else:
-        raise ValueError(f"the column timestamp is of {column.type}, not a timestamp or integer milliseconds")
+        raise ValueError(
+            f"the column timestamp has the type {column.type}, but must be a timestamp or integer milliseconds"
+        )
     plain = numbers.fill_null(now_ms) if numbers.null_count else numbers
-    # A copy: Arrow's memory is not to be written, which to a kernel is another type.
+    # A copy, because Arrow's memory is read-only, and a kernel takes only writable arrays.
     result: NDArray[np.int64] = np.array(plain.to_numpy(zero_copy_only=False), np.int64)
     return result
 
@@ -344,7 +353,7 @@ def _header_columns(column: pa.Array | None) -> _Headers:
         kind = column.type
     is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
     if not is_list or not pa.types.is_struct(kind.value_type) or kind.value_type.num_fields != 2:
-        raise ValueError(f"the column headers is of {kind}, not list<struct<key, value>>")
+        raise ValueError(f"the column headers has the type {kind}, but must be list<struct<key, value>>")
     if column.null_count:
         column = pc.if_else(column.is_valid(), column, pa.scalar([], kind))
     entries = column.values
@@ -352,5 +361,5 @@ def _header_columns(column: pa.Array | None) -> _Headers:
         raise ValueError("a header in the column headers is null, or has no key")
     lists = column.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
     names, contents = (_binaries(f"headers.{place}", entries.field(place)) for place in range(2))
-    # They are few, and rows do not begin where they do: all of them, in the terms of the kernels.
+    # Headers are few, and their offsets differ from those of the rows. So all of them are converted for the kernels.
     return _Headers(lists, names.of(0, len(entries)), contents.of(0, len(entries)))

@@ -1,15 +1,15 @@
-"""What the Numba kernels of the clients share: how they are compiled, and how they touch memory.
+"""Compiles the Numba kernels, and gives them access to memory.
 
-Kernels take addresses, not arrays, for what they only read: a fetched answer, an Arrow buffer and a decompressed body
-are then all alike, and none is copied or wrapped for it. Whoever calls keeps the memory alive. Nothing checks an
-address in here: kernels check every position against the end that they were told before they read it.
+Kernels take addresses, not arrays, for memory that they only read. So a fetched response, an Arrow buffer and a
+decompressed batch are handled alike, and none of them is copied or wrapped. The caller keeps the memory alive. The
+functions here do not check an address: the kernels check every position against the end of the memory before they read.
 
-Kernels have explicit signatures and ``cache=True``: they are compiled when a process first imports them, about 10 s in
-all, and then loaded from the ``__pycache__`` beside the module: 0.3 s, after 0.35 s for ``import numba``. A package
-folder that cannot be written makes Numba use the user's cache folder; set ``NUMBA_CACHE_DIR`` for another one, which
-many processes on many machines may share if their processors are alike. A module's cache is good until that module
-changes: whoever changes a function that kernels of other modules inline touches those modules too. All of them release
-the interpreter lock.
+Kernels have explicit signatures and ``cache=True``. They are compiled when a process first imports them, which takes
+about 10 s in all. After that they are loaded from the ``__pycache__`` folder beside the module, which takes 0.3 s, plus
+0.35 s for ``import numba``. If that folder cannot be written, Numba uses the user's cache folder. ``NUMBA_CACHE_DIR``
+sets another folder, which processes on several machines may share if the processors are alike. The cache of a module is
+valid until that module changes. So a change of a function that kernels of other modules inline must touch those modules
+too. All kernels release the interpreter lock.
 """
 
 import warnings
@@ -25,25 +25,28 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 def kernel(signature: str) -> Callable[[F], F]:
-    """A function compiled for these types and no others, called from Python without the interpreter lock held."""
+    """Compiles a function for these types only. It releases the interpreter lock while it runs."""
 
     def compiled(function: F) -> F:
         try:
             return cast(F, numba.njit(signature, nogil=True, cache=True)(function))
-        except RuntimeError as error:  # no folder can be written: compile in every process, then
-            warnings.warn(f"kernels are compiled anew in every process, set NUMBA_CACHE_DIR: {error}", stacklevel=2)
+        except RuntimeError as error:  # No cache folder can be written, so every process compiles.
+            warnings.warn(
+                f"the kernels are compiled again in every process; set NUMBA_CACHE_DIR to avoid that: {error}",
+                stacklevel=2,
+            )
             return cast(F, numba.njit(signature, nogil=True)(function))
 
     return compiled
 
 
 def inlined(function: F) -> F:
-    """A part of a kernel; LLVM puts it in its place."""
+    """Compiles a part of a kernel. LLVM inlines it."""
     return cast(F, numba.njit(nogil=True)(function))
 
 
 def _load_byte(typing_context: Any, address: Any) -> Any:  # noqa: ARG001
-    """The byte at an address, as int64."""
+    """Returns the byte at an address, as int64."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
         pointer = builder.inttoptr(arguments[0], cgutils.voidptr_t)
@@ -53,7 +56,7 @@ def _load_byte(typing_context: Any, address: Any) -> Any:  # noqa: ARG001
 
 
 def _store_byte(typing_context: Any, address: Any, byte: Any) -> Any:  # noqa: ARG001
-    """Write the lowest 8 bits of an int64 to an address."""
+    """Writes the lowest 8 bits of an int64 to an address."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
         pointer = builder.inttoptr(arguments[0], cgutils.voidptr_t)
@@ -64,7 +67,7 @@ def _store_byte(typing_context: Any, address: Any, byte: Any) -> Any:  # noqa: A
 
 
 def _load_word(typing_context: Any, address: Any) -> Any:  # noqa: ARG001
-    """The four bytes at an address, in the machine's order, as int64."""
+    """Returns the four bytes at an address, in the machine's byte order, as int64."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
         pointer = builder.inttoptr(arguments[0], cgutils.int32_t.as_pointer())

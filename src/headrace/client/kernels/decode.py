@@ -1,15 +1,15 @@
-"""Record batches to columns, many batches in one call, without the interpreter lock and without an object a record.
+"""Decodes record batches to columns, many batches per call, without the interpreter lock or an object per record.
 
-A body is the bytes of a batch's records in the clear (layout in ``protocol/record_body.py``). Its lengths are the word
-of a stranger: each varint is read within the record that it stands in, each field must end within it, and each record
-must end where its length says. Nothing outside is read, whatever the bytes are; the first fault ends the call with one
-of the ``FAULTS``.
+A body is the uncompressed records of a batch (layout in ``protocol/record_body.py``). Its lengths come from the network
+and are not trusted: each varint must end within its record, each field must end within its record, and each record must
+end where its length says. Nothing outside of the body is read, whatever the bytes are. The first fault ends the call
+with one of the ``FAULTS``.
 
-``slice_body``      where the fields of each record of one body lie: for who wants Python objects of some of them.
-``decode_columns``  the columns of many batches, as Arrow lays them out: 32-bit offsets, data, validity bit by bit.
-                    Headers are left raw: ``header_kernels.py`` reads them, if somebody asks.
+``slice_body``      finds the fields of each record of one body, for callers that make Python objects.
+``decode_columns``  decodes many batches to columns in Arrow's layout: 32-bit offsets, data, one validity bit per row.
+                    Headers are only located; ``headers.py`` reads them if they are needed.
 
-Offsets and timestamps outside a range are left out while decoding, which is how filters reach the log.
+Records with offsets outside of a range are left out.
 """
 
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BATCH_FIELDS", "FAULTS", "SLICE_FIELDS", "decode_columns", "slice_body"]
 
-#: What a negative result says.
+#: The meaning of a negative result.
 FAULTS = {
     -1: "varint is cut or longer than its type",
     -2: "record is longer than what is there",
@@ -35,15 +35,15 @@ FAULTS = {
 }
 _VARINT, _TOO_LONG, _TOO_SHORT, _TRAILING, HEADER_FAULT, _TIMESTAMP, AFTER_HEADERS_FAULT, _FULL = range(-1, -9, -1)
 
-#: Rows of the table that ``slice_body`` fills; lengths of -1 are nulls.
+#: The rows of the table that ``slice_body`` fills. An end before the start means null.
 SLICE_FIELDS = ("offset", "timestamp", "key_at", "key_end", "value_at", "value_end", "headers_at", "headers_end")
-#: Columns of the table of batches that ``decode_columns`` takes.
+#: The columns of the table of batches that ``decode_columns`` takes.
 BATCH_FIELDS = (
     "address", "size_bytes", "record_count", "base_offset", "base_timestamp", "fixed_timestamp", "is_log_append_time",
     "min_offset", "max_offset", "topic", "partition",
 )  # fmt: skip
 
-#: What ``slice_body`` found: a body without any of a kind is built into objects the quicker.
+#: Flags in the result of ``slice_body``. Objects are made faster if a flag is not set.
 HAS_KEYS, HAS_NULL_VALUES, HAS_HEADERS, HAS_GAPS = 1, 2, 4, 8
 
 _INT32_MAX = 2**31 - 1
@@ -51,7 +51,7 @@ _INT32_MAX = 2**31 - 1
 
 @inlined
 def read_varint(position: int, end: int) -> tuple[int, int]:
-    """Value and position behind it; a position of -1 if it does not end before the end, or has more than 64 bits."""
+    """Returns the value and the position behind it; a position of -1 if the varint is cut or has more than 64 bits."""
     if position >= end:
         return 0, -1
     byte = load_byte(position)
@@ -66,14 +66,14 @@ def read_varint(position: int, end: int) -> tuple[int, int]:
         byte = load_byte(position)
         result |= (byte & 0x7F) << shift
         if byte < 0x80:
-            # The shift right is to be that of an unsigned number.
+            # The shift to the right must be that of an unsigned number.
             return ((result >> 1) & 0x7FFF_FFFF_FFFF_FFFF) ^ -(result & 1), position + 1
         shift += 7
 
 
 @inlined
 def read_field(position: int, end: int) -> tuple[int, int, int]:
-    """Where a field with its length before it begins and ends, and the position behind; begin > end: null; -1: cut."""
+    """Returns start, end and next position of a field with a length; start > end means null, position -1 means cut."""
     size, position = read_varint(position, end)
     if position < 0:
         return 0, 0, -1
@@ -86,7 +86,7 @@ def read_field(position: int, end: int) -> tuple[int, int, int]:
 
 @inlined
 def _record(position: int, end: int) -> tuple[int, int, int, int, int, int, int, int, int]:
-    """(fault, end of record, timestamp delta, offset delta, key at, key end, value at, value end, headers at)."""
+    """Returns fault, end of record, timestamp delta, offset delta, key at, key end, value at, value end, headers at."""
     size, position = read_varint(position, end)
     if position < 0:
         return _VARINT, 0, 0, 0, 0, 0, 0, 0, 0
@@ -103,7 +103,7 @@ def _record(position: int, end: int) -> tuple[int, int, int, int, int, int, int,
     if position < 0:
         return _TOO_SHORT, 0, 0, 0, 0, 0, 0, 0, 0
     value_at, value_end, position = read_field(position, record_end)
-    # At least the count of headers is to follow.
+    # At least the count of headers must follow.
     if position < 0 or position >= record_end:
         return _TOO_SHORT, 0, 0, 0, 0, 0, 0, 0, 0
     return 0, record_end, timestamp_delta, offset_delta, key_at, key_end, value_at, value_end, position
@@ -112,7 +112,7 @@ def _record(position: int, end: int) -> tuple[int, int, int, int, int, int, int,
 @inlined
 def _timestamp(base: int, delta: int) -> tuple[int, bool]:
     timestamp = base + delta
-    # Overflow: both of one sign, and the sum of the other.
+    # Overflow: both numbers have one sign, and the sum has the other.
     return timestamp, ((base ^ timestamp) & (delta ^ timestamp)) >= 0
 
 
@@ -131,9 +131,9 @@ def slice_body(
     is_log_append_time: int,
     table: "NDArray[int64]",
 ) -> int:
-    """Fill the table (``SLICE_FIELDS`` by record); places are from the body's begin.
+    """Fills the table (``SLICE_FIELDS`` by record). Positions count from the start of the body.
 
-    Returns a fault or the sum of what was found (``HAS_...``). For log append time ``base_timestamp`` is the time.
+    Returns a fault, or the sum of the flags (``HAS_...``). With log append time, ``base_timestamp`` is that time.
     """
     position, end, found = address, address + size_bytes, 0
     if table.shape[0] < 8 or table.shape[1] < record_count:
@@ -169,13 +169,11 @@ def slice_body(
 
 
 @kernel(
-    "int64(int64[:, ::1], int64, int64, int64[::1], int64[::1], int8[::1], int32[::1], int32[::1], int32[::1], int64,"
+    "int64(int64[:, ::1], int64[::1], int64[::1], int8[::1], int32[::1], int32[::1], int32[::1], int64,"
     " uint8[::1], int32[::1], int64, uint8[::1], int64[:, ::1], int64[::1])"
 )
 def decode_columns(
     batches: "NDArray[int64]",
-    min_timestamp: int,
-    max_timestamp: int,
     offsets: "NDArray[int64]",
     timestamps: "NDArray[int64]",
     timestamp_types: "NDArray[int8]",
@@ -190,12 +188,12 @@ def decode_columns(
     headers: "NDArray[int64]",
     progress: "NDArray[int64]",
 ) -> int:
-    """The records of some batches (rows of ``BATCH_FIELDS``), one after another, as far as they are in the ranges.
+    """Decodes the records of some batches (rows of ``BATCH_FIELDS``) whose offsets are in the range of their batch.
 
-    The data have room for as many bytes as the bodies have together; all else for as many rows as they say (offsets
-    for one more, validity for a bit each, zeroed before). ``headers`` is two addresses a row, or has no rows if nobody
-    asks. ``progress`` becomes: batches done, rows, null keys, null values. After a fault all that it tells of is as
-    it was before the batch with the fault.
+    The data buffers have room for as many bytes as all bodies have. The other arrays have room for all records; the
+    offsets of keys and values for one more, and the validity has one bit per record, all zero at first. ``headers`` has
+    two addresses per row, or no rows if headers are not needed. ``progress`` becomes: batches done, rows, null keys,
+    null values. After a fault, the rows before the batch with the fault are valid.
     """
     row = null_keys = null_values = 0
     key_bytes = value_bytes = 0
@@ -226,7 +224,7 @@ def decode_columns(
                 if not is_in_range:
                     return _TIMESTAMP
             offset = base_offset + delta
-            if offset < min_offset or offset > max_offset or timestamp < min_timestamp or timestamp > max_timestamp:
+            if offset < min_offset or offset > max_offset:
                 continue
             offsets[row] = offset
             timestamps[row] = timestamp

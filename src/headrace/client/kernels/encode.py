@@ -1,13 +1,13 @@
-"""Arrow columns to record batches, without the interpreter lock and without an object a record.
+"""Encodes Arrow columns to record batches, without the interpreter lock or an object per record.
 
-``hash_rows``      the partition of each row that has a key, by murmur2 as in Java (``murmur2.py``).
-``spread_rows``    gives the rows without a key to partitions in turn, a batch's worth at a time.
-``order_rows``     rows partition by partition, in their old order within each.
-``encode_batches`` writes the batches, each with 61 bytes of room before it for its header.
+``hash_rows``      computes the partition of each row with a key, by murmur2 as in Java (``partitioners/murmur2.py``).
+``spread_rows``    gives the rows without a key to partitions in turn, about one batch at a time.
+``order_rows``     sorts the rows by partition, and keeps their order within each partition.
+``encode_batches`` writes the batches, each behind 61 bytes of room for its header.
 
-A column is offsets of 64 bits, the address of its data, and a byte a row that says whether there is a value; no such
-bytes: all are there. A column without offsets is all null. Whoever calls has Arrow's word for it that the offsets grow
-and lie within the data.
+A column consists of 64-bit offsets, the address of its data, and one byte per row that says whether there is a value.
+If these bytes are missing, all rows have a value. A column without offsets has only nulls. Arrow guarantees that the
+offsets grow and lie within the data.
 """
 
 from typing import TYPE_CHECKING
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 __all__ = ["DESCRIPTION_FIELDS", "encode_batches", "hash_rows", "order_rows", "spread_rows"]
 
-#: What ``encode_batches`` says of each batch; ``start`` is that of the room for the header.
+#: The description of a batch by ``encode_batches``. ``start`` is the start of the room for the header.
 DESCRIPTION_FIELDS = ("partition", "start", "end", "record_count", "base_timestamp", "max_timestamp")
 
-#: What a record takes beside its data, mostly, or a little more than that.
+#: The usual number of bytes of a record in addition to its data.
 USUAL_OVERHEAD_BYTES = 14
 _HEADER_BYTES = 61
 _SEED, _FACTOR, _MASK = 0x9747B28C, 0x5BD1E995, 0xFFFF_FFFF
@@ -62,7 +62,7 @@ def hash_rows(
     partition_count: int,
     partitions: "NDArray[int32]",
 ) -> int:
-    """Fill the partitions, -1 where there is no key; how many there are of those."""
+    """Fills the partitions, with -1 for rows without a key. Returns the number of these rows."""
     missing = 0
     for row in range(partitions.shape[0]):
         if _is_null(key_offsets, key_is_valid, row):
@@ -79,9 +79,9 @@ def hash_rows(
 def spread_rows(
     value_offsets: "NDArray[int64]", run_bytes: int, choices: "NDArray[int32]", turn: int, partitions: "NDArray[int32]"
 ) -> int:
-    """Give rows with a partition of -1 to the choices in turn, about so many bytes each time; the next turn.
+    """Gives the rows with partition -1 to the choices in turn, about ``run_bytes`` each time. Returns the next turn.
 
-    Where a run ends is told by what came before it altogether, so that so many runs' bytes are as many runs.
+    A run ends by the total number of bytes before it, so that the bytes of n runs make exactly n runs.
     """
     before_bytes = used_runs = 0
     for row in range(partitions.shape[0]):
@@ -97,8 +97,8 @@ def spread_rows(
 
 @kernel("int64(int32[::1], int64, int64[::1])")
 def order_rows(partitions: "NDArray[int32]", partition_count: int, order: "NDArray[int64]") -> int:
-    """Fill the order; -1 if a partition is not one of so many, and then the order says nothing."""
-    # By counting: each partition's place is behind all smaller ones.
+    """Fills the order. Returns -1 if a partition number is out of range; then the order is not valid."""
+    # Counting sort: the rows of a partition come behind the rows of all smaller ones.
     places = [0] * (partition_count + 1)
     for row in range(partitions.shape[0]):
         partition = partitions[row]
@@ -126,7 +126,7 @@ def _varint_bytes(value: int) -> int:
 
 @inlined
 def _write_varint(address: int, value: int) -> int:
-    """The address behind it."""
+    """Writes a varint, and returns the address behind it."""
     rest = (value << 1) ^ (value >> 63)
     while rest < 0 or rest >= 0x80:
         store_byte(address, rest & 0x7F | 0x80)
@@ -138,7 +138,7 @@ def _write_varint(address: int, value: int) -> int:
 
 @inlined
 def _write_field(address: int, source: int, size_bytes: int) -> int:
-    """A size below 0 is null."""
+    """Writes a length and its data; a negative size means null. Returns the address behind it."""
     address = _write_varint(address, size_bytes)
     if size_bytes > 0:
         copy_bytes(address, source, size_bytes)
@@ -225,11 +225,12 @@ def encode_batches(
     output_bytes: int,
     descriptions: "NDArray[int64]",
 ) -> int:
-    """Write the rows in that order (as they are, where it is empty), a new batch where the partition changes or the
-    limit is passed; a record that is larger has a batch of its own. The number of batches, described; -1: no room.
+    """Writes the rows in the given order; an empty ``order`` keeps the order of the rows.
 
-    One timestamp is that of all rows. ``header_lists`` are offsets into the columns of names and contents; none: no
-    row has any.
+    A new batch begins where the partition changes or ``limit_bytes`` is exceeded. A record that is larger than the
+    limit gets a batch of its own. Returns the number of batches, which are described in ``descriptions``; -1 if there
+    is not enough room. A single timestamp counts for all rows. ``header_lists`` has offsets into the columns of header
+    names and contents; it is empty if no row has headers.
     """
     batch, count, partition = -1, 0, -1
     start = position = output

@@ -1,7 +1,7 @@
-"""Record headers to the columns of ``list<struct<key, value>>``; few records have any, so they are a pass of their own.
+"""Decodes record headers to columns of ``list<struct<key, value>>``. Few records have headers, so it is a second pass.
 
-Both kernels take the places that ``kernels.decode_columns`` noted: for each row the address of its header count and of
-its end. The first looks at everything and says how much room is needed; the second fills it.
+Both kernels take the addresses that ``decode.decode_columns`` found: per row the start and the end of its headers. The
+first kernel checks all headers and computes the room that is needed. The second kernel fills the columns.
 """
 
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ __all__ = ["count_headers", "decode_headers"]
 
 @kernel("int64(int64[:, ::1], int64, int64[::1])")
 def count_headers(places: "NDArray[int64]", rows: int, totals: "NDArray[int64]") -> int:
-    """A fault, or 0 with the totals of headers, key bytes and value bytes."""
+    """Returns a fault, or 0. Fills the totals of headers, key bytes and value bytes."""
     headers = key_bytes = value_bytes = 0
     for row in range(rows):
         position, end = places[row, 0], places[row, 1]
@@ -27,7 +27,7 @@ def count_headers(places: "NDArray[int64]", rows: int, totals: "NDArray[int64]")
             return HEADER_FAULT
         for _ in range(count):
             start, stop, position = read_field(position, end)
-            if position < 0 or start > stop:  # a header has a key
+            if position < 0 or start > stop:  # The key of a header must not be null.
                 return HEADER_FAULT
             key_bytes += stop - start
             start, stop, position = read_field(position, end)
@@ -53,7 +53,7 @@ def decode_headers(
     value_data: int,
     value_validity: "NDArray[uint8]",
 ) -> int:
-    """Fill columns that ``count_headers`` measured; the number of null values."""
+    """Fills the columns that ``count_headers`` has measured. Returns the number of null values."""
     header = key_bytes = value_bytes = nulls = 0
     list_offsets[0] = key_offsets[0] = value_offsets[0] = 0
     for row in range(rows):

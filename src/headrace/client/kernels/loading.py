@@ -1,8 +1,9 @@
-"""When Numba's kernels are worth loading for records that come and go as Python objects.
+"""Decides when a process loads the Numba kernels for records that are Python objects.
 
-Numba takes 0.7 s to load and 100 MB, and then a record costs a fraction of a microsecond less. So a module of kernels
-is loaded in the background once a process handles so much that it pays: ``BUSY_RECORDS`` in ``BUSY_SECONDS``; at once
-where it is loaded already; never where Numba is not installed. Until then, and else, Python does the work.
+Numba takes 0.7 s and 100 MB to load. Then a record costs a fraction of a microsecond less. So a module of kernels is
+loaded in the background once a process handles enough records: ``BUSY_RECORDS`` in ``BUSY_SECONDS``. If the module is
+loaded already, it is used at once. If Numba is not installed, it is never used. Without the kernels, Python does the
+work.
 """
 
 import importlib
@@ -15,10 +16,10 @@ BUSY_RECORDS, BUSY_SECONDS = 200_000, 20.0
 
 
 class KernelLoading:
-    """Whether a module of kernels is worth loading, and whether it is there."""
+    """Loads one module of kernels when it is worth it."""
 
     def __init__(self, module: str) -> None:
-        #: Nothing is left to decide: it is loaded, or cannot be.
+        #: Whether the decision is made: the module is loaded, or cannot be.
         self.is_done = False
         self.kernels: ModuleType | None = None
         self._module = module
@@ -27,7 +28,7 @@ class KernelLoading:
         self._records = 0
 
     def when_busy(self, records: int) -> ModuleType | None:
-        """The kernels, if they are there. If these records make it worth while to load them, begin."""
+        """Returns the kernels if they are loaded. Counts the records, and starts to load when there are enough."""
         if self.is_done or self._is_loading:
             return self.kernels
         if self._module in sys.modules:
@@ -41,7 +42,7 @@ class KernelLoading:
         return None
 
     def now(self) -> ModuleType | None:
-        """Load them and wait for it; None: Numba is not installed."""
+        """Loads the kernels and waits for it. Returns None if Numba is not installed."""
         try:
             self.kernels = importlib.import_module(self._module)
         except ImportError:

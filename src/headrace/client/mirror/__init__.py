@@ -1,6 +1,6 @@
-"""Topics of one cluster copied to another: ``headrace mirror-maker`` (docs/mirroring.md).
+"""Copies topics of one cluster to another: ``headrace mirror-maker`` (docs/mirroring.md).
 
-``mirror.py`` keeps a mirror going; ``session.py`` is one life of it, from connecting to the first failure, after which
-the next one begins as after a restart. The rest are its parts: ``topic_names.py``, ``offset_translation.py``,
-``offset_syncs.py`` and ``chunks.py`` without I/O, ``topics.py`` and ``group_offsets.py`` with.
+``mirror`` runs sessions, one after another. A session (``session``) runs from connecting to the first failure; the next
+session starts like one after a restart. The other modules are parts of a session. ``topic_names``,
+``offset_translation``, ``offset_syncs`` and ``chunks`` have no I/O; ``topics``, ``group_offsets`` and ``delivery`` do.
 """

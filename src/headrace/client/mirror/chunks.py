@@ -1,7 +1,7 @@
-"""Polled records on their way to the target, and where they went: arrays, no I/O.
+"""Splits polled records by topic, and pairs their offsets with the offsets at the target. Arrays, no I/O.
 
-``poll_arrow`` gives records of several topics in one RecordBatch. :func:`split` makes one table a topic of it, of the
-form that ``send_arrow`` takes, and keeps the offsets; :func:`pieces` pairs these with the offsets at the target.
+``poll_arrow`` returns records of several topics in one RecordBatch. :func:`split_by_topic` makes one table per topic,
+for ``send_arrow``, and keeps the offsets. :func:`offset_pieces` pairs these offsets with those at the target.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ _COLUMNS = ["partition", "timestamp", "key", "value", "headers"]
 
 
 class Chunk(NamedTuple):
-    """Records of one topic. ``offsets`` has those of each partition, in the order of the records."""
+    """Records of one topic. ``offsets`` has the source offsets per partition, in the order of the records."""
 
     topic: str
     table: pa.Table
     offsets: dict[int, NDArray[np.int64]]
 
 
-def split(records: pa.RecordBatch) -> list[Chunk]:
+def split_by_topic(records: pa.RecordBatch) -> list[Chunk]:
     """
-    :param records: of ``poll_arrow`` with headers.
+    :param records: the result of ``poll_arrow`` with headers.
     """
     topics = records.column("topic")
     codes = topics.indices.to_numpy()
     names: list[str] = topics.dictionary.to_pylist()
     columns = records.select(_COLUMNS)
     ranges: dict[int, list[tuple[int, int]]] = {}
-    for start, end in _stretches(codes):
+    for start, end in _equal_ranges(codes):
         ranges.setdefault(int(codes[start]), []).append((start, end))
     partitions, offsets = records.column("partition").to_numpy(), records.column("offset").to_numpy()
     return [
@@ -57,21 +57,21 @@ def _joined(column: NDArray[np.int64], ranges: list[tuple[int, int]]) -> NDArray
 
 def _by_partition(partitions: NDArray[np.int64], offsets: NDArray[np.int64]) -> dict[int, NDArray[np.int64]]:
     found: dict[int, list[NDArray[np.int64]]] = {}
-    for start, end in _stretches(partitions):
+    for start, end in _equal_ranges(partitions):
         found.setdefault(int(partitions[start]), []).append(offsets[start:end])
     return {partition: np.concatenate(its) for partition, its in found.items()}
 
 
-def _stretches(numbers: NDArray[np.int64]) -> Iterable[tuple[int, int]]:
-    """Ranges of equal numbers."""
+def _equal_ranges(numbers: NDArray[np.int64]) -> Iterable[tuple[int, int]]:
+    """Returns ranges of equal numbers: start and end."""
     ends = [*(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
     return zip([0, *ends[:-1]], ends, strict=True)
 
 
-def pieces(source: NDArray[np.int64], placed: Iterable[tuple[int, int]]) -> list[Piece]:
-    """The runs of one partition's records.
+def offset_pieces(source: NDArray[np.int64], placed: Iterable[tuple[int, int]]) -> list[Piece]:
+    """Returns the pieces of one partition's records: ranges without a gap at the source and at the target.
 
-    :param placed: where they went, batch after batch: first offset and count. An offset below 0 is not known.
+    :param placed: first offset and number of records of each batch at the target. A negative offset is not known.
     """
     found: list[Piece] = []
     at = 0
@@ -87,7 +87,7 @@ def pieces(source: NDArray[np.int64], placed: Iterable[tuple[int, int]]) -> list
                 found[-1] = found[-1]._replace(length=found[-1].length + piece.length)
             else:
                 found.append(piece)
-    assert at == len(source), "records went missing"
+    assert at == len(source), "the batches have other records than the source"
     return found
 
 

@@ -1,8 +1,9 @@
-"""How records and positions get to the target: in a transaction, or one after the other.
+"""Writes records and positions to the target: in one transaction, or one after the other.
 
-The positions are offsets of the mirror's own group, committed at the target under the names of the target's
-partitions, each with the offset of the next record to read at the source. With a transaction both are there or
-neither is. Without, records come first: after a crash, those of the last round may be there twice.
+The positions are committed offsets of the mirror's own group at the target. They have the names of the target's
+partitions, and the offset of the next record to read at the source. A transaction commits records and positions
+together. Without a transaction, records are written first. Then the records of the last round may be duplicated after a
+crash.
 """
 
 from __future__ import annotations
@@ -18,18 +19,22 @@ Positions = Mapping[TopicPartition, OffsetAndMetadata]
 
 
 class Delivery(Protocol):
+    """Writes rounds of records to the target."""
+
     async def init(self) -> None:
-        """Whoever was this mirror before can do no more from now on, where that can be ensured."""
+        """Fences an earlier instance of this mirror, if transactions are used."""
 
     async def begin(self) -> None: ...
 
     async def commit(self, positions: Positions) -> None:
-        """All that was sent since :meth:`begin`, and the positions behind it."""
+        """Commits the records that were sent since :meth:`begin`, and the positions behind them."""
 
     async def abort(self) -> None: ...
 
 
 class ExactlyOnce:
+    """Writes each round in one transaction."""
+
     def __init__(self, producer: AsyncProducer, group: str) -> None:
         self._producer = producer
         self._group = group
@@ -49,6 +54,8 @@ class ExactlyOnce:
 
 
 class AtLeastOnce:
+    """Writes the records of a round first, and its positions then."""
+
     def __init__(self, producer: AsyncProducer, admin: AsyncAdmin, group: str) -> None:
         self._producer = producer
         self._admin = admin

@@ -1,6 +1,7 @@
-"""What groups have committed at the source, translated and committed at the target: they can go on there.
+"""Copies the committed offsets of groups from the source to the target, so that the groups can go on there.
 
-Only groups that nobody uses at the target, and only forward: who has read on there already is not moved back.
+Only groups without members at the target are changed, and only forward: a group that has read on at the target is not
+moved back.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ async def sync_group_offsets(
     names: Mapping[str, str],
     translations: Mapping[TopicPartition, OffsetTranslation],
 ) -> dict[str, dict[TopicPartition, int]]:
-    """
-    :param names: of the target's topics, by those of the source.
-    :param translations: by the target's partitions.
-    :return: what was committed.
+    """Translates and commits the offsets of all groups that match.
+
+    :param names: the names of the target's topics, by those of the source.
+    :param translations: the offset translations, by the target's partitions.
+    :return: the offsets that were committed, by group.
     """
     found = [group.group_id for group in await source.list_groups() if groups.fullmatch(group.group_id)]
     used = {group.group_id for group in await target.list_groups() if group.state not in _UNUSED_STATES}
@@ -38,7 +40,7 @@ async def sync_group_offsets(
             await source.list_group_offsets(group), await target.list_group_offsets(group), names, translations
         )
         if moves:
-            # A partition that refuses, since the group has come into use meanwhile, is for another time.
+            # A partition is refused if the group has got members meanwhile. The next sync tries again.
             done = (await target.alter_group_offsets(group, moves)).ok
             committed[group] = {partition: moves[partition].offset for partition in sorted(done)}
     return committed
@@ -50,7 +52,7 @@ def translated(
     names: Mapping[str, str],
     translations: Mapping[TopicPartition, OffsetTranslation],
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """What to commit for one group."""
+    """Returns the offsets to commit for one group."""
     moves: dict[TopicPartition, OffsetAndMetadata] = {}
     for (topic, index), place in at_source.items():
         partition = TopicPartition(names.get(topic, ""), index)

@@ -1,8 +1,8 @@
-"""Keeps a mirror going: one session after another, until it is stopped, has done what it should, or cannot go on.
+"""Runs the sessions of a mirror, one after another, until it is stopped, has finished, or cannot go on.
 
-What fails before the first session has begun is told at once: a broker that is not there, or a name that is none. Later
-on, failures pass, and the next session goes on where the last transaction ended. What trying again does not mend ends
-the mirror: records that are too large, a refused permission, another mirror of the same name.
+An error before the first session has started is raised at once: a broker that cannot be reached, or an invalid name.
+After later errors the next session continues where the last transaction ended. An error that a new session cannot
+repair ends the mirror: records that are too large, a missing permission, another mirror with the same name.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from headrace.client.mirror.session import MirrorState, Session
 from headrace.client.retry import Backoff
 
 _FIRST_PAUSE_MS, _LONGEST_PAUSE_MS = 200, 5_000
-#: Kafka does not count them as passing, but a new session has a new producer.
-_MENDED_BY_INIT = frozenset(
+#: Kafka does not call these errors retriable, but a new session has a new producer.
+_REPAIRED_BY_NEW_PRODUCER = frozenset(
     {
         ErrorCode.producer_fenced, ErrorCode.invalid_producer_epoch, ErrorCode.invalid_producer_id_mapping,
         ErrorCode.unknown_producer_id, ErrorCode.invalid_txn_state, ErrorCode.out_of_order_sequence_number,
@@ -27,22 +27,25 @@ _MENDED_BY_INIT = frozenset(
 
 
 class Mirror:
+    """One mirror, over all its sessions."""
+
     def __init__(self, options: MirrorOptions, events: MirrorEvents | None = None) -> None:
         self._options = options
         self._events = events or MirrorEvents()
         self.state = MirrorState()
-        #: Whether a session is open: then there may be a transaction to be finished.
+        #: Whether a session is open. Then a transaction may be open too.
         self.is_mirroring = False
 
     @property
     def has_caught_up(self) -> bool:
-        """With ``is_once``: whether it is done."""
+        """Whether a mirror with ``is_once`` has reached its goals."""
         return self.state.has_begun and not self.state.goals
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """
-        :param stopping: set it to end the mirror after the round that it is in.
-        :raises HeadraceError: if it cannot begin, or cannot go on.
+        """Runs sessions until the mirror ends.
+
+        :param stopping: set this event to end the mirror after the current round.
+        :raises HeadraceError: if the mirror cannot start, or cannot go on.
         """
         backoff = Backoff(_FIRST_PAUSE_MS, _LONGEST_PAUSE_MS)
         failures = 0
@@ -55,7 +58,7 @@ class Mirror:
                     await session.run(stopping)
                 return
             except HeadraceError as error:
-                self._raise_if_hopeless(error, session)
+                self._raise_if_final(error, session)
                 self._events.failed(error)
             finally:
                 self.is_mirroring = False
@@ -63,11 +66,11 @@ class Mirror:
             with suppress(TimeoutError):
                 await asyncio.wait_for(stopping.wait(), backoff.delay_ms(failures) / 1000)
 
-    def _raise_if_hopeless(self, error: HeadraceError, session: Session) -> None:
+    def _raise_if_final(self, error: HeadraceError, session: Session) -> None:
         if not self.state.has_begun or isinstance(error, MirrorError):
             raise error
         if isinstance(error, ProducerFenced) and not session.is_round_overdue:
-            raise MirrorError(f"another mirror of the name {self._options.name!r} has taken over") from error
-        is_passing = not isinstance(error, BrokerError) or error.is_retriable or error.code in _MENDED_BY_INIT
+            raise MirrorError(f"another mirror with the name {self._options.name!r} has taken over") from error
+        is_passing = not isinstance(error, BrokerError) or error.is_retriable or error.code in _REPAIRED_BY_NEW_PRODUCER
         if not is_passing and self._options.ends_on_failure:
             raise error

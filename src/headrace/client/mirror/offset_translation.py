@@ -1,23 +1,25 @@
-"""Offsets of a source partition to those of its mirror: no I/O.
+"""Translates offsets of a source partition to offsets of its mirror. No I/O.
 
-A mirror keeps the order of records but not their offsets: what compaction or transactions left out at the source is no
-gap in the mirror, and the mirror has markers of its own transactions. So offsets are translated by *runs*: so many
-records, from one offset on here and from another on there. Runs are numbered, and both their number and their place in
-the mirror only grow. Their places at the source may go back, if the source's log was cut or made anew.
+A mirror keeps the order of records, but not their offsets. Gaps that compaction or transactions left at the source do
+not exist in the mirror, and the mirror has the markers of its own transactions. So offsets are translated by *runs*. A
+run is a number of records that have consecutive offsets on both sides: from one offset on at the source, and from
+another offset on in the mirror. Runs are numbered. The numbers and the offsets in the mirror only grow. The offsets at
+the source may go back, if the source's log was truncated or created again.
 
-Not all runs are kept. Run n has the level of its trailing zeros in binary, and of each level the last 32 are kept::
+Not all runs are kept. The level of run n is the number of trailing zeros of n in binary. Of each level, the last 32
+runs are kept::
 
     level 0   runs  1  3  5  7 ...      the last 64 runs without a gap
     level 1   runs  2  6 10 14 ...      then every second one of the last 128
     level 2   runs  4 12 20 28 ...      then every fourth of the last 256
     run 0     always
 
-This takes little room however long a mirror lasts, and is the coarser the longer ago it was. What is kept has a key
-(:func:`slot_of`), so that a compacted topic forgets the same runs by itself.
+This takes little space however long a mirror runs. Old offsets are translated less exactly than new ones. A run has a
+key (:func:`slot_of`), so that a compacted topic drops the same runs.
 
-An offset is translated by the last run that begins at or before it. Behind that run's end the answer is the end: what
-follows there has not been mirrored yet, or its run was forgotten. So who reads on in the mirror may read something
-again, but misses nothing.
+An offset is translated by the last run that begins at or before it. Behind the end of that run, the result is the end
+of the run: the records that follow are not mirrored yet, or their run was dropped. So a reader of the mirror may read
+some records again, but misses none.
 """
 
 from __future__ import annotations
@@ -25,14 +27,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-_KEPT_A_LEVEL = 32
+_KEPT_PER_LEVEL = 32
 
 Slot = tuple[int, int]
 _FIRST: Slot = (-1, 0)
 
 
 class Run(NamedTuple):
-    """Records without a gap on either side."""
+    """Records with consecutive offsets on both sides."""
 
     number: int
     source_first: int
@@ -57,15 +59,15 @@ class Piece(NamedTuple):
 
 
 def slot_of(number: int) -> Slot:
-    """Level and place of a run; a later one of the same slot takes its place."""
+    """Returns level and slot of a run. A later run of the same level and slot replaces it."""
     if number == 0:
         return _FIRST
     level = (number & -number).bit_length() - 1
-    return level, (number >> (level + 1)) % _KEPT_A_LEVEL
+    return level, (number >> (level + 1)) % _KEPT_PER_LEVEL
 
 
 def thinned(pieces: list[Piece], most: int) -> list[Piece]:
-    """At most so many of them, evenly, with the first and the last. Whatever is left out, nothing is missed."""
+    """Returns at most ``most`` pieces, evenly chosen, with the first and the last. Readers still miss no record."""
     assert most >= 2
     if len(pieces) <= most:
         return pieces
@@ -74,7 +76,7 @@ def thinned(pieces: list[Piece], most: int) -> list[Piece]:
 
 
 class OffsetTranslation:
-    """Of one partition."""
+    """The runs of one partition."""
 
     def __init__(self, runs: Iterable[Run] = ()) -> None:
         self._runs: dict[Slot, Run] = {}
@@ -87,12 +89,12 @@ class OffsetTranslation:
 
     @property
     def source_end(self) -> int | None:
-        """Behind the last record that was mirrored; None if none was."""
+        """The source offset behind the last mirrored record; None if no record was mirrored."""
         return None if self._last is None else self._last.source_end
 
     def add(self, piece: Piece) -> Run:
         """
-        :return: the run as it is to be stored: a new one, or the last one, longer.
+        :return: the run to store: a new run, or the last run with more records.
         """
         last = self._last
         assert piece.length > 0, "a run of no records"
@@ -108,12 +110,12 @@ class OffsetTranslation:
     def _keep(self, run: Run) -> None:
         last = self._last
         if last is not None and last.number < run.number and last.target_end > run.target_first:
-            # The mirror's log has lost its end; what was there is not there any more.
+            # The mirror's log was truncated, so the runs behind its new end are gone.
             self._runs = {slot: one for slot, one in self._runs.items() if one.target_end <= run.target_first}
         self._runs[slot_of(run.number)] = self._last = run
 
     def translate(self, source_offset: int) -> int | None:
-        """Where in the mirror to read on, for who would do so there at the source; None: nothing is mirrored."""
+        """Returns the offset in the mirror that corresponds to an offset at the source; None if nothing is mirrored."""
         for run in sorted(self._runs.values(), reverse=True):
             if run.source_first <= source_offset:
                 return run.target_first + min(source_offset - run.source_first, run.length)

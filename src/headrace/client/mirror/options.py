@@ -1,4 +1,4 @@
-"""What a mirror is told, and what it tells."""
+"""The options of a mirror, and the events that it reports."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ Config = Mapping[str, object]
 
 
 class MirrorError(HeadraceError):
-    """The mirror cannot go on, and trying again would not help."""
+    """The mirror cannot go on, and a new attempt would not help."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MirrorOptions:
-    """The clients' options by Kafka's names; the mirror sets what its guarantees rest on by itself."""
+    """The options of a mirror. Client options have Kafka's names; the mirror sets those that its guarantees need."""
 
     names: TopicNames
     source_admin: Config
     target_admin: Config
     consumer: Config
     producer: Config
-    #: Which mirror this is: its positions and its transactions go by it.
+    #: The name of the mirror. Its positions and its transactions have this name.
     name: str = "mirror"
-    #: Ends when it has caught up with where the source ended at the start.
+    #: Whether the mirror ends at the end offsets that the source had at the start.
     is_once: bool = False
-    #: Where partitions begin that were never mirrored.
+    #: Where to start with partitions that were never mirrored.
     start: Literal["earliest", "latest"] = "earliest"
     is_exactly_once: bool = True
-    #: Which groups' offsets are translated to the target.
+    #: The groups whose committed offsets are copied to the target.
     groups: re.Pattern[str] | None = None
     sync_groups_every_ms: int = 10_000
     refresh_topics_every_ms: int = 60_000
-    #: How long a transaction may go on taking in records.
+    #: How long a transaction collects records.
     commit_every_ms: int = 1_000
-    #: Whether what trying again would hardly mend ends the mirror.
+    #: Whether an error that a new session will probably not repair ends the mirror.
     ends_on_failure: bool = True
 
     @property
     def own_name(self) -> str:
-        """Of the group of its positions, and of its transactions."""
+        """The name of the group of its positions, and its transactional id."""
         return f"{OWN_PREFIX}{self.name}"
 
     @property
@@ -55,19 +55,19 @@ class MirrorOptions:
 
 
 class MirrorEvents:
-    """What happens; to be overridden by who wants to know."""
+    """Receives the events of a mirror. Subclasses override the methods that they need."""
 
     def mirroring(self, topic: MirroredTopic) -> None:
-        """A topic is mirrored from now on."""
+        """The mirror has started to copy a topic."""
 
     def moved(self, done_offsets: int, lag_offsets: int) -> None:
-        """So many offsets of the source are behind, committed or on the way, and so many ahead."""
+        """Reports progress: the offsets that are copied or being copied, and those that are left."""
 
     def groups_moved(self, offsets: Mapping[str, Mapping[TopicPartition, int]]) -> None:
-        """Groups have new offsets at the target."""
+        """Committed offsets of groups were copied to the target."""
 
     def note(self, text: str) -> None:
-        """Something that one should know."""
+        """Reports something that the user should know."""
 
     def failed(self, error: HeadraceError) -> None:
-        """Something failed that may pass: the mirror tries again."""
+        """Reports an error after which the mirror tries again."""

@@ -1,17 +1,18 @@
-"""One life of a mirror: from connecting to its end, or to the first failure.
+"""One session of a mirror: from connecting to its end, or to the first failure.
 
-Whatever fails, the next life begins as one after a crash does, so there is one way back, and it is in use every time:
+After any failure, the next session starts like one after a crash. So there is only one way to recover, and it is used
+every time:
 
-1. ``init_transactions`` ends what a former life left open, and fences it, should it still live;
-2. the mirror's positions are read from the target, together with the runs of its offset syncs;
-3. the source is read from there on.
+1. ``init_transactions`` ends the transaction that an earlier session left open, and fences that session.
+2. The session reads the mirror's positions and the runs of its offset syncs from the target.
+3. The session reads the source from these positions on.
 
-A *round* is one transaction: records, the runs that say where they went, and the positions behind them. It takes in
-what there is until the source has no more for a moment, or it is large or old enough. As all of it is committed or
-nothing, a round that ends in a crash has not been.
+A *round* is one transaction: records, the runs that contain their new offsets, and the positions behind them. A round
+collects records until the source has no more for a moment, or until the round is large or old enough. A round is
+committed completely or not at all, so a crash leaves no part of a round.
 
-Positions carry the source's cluster and topic, and the topic's ids on both sides. So a mirror of the same name but of
-something else is noticed, and a topic that was deleted on either side and made anew is mirrored from its start.
+Positions contain the source's cluster and topic, and the topic ids of both sides. So a mirror with the same name but
+another source is detected. A topic that was deleted on either side and created again is mirrored from its start.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from headrace.client.arrow.tables import ArrowDelivery
 from headrace.client.config import ConsumerConfig
 from headrace.client.consumer.async_consumer import AsyncConsumer
 from headrace.client.errors import HeadraceError, OffsetOutOfRange, UnsupportedByBroker
-from headrace.client.mirror.chunks import Chunk, pieces, split
+from headrace.client.mirror.chunks import Chunk, offset_pieces, split_by_topic
 from headrace.client.mirror.delivery import AtLeastOnce, Delivery, ExactlyOnce
 from headrace.client.mirror.group_offsets import sync_group_offsets
 from headrace.client.mirror.offset_syncs import OffsetSyncs
@@ -43,31 +44,33 @@ if TYPE_CHECKING:
 
 _POLL_BYTES = 8 << 20
 _ROUND_BYTES = 64 << 20
-#: How long a poll waits: for a round to begin, and for more of it.
+#: How long a poll waits: for the first records of a round, and for more records.
 _WAIT_MS = 200
 _MORE_MS = 10
-#: Small segments: what is behind the last one is compacted, and read at each start.
+#: Small segments, because all but the last one are compacted, and the whole topic is read at each start.
 _SYNCS_CONFIG = {"cleanup.policy": "compact", "segment.bytes": 8 << 20, "min.cleanable.dirty.ratio": 0.2}
-#: How long an abort or a close may take, after a failure.
-_CLEAN_UP_MS = 2_000
+#: How long an abort or a close may take after a failure.
+_CLEANUP_MS = 2_000
 
 
 @dataclass
 class MirrorState:
-    """What outlives a session."""
+    """The state of a mirror that outlives a session."""
 
     records: int = 0
-    #: Offsets at the source that were passed.
+    #: The number of source offsets that were copied.
     done_offsets: int = 0
-    #: Whether a session has got as far as to mirror.
+    #: Whether a session has started to mirror.
     has_begun: bool = False
     is_exactly_once: bool = True
-    #: With ``is_once``: what is still to be reached.
+    #: With ``is_once``: the end offsets that are not reached yet.
     goals: dict[TopicPartition, int] = field(default_factory=dict)
-    told: set[MirroredTopic] = field(default_factory=set)
+    reported: set[MirroredTopic] = field(default_factory=set)
 
 
 class Session:
+    """One session of a mirror. Use it with ``async with``."""
+
     def __init__(self, options: MirrorOptions, events: MirrorEvents, state: MirrorState) -> None:
         self._options = options
         self._events = events
@@ -75,12 +78,12 @@ class Session:
         self._stack = AsyncExitStack()
         self._syncs = OffsetSyncs()
         self._topics: dict[str, MirroredTopic] = {}
-        #: The target's partitions by those of the source, and where the source is to be read on, as committed.
+        #: The target's partitions by those of the source, and the committed positions at the source.
         self._targets: dict[TopicPartition, TopicPartition] = {}
         self._positions: dict[TopicPartition, int] = {}
-        #: The source has not what comes next. Seen within a round, and mended after it.
+        #: Whether a position is out of the source's range. A round detects it, and it is repaired after the round.
         self._is_out_of_range = False
-        self._round_began = self._topics_taken = self._groups_synced = monotonic()
+        self._round_began = self._topics_refreshed = self._groups_synced = monotonic()
 
     async def __aenter__(self) -> Self:
         try:
@@ -95,10 +98,10 @@ class Session:
 
     @property
     def is_round_overdue(self) -> bool:
-        """Whether the coordinator may have ended the transaction on its own by now."""
+        """Whether the round has lasted so long that the coordinator may have aborted its transaction."""
         return (monotonic() - self._round_began) * 1000 > self._producer.config.transaction_timeout_ms
 
-    # -- beginning
+    # -- starting
 
     async def _open(self) -> None:
         options = self._options
@@ -110,10 +113,10 @@ class Session:
         await self._stack.enter_async_context(self._consumer)
         self._delivery = await self._open_delivery()
         await self._load_syncs()
-        await self._take_topics()
+        await self._refresh_topics()
         if options.is_once and not self._state.has_begun:
             if not self._topics:
-                raise MirrorError("the source has no topic that would be mirrored")
+                raise MirrorError("no topic of the source matches; check the included and excluded topics")
             self._state.goals = await self._consumer.end_offsets(*self._targets)
         self._state.has_begun = True
 
@@ -127,14 +130,14 @@ class Session:
                 await delivery.init()
                 return delivery
             except UnsupportedByBroker:
-                self._events.note("the target has no transactions: records may be there twice after a failure")
+                self._events.note("the target does not support transactions: records may be duplicated after a failure")
                 self._state.is_exactly_once = False
         await self._open_producer(dict(self._options.producer))
         return AtLeastOnce(self._producer, self._target, group)
 
     async def _open_producer(self, config: dict[str, object]) -> None:
         self._producer = AsyncProducer(config=config)
-        self._stack.push_async_callback(self._producer.close, _CLEAN_UP_MS)
+        self._stack.push_async_callback(self._producer.close, _CLEANUP_MS)
         await self._producer.start()
 
     async def _load_syncs(self) -> None:
@@ -153,24 +156,26 @@ class Session:
 
     # -- topics
 
-    async def _take_topics(self) -> None:
-        """Finds what is to be mirrored, and begins with what is new."""
-        self._topics_taken = monotonic()
+    async def _refresh_topics(self) -> None:
+        """Finds the topics to mirror, and starts with those that are new."""
+        self._topics_refreshed = monotonic()
         try:
             plan = self._options.names.plan(await self._source.list_topics())
         except NamesClash as error:
             raise MirrorError(str(error)) from None
         if self._is_one_cluster and (same := [name for name, target in plan.items() if name == target]):
-            raise MirrorError(f"source and target are one cluster: {same[0]} needs another name there")
+            raise MirrorError(
+                f"source and target are the same cluster: the topic {same[0]} needs another name at the target"
+            )
         topics = await prepare_topics(self._source, self._target, plan, self._events.note)
-        remade = {one.source for one in topics if self._topics.get(one.source, one).ids != one.ids}
+        recreated = {one.source for one in topics if self._topics.get(one.source, one).ids != one.ids}
         self._topics = {topic.source: topic for topic in topics}
         targets = {
             TopicPartition(topic.source, index): TopicPartition(topic.target, index)
             for topic in topics
             for index in range(topic.partition_count)
         }
-        new = {one for one in targets if one not in self._targets or one.topic in remade}
+        new = {one for one in targets if one not in self._targets or one.topic in recreated}
         self._targets = targets
         if new or self._consumer.assignment() != targets.keys():
             positions = await self._find_positions(new) if new else {}
@@ -178,49 +183,52 @@ class Session:
             for partition, offset in positions.items():
                 self._consumer.seek(partition, offset)
         for topic in topics:
-            if topic not in self._state.told:
-                self._state.told.add(topic)
+            if topic not in self._state.reported:
+                self._state.reported.add(topic)
                 self._events.mirroring(topic)
 
     async def _find_positions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         committed = await self._target.list_group_offsets(self._options.own_name, require_stable=True)
         found: dict[TopicPartition, int] = {}
         never: list[TopicPartition] = []
-        remade: list[TopicPartition] = []
+        recreated: list[TopicPartition] = []
         for partition in sorted(partitions):
             target = self._targets[partition]
-            translation = self._syncs.open(target, self._topics[partition.topic].target_id)
+            translation = self._syncs.start(target, self._topics[partition.topic].target_id)
             place = committed.get(target)
-            if place is not None and self._is_of_another_log(partition, place):
-                remade.append(partition)
+            if place is not None and self._is_from_another_log(partition, place):
+                recreated.append(partition)
                 continue
             offset = translation.source_end if place is None else place.offset
             if offset is None:
                 never.append(partition)
             else:
                 found[partition] = offset
-        for topic in sorted({partition.topic for partition in remade}):
-            self._events.note(f"{topic} was made anew, there or here: mirrored from its start")
+        for topic in sorted({partition.topic for partition in recreated}):
+            self._events.note(
+                f"{topic} was deleted and created again, at the source or at the target: it is mirrored from its start"
+            )
         self._positions |= found
-        moved = await self._look_up(never, remade) | await self._into_range(found)
-        await self._commit_alone(moved)
+        moved = await self._look_up(never, recreated) | await self._positions_in_range(found)
+        await self._commit_positions(moved)
         return found | moved
 
-    async def _look_up(self, never: list[TopicPartition], remade: list[TopicPartition]) -> dict[TopicPartition, int]:
+    async def _look_up(self, never: list[TopicPartition], recreated: list[TopicPartition]) -> dict[TopicPartition, int]:
         if self._options.start == "latest" and not self._state.has_begun:
-            return await self._consumer.end_offsets(*never) | await self._consumer.beginning_offsets(*remade)
-        return await self._consumer.beginning_offsets(*never, *remade)
+            return await self._consumer.end_offsets(*never) | await self._consumer.beginning_offsets(*recreated)
+        return await self._consumer.beginning_offsets(*never, *recreated)
 
-    def _is_of_another_log(self, partition: TopicPartition, place: OffsetAndMetadata) -> bool:
-        """
-        :raises MirrorError: if it is even of another topic.
+    def _is_from_another_log(self, partition: TopicPartition, place: OffsetAndMetadata) -> bool:
+        """Whether a committed position belongs to an earlier topic with the same name.
+
+        :raises MirrorError: if the position belongs to another cluster or topic.
         """
         origin, _, ids = place.metadata.rpartition("/")
         now, _, ids_now = self._label(partition.topic).rpartition("/")
         if origin != now:
             raise MirrorError(
                 f"the mirror {self._options.name!r} has filled {self._targets[partition].topic} from another source, "
-                f"{origin or 'unknown'}, not from {now}; give it another --name"
+                f"{origin or 'unknown'}, not from {now}; start this mirror with another --name"
             )
         return ids != ids_now
 
@@ -230,14 +238,14 @@ class Session:
     # -- mirroring
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Mirrors until it is stopped, or has caught up if that is all it should."""
+        """Mirrors until it is stopped or, with ``is_once``, until it has caught up."""
         options = self._options
         while not stopping.is_set():
-            if _is_due(self._topics_taken, options.refresh_topics_every_ms):
-                await self._take_topics()
+            if _is_due(self._topics_refreshed, options.refresh_topics_every_ms):
+                await self._refresh_topics()
             await self._round()
             if self._is_out_of_range:
-                await self._go_into_range()
+                await self._repair_positions()
             if _is_due(self._groups_synced, options.sync_groups_every_ms):
                 await self._sync_groups()
             if options.is_once and await self._has_caught_up():
@@ -254,7 +262,7 @@ class Session:
             sent: list[tuple[Chunk, ArrowDelivery]] = []
             size_bytes = count = 0
             while records is not None:
-                for chunk in split(records):
+                for chunk in split_by_topic(records):
                     target = self._topics[chunk.topic].target
                     sent.append((chunk, await self._producer.send_arrow(target, chunk.table)))
                 count += records.num_rows
@@ -284,13 +292,13 @@ class Session:
         return {partition: await self._consumer.position(partition) for partition in sorted(partitions)}
 
     async def _store_runs(self, sent: list[tuple[Chunk, ArrowDelivery]]) -> None:
-        """Waits until all is acknowledged, and sends where it went."""
+        """Waits until all records are acknowledged, and sends the runs that contain their offsets."""
         stored = []
         for chunk, delivery in sent:
             await delivery
             topic = self._topics[chunk.topic]
             for index, placed in delivery.batch_offsets().items():
-                found = pieces(chunk.offsets[index], placed)
+                found = offset_pieces(chunk.offsets[index], placed)
                 runs = self._syncs.add(TopicPartition(topic.target, index), topic.target_id, found)
                 for key, value in runs:
                     stored.append(await self._producer.send(self._options.syncs_topic, value, key=key, partition=0))
@@ -309,28 +317,30 @@ class Session:
         self._positions |= positions
 
     async def _abort(self) -> None:
-        """So that readers of the target do not wait until the transaction times out."""
+        """Aborts the transaction, so that readers of the target do not wait until it times out."""
         with suppress(HeadraceError, TimeoutError):
-            async with asyncio.timeout(_CLEAN_UP_MS / 1000):
+            async with asyncio.timeout(_CLEANUP_MS / 1000):
                 await self._delivery.abort()
 
-    async def _commit_alone(self, positions: dict[TopicPartition, int]) -> None:
-        """At once, so that they are not others after a crash."""
+    async def _commit_positions(self, positions: dict[TopicPartition, int]) -> None:
+        """Commits positions without records, so that the next session starts from them."""
         if positions:
             await self._delivery.begin()
             await self._commit(positions)
 
-    async def _go_into_range(self) -> None:
+    async def _repair_positions(self) -> None:
         self._is_out_of_range = False
-        await self._take_topics()  # a topic that was made anew begins anew
-        moved = await self._into_range(await self._positions_of(self._targets))
+        await self._refresh_topics()  # A topic that was created again starts again.
+        moved = await self._positions_in_range(await self._positions_of(self._targets))
         for partition, offset in moved.items():
             self._consumer.seek(partition, offset)
-        await self._commit_alone(moved)
+        await self._commit_positions(moved)
 
-    async def _into_range(self, positions: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Other positions, where the source has lost records: old ones before they were mirrored, or, in a crash, young
-        ones after that."""
+    async def _positions_in_range(self, positions: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Returns new positions for partitions whose position is out of the source's range.
+
+        The source has deleted old records before they were mirrored, or has lost new records in a crash afterwards.
+        """
         if not positions:
             return {}
         begins = await self._consumer.beginning_offsets(*positions)
@@ -340,19 +350,19 @@ class Session:
             begin, end = begins[partition], ends[partition].offset
             if begin <= position <= end:
                 continue
-            # Without ids of topics, an early end may as well be that of a new topic.
+            # Without topic ids, an end before the position may also be the end of a new topic.
             to = begin if position < begin or not self._topics[partition.topic].source_id else end
-            why = f"has lost its records before {begin}" if position < begin else f"ends at {end}"
-            self._events.note(f"{partition} {why}, and {position} was next: mirrored from {to} on")
+            why = f"has deleted its records before {begin}" if position < begin else f"ends at {end}"
+            self._events.note(f"{partition} {why}, but the next offset was {position}: it is mirrored from {to} on")
             moved[partition] = to
         return moved
 
-    # -- besides
+    # -- group offsets and progress
 
     async def _has_caught_up(self) -> bool:
         goals = self._state.goals
         for partition in [one for one in goals if one not in self._targets]:
-            del goals[partition]  # deleted meanwhile
+            del goals[partition]  # The topic was deleted meanwhile.
         for partition, position in (await self._positions_of(goals)).items():
             if position >= goals[partition]:
                 del goals[partition]
@@ -369,10 +379,10 @@ class Session:
             self._events.groups_moved(moved)
 
     async def _finish(self) -> None:
-        """Positions may have passed what readers do not see: markers of transactions, and what was compacted."""
+        """Commits the last positions, which may be behind transaction markers and compacted records."""
         positions = await self._positions_of(self._targets)
         passed = {one: offset for one, offset in positions.items() if offset > self._positions.get(one, -1)}
-        await self._commit_alone(passed)
+        await self._commit_positions(passed)
         await self._sync_groups()
         self._report()
 

@@ -1,8 +1,9 @@
-"""Which topics of the source are mirrored, and what they are called at the target: no I/O.
+"""Decides which topics of the source are mirrored, and their names at the target. No I/O.
 
-Patterns are for whole names; a comma stands for "or", as in Kafka's own tool. A topic that is renamed is mirrored
-without being included. What Kafka, the brokers or a mirror made for themselves is never mirrored, nor, where names get
-a prefix, what has it already: it would be mirrored again and again if both sides are one cluster.
+A pattern must match the whole name; a comma means "or", as in Kafka's own tool. A topic that is renamed is mirrored
+even if it is not included. Internal topics of Kafka and topics of a mirror are never mirrored. If names get a prefix,
+topics that have the prefix already are not mirrored: if both sides are one cluster, they would be mirrored again and
+again.
 """
 
 from __future__ import annotations
@@ -10,17 +11,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-#: What a mirror keeps at the target begins so: its topic of offset syncs, and the group of its positions.
+#: The prefix of what a mirror keeps at the target: its topic of offset syncs, and the group of its positions.
 OWN_PREFIX = "headrace-mirror."
 
 
 class NamesClash(ValueError):
-    """Two topics would become one."""
+    """Two topics of the source would have the same name at the target."""
 
 
 class TopicNames:
-    """
-    :raises ValueError: if a pattern is none.
+    """The rules for topic names.
+
+    :raises ValueError: if a pattern is not a regular expression.
     """
 
     def __init__(
@@ -32,7 +34,7 @@ class TopicNames:
         self._prefix = prefix
 
     def target_of(self, topic: str) -> str | None:
-        """None: it is not mirrored."""
+        """Returns the name at the target; None if the topic is not mirrored."""
         if topic.startswith(("__", OWN_PREFIX)):
             return None
         if self._exclude is not None and self._exclude.fullmatch(topic):
@@ -46,9 +48,9 @@ class TopicNames:
         return self._prefix + topic
 
     def plan(self, topics: Iterable[str]) -> dict[str, str]:
-        """For each of them that is mirrored, its name at the target.
+        """Returns the name at the target of each topic that is mirrored.
 
-        :raises NamesClash: if two have the same.
+        :raises NamesClash: if two topics have the same name at the target.
         """
         plan: dict[str, str] = {}
         sources: dict[str, str] = {}
@@ -57,16 +59,16 @@ class TopicNames:
             if target is None:
                 continue
             if target in sources:
-                raise NamesClash(f"{sources[target]} and {topic} would both become {target}")
+                raise NamesClash(f"{sources[target]} and {topic} would both have the name {target} at the target")
             plan[topic], sources[target] = target, topic
         return plan
 
 
 def topic_pattern(text: str) -> re.Pattern[str]:
     """
-    :raises ValueError: if it is no regular expression.
+    :raises ValueError: if the text is not a regular expression.
     """
     try:
         return re.compile(text.strip().strip("\"'").replace(",", "|"))
     except re.error as error:
-        raise ValueError(f"{text!r} is no regular expression: {error}") from None
+        raise ValueError(f"{text!r} is not a regular expression: {error}") from None

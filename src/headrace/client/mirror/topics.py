@@ -1,8 +1,8 @@
-"""The target's topics: made like those of the source where they are missing, widened where they are narrower.
+"""Prepares the topics at the target: creates missing topics, and adds partitions to topics that have too few.
 
-A topic that is made gets as many partitions, and the settings that were made for the source's topic by name; not those
-that are about the brokers there (throttles, in-sync replicas), and not those about timestamps, as a mirror keeps the
-records' own. The number of replicas is the target's business.
+A new topic gets as many partitions as the source's topic, and the settings that were set for the source's topic.
+Settings about the source's brokers (throttles, in-sync replicas) are not copied. Settings about timestamps are not
+copied either, because a mirror keeps the timestamps of the records. The target decides the number of replicas.
 """
 
 from __future__ import annotations
@@ -21,44 +21,46 @@ _NOT_COPIED = frozenset(
         "message.timestamp.before.max.ms", "message.timestamp.after.max.ms", "message.timestamp.difference.max.ms",
     }
 )  # fmt: skip
-_MADE_FOR_IT = "DYNAMIC_TOPIC_CONFIG"
+_SET_FOR_TOPIC = "DYNAMIC_TOPIC_CONFIG"
 
 
 class MirroredTopic(NamedTuple):
+    """A topic and its mirror."""
+
     source: str
     target: str
-    #: Of the source; the target has as many or more.
+    #: The number of partitions at the source. The target has at least as many.
     partition_count: int
-    #: "" where topics have no ids.
+    #: "" if the cluster has no topic ids.
     source_id: str
     target_id: str
 
     @property
     def ids(self) -> str:
-        """Others, if the topic of either side is another."""
+        """The ids of both topics. They change if either topic is deleted and created again."""
         return f"{self.source_id}+{self.target_id}"
 
 
 async def prepare_topics(
     source: AsyncAdmin, target: AsyncAdmin, plan: Mapping[str, str], note: Callable[[str], None]
 ) -> list[MirroredTopic]:
-    """Makes and widens what has to be; topics that are deleted meanwhile are left out."""
+    """Creates missing topics and adds missing partitions. Topics that are deleted meanwhile are left out."""
     wanted = (await source.describe_topics(plan)).ok if plan else {}
-    there = (await target.describe_topics(plan[name] for name in wanted)).ok if wanted else {}
-    missing = [name for name in wanted if plan[name] not in there]
+    existing = (await target.describe_topics(plan[name] for name in wanted)).ok if wanted else {}
+    missing = [name for name in wanted if plan[name] not in existing]
     if missing:
         await _create(source, target, {name: (plan[name], len(wanted[name].partitions)) for name in missing}, note)
     narrow = {
         plan[name]: len(topic.partitions)
         for name, topic in wanted.items()
-        if plan[name] in there and len(there[plan[name]].partitions) < len(topic.partitions)
+        if plan[name] in existing and len(existing[plan[name]].partitions) < len(topic.partitions)
     }
     if narrow:
         (await target.create_partitions(narrow)).all()
     if missing or narrow:
-        there = (await target.describe_topics(plan[name] for name in wanted)).all()
+        existing = (await target.describe_topics(plan[name] for name in wanted)).all()
     return [
-        MirroredTopic(name, plan[name], len(topic.partitions), _id_text(topic), _id_text(there[plan[name]]))
+        MirroredTopic(name, plan[name], len(topic.partitions), _id_text(topic), _id_text(existing[plan[name]]))
         for name, topic in wanted.items()
     ]
 
@@ -77,7 +79,7 @@ async def _create(
         configs = {
             entry.name: entry.value
             for entry in entries.values()
-            if entry.source == _MADE_FOR_IT and entry.name not in _NOT_COPIED and entry.value is not None
+            if entry.source == _SET_FOR_TOPIC and entry.name not in _NOT_COPIED and entry.value is not None
         }
         made.append(NewTopic(target_name, count, configs=configs))
     results = await target.create_topics(made)
@@ -88,7 +90,7 @@ async def _create(
             continue
         if not (isinstance(error, BrokerError) and error.code is ErrorCode.invalid_config):
             raise error
-        note(f"{topic.name} is made with the target's own settings, as it does not take the source's: {error}")
+        note(f"{topic.name} is created with the target's default settings, because it refuses the source's: {error}")
         plain.append(topic._replace(configs={}))
     if plain:
         (await target.create_topics(plain)).all()
