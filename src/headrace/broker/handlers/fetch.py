@@ -88,7 +88,8 @@ async def handle(
                 await waiting.done
             reading.read_all()
         reply = reading.reply()
-    current_leaders.add_to(reply, request)
+    if reading.has_errors:
+        current_leaders.add_to(reply, request)
     return reply
 
 
@@ -159,11 +160,11 @@ class _Reading:
         self.min_bytes: int = body.min_bytes
         self.answers: list[Entry] = []
         self._size_bytes = 0
-        self._has_errors = False
+        self.has_errors = False
 
     @property
     def is_enough(self) -> bool:
-        return self._has_errors or self._size_bytes >= self.min_bytes
+        return self.has_errors or self._size_bytes >= self.min_bytes
 
     def name_of(self, wanted: FetchPartition) -> str | None:
         if isinstance(wanted.topic, str):
@@ -189,7 +190,7 @@ class _Reading:
         try:
             answer = self._read(name, wanted)
         except Exception as error:  # noqa: BLE001  becomes an error code; our own mistakes are logged
-            self._has_errors = True
+            self.has_errors = True
             answer = _failure(wanted.index, error)
         self.answers.append((key, wanted, name, answer))
 
@@ -210,14 +211,14 @@ class _Reading:
         }
         if wanted.last_fetched_epoch >= 0 and (diverging := _diverging(partition, wanted)) is not None:
             answer["diverging_epoch"] = diverging
-            self._has_errors = True
+            self.has_errors = True
             return answer
         if (
             self._rack
             and (nearer := nearest_replica(self._metadata, partition, wanted.fetch_offset, self._rack)) is not None
         ):
             answer["preferred_read_replica"] = nearer
-            self._has_errors = True
+            self.has_errors = True
             return answer
         until_offset = partition.visible_end(self._isolation)
         room_bytes = max(0, min(wanted.max_bytes, self._max_bytes - self._size_bytes))

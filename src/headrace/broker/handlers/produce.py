@@ -86,14 +86,15 @@ async def handle(
         await run_blocking(log.flush)
     if appends.uncommitted:
         followers.serve_woken()
-        await _commit(commit_waits, appends.uncommitted, milliseconds(body.timeout))
+        await appends.commit(commit_waits, milliseconds(body.timeout))
     if acks == 0:
-        if any(part.get("error_code") for answer in responses for part in answer["partition_responses"]):
+        if appends.has_failed:
             # The client asked for no answers. The closed connection tells it of the error, as in Kafka.
             request.connection.abort("a Produce with acks=0 failed")
         return None
     reply: dict[str, Any] = {"responses": responses}
-    current_leaders.add_to(reply, request)
+    if appends.has_failed:
+        current_leaders.add_to(reply, request)
     return reply
 
 
@@ -122,23 +123,17 @@ class _Uncommitted(NamedTuple):
     answer: dict[str, Any]
 
 
-async def _commit(commit_waits: CommitWaits, uncommitted: list[_Uncommitted], timeout_ms: int) -> None:
-    errors = await commit_waits.outcomes([(one.partition, one.end_offset) for one in uncommitted], timeout_ms)
-    for one, error in zip(uncommitted, errors, strict=True):
-        if error is not None:
-            one.answer.update(_failure(one.answer["index"], error.code, str(error)))
-
-
 class _Appends:
     """Appends the batches of one request, and collects which appends still have to be flushed or committed."""
 
     __slots__ = (
         "_acks",
         "_delayed_fetch",
-        "_metrics",
         "_partitions",
         "_refused",
+        "_stats_by_topic",
         "_version",
+        "has_failed",
         "uncommitted",
         "unflushed",
     )
@@ -157,8 +152,9 @@ class _Appends:
         #: Partitions that a transactional batch may not be written to; None if the request has no transactional id.
         self._refused = refused
         self._partitions = partitions
-        self._metrics = metrics
+        self._stats_by_topic = metrics.by_topic
         self._delayed_fetch = delayed_fetch
+        self.has_failed = False
         self.unflushed: list[PartitionLog] = []
         self.uncommitted: list[_Uncommitted] = []
 
@@ -166,8 +162,9 @@ class _Appends:
         """Appends a batch, and returns the answer of its partition."""
         index: int = data.index
         if name is None:
+            self.has_failed = True
             return _failure(index, ErrorCode.unknown_topic_id, None)
-        stats = self._metrics.by_topic[name]
+        stats = self._stats_by_topic[name]
         stats.produce_requests += 1
         try:
             records: bytes | None = data.records
@@ -181,6 +178,7 @@ class _Appends:
             appended = partition.append(records)
         except Exception as error:  # noqa: BLE001  becomes an error code; our own mistakes are logged
             stats.failed_produce_requests += 1
+            self.has_failed = True
             return _append_failure(index, error)
         if not appended.is_duplicate:
             stats.bytes_in += len(records)
@@ -199,6 +197,14 @@ class _Appends:
         if self._acks < 0 and appended.last_offset >= partition.log.high_watermark:
             self.uncommitted.append(_Uncommitted(partition, appended.last_offset + 1, answer))
         return answer
+
+    async def commit(self, commit_waits: CommitWaits, timeout_ms: int) -> None:
+        """Waits until the appends are committed, and changes the answers of those that are not."""
+        waits = [(one.partition, one.end_offset) for one in self.uncommitted]
+        for one, error in zip(self.uncommitted, await commit_waits.outcomes(waits, timeout_ms), strict=True):
+            if error is not None:
+                self.has_failed = True
+                one.answer.update(_failure(one.answer["index"], error.code, str(error)))
 
 
 def _append_failure(index: int, error: Exception) -> dict[str, Any]:
