@@ -36,7 +36,7 @@ from headrace.broker.metadata_cache import MetadataCache
 from headrace.broker.metrics.counters import Metrics
 from headrace.broker.network.dispatch import Dispatcher
 from headrace.broker.network.handler_binding import served_apis
-from headrace.broker.network.listener import Connections, Listener
+from headrace.broker.network.listener import Connections, Listener, ListenerContext
 from headrace.broker.network.request_queue import RequestQueue
 from headrace.broker.network.slices import Slices
 from headrace.broker.purgatories import Purgatories
@@ -172,20 +172,15 @@ class Broker:
         )
         self.queue.hold()
         self.connections = Connections(self.config, runtime.timer)
-        self._listeners = [
-            self.listener_class(
-                bound.name,
-                bound.host,
-                bound.port,
-                loop=runtime.loop,
-                config=self.config,
-                connections=self.connections,
-                queue=self.queue,
-                metrics=self.metrics.requests,
-                timer=runtime.timer,
-            )
-            for bound in self.config.listeners.bound
-        ]
+        context = ListenerContext(
+            loop=runtime.loop,
+            config=self.config,
+            connections=self.connections,
+            queue=self.queue,
+            metrics=self.metrics.requests,
+            timer=runtime.timer,
+        )
+        self._listeners = [self.listener_class(address, context) for address in self.config.listeners.bound]
 
     def _bind(self) -> None:
         for listener, wanted in zip(self._listeners, self.config.listeners.bound, strict=True):

@@ -68,7 +68,7 @@ class Services:
     config_store: ConfigStore
     clock: Clock
     metrics: Metrics
-    #: Brokers, topics and leaders, as the controller last told them.
+    #: The brokers, topics and leaders of the cluster, as the controller last sent them.
     metadata: MetadataCache
     nodes_seen_by: NodesSeenBy
     #: Names the leader of a partition to clients that sent a request to the wrong broker.

@@ -31,7 +31,7 @@ _UNKNOWN_TYPE = 0
 
 
 class DescribeOptions(NamedTuple):
-    """What a DescribeConfigs request asks to see of a resource."""
+    """Which settings of a resource a DescribeConfigs request asks for, and with which details."""
 
     #: The names of settings; None means all.
     names: Sequence[str] | None = None

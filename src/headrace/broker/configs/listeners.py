@@ -25,8 +25,8 @@ class SecurityProtocol(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Listener:
-    """One address. An empty host is every interface, port 0 is any free port. IPv6 hosts have no brackets."""
+class ListenerAddress:
+    """The address of a listener. An empty host is every interface, port 0 any free port. IPv6 has no brackets."""
 
     name: str
     host: str
@@ -40,13 +40,10 @@ class Listener:
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    bound: tuple[Listener, ...]
+    bound: tuple[ListenerAddress, ...]
     #: The addresses that clients use. The broker replaces an empty host or port 0 after it has bound the socket.
-    advertised: tuple[Listener, ...]
+    advertised: tuple[ListenerAddress, ...]
     inter_broker: str
-
-    def named(self, name: str) -> Listener:
-        return next(listener for listener in self.bound if listener.name == name)
 
 
 def parse_listeners(values: Mapping[str, Value], given: frozenset[str]) -> Listeners:
@@ -95,8 +92,8 @@ def _protocol_map(text: str) -> dict[str, SecurityProtocol]:
 
 def _parse(
     config: str, items: Sequence[str], protocols: Mapping[str, SecurityProtocol], controllers: set[str]
-) -> tuple[Listener, ...]:
-    listeners: dict[str, Listener] = {}
+) -> tuple[ListenerAddress, ...]:
+    listeners: dict[str, ListenerAddress] = {}
     for item in items:
         match = _ENDPOINT.fullmatch(item)
         if match is None or int(match[4]) > 65535:
@@ -111,7 +108,7 @@ def _parse(
             )
         if name in listeners:
             raise ConfigError(f"Invalid value {item!r} for configuration {config}: {name} appears twice")
-        listeners[name] = Listener(name, match[2] or match[3] or "", int(match[4]), protocols[name])
+        listeners[name] = ListenerAddress(name, match[2] or match[3] or "", int(match[4]), protocols[name])
     if not listeners:
         raise ConfigError(
             f"Invalid value {','.join(items)!r} for configuration {config}: must have at least one listener"
@@ -119,7 +116,7 @@ def _parse(
     return tuple(listeners.values())
 
 
-def _check_advertised(bound: Sequence[Listener], advertised: Sequence[Listener]) -> None:
+def _check_advertised(bound: Sequence[ListenerAddress], advertised: Sequence[ListenerAddress]) -> None:
     names = {listener.name for listener in bound}
     for listener in advertised:
         if listener.name not in names:
@@ -133,7 +130,7 @@ def _check_advertised(bound: Sequence[Listener], advertised: Sequence[Listener])
             )
 
 
-def _inter_broker(values: Mapping[str, Value], given: frozenset[str], advertised: Sequence[Listener]) -> str:
+def _inter_broker(values: Mapping[str, Value], given: frozenset[str], advertised: Sequence[ListenerAddress]) -> str:
     name = values["inter.broker.listener.name"]
     if name is not None and "security.inter.broker.protocol" in given:
         raise ConfigError("Only one of inter.broker.listener.name and security.inter.broker.protocol may be set")

@@ -124,8 +124,8 @@ async def _read_many(request: Request, clock: Clock, reading: _Reading, max_wait
             may_change = len(answer["records"]) > 0 or answer.get("error_code") in NOT_LEADER_CODES
             topics.setdefault(wanted.topic, Answers(encode)).add(answer, may_change=may_change)
     responses = Answers(request.answer_encoder("responses"))
-    async for topic, told in request.slices.over(topics.items()):
-        responses.add(_topic(topic, told), may_change=told.may_change)
+    async for topic, partitions in request.slices.over(topics.items()):
+        responses.add(_topic(topic, partitions), may_change=partitions.may_change)
     return reading.response(responses, served)
 
 

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 async def handle(request: Request, broker_id: int, config: BrokerConfig, control_requests: ControlRequests) -> Reply:
-    told = read_leader_and_isr(request.body, broker_id, config.listeners.inter_broker)
+    message = read_leader_and_isr(request.body, broker_id, config.listeners.inter_broker)
     try:
-        answer = await control_requests.leader_and_isr(told)
+        answer = await control_requests.leader_and_isr(message)
     except KafkaError as error:
         answer = LeaderAndIsrResponse(error.code, {})
-    return leader_and_isr_reply(told, answer)
+    return leader_and_isr_reply(message, answer)

@@ -57,7 +57,7 @@ async def handle(request: Request, partitions: Partitions) -> Reply:
 
 
 class _Query(NamedTuple):
-    """What holds for all partitions of a request."""
+    """The part of a request that applies to all of its partitions."""
 
     version: int
     isolation: Isolation

@@ -11,10 +11,12 @@ import asyncio
 import socket
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from logging import getLogger
 from time import perf_counter_ns
 
 from headrace.broker.configs.broker_config import BrokerConfig
+from headrace.broker.configs.listeners import ListenerAddress
 from headrace.broker.metrics.counters import RequestMetrics
 from headrace.broker.network.connection import Connection
 from headrace.broker.network.request_queue import RequestQueue
@@ -91,34 +93,34 @@ class Connections:
             self._open[connection] = self._timer.schedule(max(1, delay_ms), check)
 
 
+@dataclass(frozen=True, slots=True)
+class ListenerContext:
+    """The objects that all listeners of a broker share."""
+
+    loop: asyncio.AbstractEventLoop
+    config: BrokerConfig
+    connections: Connections
+    queue: RequestQueue
+    metrics: RequestMetrics
+    timer: Timer
+
+
 class Listener:
     """A listening socket of the broker."""
 
     #: A simulation has its own class.
     connection_class = Connection
 
-    def __init__(
-        self,
-        name: str,
-        host: str,
-        port: int,
-        *,
-        loop: asyncio.AbstractEventLoop,
-        config: BrokerConfig,
-        connections: Connections,
-        queue: RequestQueue,
-        metrics: RequestMetrics,
-        timer: Timer,
-    ) -> None:
-        self.name = name
-        self._host = host
-        self._port = port
-        self._loop = loop
-        self._config = config
-        self._connections = connections
-        self._queue = queue
-        self._metrics = metrics
-        self._timer = timer
+    def __init__(self, address: ListenerAddress, context: ListenerContext) -> None:
+        self.name = address.name
+        self._host = address.host
+        self._port = address.port
+        self._loop = context.loop
+        self._config = context.config
+        self._connections = context.connections
+        self._queue = context.queue
+        self._metrics = context.metrics
+        self._timer = context.timer
         self._socket: socket.socket | None = None
 
     def bind(self) -> tuple[str, int]:
