@@ -127,7 +127,7 @@ class LogDir:
             return StorageError(f"too many open files: {error}")
         if self.error is None:
             self.error = error
-            logger.error("log dir %s is offline: %s", self.path, error)
+            logger.error("log dir %s is offline, with all its logs, until the broker restarts: %s", self.path, error)
             if self._on_offline is not None:
                 self._on_offline(Path(self.path), error)
         return self.offline_error()

@@ -109,7 +109,8 @@ class LogManager:
         report.offline = [Path(log_dir.path) for log_dir in self.log_dirs if log_dir.error is not None]
         if len(report.offline) == len(self.log_dirs):
             self._unlock()
-            raise LogDirError(f"no log dir works: {'; '.join(str(log_dir.error) for log_dir in self.log_dirs)}")
+            errors = "; ".join(str(log_dir.error) for log_dir in self.log_dirs)
+            raise LogDirError(f"no log dir works, so the broker cannot start; check log.dirs and the disks: {errors}")
         report.logs = len(self._logs)
         report.elapsed_ms = self._clock.monotonic_ms() - started_ms
         return report
@@ -126,7 +127,10 @@ class LogManager:
     def _add(self, log: PartitionLog) -> None:
         key = log.topic, log.partition
         if key in self._logs:
-            raise LogDirError(f"{log.topic}-{log.partition} is in {self._logs[key].folder} and in {log.folder}")
+            raise LogDirError(
+                f"{log.topic}-{log.partition} is in {self._logs[key].folder} and in {log.folder}: "
+                "move one of the two folders out of its log dir"
+            )
         self._logs[key] = log
 
     # -- logs -------------------------------------------------------------------------------------------------------

@@ -36,7 +36,10 @@ def lock(disk: Disk, folder: str) -> int:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         disk.close(fd)
-        raise LogDirError(f"log dir {folder} is in use by another process (it holds {folder}/{LOCK})") from None
+        raise LogDirError(
+            f"log dir {folder} is in use by another process, which holds {folder}/{LOCK}: "
+            "stop that process, or set log.dirs to another folder"
+        ) from None
     return fd
 
 
@@ -53,10 +56,16 @@ def claim(disk: Disk, folder: str, broker_id: int, cluster_id: str) -> None:
     found = parse_properties(data.decode(errors="replace"))
     found_broker = found.get("node.id", found.get("broker.id"))
     if found_broker is not None and found_broker != str(broker_id):
-        raise LogDirError(f"log dir {folder} belongs to broker {found_broker}, this is broker {broker_id} ({path})")
+        raise LogDirError(
+            f"log dir {folder} belongs to broker {found_broker}, this is broker {broker_id} ({path}): "
+            f"set broker.id={found_broker}, or set log.dirs to another folder"
+        )
     found_cluster = found.get("cluster.id")
     if found_cluster is not None and found_cluster != cluster_id:
-        raise LogDirError(f"log dir {folder} belongs to cluster {found_cluster}, this is cluster {cluster_id} ({path})")
+        raise LogDirError(
+            f"log dir {folder} belongs to cluster {found_cluster}, this is cluster {cluster_id} ({path}): "
+            "set log.dirs to another folder, or connect the broker to its own cluster"
+        )
 
 
 def known_owner(disk: Disk, folders: Iterable[str]) -> tuple[int | None, str | None]:

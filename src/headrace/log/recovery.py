@@ -342,4 +342,4 @@ def _rebuild_txn_indexes(log: PartitionLog, segments: list[Segment]) -> None:
             else:
                 note_producer(segment, states, header, batch)
         except InvalidRecord as error:
-            logger.warning("%s: control batch at offset %d: %s", log.folder, header.base_offset, error)
+            logger.warning("%s: the control batch at offset %d is skipped: %s", log.folder, header.base_offset, error)

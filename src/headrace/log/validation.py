@@ -75,7 +75,7 @@ def _check_counts(header: BatchHeader) -> None:
     if header.base_offset != 0:
         raise InvalidRecord(f"the base offset of a produced batch must be 0, not {header.base_offset}")
     if header.record_count < 1:
-        raise InvalidRecord(f"the batch has {header.record_count} records")
+        raise InvalidRecord(f"the batch has {header.record_count} records; it must have at least one")
     if header.record_count != header.last_offset_delta + 1:
         raise InvalidRecord(
             f"the batch has {header.record_count} records, but its last offset delta is {header.last_offset_delta}"

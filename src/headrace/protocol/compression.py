@@ -151,7 +151,7 @@ def _xerial_blocks(view: memoryview) -> list[memoryview]:
             # Streams may be joined, so a header may come between blocks; no block is 0x82534e41 bytes long.
             position += len(_XERIAL_HEADER)
             if position > end:
-                raise CorruptMessage("snappy stream is cut within its header")
+                raise CorruptMessage("a snappy stream ends inside its header")
             continue
         if end - position < _INT32.size:
             raise CorruptMessage("a snappy stream ends inside the length of a block")

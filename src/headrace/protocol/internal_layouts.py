@@ -72,8 +72,7 @@ _OFFSET_VALUE = Struct(
         Layout("leader_epoch", "int32", since=3, default=-1),
         Layout("metadata", "string"),
         Layout("commit_timestamp", "int64"),
-        #: Only commits with a retention time of their own (OffsetCommit v2 to v4) need it: they are written in version
-        #: 1.
+        #: Only commits with their own retention time (OffsetCommit v2 to v4) need it. They are written in version 1.
         Layout("expire_timestamp", "int64", since=1, until=1, default=-1),
         Layout("topic_id", "uuid", since=4, tag=0, default=None),
     ),
