@@ -391,13 +391,11 @@ KNOWN: dict[str, set[str]] = {
         "src/headrace/tools/topics/descriptions.py",
         "src/headrace/tools/transactions/command.py",
         "tests/controller/controller_harness.py",
-        "tests/replication/test_replication_disasters.py",
         "tests/scenarios/clicks_truth.py",
     },
     "outside_references": {
         "ARCHITECTURE.md",
         "src/headrace/broker/network/request_queue.py",
         "src/headrace/client/producer/accumulator.py",
-        "tests/replication/test_replication_disasters.py",
     },
 }

@@ -1,7 +1,7 @@
-"""A shard with groups of the consumer protocol: topics and time that the test changes, a log in a list, and clients.
+"""Runs a shard with groups of the consumer protocol: topics and time that the test changes, and clients.
 
-A client does what a real one does: it lets go of partitions before it takes others, and says in its next heartbeat what
-it has. ``harness.events`` is what happened, in order: ``"a has t0 t1 at 2"``, ``"b revokes t1"``.
+A client behaves like a real one: it gives up partitions before it takes others, and its next heartbeat says which
+partitions it owns. ``harness.events`` has all events in order: ``"a has t0 t1 at 2"``, ``"b revokes t1"``.
 """
 
 from itertools import count
@@ -24,7 +24,7 @@ INTERVAL_MS = 1_000
 
 
 class Settings:
-    """Kafka's defaults, and what a test says."""
+    """Kafka's defaults, and the settings of a test."""
 
     def __init__(self, **changes):
         self.values = {
@@ -53,7 +53,7 @@ class Settings:
 
 
 class Topics:
-    """Topics with one-letter names, mostly; ids are made in the order in which they come."""
+    """The topics that exist. Ids are numbered in the order in which topics are added."""
 
     def __init__(self, **partition_counts):
         self.version = 0
@@ -98,7 +98,7 @@ class ConsumerGroupHarness:
             pass
 
     def reloaded(self):
-        """What another coordinator makes of the same log, with the same clients."""
+        """Another coordinator that has loaded the same log, with the same clients."""
         other = ConsumerGroupHarness(
             topics=self.topics, batches=self.journal.written, clock=self.clock, settings=self.settings
         )
@@ -108,7 +108,7 @@ class ConsumerGroupHarness:
         return other
 
     def advance(self, by_ms):
-        """Moves the clock, and stops at each moment at which something is due."""
+        """Moves the clock, and stops at each moment at which a timer is due."""
         end_ms = self.clock.monotonic_ms() + by_ms
         while (due_ms := self.timer.next_due_ms()) is not None and due_ms <= end_ms:
             self.clock.advance(max(0, due_ms - self.clock.monotonic_ms()))
@@ -125,7 +125,7 @@ class ConsumerGroupHarness:
 
     @property
     def epochs(self):
-        """Of the group, and of its target."""
+        """The group epoch, and the epoch of the target assignment."""
         return self.group.metadata.epoch, self.group.metadata.target_epoch
 
     def client(self, name, **fields):
@@ -133,12 +133,12 @@ class ConsumerGroupHarness:
         return client
 
     def join(self, *names, **fields):
-        """New clients that join, in this order; a list of them, or the one."""
+        """Makes clients that join in this order. Returns a list of them, or the only one."""
         joined = [self.client(name, **fields).joins() for name in names]
         return joined[0] if len(names) == 1 else joined
 
     def settles(self, rounds=20):
-        """All that are in beat until there is nothing more to do."""
+        """All members send heartbeats until nothing changes any more."""
         for _ in range(rounds):
             before = len(self.journal.written)
             for client in self.clients.values():
@@ -154,7 +154,7 @@ class ConsumerGroupHarness:
 
     @staticmethod
     def name_of(member_id):
-        """For clients of the classic protocol, whose names have one letter."""
+        """The client's name in a member id, for clients of the classic protocol with names of one letter."""
         return member_id[:1]
 
     def records(self):
@@ -188,7 +188,7 @@ class Client:
         self.is_in = False
 
     def beat(self, **fields):
-        """One heartbeat, as it is said; the answer."""
+        """Sends one heartbeat with these fields. Returns the response."""
         fields = {"member_id": self.member_id, "epoch": self.epoch, "instance_id": self.instance_id, **fields}
         beat = ConsumerHeartbeatRequest(client_id=self.name, client_host="/127.0.0.1", **fields)
         beat.check(("uniform", "range"), needs_member_id=True)
@@ -212,11 +212,11 @@ class Client:
         return self._say(topic_names=frozenset(topics))
 
     def asks_again(self):
-        """After an answer that did not come, a client says all that it knows."""
+        """Sends all fields, as a client does after a lost response."""
         return self._say(**self._all())
 
     def beats(self, **fields):
-        """A heartbeat, and what follows from it; partitions are let go of at once and said so in the next one."""
+        """Sends a heartbeat and acts on the response. Gives up revoked partitions; the next heartbeat says so."""
         return self._say(**fields)
 
     def _say(self, **fields):

@@ -1,6 +1,6 @@
-"""A shard of groups without a broker: time that the test moves, a log in a list, and clients that note what they hear.
+"""Runs a shard of groups without a broker: time that the test moves, a log in a list, and clients that note responses.
 
-``harness.events`` is what happened, in order: ``"a joined 1 leading a b"``, ``"b synced part-of-b"``.
+``harness.events`` has all events in order: ``"a joined 1 leading a b"``, ``"b synced part-of-b"``.
 """
 
 from types import SimpleNamespace
@@ -21,7 +21,7 @@ REBALANCE_MS = 60_000
 
 
 class Settings:
-    """Kafka's defaults, and what a test says."""
+    """Kafka's defaults, and the settings of a test."""
 
     def __init__(self, **changes):
         self.values = {
@@ -38,7 +38,7 @@ class Settings:
 
 
 class ListJournal:
-    """Has what GroupShard uses of a Journal."""
+    """A journal in memory, with the methods that GroupShard uses."""
 
     index = 0
 
@@ -72,7 +72,7 @@ class GroupHarness:
             pass
 
     def reloaded(self, **settings):
-        """What another coordinator makes of the same log, with the same clients."""
+        """Another coordinator that has loaded the same log, with the same clients."""
         other = GroupHarness(batches=self.journal.written, **settings)
         for client in self.clients.values():
             other.clients[client.name] = client
@@ -80,7 +80,7 @@ class GroupHarness:
         return other
 
     def advance(self, by_ms):
-        """Moves the clock, and stops at each moment at which something is due."""
+        """Moves the clock, and stops at each moment at which a timer is due."""
         end_ms = self.clock.monotonic_ms() + by_ms
         while (due_ms := self.timer.next_due_ms()) is not None and due_ms <= end_ms:
             self.clock.advance(max(0, due_ms - self.clock.monotonic_ms()))
@@ -100,7 +100,7 @@ class GroupHarness:
         return client
 
     def join(self, *names, **fields):
-        """New clients that join, in this order; a list of them, or the one."""
+        """Makes clients that join in this order. Returns a list of them, or the only one."""
         joined = [self.client(name, **fields).joins() for name in names]
         return joined[0] if len(names) == 1 else joined
 
@@ -111,20 +111,20 @@ class GroupHarness:
         return self
 
     def all_sync(self):
-        """All who have joined sync, the leader last."""
+        """All members that have joined send SyncGroup, the leader last."""
         members = sorted(self.clients.values(), key=lambda client: client.leads)
         for client in members:
             if client.is_in and client.generation_id == self.group.generation_id:
                 client.syncs()
 
     def noted(self):
-        """What has happened since it was last asked."""
+        """The events since the last call."""
         events, self.events = self.events, []
         return events
 
     @staticmethod
     def name_of(member_id):
-        """What a member id begins with: the client's name, or its instance id."""
+        """The client's name or its instance id, with which a member id begins."""
         return member_id[: -len("-01234567-89ab-cdef-0123-456789abcdef")]
 
     def records(self):
@@ -155,9 +155,9 @@ class Client:
         self.answers = []
         self.assignment = None
         self.leads = False
-        #: Whether a join of it waits for its answer.
+        #: Whether a JoinGroup of the client waits for its response.
         self.is_joining = False
-        #: The last generation in which it was told its part.
+        #: The last generation in which the client got its assignment.
         self.synced_generation_id = 0
 
     @property

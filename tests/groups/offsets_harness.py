@@ -1,4 +1,4 @@
-"""Offsets without a broker: settings that a test gives, records that go straight from one's hand into the other."""
+"""Runs committed offsets without a broker: every record that is written is applied at once."""
 
 from types import SimpleNamespace
 from uuid import UUID
@@ -11,7 +11,7 @@ TOPIC_ID = UUID(int=7)
 
 
 class Settings:
-    """Kafka's defaults, and what a test says."""
+    """Kafka's defaults, and the settings of a test."""
 
     def __init__(self, **values):
         self.values = {"offsets.retention.minutes": 10_080, **values}
@@ -52,7 +52,7 @@ class OffsetsHarness:
         return sum(self.offsets.count_of(group) for group in set(self.first))
 
     def replayed(self):
-        """What a restart makes of the same log."""
+        """The offsets that a restart loads from the same log."""
         fresh = CommittedOffsets(self.context)
         for entry in self.log:
             apply(fresh, entry)

@@ -1,5 +1,7 @@
-"""Any sequence of commits, transactions and deletions against the plainest model: the log, looked through for each
-question. And a restart, which sees nothing but the log, finds the same."""
+"""Compares any sequence of commits, transactions and deletions with a simple model: a search through the whole log.
+
+A restart, which has only the log, must find the same offsets.
+"""
 
 from hypothesis import settings
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Commits by the rules of groups, and what expiry takes out."""
+"""Which clients may commit to which groups, and which offsets expire."""
 
 import pytest
 from group_harness import GroupHarness

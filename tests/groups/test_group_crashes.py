@@ -1,7 +1,7 @@
-"""A broker that dies before or after each record that its groups write: what was answered before it died still holds.
+"""A broker that dies before or after each record that its groups write: everything that it had answered still holds.
 
-The life of a group is played up to the crash; another coordinator then loads the log. Every commit that was answered is
-there, the last generation whose members were told their parts is there, and the clients find together again.
+Each test runs a group up to the crash. Then another coordinator loads the log. It must have every commit that was
+answered and the last generation whose members got their assignments, and the clients must form a group again.
 """
 
 import pytest

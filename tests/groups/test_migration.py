@@ -1,4 +1,4 @@
-"""Groups that change from one protocol to the other, with and without members."""
+"""Groups that migrate from one protocol to the other, with and without members."""
 
 import pytest
 from consumer_group_harness import REBALANCE_MS, ConsumerGroupHarness

@@ -1,4 +1,4 @@
-"""The bytes of a committed offset: the fast way writes and reads what the general way does."""
+"""The bytes of a committed offset: the fast encoder and decoder agree with the schema."""
 
 from uuid import UUID
 

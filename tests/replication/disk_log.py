@@ -1,4 +1,4 @@
-"""A log on disk, the broker's own, as the replicas of ``replication_harness.py`` use it. One record a batch."""
+"""Adapts the broker's log on disk to the replicas of ``replication_harness.py``. One record per batch."""
 
 from headrace.log.partition_log import Origin, PartitionLog
 from headrace.protocol.batch_building import build_batch

@@ -32,7 +32,7 @@ class ReplicaLog(Protocol):
 
 
 class MemoryLog:
-    """What ``PartitionLog`` is to replication, in a list."""
+    """The part of ``PartitionLog`` that replication uses, in a list."""
 
     def __init__(self) -> None:
         self.records: list[Record] = []

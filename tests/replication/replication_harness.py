@@ -36,12 +36,12 @@ class Replica:
     log: ReplicaLog
     is_up: bool = True
     role: PartitionLeader | PartitionFollower | None = None
-    #: The newest state that it was told of.
+    #: The leader epoch of the newest request of the controller.
     known_epoch: int = -1
     checkpoint: int = 0
-    #: Sent to the leader, and answered, but not yet heard.
+    #: The leader's answer that the follower has not received yet.
     answer: Callable[[], None] | None = None
-    #: A change of the ISR that was written, or refused, but not yet heard.
+    #: The response to a change of the ISR that the leader has not received yet.
     isr_answer: Callable[[], None] | None = None
     unacknowledged: list[int] = field(default_factory=list)
 
@@ -70,7 +70,7 @@ class ReplicationHarness:
     # Who is what
 
     def leaders(self) -> list[Replica]:
-        """Those that think so."""
+        """The replicas that are in the role of a leader."""
         return [one for one in self.replicas if one.is_up and isinstance(one.role, PartitionLeader)]
 
     def leader(self, broker_id: int) -> PartitionLeader:
@@ -81,7 +81,7 @@ class ReplicationHarness:
     # The controller
 
     def elect(self, leader: int, gone: frozenset[int] = frozenset()) -> bool:
-        """It takes ``gone`` for dead, and chooses from the rest of the ISR."""
+        """Elects a leader from the ISR without the brokers ``gone``, which the controller takes for dead."""
         isr = tuple(one for one in self.state.isr if one not in gone)
         if leader not in isr:
             return False
@@ -90,7 +90,7 @@ class ReplicationHarness:
         return True
 
     def tell(self, broker_id: int) -> None:
-        """The controller's word reaches a broker."""
+        """The controller's request reaches a broker."""
         replica, state = self.replicas[broker_id], self.state
         if not replica.is_up or state.leader < 0 or state.leader_epoch <= replica.known_epoch:
             return
@@ -132,7 +132,7 @@ class ReplicationHarness:
     # Producers
 
     def append(self, broker_id: int) -> None:
-        """With acks=all, to a broker that thinks that it leads."""
+        """Appends with acks=all to a broker in the role of a leader."""
         replica = self.replicas[broker_id]
         if not replica.is_up or not isinstance(replica.role, PartitionLeader):
             return
@@ -162,7 +162,7 @@ class ReplicationHarness:
     # Followers
 
     def send(self, broker_id: int) -> None:
-        """A follower asks, and its leader, if it is one, answers; the answer is on its way."""
+        """A follower sends its request, and its leader answers. The follower gets the answer later."""
         replica = self.replicas[broker_id]
         follower = replica.role
         if not replica.is_up or not isinstance(follower, PartitionFollower) or replica.answer is not None:
@@ -233,7 +233,7 @@ class ReplicationHarness:
                 self._write(replica, replica.role, change)
 
     def _write(self, replica: Replica, leader: PartitionLeader, change: IsrChange) -> None:
-        """The znode is changed now, or not at all; the leader hears of it later."""
+        """Changes the znode now, or rejects the change. The leader gets the response later."""
         if change.expected_version != self.version:
             replica.isr_answer = lambda: leader.isr_rejected(change)
             return
@@ -276,13 +276,13 @@ class ReplicationHarness:
             self.receive(broker_id)
 
     def bounce(self, broker_id: int) -> None:
-        """Down and up again, before the controller notices."""
+        """Restarts a broker before the controller notices."""
         self.crash(broker_id)
         self.restart(broker_id)
         self.tell(broker_id)
 
     def settle(self) -> None:
-        """Everybody is told, and follows until nothing changes."""
+        """Sends every request and answer until nothing changes any more."""
         for replica in self.replicas:
             self.tell(replica.broker_id)
         for _ in range(2 * max(one.log.next_offset for one in self.replicas) + 10):
@@ -326,7 +326,7 @@ class ReplicationHarness:
             assert records[: len(committed)] == committed, f"{broker_id} is in the ISR without all that is committed"
 
     def check_one_log(self) -> None:
-        """In the end all come back, and have the same."""
+        """Starts all brokers again, and checks that their logs are equal."""
         for replica in self.replicas:
             if not replica.is_up:
                 self.restart(replica.broker_id)
@@ -352,9 +352,9 @@ def _restart_one(harness: ReplicationHarness, chance: random.Random) -> None:
 
 
 def walk(harness: ReplicationHarness, seed: int, steps: int = 150) -> None:
-    """A random life; what must hold is looked at after each step, and at the end.
+    """Runs random events. Checks all rules after each step and at the end.
 
-    :raises AssertionError: if it does not hold.
+    :raises AssertionError: if a rule does not hold.
     """
     chance = random.Random(seed)
     brokers = range(len(harness.replicas))

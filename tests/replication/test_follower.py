@@ -1,4 +1,4 @@
-"""The follower's questions and what answers do, one rule a test."""
+"""The follower's requests, and the actions that follow from the answers. One rule per test."""
 
 import pytest
 from memory_log import MemoryLog
@@ -28,7 +28,7 @@ def log_of(*epochs, high_watermark=0):
 
 
 def fetching(log, epoch=9):
-    """A follower that has found out that all that it has is right."""
+    """A follower whose log agrees with the leader's, so that it fetches."""
     follower = PartitionFollower(1, epoch, log)
     follower.first_action()
     if follower.state is FollowerState.TRUNCATING:

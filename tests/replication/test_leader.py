@@ -1,4 +1,4 @@
-"""The leader's arithmetic, one rule a test. ``test_replication_machine.py`` has them together."""
+"""The leader's rules for the ISR and the high watermark, one per test (``test_replication_machine.py``: all)."""
 
 import pytest
 
@@ -114,7 +114,7 @@ def test_who_was_behind_for_too_long_goes():
 
 
 def test_who_has_lost_what_is_committed_goes_at_once():
-    """It had that when it was let in: its host has lost it."""
+    """The follower had the records when it joined the ISR, so its host has lost them."""
     one = leader()
     fetch(one, 2, 10)
     change = fetch(one, 3, 9).isr_change

@@ -1,4 +1,4 @@
-"""A partition as its leader sees it."""
+"""A partition that this broker leads, and the partitions of a broker."""
 
 import pytest
 
@@ -88,7 +88,7 @@ def test_the_partitions_of_a_broker(partition):
 
 
 def test_a_partition_that_others_have_is_not_unknown():
-    """So that a client asks who leads it, and does not take its topic for deleted."""
+    """So a client looks for the leader, and does not take the topic for deleted."""
     partitions = Partitions(lambda topic, index: (topic, index) == ("t", 1))
     with pytest.raises(NotLeaderOrFollower):
         partitions.leader("t", 1)

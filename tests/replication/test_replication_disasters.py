@@ -1,6 +1,6 @@
-"""The seeds' two disasters (001 3.3): they happen when logs are cut to the high watermark, and do not with epochs.
+"""The two disasters of KIP-101: they happen with truncation to the high watermark, and not with leader epochs.
 
-Each is told once, on a list in memory and on the broker's own log.
+Each disaster runs on a log in memory and on the broker's own log.
 """
 
 import pytest
@@ -15,7 +15,7 @@ A, B = 0, 1
 
 @pytest.fixture
 def disk_logs(open_logs, tmp_path):
-    """Makes logs on disk, one a broker."""
+    """Makes logs on disk, one per broker."""
     return lambda broker_id: DiskLog(open_logs(tmp_path / f"{broker_id}", broker_id).create("t", 0, None))
 
 
@@ -25,7 +25,7 @@ def make_log(request):
 
 
 def two_replicas_of_two_records(make_log, truncation):
-    """A leads and has both records committed and acknowledged; B has both, but has heard of the first only."""
+    """A leads, and both records are committed. B has both records, but its high watermark covers only the first."""
     harness = ReplicationHarness(2, truncation=truncation, make_log=make_log)
     harness.elect(A)
     for broker_id in (A, B):

@@ -1,4 +1,4 @@
-"""Any interleaving of appends, fetches, crashes, elections and changes of the ISR on a leader and two followers."""
+"""Any order of appends, fetches, crashes, elections and ISR changes on a leader and two followers."""
 
 from hypothesis import settings
 from hypothesis import strategies as st

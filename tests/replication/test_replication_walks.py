@@ -1,4 +1,4 @@
-"""Random lives of three replicas: all of them hold, and each of a list of mistakes is found out by some."""
+"""Random runs of three replicas: all rules hold in every run, and each deliberate mistake fails some run."""
 
 import pytest
 from replication_harness import ReplicationHarness, walk

@@ -1,3 +1,5 @@
+"""Gives each test of transactions a coordinator on real logs."""
+
 import pytest
 from transaction_coordinator_harness import TransactionCoordinatorHarness
 

@@ -1,8 +1,9 @@
 """A process that dies at any moment of a transaction over two partitions with an offset commit.
 
-Each test counts the changes to the disk in a run that ends well: records of the internal topics, markers, batches,
-index entries. Then it lives through the same run once for each of them, dies in its place, starts again on what is
-left, and looks: what was answered as committed is there, and what is visible is all of it or nothing.
+Each test counts the changes to the disk in a run without a crash: records of the internal topics, markers, batches,
+index entries. Then it repeats the run once for each change and dies there, starts again on the files that are left, and
+checks: transactions that were answered as committed are visible, and each transaction is visible completely or not at
+all.
 """
 
 import pytest

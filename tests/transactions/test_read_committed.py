@@ -1,4 +1,4 @@
-"""What a read_committed reader gets: from any offset, at any fetch size, while transactions of many producers run."""
+"""What a read_committed consumer gets: from any offset, with any fetch size, while many producers run transactions."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory

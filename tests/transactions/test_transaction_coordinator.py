@@ -1,4 +1,4 @@
-"""The coordinator: epochs, ends, timeouts, and what it finds again after a restart."""
+"""The transaction coordinator: epochs, ends of transactions, timeouts, and the state after a restart."""
 
 import pytest
 from transaction_coordinator_harness import STATE, T0, T1, TIMEOUT_MS
@@ -21,7 +21,7 @@ from headrace.transactions.states import TransactionState
 
 
 def put(harness, state, **fields):
-    """Puts an id into a state, as if it had come there."""
+    """Writes an id in a given state to the log."""
     values = {"producer_id": 7, "producer_epoch": 0, "timeout_ms": TIMEOUT_MS, "updated_ms": harness.clock.wall_ms()}
     metadata = TransactionMetadata("x", state=state, **{**values, **fields})
     harness.journal(STATE).write([metadata.record()])
@@ -30,7 +30,7 @@ def put(harness, state, **fields):
 
 
 class Withheld:
-    """Markers that do not get through until they are let go."""
+    """A marker sender that holds markers back until the test releases them."""
 
     def __init__(self, harness):
         self.sent = []
@@ -332,7 +332,7 @@ def test_an_unloaded_shard_does_nothing_more(harness):
 def test_a_log_that_cannot_be_read_is_not_served(harness, caplog):
     harness.journal(STATE).write([(b"\x00\x00", b"\x00\x01damaged")])
     harness.restart()
-    assert "cannot be loaded" in caplog.text
+    assert "cannot load the transactions of partition 0" in caplog.text
     with pytest.raises(NotCoordinator):
         harness.start()
 

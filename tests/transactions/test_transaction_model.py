@@ -1,7 +1,7 @@
 """Producers of one transactional id that crash, come back, time out and send late, in any order (KIP-890).
 
-Each value carries the number of the transaction that its producer meant it for. Whatever happens, a transaction's
-values are visible all or not at all, as its producer was told, and none ever lands in another transaction.
+Each value carries the number of the transaction that its producer meant it for. A transaction's values must be visible
+all or not at all, as its producer was answered, and no value may become part of another transaction.
 """
 
 from itertools import count

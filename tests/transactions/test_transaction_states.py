@@ -1,4 +1,4 @@
-"""The table of states, and the steps between them."""
+"""The table of the states of a transactional id, and the steps between them."""
 
 import pytest
 from hypothesis import given

@@ -1,7 +1,7 @@
-"""A transaction coordinator without a broker: real logs in a folder, a clock that the test moves, and crashes.
+"""Runs a transaction coordinator without a broker: real logs in a folder, a clock that the test moves, and crashes.
 
-Topics: ``t`` with two partitions, ``__transaction_state`` with one, and ``__consumer_offsets`` with one, whose group
-coordinator is there too. ``kill`` leaves what a killed process leaves; ``open`` comes back on it.
+Topics: ``t`` with two partitions, ``__transaction_state`` with one, and ``__consumer_offsets`` with one, which has its
+group coordinator too. ``kill`` leaves the files of a killed process; ``open`` starts again on them.
 """
 
 from types import SimpleNamespace

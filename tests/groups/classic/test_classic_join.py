@@ -1,4 +1,4 @@
-"""JoinGroup: when a generation begins, who leads it, who may not be in it."""
+"""JoinGroup: when a generation begins, which member leads it, and which members may not join."""
 
 import pytest
 from group_harness import DELAY_MS, NONE, REBALANCE_MS, GroupHarness

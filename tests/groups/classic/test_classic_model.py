@@ -1,10 +1,10 @@
-"""Members that come, go, crash and dawdle at random, while the clock jumps: what must hold whatever they do.
+"""Members that join, leave, crash and delay at random while the clock jumps. These rules must hold in every case:
 
-- Every step between states is in the table (the group asserts it).
-- Every JoinGroup and SyncGroup that was taken is answered exactly once: at the latest when the group ends.
-- The generation only grows, and a group that another coordinator loads has the last one that was settled.
-- All members of a generation agree on leader and protocol; what the leader said is what they are told.
-- Left alone, a group settles: all who wait are answered, and who is silent is out.
+- Every transition between states is in the table (the group asserts it).
+- Every JoinGroup and SyncGroup that was accepted is answered exactly once, at the latest when the group is unloaded.
+- The generation only grows, and a coordinator that loads the group finds the last complete generation.
+- All members of a generation agree on leader and protocol, and each gets the assignment that the leader sent.
+- Without further events a group becomes stable: waiting requests are answered, and silent members are removed.
 """
 
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""What a classic group leaves in the log, and what another coordinator makes of it."""
+"""The record of a classic group, and the group that another coordinator loads from it."""
 
 import pytest
 from group_harness import DELAY_MS, NONE, SESSION_MS, GroupHarness

@@ -1,4 +1,4 @@
-"""Heartbeat, LeaveGroup and silence: how a group learns that a member is gone."""
+"""Heartbeat, LeaveGroup and session timeouts: how the coordinator learns that a member has gone."""
 
 import pytest
 from group_harness import DELAY_MS, NONE, SESSION_MS, GroupHarness

@@ -1,4 +1,4 @@
-"""Static members (KIP-345): started anew without troubling the others, and fenced when there are two."""
+"""Static members (KIP-345): a restart does not rebalance the group, and the second instance fences the first."""
 
 import pytest
 from group_harness import DELAY_MS, NONE, REBALANCE_MS, SESSION_MS, GroupHarness

@@ -1,4 +1,4 @@
-"""SyncGroup: the leader's word reaches all, and what keeps it from that."""
+"""SyncGroup: every member gets the leader's assignment, and the cases in which it does not."""
 
 import pytest
 from group_harness import DELAY_MS, REBALANCE_MS, GroupHarness

@@ -1,4 +1,4 @@
-"""The assignors of the coordinator: fair, true to subscriptions, and (uniform) sticky."""
+"""The assignors of the coordinator: balanced, within the subscriptions, and (uniform) sticky."""
 
 from itertools import combinations
 from uuid import UUID

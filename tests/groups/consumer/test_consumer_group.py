@@ -1,4 +1,4 @@
-"""Groups of the consumer protocol: who joins, lives, changes and goes, and what each is told when."""
+"""Groups of the consumer protocol: members join, send heartbeats, change and leave, and get their assignments."""
 
 import pytest
 from consumer_group_harness import INTERVAL_MS, NONE, REBALANCE_MS, SESSION_MS, ConsumerGroupHarness, Topics

@@ -1,5 +1,7 @@
-"""Members that come, go, crash, change their minds and miss answers, while topics change and coordinators restart:
-at no moment do two members own one partition, and when everybody behaves, everything is read by somebody."""
+"""Members that join, leave, crash, change topics and miss responses, while topics change and coordinators restart.
+
+Two members never own one partition at the same time. When all members behave, some member reads every partition.
+"""
 
 from consumer_group_harness import INTERVAL_MS, SESSION_MS, ConsumerGroupHarness, Topics
 from hypothesis import settings
