@@ -19,8 +19,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from headrace.broker.cluster.cluster_member import ClusterMember
@@ -50,8 +49,7 @@ if TYPE_CHECKING:
     from headrace.replication.partitions import Partitions
 
 
-@dataclass(frozen=True, slots=True)
-class RoleContext:
+class RoleContext(NamedTuple):
     """What a role uses of its broker."""
 
     config: BrokerConfig
