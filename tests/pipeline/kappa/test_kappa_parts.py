@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.pipeline.kappa import view as versions
+from headrace.pipeline.kappa import view as kappa_view
 from headrace.pipeline.kappa.checkpoint import WrongCheckpoint, check_belongs_to, parse_offset_file
 from headrace.pipeline.kappa.view import start_ms
 from headrace.pipeline.lambda_.batch_layer import FirstBatchSize
@@ -74,7 +74,7 @@ def test_a_topic_made_anew_is_not_the_one_that_was_read():
     check_same_topics(progress, {"clicks": "a", "old": "b", "new": "c"}, "pages v1")
     with pytest.raises(DataLost, match="'clicks' was deleted and created again since pages v1 last read it"):
         check_same_topics(progress, {"clicks": "x", "old": "b"}, "pages v1")
-    with pytest.raises(DataLost, match="'old' is gone"):
+    with pytest.raises(DataLost, match="'old' no longer exists"):
         check_same_topics(progress, {"clicks": "a"}, "pages v1")
 
 
@@ -146,9 +146,9 @@ def test_a_log_with_nothing_in_it_is_read():
 
 def test_the_guide_has_the_sizes_of_batches():
     guide = (Path(__file__).parents[3] / "docs" / "scaling.md").read_text()
-    most, most_grouped, of_task = versions._MAX_RECORDS, versions._MAX_GROUPED_RECORDS, versions._MAX_TASK_RECORDS
-    assert f"a Kappa view gives a task {of_task:,} records at most" in guide
-    assert f"has {most_grouped:,} records at most, of a query that does not group {most:,}." in guide
+    most, most_grouped, of_task = kappa_view._MAX_RECORDS, kappa_view._MAX_GROUPED_RECORDS, kappa_view._MAX_TASK_RECORDS
+    assert f"a task of a Kappa view reads at most {of_task:,} records" in guide
+    assert f"has at most {most_grouped:,} records, or {most:,} for a query that does not group." in guide
 
 
 def test_a_start_in_time():

@@ -328,7 +328,7 @@ def test_two_processes_cannot_both_write_a_version(view, monkeypatch):
         return made
 
     monkeypatch.setattr(view.store, "_overlaid", interrupted)
-    with pytest.raises(ProgressMoved, match="somebody else"):
+    with pytest.raises(ProgressMoved, match="another process writes this version"):
         view.micro_batch(SECOND)
     monkeypatch.undo()
     view.events[4:] = THIRD

@@ -237,7 +237,7 @@ def test_a_topic_that_is_gone_or_made_anew_is_lost(make, kafka):
         until(lambda: harness.topic not in admin.list_topics(), "the topic is gone")
         admin.create_topic(harness.topic, num_partitions=2)
     clock.advance(1_000)
-    with pytest.raises(DataLost, match="made anew"):
+    with pytest.raises(DataLost, match="created again"):
         layer.step()
     assert harness.seen() == before
 
@@ -253,6 +253,6 @@ def test_a_log_that_ends_too_early_is_lost_if_it_stays_so(make, monkeypatch):
     clock.advance(speed_log._IS_LOST_AFTER_MS - 1)
     assert layer.step() is False, "a new leader may not know better yet"
     clock.advance(1)
-    with pytest.raises(DataLost, match="ends at 1"):
+    with pytest.raises(DataLost, match="ends at offset 1"):
         layer.step()
     harness.check()

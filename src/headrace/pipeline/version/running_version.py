@@ -104,8 +104,7 @@ class RunningVersion(ABC):
         :return: False if the version cannot take the request now.
         :raises Refused: if the version will never take this request.
         """
-        kind, architecture = request.kind, self.definition.architecture
-        raise Refused(f"{self.label} is a {architecture} view: it has no request {kind!r}, only Lambda views have")
+        raise Refused(f"{self.label} is a {self.definition.architecture} view, which has no request {request.kind!r}")
 
     def has_caught_up(self) -> bool:
         """Whether the version may serve. A Lambda view also needs its first batch."""
