@@ -17,8 +17,8 @@ GUIDE = Path(__file__).parents[2] / "docs" / "views.md"
 ADDRESS = "127.0.0.1:9092"
 _BLOCK = re.compile(r"^```(sh|sql)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _HEADRACE = [sys.executable, "-c", "from headrace.tools.main import main; main()"]
-#: Long: on a machine that others use too Spark takes minutes for what else takes seconds.
-_LOCK_WAIT_S = 500
+#: Long, because on a busy machine Spark takes minutes for what otherwise takes seconds.
+_TIMEOUT_S = 500
 _CONF = '[spark]\nmaster = "local[2]"\nconf = {"spark.sql.shuffle.partitions" = 2}\n'
 
 
@@ -45,7 +45,7 @@ class Shell:
         command = [*_HEADRACE, *words[1:]] if words[0] == "headrace" else [sys.executable, *words[1:]]
         if words[:3] == ["headrace", "views", "init"]:
             command += ["--bootstrap-server", self.address]
-        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, timeout=_LOCK_WAIT_S)
+        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, timeout=_TIMEOUT_S)
         assert done.returncode == 0, f"{shlex.join(words)}: {done.stderr}{self.log()}"
         if words[:3] == ["headrace", "views", "init"]:
             settings = self.folder / words[3] / "headrace.toml"
@@ -106,7 +106,7 @@ def check_answers(shell: Shell) -> None:
 
 
 def check_batch_and_clean_end(shell: Shell) -> None:
-    assert shell._run(["headrace", "views", "batch", "pages", "--full"]).startswith("a full batch of pages has landed")
+    assert shell._run(["headrace", "views", "batch", "pages", "--full"]).startswith("a full batch of pages is done")
     assert shell.runner is not None
     shell.runner.send_signal(signal.SIGINT)
     assert shell.runner.wait(60) == 0, shell.log()

@@ -124,22 +124,22 @@ class Archive:
         :param ends: further offsets up to which the log was read and must still exist.
         :return: the partitions of the topic.
         """
-        topic, places = history.topic, log.partitions()
+        topic, partitions = history.topic, log.partitions()
         known, topic_id = history.topic_id, log.topic_ids.get(topic)
         if known is not None and topic_id is not None and known != str(topic_id):
             ids = f"its id is {topic_id}, not {known}"
             raise DataLost(f"the topic {topic!r} was deleted and created again: {ids}; {self.advice(topic)}")
         read = {at: max(history.ends.get(at, 0), ends.get(at, 0)) for at in sorted({*history.ends, *ends})}
         wanted = {TopicPartition(topic, at): end for at, end in read.items()}
-        if gone := [place for place in wanted if place not in places]:
+        if gone := [partition for partition in wanted if partition not in partitions]:
             raise DataLost(f"{gone[0]} no longer exists, but was read before; {self.advice(topic)}")
         since_s = time.monotonic()
-        while short := [place for place, last in log.latest(wanted).items() if last < wanted[place]]:
+        while short := [partition for partition, last in log.latest(wanted).items() if last < wanted[partition]]:
             if time.monotonic() - since_s > _IS_LOST_AFTER_S:
                 what = f"{short[0]} ends before offset {wanted[short[0]]}, up to which it was read"
                 raise DataLost(f"{what}; {self.advice(topic)}")
             time.sleep(_POLL_S)
-        return places
+        return partitions
 
     def advice(self, topic: str) -> str:
         """What a user can do after the log has lost records of a topic."""
@@ -179,26 +179,26 @@ class Archive:
             return [], history.topic_id
         log = self._log(topic)
         try:
-            places = self._check(history, log, ends)
-            firsts, topic_id = log.earliest(places), log.topic_ids.get(topic)
+            partitions = self._check(history, log, ends)
+            firsts, topic_id = log.earliest(partitions), log.topic_ids.get(topic)
         finally:
             log.close()
         missing = []
         for at, end in sorted(ends.items()):
-            place = TopicPartition(topic, at)
+            partition = TopicPartition(topic, at)
             # In a topic that was archived before, a new partition has to be archived from offset 0.
-            start = history.ends.get(at, 0 if history.manifests else firsts[place])
+            start = history.ends.get(at, 0 if history.manifests else firsts[partition])
             end = max(start, end)
             if start == end and at in history.ends:
                 continue
-            if firsts[place] > start:
+            if firsts[partition] > start:
                 raise DataLost(
-                    f"offsets {start} to {firsts[place] - 1} of {place} were deleted from the log "
+                    f"offsets {start} to {firsts[partition] - 1} of {partition} were deleted from the log "
                     "before they were archived: "
-                    f"the log begins at {firsts[place]} now; make retention longer than the time between batches; "
+                    f"the log begins at {firsts[partition]} now; make retention longer than the time between batches; "
                     f"{self.advice(topic)}"
                 )
-            missing.append(OffsetRange(*place, start, end))
+            missing.append(OffsetRange(*partition, start, end))
         return missing, None if topic_id is None else str(topic_id)
 
     def _write_manifest(self, history: History, missing: list[OffsetRange], topic_id: str | None) -> Manifest | None:

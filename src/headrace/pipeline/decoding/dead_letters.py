@@ -109,8 +109,10 @@ class DeadLetters:
         return self._sent
 
     def _not_sent(self, rows: pa.Table) -> pa.Table:
-        for place, end in by_partition(self._before()).items():
-            is_there = pc.and_(pc.equal(rows["topic"], place.topic), pc.equal(rows["partition"], place.partition))
+        for partition, end in by_partition(self._before()).items():
+            is_there = pc.and_(
+                pc.equal(rows["topic"], partition.topic), pc.equal(rows["partition"], partition.partition)
+            )
             rows = rows.filter(pc.invert(pc.and_(is_there, pc.less(rows["offset"], end))))
         return rows
 

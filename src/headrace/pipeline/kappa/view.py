@@ -240,7 +240,7 @@ class KappaView(RunningVersion):
         options = SourceOptions.parse(self._source_options, is_stream=True)
         with closing(LogOffsets(options)) as log:
             try:
-                places = log.partitions()
+                partitions = log.partitions()
             except UnknownTopic as error:
                 if progress is None:
                     raise
@@ -249,7 +249,7 @@ class KappaView(RunningVersion):
                 ) from error
             if progress is not None:
                 check_same_topics(progress, _texts(log), self.label)
-            starts, ends = log.resolve(options.start, places, is_start=True), log.latest(places)
+            starts, ends = log.resolve(options.start, partitions, is_start=True), log.latest(partitions)
         done = progress.offsets if progress is not None else {}
         now_ms = self.context.clock.monotonic_ms()
         self._lag = LagTracker(by_topic(starts), done, by_topic(ends), now_ms)

@@ -47,7 +47,7 @@ class SpeedLog:
         self._columns = (*COLUMNS, "headers") if with_headers else COLUMNS
         self._log = LogOffsets(self._options)
         self._reader: RangeReader | None = None
-        self._places: list[TopicPartition] = []
+        self._known_partitions: list[TopicPartition] = []
         self._listed_ms: int | None = None
         self._short_since_ms: dict[TopicPartition, int] = {}
 
@@ -70,36 +70,36 @@ class SpeedLog:
         """
         now_ms = self._clock.monotonic_ms()
         if self._listed_ms is None or now_ms - self._listed_ms >= _LIST_PARTITIONS_EVERY_MS:
-            self._places = self._partitions(read)
+            self._known_partitions = self._partitions(read)
             self._listed_ms = now_ms
-        ends = self._log.latest(self._places)
-        for place, end in ends.items():
-            done = offset_at(read, place)
+        ends = self._log.latest(self._known_partitions)
+        for partition, end in ends.items():
+            done = offset_at(read, partition)
             if end < done:
-                self._check_short(place, end, done, now_ms)
+                self._check_short(partition, end, done, now_ms)
             else:
-                self._short_since_ms.pop(place, None)
-        return by_topic({place: max(end, offset_at(read, place)) for place, end in ends.items()})
+                self._short_since_ms.pop(partition, None)
+        return by_topic({partition: max(end, offset_at(read, partition)) for partition, end in ends.items()})
 
     def _partitions(self, read: Offsets) -> list[TopicPartition]:
-        places = self._log.partitions()
+        partitions = self._log.partitions()
         known = set(by_partition(read))
-        for place in sorted(known - set(places)):
+        for partition in sorted(known - set(partitions)):
             raise DataLost(
-                f"{place} no longer exists, but the view has counted its records: apply the view again without it"
+                f"{partition} no longer exists, but the view has counted its records: apply the view again without it"
             )
-        for place, first in self._log.earliest(set(places) - known - set(self._places)).items():
+        for partition, first in self._log.earliest(set(partitions) - known - set(self._known_partitions)).items():
             if first > 0:
                 raise DataLost(
-                    f"{place} is new to this view but begins at offset {first}: the log has deleted "
+                    f"{partition} is new to this view but begins at offset {first}: the log has deleted "
                     "the records before that"
                 )
-        return places
+        return partitions
 
-    def _check_short(self, place: TopicPartition, end: int, done: int, now_ms: int) -> None:
-        since_ms = self._short_since_ms.setdefault(place, now_ms)
+    def _check_short(self, partition: TopicPartition, end: int, done: int, now_ms: int) -> None:
+        since_ms = self._short_since_ms.setdefault(partition, now_ms)
         if now_ms - since_ms >= _IS_LOST_AFTER_MS:
-            raise DataLost(f"{place} ends at offset {end}, but the view has read it up to {done}")
+            raise DataLost(f"{partition} ends at offset {end}, but the view has read it up to {done}")
 
     # ------------------------------------------------------------------------------------------------- its records
 

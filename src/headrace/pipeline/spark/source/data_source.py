@@ -155,16 +155,19 @@ def plan_batch(log: LogOffsets, options: SourceOptions) -> list[OffsetRange]:
 
     :raises DataLost: if the log begins after the given start, or ends before the given end.
     """
-    places = log.partitions()
-    starts, ends = log.resolve(options.start, places, is_start=True), log.resolve(options.end, places, is_start=False)
-    firsts, lasts = log.earliest(places), log.latest(places)
+    partitions = log.partitions()
+    starts, ends = (
+        log.resolve(options.start, partitions, is_start=True),
+        log.resolve(options.end, partitions, is_start=False),
+    )
+    firsts, lasts = log.earliest(partitions), log.latest(partitions)
     ranges = []
-    for place in places:
-        start, end = starts[place], ends[place]
+    for partition in partitions:
+        start, end = starts[partition], ends[partition]
         # Records that arrive meanwhile only move the end forward.
-        if end > lasts[place]:
-            log.lost(f"{place} ends at offset {lasts[place]}, before {end}, which endingOffsets asks for")
-        if start < firsts[place] and start < end:
-            log.lost(f"{place} begins at offset {firsts[place]}, after {start}, which startingOffsets asks for")
-        ranges.append(OffsetRange(*place, max(start, firsts[place]), min(end, lasts[place])))
+        if end > lasts[partition]:
+            log.lost(f"{partition} ends at offset {lasts[partition]}, before {end}, which endingOffsets asks for")
+        if start < firsts[partition] and start < end:
+            log.lost(f"{partition} begins at offset {firsts[partition]}, after {start}, which startingOffsets asks for")
+        ranges.append(OffsetRange(*partition, max(start, firsts[partition]), min(end, lasts[partition])))
     return [one for one in ranges if one.size > 0]

@@ -89,9 +89,9 @@ class LogOffsets:
         self._compare_ids({name: there[name].id for name in sorted(names & there.keys())})
         known = {TopicPartition(name, one.partition) for name in names & there.keys() for one in there[name].partitions}
         wanted = set(options.partitions) or known
-        for place in sorted(wanted - known):
+        for partition in sorted(wanted - known):
             if not skip_missing:
-                raise UnknownTopic(message=f"there is no partition {place}: {place.topic} has fewer partitions")
+                raise UnknownTopic(message=f"there is no partition {partition}: {partition.topic} has fewer partitions")
         return sorted(wanted & known)
 
     def _compare_ids(self, topic_ids: Mapping[str, UUID | None]) -> None:
@@ -105,23 +105,23 @@ class LogOffsets:
         """The ids of the topics as of the last call of ``partitions``; None from brokers without topic ids."""
         return self._topic_ids
 
-    def earliest(self, places: Iterable[TopicPartition]) -> Offsets:
-        return self._at(places, lambda consumer, wanted: consumer.beginning_offsets(*wanted))
+    def earliest(self, partitions: Iterable[TopicPartition]) -> Offsets:
+        return self._at(partitions, lambda consumer, wanted: consumer.beginning_offsets(*wanted))
 
-    def latest(self, places: Iterable[TopicPartition]) -> Offsets:
-        return self._at(places, lambda consumer, wanted: consumer.end_offsets(*wanted))
+    def latest(self, partitions: Iterable[TopicPartition]) -> Offsets:
+        return self._at(partitions, lambda consumer, wanted: consumer.end_offsets(*wanted))
 
     def at_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """For each partition, the offset of the first record at or after the time; None if there is none."""
         if not times_ms:
             return {}
         found = self._ask(lambda consumer: consumer.offsets_for_times(times_ms))
-        return {place: None if one is None else one.offset for place, one in found.items()}
+        return {partition: None if one is None else one.offset for partition, one in found.items()}
 
     def _at(
-        self, places: Iterable[TopicPartition], ask: Callable[[Consumer, list[TopicPartition]], Offsets]
+        self, partitions: Iterable[TopicPartition], ask: Callable[[Consumer, list[TopicPartition]], Offsets]
     ) -> Offsets:
-        wanted = list(places)
+        wanted = list(partitions)
         return self._ask(lambda consumer: ask(consumer, wanted)) if wanted else {}
 
     def _ask(self, question: Callable[[Consumer], _T]) -> _T:
@@ -141,45 +141,45 @@ class LogOffsets:
 
     # -- what is asked for
 
-    def resolve(self, spec: OffsetSpec, places: list[TopicPartition], *, is_start: bool) -> Offsets:
+    def resolve(self, spec: OffsetSpec, partitions: list[TopicPartition], *, is_start: bool) -> Offsets:
         """The offset of each partition.
 
         :raises BadOption: if the options do not name all partitions, or a partition has no record at or after the time.
         """
         if isinstance(spec, Everywhere):
-            return self.earliest(places) if spec.offset == EARLIEST_OFFSET else self.latest(places)
+            return self.earliest(partitions) if spec.offset == EARLIEST_OFFSET else self.latest(partitions)
         if isinstance(spec, AtOffsets):
-            return self._at_offsets(spec, places, is_start=is_start)
-        return self._at_spec_times(spec, places, is_start=is_start)
+            return self._at_offsets(spec, partitions, is_start=is_start)
+        return self._at_spec_times(spec, partitions, is_start=is_start)
 
-    def _at_offsets(self, spec: AtOffsets, places: list[TopicPartition], *, is_start: bool) -> Offsets:
+    def _at_offsets(self, spec: AtOffsets, partitions: list[TopicPartition], *, is_start: bool) -> Offsets:
         name = "startingOffsets" if is_start else "endingOffsets"
-        _check_same(name, spec.offsets, places)
+        _check_same(name, spec.offsets, partitions)
         offsets = dict(spec.offsets)
-        offsets |= self.earliest(place for place in places if offsets[place] == EARLIEST_OFFSET)
-        offsets |= self.latest(place for place in places if offsets[place] == LATEST_OFFSET)
+        offsets |= self.earliest(partition for partition in partitions if offsets[partition] == EARLIEST_OFFSET)
+        offsets |= self.latest(partition for partition in partitions if offsets[partition] == LATEST_OFFSET)
         return offsets
 
-    def _at_spec_times(self, spec: AtTimes, places: list[TopicPartition], *, is_start: bool) -> Offsets:
+    def _at_spec_times(self, spec: AtTimes, partitions: list[TopicPartition], *, is_start: bool) -> Offsets:
         name = "startingOffsetsByTimestamp" if is_start else "endingOffsetsByTimestamp"
         if spec.everywhere_ms is None:
-            _check_same(name, spec.times_ms, places)
+            _check_same(name, spec.times_ms, partitions)
             times_ms = dict(spec.times_ms)
         else:
-            times_ms = dict.fromkeys(places, spec.everywhere_ms)
+            times_ms = dict.fromkeys(partitions, spec.everywhere_ms)
         found = self.at_times(times_ms)
-        missing = [place for place, offset in found.items() if offset is None]
+        missing = [partition for partition, offset in found.items() if offset is None]
         if is_start and missing and not self._options.is_latest_without_match:
             raise BadOption(
                 f"{missing[0]} has no record at or after {times_ms[missing[0]]}; set "
                 "startingOffsetsByTimestampStrategy to latest to begin at its end"
             )
-        return {place: offset for place, offset in found.items() if offset is not None} | self.latest(missing)
+        return {partition: offset for partition, offset in found.items() if offset is not None} | self.latest(missing)
 
 
-def _check_same(name: str, given: Mapping[TopicPartition, int], places: list[TopicPartition]) -> None:
+def _check_same(name: str, given: Mapping[TopicPartition, int], partitions: list[TopicPartition]) -> None:
     """Checks that the option names exactly these partitions, as Spark's connector does."""
-    for place in sorted(set(places) - given.keys()):
-        raise BadOption(f"{name} does not have {place}; name all partitions: -1 is the latest offset, -2 the first")
-    for place in sorted(given.keys() - set(places)):
-        raise BadOption(f"{name} has {place}, which is not read")
+    for partition in sorted(set(partitions) - given.keys()):
+        raise BadOption(f"{name} does not have {partition}; name all partitions: -1 is the latest offset, -2 the first")
+    for partition in sorted(given.keys() - set(partitions)):
+        raise BadOption(f"{name} has {partition}, which is not read")

@@ -114,14 +114,14 @@ class RangeReader:
         wanted = {one.topic_partition: one for one in ranges if one.size > 0}
         self._begin(wanted)
         moved_s = asked_s = self._now_s()
-        left = {place: one.start for place, one in wanted.items()}
+        left = {partition: one.start for partition, one in wanted.items()}
         while left:
             try:
                 batches = self._consumer.poll_batches(_POLL_MS, max_bytes=_BATCH_BYTES)
             except OffsetOutOfRange:
                 batches, reached = [], self._skip_lost(wanted, left)
             else:
-                reached = {place: self._consumer.position(place) for place in left}
+                reached = {partition: self._consumer.position(partition) for partition in left}
             yield from self._decoded(batches, wanted)
             now_s = self._now_s()
             if reached == left and (now_s - asked_s) * 1000 > _CHECK_LOG_AFTER_MS:
@@ -136,18 +136,18 @@ class RangeReader:
         self._consumer.assign(wanted)
         if wanted:
             self._consumer.resume(*wanted)
-        for place, one in wanted.items():
-            if self._positions.get(place) != one.start:
-                self._consumer.seek(place, one.start)
+        for partition, one in wanted.items():
+            if self._positions.get(partition) != one.start:
+                self._consumer.seek(partition, one.start)
         self._positions = {}
 
     def _unfinished(
         self, wanted: Mapping[TopicPartition, OffsetRange], reached: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
-        left = {place: at for place, at in reached.items() if at < wanted[place].end}
+        left = {partition: at for partition, at in reached.items() if at < wanted[partition].end}
         done = reached.keys() - left.keys()
         # Not ``reached``: if data is lost, that is not the position of the consumer.
-        self._positions |= {place: self._consumer.position(place) for place in done}
+        self._positions |= {partition: self._consumer.position(partition) for partition in done}
         if left and done:
             self._consumer.pause(*done)
         return left
@@ -158,34 +158,34 @@ class RangeReader:
         """The positions to continue from, after lost records. The end of the range if the log has no more of it."""
         firsts, lasts = self._consumer.beginning_offsets(*left), self._consumer.end_offsets(*left)
         reached = dict(left)
-        for place, position in left.items():
-            first, last, end = firsts[place], lasts[place], wanted[place].end
+        for partition, position in left.items():
+            first, last, end = firsts[partition], lasts[partition], wanted[partition].end
             if first > position:
-                self._lost(place, position, min(first, end), f"the log begins at offset {first} now")
-                self._consumer.seek(place, first)
-                reached[place] = first
+                self._lost(partition, position, min(first, end), f"the log begins at offset {first} now")
+                self._consumer.seek(partition, first)
+                reached[partition] = first
             elif last < end:
-                self._lost(place, max(position, last), end, f"the log ends at offset {last} now")
-                reached[place] = end
+                self._lost(partition, max(position, last), end, f"the log ends at offset {last} now")
+                reached[partition] = end
         return reached
 
-    def _lost(self, place: TopicPartition, start: int, end: int, why: str) -> None:
-        what = f"offsets {start} to {end - 1} of {place} are gone: {why}"
+    def _lost(self, partition: TopicPartition, start: int, end: int, why: str) -> None:
+        what = f"offsets {start} to {end - 1} of {partition} are gone: {why}"
         report_loss(what, is_error=self._options.fail_on_data_loss)
 
     def _too_long(
         self, wanted: Mapping[TopicPartition, OffsetRange], left: Mapping[TopicPartition, int]
     ) -> KafkaTimeout:
-        place, position = next(iter(left.items()))
+        partition, position = next(iter(left.items()))
         return KafkaTimeout(
-            f"no record of {wanted[place]} arrived after offset {position} for {self._options.poll_timeout_ms} ms "
+            f"no record of {wanted[partition]} arrived after offset {position} for {self._options.poll_timeout_ms} ms "
             "(kafkaConsumer.pollTimeoutMs)"
         )
 
     def _decoded(
         self, batches: list[BatchToRead], wanted: Mapping[TopicPartition, OffsetRange]
     ) -> Iterator[pa.RecordBatch]:
-        last_offsets = {place: one.end - 1 for place, one in wanted.items()}
+        last_offsets = {partition: one.end - 1 for partition, one in wanted.items()}
         limits = RecordRange(last_offsets)
         while batches:
             decoded = decode_batches(
@@ -197,8 +197,8 @@ class RangeReader:
             if decoded.records.num_rows:
                 yield as_spark(decoded.records, self._columns)
             if decoded.error is not None and not decoded.batches:
-                place, header = batches[0].partition, batches[0].batch.header
-                where = f"the batch of {place} at offsets {header.base_offset} to {header.last_offset}"
+                partition, header = batches[0].partition, batches[0].batch.header
+                where = f"the batch of {partition} at offsets {header.base_offset} to {header.last_offset}"
                 raise error_for(decoded.error.code, f"{where} cannot be read: {decoded.error}") from decoded.error
             batches = batches[decoded.batches :]
 

@@ -113,7 +113,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         starts = from_stream_offset(start)
         ends = self._newest = dict(self._target) if self._target is not None else self._ends(starts)
         begins = self._begins(starts, ends)
-        waiting = {place: max(0, end - begins[place]) for place, end in ends.items()}
+        waiting = {partition: max(0, end - begins[partition]) for partition, end in ends.items()}
         if not isinstance(limit, ReadAllAvailable):
             if self._must_wait(sum(waiting.values())):
                 return start
@@ -121,7 +121,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if most is not None and sum(waiting.values()) > most:
                 shares = share_out(waiting, most)
                 # If a log is shorter than the position of the stream, its end counts.
-                ends = {place: min(end, begins[place] + shares[place]) for place, end in ends.items()}
+                ends = {partition: min(end, begins[partition] + shares[partition]) for partition, end in ends.items()}
         if any(waiting.values()):
             self._triggered_s = self._now_s()
         return to_stream_offset(ends)
@@ -144,13 +144,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where each partition is read from: the position of the stream; the start of partitions that are new or
         shorter.
         """
-        fresh = [place for place, end in sorted(ends.items()) if starts.get(place, end + 1) > end]
-        for place in fresh:
-            if place in starts:
+        fresh = [partition for partition, end in sorted(ends.items()) if starts.get(partition, end + 1) > end]
+        for partition in fresh:
+            if partition in starts:
                 self._log.lost(
-                    f"{place} ends at offset {ends[place]} now, but the stream has read it up to {starts[place]}"
+                    f"{partition} ends at offset {ends[partition]} now, but the stream has read it up "
+                    f"to {starts[partition]}"
                 )
-        return {place: starts[place] for place in ends if place in starts} | self._log.earliest(fresh)
+        return {partition: starts[partition] for partition in ends if partition in starts} | self._log.earliest(fresh)
 
     def reportLatestOffset(self) -> StreamOffset | None:  # noqa: N802
         """The ends as last observed. Does not ask the log."""
@@ -168,23 +169,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         :raises DataLost: if the log no longer has all of it, and ``failOnDataLoss`` is true.
         """
-        for place in sorted(starts.keys() - ends.keys()):
-            self._log.lost(f"{place} no longer exists, but the stream has read it up to offset {starts[place]}")
+        for partition in sorted(starts.keys() - ends.keys()):
+            self._log.lost(f"{partition} no longer exists, but the stream has read it up to offset {starts[partition]}")
         if starts == ends:
             return []
         begins = self._begins(starts, ends)
-        to_read = {place: end for place, end in sorted(ends.items()) if begins[place] < end}
+        to_read = {partition: end for partition, end in sorted(ends.items()) if begins[partition] < end}
         firsts = self._log.earliest(to_read)
         ranges = []
-        for place, end in to_read.items():
-            if place not in starts and begins[place] > 0:
-                self._log.lost(f"{place} is new but begins at offset {begins[place]}, not at 0")
-            elif begins[place] < firsts[place]:
+        for partition, end in to_read.items():
+            if partition not in starts and begins[partition] > 0:
+                self._log.lost(f"{partition} is new but begins at offset {begins[partition]}, not at 0")
+            elif begins[partition] < firsts[partition]:
                 self._log.lost(
-                    f"{place} begins at offset {firsts[place]} now, but the stream has read it only up "
-                    f"to {begins[place]}"
+                    f"{partition} begins at offset {firsts[partition]} now, but the stream has read it only up "
+                    f"to {begins[partition]}"
                 )
-            ranges.append(OffsetRange(*place, max(begins[place], firsts[place]), end))
+            ranges.append(OffsetRange(*partition, max(begins[partition], firsts[partition]), end))
         return ranges
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
