@@ -1,7 +1,7 @@
-"""Both serving databases, for every test that asks for ``database``: SQLite, and a PostgreSQL that really runs.
+"""Fixtures: ``database`` (SQLite and a real PostgreSQL, each test runs with both), ``spark``, ``kafka``.
 
-And ``spark``, a session with our data source; and ``kafka``, a broker: ours, or with ``HEADRACE_TEST_KAFKA=host:port``
-one that is there already, and has none of the tests' topics yet.
+``spark`` is a session with the data source ``headrace``. ``kafka`` is a Headrace broker, or with
+``HEADRACE_TEST_KAFKA=host:port`` a broker that already runs and has none of the tests' topics.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A project with one Kappa view over a topic of its own, and what the runner and the commands would do with it."""
+"""A project with one Kappa view over its own topic, and the actions of the runner and the commands on it."""
 
 from __future__ import annotations
 

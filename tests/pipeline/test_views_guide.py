@@ -1,4 +1,4 @@
-"""The guide to views runs with Spark, line by line, as somebody types it: Lambda, Kappa, switch, rollback, drop."""
+"""Runs the guide to views with Spark, line by line, as a user types it: Lambda, Kappa, switch, rollback, drop."""
 
 import json
 import re

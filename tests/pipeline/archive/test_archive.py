@@ -1,4 +1,4 @@
-"""The archive with Spark and a broker: each record is in it exactly once, whatever happens on the way."""
+"""The archive with Spark and a broker: it has each record exactly once, also after crashes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Manifests that follow each other, without files and without Spark."""
+"""The manifests of an archive, without files and without Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which Python values fit which columns, and that Spark gives back what was put in."""
+"""Which Python values fit which columns, and that Spark returns the same values."""
 
 from __future__ import annotations
 

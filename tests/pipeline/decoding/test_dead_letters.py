@@ -1,4 +1,4 @@
-"""Bad records, as somebody finds them who looks into the dead-letter topic."""
+"""Dead letters: what the dead-letter topic contains for each bad record."""
 
 from __future__ import annotations
 

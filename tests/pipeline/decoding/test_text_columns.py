@@ -1,4 +1,4 @@
-"""JSON and CSV values: which of them decode, and that nothing of a value is ignored silently."""
+"""JSON and CSV values: which of them decode, and that no part of a value is ignored silently."""
 
 from __future__ import annotations
 

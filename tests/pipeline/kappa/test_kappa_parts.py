@@ -1,4 +1,4 @@
-"""What a Kappa version is made of, without Spark and without a log."""
+"""The parts of a Kappa version that need neither Spark nor a log: checkpoints, lag, data loss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several versions of a Kappa view at once: what readers see of a switch, and what one does to another."""
+"""Several versions of a Kappa view at once: readers see a whole switch, and versions do not affect each other."""
 
 from __future__ import annotations
 

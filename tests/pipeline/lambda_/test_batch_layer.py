@@ -1,4 +1,4 @@
-"""The batch layer, without a speed layer: what lands is the query over everything up to the cut."""
+"""The batch layer without a speed layer: the committed rows are the query over everything up to the cut."""
 
 from __future__ import annotations
 

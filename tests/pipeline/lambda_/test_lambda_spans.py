@@ -1,4 +1,4 @@
-"""Spans and cuts: whatever happens in whatever order, everything is covered once."""
+"""Spans and cuts: in any order of operations, every offset is covered once."""
 
 from __future__ import annotations
 

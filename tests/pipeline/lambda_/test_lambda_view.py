@@ -1,4 +1,4 @@
-"""A version of a Lambda view as the runner has it: started, asked for batches, stopped, failed, dropped."""
+"""A version of a Lambda view as the runner uses it: start, request batches, stop, fail, drop."""
 
 from __future__ import annotations
 

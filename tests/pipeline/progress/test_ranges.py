@@ -1,4 +1,4 @@
-"""Ranges of offsets: splitting, sharing out, and what filters leave of them."""
+"""Ranges of offsets: splitting them, and sharing a limit among partitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What follows from the files of a project, compared with the catalog."""
+"""Applying a project: the changes that follow from its files and the catalog."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Projects as files: what is read, and how mistakes in them are reported."""
+"""The files of a project: how they are read, and how mistakes in them are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The property that Lambda rests on: answers over ranges, merged and finished, are Spark's answer over everything."""
+"""Partial results over ranges, merged and finished, equal Spark's answer over everything: Lambda depends on that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which queries combine, and what is said of those that do not."""
+"""Which queries can be combined from partial results, and the reasons for those that cannot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything that is wrong with a project, from files, broker and Spark, is one list."""
+"""The problems of a project, from its files, the broker and Spark, are returned in one list."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Partial results without a Spark job are those of a Spark job."""
+"""Partial results that are computed without a Spark job equal those of a Spark job."""
 
 from __future__ import annotations
 

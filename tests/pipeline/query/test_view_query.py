@@ -1,4 +1,4 @@
-"""Views as DataFrames, and what validation says of those that would not run."""
+"""Views as DataFrames, and the problems that validation finds."""
 
 from __future__ import annotations
 

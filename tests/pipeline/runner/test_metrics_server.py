@@ -1,4 +1,4 @@
-"""What a runner counts, as Prometheus reads it."""
+"""The metrics of a runner, as Prometheus reads them."""
 
 import urllib.request
 

@@ -1,4 +1,4 @@
-"""The runner: what it makes of what the catalog wants, with versions that do as the test says."""
+"""The runner: how it acts on the catalog, with fake versions that the test controls."""
 
 import threading
 from dataclasses import replace
@@ -26,7 +26,7 @@ SELECT = "SELECT {} AS version"
 
 
 class FakeVersion(RunningVersion):
-    """Starts and stops at once; the test says how far behind it is, and when it fails."""
+    """Starts and stops at once. The test sets its lag and its failures."""
 
     def __init__(self, harness, context, version):
         super().__init__(context, version)
@@ -87,7 +87,7 @@ class FakeVersion(RunningVersion):
 
 
 class FakeJava:
-    """Dies when the test says so."""
+    """A Java process whose death the test decides."""
 
     def __init__(self):
         self.is_dead, self.starts, self.start_errors = False, 0, []

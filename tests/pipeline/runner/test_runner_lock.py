@@ -1,4 +1,4 @@
-"""One runner a serving database, whatever happened to the one before."""
+"""One runner per serving database, also after a crash of the runner before."""
 
 import subprocess
 import sys

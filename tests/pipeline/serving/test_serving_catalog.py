@@ -1,4 +1,4 @@
-"""The catalog: versions and their states, progress with the data, what is wanted, requests."""
+"""The catalog: versions, their states and desired states, progress, requests."""
 
 import threading
 from itertools import product

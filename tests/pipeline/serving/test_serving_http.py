@@ -1,4 +1,4 @@
-"""The same answers by HTTP: JSON and CSV, errors as JSON, nothing but reading."""
+"""Queries over HTTP: JSON and CSV, errors as JSON, read-only."""
 
 import http.client
 import json

@@ -1,4 +1,4 @@
-"""Queries: right, read-only by construction, limited in rows and time, with what they are as of."""
+"""Queries: correct, read-only, limited in rows and time, with the offsets of the answer."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""ViewSwitch under readers: no error, no empty answer, no mixture, and nobody is kept waiting."""
+"""Switching a view while it is read: no error, no empty answer, no mixture, and no long wait."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""Every Arrow type that Spark has goes into both databases and comes back; keys are the same for equal values."""
+"""Every Arrow type of Spark can be stored in both databases and read back; equal values have equal keys."""
 
 import datetime
 import json

@@ -1,4 +1,4 @@
-"""The heap of Spark's Java process, by the memory of machines and containers that are files here."""
+"""The heap of Spark's Java process, chosen by the memory of machines and containers, which are files here."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""The settings of a project's Spark session, and what is sent to other machines; Spark itself is not started here."""
+"""The settings of a project's Spark session, and what is sent to other machines. Spark is not started here."""
 
 import os
 import subprocess

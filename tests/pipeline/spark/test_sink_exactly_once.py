@@ -1,4 +1,4 @@
-"""Exactly once: tasks and driver are called in the order in which a crash may cut them short."""
+"""Exactly once: the tests call tasks and driver in every order that a crash can cause."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a stream goes on: with a broker, without Spark."""
+"""The micro-batches of a stream: with a broker, without Spark."""
 
 from __future__ import annotations
 

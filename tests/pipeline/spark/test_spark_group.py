@@ -1,4 +1,4 @@
-"""That all tests on Spark run in one worker, and so on one session."""
+"""All tests with Spark run in one worker, so that they share one session."""
 
 import os
 

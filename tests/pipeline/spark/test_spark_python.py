@@ -1,4 +1,4 @@
-"""That Spark's processes import pyspark from where it is installed, and are our Python in all else."""
+"""Spark's processes import the installed pyspark, and otherwise run the same Python as this program."""
 
 from __future__ import annotations
 
