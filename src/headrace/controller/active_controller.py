@@ -18,9 +18,10 @@ from headrace.controller.controller_election import ControllerEpoch
 from headrace.controller.decisions import cluster_changes
 from headrace.controller.decisions.broker_requests import Channel, LeaderAndIsr, StopReplica
 from headrace.controller.decisions.context import ControllerContext
+from headrace.controller.decisions.effects import ClearReassignments
 from headrace.controller.decisions.leader_elections import ElectionStrategy
 from headrace.controller.decisions.unnoticed_restarts import UnnoticedRestarts, remove_restarted_brokers
-from headrace.controller.effect_runner import EffectRunner, read_written_states
+from headrace.controller.effect_runner import EffectRunner
 from headrace.controller.events import (
     ApiPartitionReassignment,
     AutoPreferredReplicaLeaderElection,
@@ -44,6 +45,7 @@ from headrace.controller.events import (
     UncleanLeaderElectionEnable,
 )
 from headrace.controller.fenced_writer import FencedWriter
+from headrace.controller.partition_state_writer import read_written_states
 from headrace.coordination.interface import Coordination
 from headrace.coordination.paths import PREFERRED_REPLICA_ELECTION, REASSIGN_PARTITIONS, delete_topic_path
 from headrace.coordination.znodes import MalformedZnodeError
@@ -310,7 +312,7 @@ class ActiveController:
                     logger.warning("%s-%d cannot be reassigned to %s: %s", *partition, new[partition], failure)
                     done.append(partition)
         if done:
-            await self._effects.clear_reassignments(done)
+            await self._effects.perform(ClearReassignments(tuple(done)))
 
     # Requests
 
