@@ -1,4 +1,4 @@
-"""A cluster for controllers: one tree, a session a broker, and channels that remember and answer."""
+"""A cluster for controllers: one tree, one session per broker, and channels that record requests and respond."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Who is controller, and what becomes of one that is not any more."""
+"""The controller election, and what happens to a controller that was replaced."""
 
 import asyncio
 

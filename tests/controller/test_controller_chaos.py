@@ -1,4 +1,4 @@
-"""Anything may happen to three controllers and their brokers, in any order. When all are back, all is well."""
+"""Random faults of three controllers and their brokers. After all are back, the cluster must be healthy."""
 
 import random
 

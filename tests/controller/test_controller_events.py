@@ -1,4 +1,4 @@
-"""What the active controller does when something happens, through the tree and the brokers' answers."""
+"""How the active controller processes events, with a tree in this process and brokers that respond."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Controllers over the network: of the tree that we serve, and of a real ZooKeeper."""
+"""Tests controllers over the network: with a tree that Headrace serves, and with a real ZooKeeper."""
 
 import asyncio
 import time
@@ -29,13 +29,13 @@ async def until(is_so):
 
 
 async def until_tree(is_so):
-    """As the tree says."""
+    """Reads ZooKeeper until a condition holds."""
     async with asyncio.timeout(PATIENCE_S):
-        while not await is_so():  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
+        while not await is_so():
+            pass
 
 
-class NetworkBed(ControllerHarness):
+class NetworkControllerHarness(ControllerHarness):
     def __init__(self, connect):
         super().__init__()
         self.connect = connect
@@ -58,7 +58,7 @@ class NetworkBed(ControllerHarness):
         await self.settle()
 
     async def settle(self):
-        """Until nothing happens for as long as something there would have been heard of."""
+        """Waits until no controller has had work for 50 ms, which is longer than a notification takes."""
         quiet_since = time.monotonic()
         while time.monotonic() - quiet_since < 0.05:
             await self.hand.children("/")
@@ -96,7 +96,7 @@ async def served():
     service = TreeService.of(TreeHost(clock), clock, Timer(clock), secret=b"secret")
     server = TreeServer(service)
     host, port = await server.start("127.0.0.1", 0)
-    harness = NetworkBed(f"{host}:{port}/kafka")
+    harness = NetworkControllerHarness(f"{host}:{port}/kafka")
     harness.service = service
     yield harness
     await harness.close()
@@ -105,7 +105,7 @@ async def served():
 
 @pytest.fixture
 async def real(zookeeper):
-    harness = NetworkBed(f"{zookeeper.address}/{uuid.uuid4().hex}")
+    harness = NetworkControllerHarness(f"{zookeeper.address}/{uuid.uuid4().hex}")
     yield harness
     await harness.close()
 

@@ -1,4 +1,4 @@
-"""Writing to the tree: only as controller, whatever else is being written, and over connections that break."""
+"""Writes to ZooKeeper: only as the controller, with other writers at the same time, and over connections that break."""
 
 import random
 
@@ -60,7 +60,7 @@ class Flaky(LocalCoordination):
         return await self.change(super().create, path, data, **how)
 
 
-class World:
+class EffectRunnerHarness:
     """A tree with a topic ``t``, and the effects of a controller."""
 
     def __init__(self):
@@ -102,102 +102,102 @@ class World:
 
 
 @pytest.fixture
-async def world():
-    return await World().fill(120)
+async def harness():
+    return await EffectRunnerHarness().fill(120)
 
 
-async def test_states_are_made_and_changed_and_read(world):
-    assert await world.make_states() == dict.fromkeys(world.partitions, 0)
-    assert await world.perform(WriteStates(world.writes(2))) == dict.fromkeys(world.partitions, 1)
-    found = await world.perform(ReadStates((("t", 5), ("t", 500))))
+async def test_states_are_made_and_changed_and_read(harness):
+    assert await harness.make_states() == dict.fromkeys(harness.partitions, 0)
+    assert await harness.perform(WriteStates(harness.writes(2))) == dict.fromkeys(harness.partitions, 1)
+    found = await harness.perform(ReadStates((("t", 5), ("t", 500))))
     assert found == {("t", 5): Leadership(2, 0, (1, 2), 1, 1), ("t", 500): None}
 
 
-async def test_one_that_is_refused_takes_no_other_with_it(world):
-    await world.make_states()
-    await world.tree.set(partition_state_path("t", 7), b"{}")
-    await world.tree.delete(partition_state_path("t", 60))
-    versions = await world.perform(WriteStates(world.writes(2)))
+async def test_one_that_is_refused_takes_no_other_with_it(harness):
+    await harness.make_states()
+    await harness.tree.set(partition_state_path("t", 7), b"{}")
+    await harness.tree.delete(partition_state_path("t", 60))
+    versions = await harness.perform(WriteStates(harness.writes(2)))
     assert {one for one, version in versions.items() if version is None} == {("t", 7), ("t", 60)}
     assert len(versions) == 120
     assert set(versions.values()) == {None, 1}
 
 
 @pytest.mark.parametrize("there", [[], ["partitions"], ["partitions", "3"], ["partitions", "3", "state"]])
-async def test_new_states_are_made_whatever_is_there_already(world, there):
+async def test_new_states_are_made_whatever_is_there_already(harness, there):
     path = topic_path("t")
     for name in there:
         path = f"{path}/{name}"
-        await world.tree.create(path)
-    versions = await world.make_states()
+        await harness.tree.create(path)
+    versions = await harness.make_states()
     refused = {("t", 3)} if "state" in there else set()
     assert {one for one, version in versions.items() if version is None} == refused
-    assert len(await world.tree.children(partitions_path("t"))) == 120
+    assert len(await harness.tree.children(partitions_path("t"))) == 120
 
 
-async def test_nothing_is_made_of_a_topic_that_is_gone(world):
-    await world.tree.delete(topic_path("t"))
-    assert set((await world.make_states()).values()) == {None}
-    await world.perform(WriteTopic("t", world.assigned))
-    assert await world.tree.exists(topic_path("t")) is None
+async def test_nothing_is_made_of_a_topic_that_is_gone(harness):
+    await harness.tree.delete(topic_path("t"))
+    assert set((await harness.make_states()).values()) == {None}
+    await harness.perform(WriteTopic("t", harness.assigned))
+    assert await harness.tree.exists(topic_path("t")) is None
 
 
-async def test_a_state_that_cannot_be_read_is_none(world):
-    await world.make_states()
-    await world.tree.set(partition_state_path("t", 0), b"spoilt")
-    assert await world.perform(ReadStates((("t", 0),))) == {("t", 0): None}
+async def test_a_state_that_cannot_be_read_is_none(harness):
+    await harness.make_states()
+    await harness.tree.set(partition_state_path("t", 0), b"spoilt")
+    assert await harness.perform(ReadStates((("t", 0),))) == {("t", 0): None}
 
 
-async def test_who_is_not_controller_any_more_changes_nothing(world):
-    await world.make_states()
-    await world.tree.create(REASSIGN_PARTITIONS, Reassignment({("t", 0): (2,)}).to_json())
-    await world.tree.create(delete_topic_path("t"))
-    await world.tree.set(CONTROLLER_EPOCH, b"2")
-    before = world.tree._host.tree.last_zxid
+async def test_who_is_not_controller_any_more_changes_nothing(harness):
+    await harness.make_states()
+    await harness.tree.create(REASSIGN_PARTITIONS, Reassignment({("t", 0): (2,)}).to_json())
+    await harness.tree.create(delete_topic_path("t"))
+    await harness.tree.set(CONTROLLER_EPOCH, b"2")
+    before = harness.tree._host.tree.last_zxid
     for effect in (
-        WriteStates(world.writes(2)),
+        WriteStates(harness.writes(2)),
         WriteStates((StateWrite(("t", 500), Leadership(1, 0, (1,), 1), is_new=True),)),
-        WriteTopic("t", world.assigned),
+        WriteTopic("t", harness.assigned),
         DeleteTopic("t"),
         ClearReassignments((("t", 0),)),
     ):
         with pytest.raises(ControllerMoved):
-            await world.perform(effect)
+            await harness.perform(effect)
     with pytest.raises(ControllerMoved):
-        await world.fenced.delete_znodes([delete_topic_path("t")])
-    assert world.tree._host.tree.last_zxid == before
+        await harness.fenced.delete_znodes([delete_topic_path("t")])
+    assert harness.tree._host.tree.last_zxid == before
 
 
-async def test_an_epoch_that_is_gone_is_no_longer_ours(world):
-    await world.tree.delete(CONTROLLER_EPOCH)
+async def test_an_epoch_that_is_gone_is_no_longer_ours(harness):
+    await harness.tree.delete(CONTROLLER_EPOCH)
     with pytest.raises(ControllerMoved):
-        await world.perform(WriteTopic("t", world.assigned))
+        await harness.perform(WriteTopic("t", harness.assigned))
 
 
-async def test_steps_that_are_broken_off_are_closed(world):
+async def test_steps_that_are_broken_off_are_closed(harness):
     ended = []
 
     def steps():
         try:
-            yield WriteTopic("t", world.assigned)
+            yield WriteTopic("t", harness.assigned)
         finally:
             ended.append(True)
 
-    await world.tree.set(CONTROLLER_EPOCH, b"2")
+    await harness.tree.set(CONTROLLER_EPOCH, b"2")
     with pytest.raises(ControllerMoved):
-        await world.effects.run(steps())
+        await harness.effects.run(steps())
     assert ended == [True]
 
 
-async def test_a_topic_goes_with_all_that_is_below_it(world):
-    await world.make_states()
-    await world.tree.create(f"{partition_path('t', 3)}/more")
-    await world.tree.create(f"{topic_path('t')}/more")
-    await world.tree.create(delete_topic_path("t"))
-    await world.perform(DeleteTopic("t"))
+async def test_a_topic_goes_with_all_that_is_below_it(harness):
+    await harness.make_states()
+    await harness.tree.create(f"{partition_path('t', 3)}/more")
+    await harness.tree.create(f"{topic_path('t')}/more")
+    await harness.tree.create(delete_topic_path("t"))
+    await harness.perform(DeleteTopic("t"))
     for path in (topic_path("t"), topic_config_path("t"), delete_topic_path("t")):
-        assert await world.tree.exists(path) is None
-    await world.perform(DeleteTopic("t"))
+        assert await harness.tree.exists(path) is None
+    await harness.perform(DeleteTopic("t"))
 
 
 async def test_of_many_calls_all_are_waited_for_and_the_first_error_is_raised():

@@ -6,7 +6,7 @@ from headrace.controller.event_queue import SAMPLE, EventQueue
 from headrace.controller.events import BrokerChange, Expire, IsrChangeNotification, TopicChange
 
 
-class Bed:
+class EventQueueHarness:
     def __init__(self):
         self.now_ns = 0
         self.handled = []
@@ -29,7 +29,7 @@ class Bed:
 
 @pytest.fixture
 async def harness():
-    harness = Bed()
+    harness = EventQueueHarness()
     yield harness
     harness.gate.set()
     await harness.queue.stop()

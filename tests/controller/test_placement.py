@@ -1,4 +1,4 @@
-"""Which brokers hold which partition."""
+"""Which brokers hold each partition."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""Placement by racks, against what Kafka's own placement answered to the same questions."""
+"""Compares the placement by racks with the placement of Apache Kafka for the same input."""
 
 from collections import Counter
 

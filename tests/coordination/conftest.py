@@ -11,21 +11,21 @@ async def local_harness():
 
 @pytest.fixture
 async def served_harness():
-    place = ServedTreeHarness("/kafka/here")
-    await place.start()
-    yield place
-    await place.close()
+    harness = ServedTreeHarness("/kafka/here")
+    await harness.start()
+    yield harness
+    await harness.close()
 
 
 @pytest.fixture
 async def real_harness(zookeeper):
-    place = RemoteTreeHarness(zookeeper.address, f"/tests/{uuid.uuid4().hex}")
-    yield place
-    await place.close()
+    harness = RemoteTreeHarness(zookeeper.address, f"/tests/{uuid.uuid4().hex}")
+    yield harness
+    await harness.close()
 
 
 @pytest.fixture(params=["local", "served", "real"])
-def place(request):
+def harness(request):
     """Where the tree is."""
     return request.getfixturevalue(f"{request.param}_harness")
 

@@ -1,4 +1,4 @@
-"""A wire between a client and a server that tests can cut, or on which answers can be held up."""
+"""A proxy between a client and a server. Tests can cut its connections, or hold the answers."""
 
 import asyncio
 from contextlib import suppress
@@ -13,6 +13,8 @@ class NetworkProxy:
         self._answers_flow = asyncio.Event()
         self._answers_flow.set()
         self.is_dead = False
+        #: Connections that were refused while the proxy was cut for good.
+        self.refused_count = 0
 
     async def open(self) -> str:
         self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
@@ -25,12 +27,12 @@ class NetworkProxy:
         self._answers_flow.set()
 
     def say(self, data: bytes) -> None:
-        """To the clients, as if the server had."""
+        """Sends data to the clients as if it came from the server."""
         for writer in self._writers:
             writer.write(data)
 
     def cut(self, *, for_good: bool = False) -> None:
-        """Ends all connections; ``for_good``: and new ones at once, until ``mend``."""
+        """Ends all connections; with ``for_good`` also new ones, until ``mend``."""
         self.is_dead = for_good
         for writer in self._writers:
             writer.transport.abort()
@@ -51,7 +53,9 @@ class NetworkProxy:
         self._tasks.add(task)
         self._writers.add(writer)
         try:
-            if not self.is_dead:
+            if self.is_dead:
+                self.refused_count += 1
+            else:
                 await self._carry(reader, writer)
         finally:
             writer.transport.abort()

@@ -1,4 +1,4 @@
-"""Null data of znodes: ZooKeeper keeps it apart from empty data. Ours is compared with a real one, by kazoo's bytes."""
+"""Null data of znodes, which ZooKeeper distinguishes from empty data. Compared with a real ZooKeeper."""
 
 import asyncio
 import struct
@@ -93,8 +93,8 @@ async def test_what_is_written_as_null_is_read_as_null(remote):
     await asyncio.to_thread(write_and_read, remote.address)
 
 
-async def test_a_broker_reads_null_as_empty(place):
-    client = await place.client()
+async def test_a_broker_reads_null_as_empty(harness):
+    client = await harness.client()
     await client.multi([Create("/a", None), Create("/b", b"x"), SetData("/b", None)])
     for path in ("/a", "/b"):
         data, stat = await client.get(path)

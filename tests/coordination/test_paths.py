@@ -1,4 +1,4 @@
-"""Kafka's znodes: the JSON that Kafka 3.x wrote is read, and ours is the same."""
+"""The znodes of Kafka: what Kafka 3.x wrote is read, and Headrace writes the same."""
 
 import json
 from uuid import UUID

@@ -1,4 +1,6 @@
-"""The three places where a tree can be: in this process, served by us, in a real ZooKeeper. Tests see no difference."""
+"""The three kinds of trees, with the same interface for tests: in this process, served by Headrace, in a real
+ZooKeeper.
+"""
 
 import asyncio
 import struct
@@ -19,7 +21,7 @@ PATIENCE_S = 30
 
 
 async def until(is_so: Callable[[], object]) -> None:
-    """Lets the loop run until something is so."""
+    """Runs the event loop until a condition holds."""
     async with asyncio.timeout(PATIENCE_S):
         while not is_so():  # noqa: ASYNC110  of many things, which have no event
             await asyncio.sleep(0.001)
@@ -40,29 +42,29 @@ class LocalTreeHarness:
 
 
 class RemoteTreeHarness:
-    """A server at an address, and a wire of its own to each client. A chroot keeps tests apart."""
+    """A server at an address, with a proxy in front of it for each client. A chroot separates tests."""
 
     def __init__(self, address: str, chroot: str) -> None:
         self.address, self.chroot = address, chroot
-        self._wires: dict[Coordination, NetworkProxy] = {}
+        self._proxies: dict[Coordination, NetworkProxy] = {}
 
     async def client(self, chroot: str | None = None, **options: int) -> ZookeeperCoordination:
-        wire = NetworkProxy(self.address)
-        connect = await wire.open() + (self.chroot if chroot is None else chroot)
+        proxy = NetworkProxy(self.address)
+        connect = await proxy.open() + (self.chroot if chroot is None else chroot)
         client = await ZookeeperCoordination.connect(connect, **{"session_timeout_ms": 20_000} | options)
-        self._wires[client] = wire
+        self._proxies[client] = proxy
         return client
 
-    def wire(self, client: Coordination) -> NetworkProxy:
-        return self._wires[client]
+    def proxy(self, client: Coordination) -> NetworkProxy:
+        return self._proxies[client]
 
     @staticmethod
     def credentials(client: ZookeeperCoordination) -> tuple[int, bytes]:
-        """Of the session that it is connected with."""
+        """The id and password of the client's session."""
         return client._transport._client.client_id
 
     async def end_session(self, client: ZookeeperCoordination, credentials: tuple[int, bytes] | None = None) -> None:
-        """As its server would: somebody takes the session over and closes it."""
+        """Ends a session as its server would: another connection resumes the session and closes it."""
         session_id, password = credentials or self.credentials(client)
         host, _, port = self.address.rpartition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
@@ -73,11 +75,11 @@ class RemoteTreeHarness:
         writer.close()
 
     async def close(self) -> None:
-        for client, wire in self._wires.items():
-            wire.mend()
-            wire.let_answers_go()
+        for client, proxy in self._proxies.items():
+            proxy.mend()
+            proxy.let_answers_go()
             await client.close()
-            await wire.close()
+            await proxy.close()
 
 
 class ServedTreeHarness(RemoteTreeHarness):

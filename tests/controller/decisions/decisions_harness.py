@@ -1,4 +1,4 @@
-"""A cluster for the controller's pure core: a tree that is a dict, brokers that remember what they were told."""
+"""A cluster for the decisions without I/O: ZooKeeper is a dict, and brokers record their requests."""
 
 from collections import defaultdict
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""What the controller does when something happens."""
+"""What the controller decides when brokers, disks, topics or settings change."""
 
 import pytest
 from decisions_harness import DecisionsHarness

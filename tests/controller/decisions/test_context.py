@@ -1,4 +1,4 @@
-"""What the controller knows. Its indexes are compared with a search in the model's test."""
+"""The controller context. ``test_decisions_model.py`` compares its indexes with a full search."""
 
 from uuid import UUID
 

@@ -1,4 +1,4 @@
-"""Anything may happen to a cluster in any order: what must always hold, and how everything ends when all are back."""
+"""Random changes of a cluster in any order: what must always hold, and the state after all brokers are back."""
 
 from collections import defaultdict
 

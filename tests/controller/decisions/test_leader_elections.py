@@ -1,4 +1,4 @@
-"""Who leads next."""
+"""Which replica becomes the next leader."""
 
 from itertools import permutations
 

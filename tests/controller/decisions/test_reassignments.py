@@ -1,4 +1,4 @@
-"""Assignments that move: KIP-455's replicas, adding and removing."""
+"""Assignments during a reassignment: replicas, adding and removing (KIP-455)."""
 
 import pytest
 from hypothesis import given

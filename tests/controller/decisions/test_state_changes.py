@@ -1,4 +1,4 @@
-"""What a change of state means: writes to the tree, requests to the brokers, and writes that were refused."""
+"""Changes of states: writes to ZooKeeper, requests to brokers, and writes that ZooKeeper rejects."""
 
 import pytest
 from decisions_harness import DecisionsHarness

@@ -1,4 +1,4 @@
-"""The tables of states, every pair of them; drawn once more here, the other way round, as Kafka's documents do."""
+"""The tables of states, every pair. The expected table is written the other way round, as in the documents of Kafka."""
 
 import pytest
 

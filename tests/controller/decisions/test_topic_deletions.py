@@ -1,4 +1,4 @@
-"""Topics go replica by replica."""
+"""Topics are deleted replica by replica."""
 
 import pytest
 from decisions_harness import DecisionsHarness

@@ -1,4 +1,4 @@
-"""The interface, with the same tests on the tree in this process, on ours served, and on a real ZooKeeper."""
+"""The interface: the same tests with a tree in this process, a tree that Headrace serves, and a real ZooKeeper."""
 
 import asyncio
 
@@ -26,8 +26,8 @@ from headrace.coordination.interface import (
 pytestmark = pytest.mark.xdist_group("zookeeper")
 
 
-async def test_the_calls(place):
-    client = await place.client()
+async def test_the_calls(harness):
+    client = await harness.client()
     assert await client.create("/a", b"1") == "/a"
     data, stat = await client.get("/a")
     assert (data, stat.version, stat.data_length, stat.ephemeral_owner) == (b"1", 0, 1, 0)
@@ -46,8 +46,8 @@ async def test_the_calls(place):
     assert (await client.exists("/")).num_children == 1
 
 
-async def test_errors(place):
-    client = await place.client()
+async def test_errors(harness):
+    client = await harness.client()
     await client.create("/a/b", make_parents=True)
     await client.create("/e", ephemeral=True)
     for error, call in (
@@ -74,8 +74,8 @@ async def test_errors(place):
     assert await client.children("/") == ["a", "e"]
 
 
-async def test_parents_are_made_when_asked_for(place):
-    client = await place.client()
+async def test_parents_are_made_when_asked_for(harness):
+    client = await harness.client()
     assert await client.create("/x/y/z", b"data", make_parents=True) == "/x/y/z"
     assert await client.create("/x/w/", sequence=True, make_parents=True) == "/x/w/0000000000"
     assert await client.create("/x/y/v", make_parents=True) == "/x/y/v"
@@ -88,16 +88,16 @@ async def test_parents_are_made_when_asked_for(place):
     assert await client.children("/") == ["e", "x"]
 
 
-async def test_several_who_make_the_same_parents(place):
-    clients = [await place.client() for _ in range(3)]
+async def test_several_who_make_the_same_parents(harness):
+    clients = [await harness.client() for _ in range(3)]
     made = await asyncio.gather(
         *(client.create(f"/p/q/r/{index}", make_parents=True) for index, client in enumerate(clients))
     )
     assert made == ["/p/q/r/0", "/p/q/r/1", "/p/q/r/2"]
 
 
-async def test_multi(place):
-    client = await place.client()
+async def test_multi(harness):
+    client = await harness.client()
     await client.create("/a")
     results = await client.multi(
         [
@@ -127,8 +127,8 @@ async def test_multi(place):
         ([Create("/c"), Delete("/")], BadArgumentsError, 1),
     ],
 )
-async def test_a_multi_that_fails_does_nothing_and_says_what_failed(place, operations, error, index):
-    client = await place.client()
+async def test_a_multi_that_fails_does_nothing_and_says_what_failed(harness, operations, error, index):
+    client = await harness.client()
     await client.create("/a")
     with pytest.raises(error) as caught:
         await client.multi(operations)
@@ -136,8 +136,8 @@ async def test_a_multi_that_fails_does_nothing_and_says_what_failed(place, opera
     assert await client.children("/") == ["a"]
 
 
-async def test_ephemerals_go_when_the_session_ends(place):
-    client, other = await place.client(), await place.client()
+async def test_ephemerals_go_when_the_session_ends(harness):
+    client, other = await harness.client(), await harness.client()
     heard: list[WatchEvent] = []
     await other.create("/controller", ephemeral=True)
     stat = await client.exists("/controller", watch=heard.append)
@@ -152,8 +152,8 @@ async def test_ephemerals_go_when_the_session_ends(place):
             await call
 
 
-async def test_a_watch_hears_once_and_only_what_it_watches(place):
-    client, other = await place.client(), await place.client()
+async def test_a_watch_hears_once_and_only_what_it_watches(harness):
+    client, other = await harness.client(), await harness.client()
     heard: list[tuple[str, EventType]] = []
 
     def note(name):
@@ -181,8 +181,8 @@ async def test_a_watch_hears_once_and_only_what_it_watches(place):
     ]
 
 
-async def test_who_watches_a_znode_in_two_ways_hears_of_its_deletion_once(place):
-    client = await place.client()
+async def test_who_watches_a_znode_in_two_ways_hears_of_its_deletion_once(harness):
+    client = await harness.client()
     heard: list[WatchEvent] = []
     watcher = heard.append
     await client.create("/a")
@@ -194,8 +194,8 @@ async def test_who_watches_a_znode_in_two_ways_hears_of_its_deletion_once(place)
     assert heard == [WatchEvent(EventType.DELETED, "/a")]
 
 
-async def test_a_read_that_fails_sets_no_watch(place):
-    client = await place.client()
+async def test_a_read_that_fails_sets_no_watch(harness):
+    client = await harness.client()
     heard: list[WatchEvent] = []
     for call in (client.get("/a", watch=heard.append), client.children("/a", watch=heard.append)):
         with pytest.raises(NoNodeError):
@@ -207,8 +207,8 @@ async def test_a_read_that_fails_sets_no_watch(place):
     assert heard == []
 
 
-async def test_nobody_sees_a_change_before_its_event(place):
-    client, other = await place.client(), await place.client()
+async def test_nobody_sees_a_change_before_its_event(harness):
+    client, other = await harness.client(), await harness.client()
     heard: list[WatchEvent] = []
     await client.create("/a")
     for version in range(1, 41):
@@ -221,8 +221,8 @@ async def test_nobody_sees_a_change_before_its_event(place):
         await change
 
 
-async def test_a_watcher_may_watch_again(place):
-    client = await place.client()
+async def test_a_watcher_may_watch_again(harness):
+    client = await harness.client()
     seen: list[bytes] = []
     tasks: list[asyncio.Task[None]] = []
 
@@ -240,8 +240,8 @@ async def test_a_watcher_may_watch_again(place):
     assert seen == [b"0", b"1", b"2", b"3", b"4"]
 
 
-async def test_a_thousand_calls_in_flight_are_answered_in_order(place):
-    client = await place.client()
+async def test_a_thousand_calls_in_flight_are_answered_in_order(harness):
+    client = await harness.client()
     answered: list[str] = []
 
     async def make() -> None:
@@ -251,8 +251,8 @@ async def test_a_thousand_calls_in_flight_are_answered_in_order(place):
     assert answered == [f"/n-{number:010d}" for number in range(1_000)]
 
 
-async def test_a_session_that_is_lost_is_told_and_another_begins(place):
-    client, other = await place.client(), await place.client()
+async def test_a_session_that_is_lost_is_told_and_another_begins(harness):
+    client, other = await harness.client(), await harness.client()
     states: list[tuple[SessionState, int]] = []
     heard: list[WatchEvent] = []
     client.add_session_listener(lambda state: states.append((state, client.session_id)))
@@ -260,7 +260,7 @@ async def test_a_session_that_is_lost_is_told_and_another_begins(place):
     await client.create("/mine", ephemeral=True)
     await client.create("/kept")
     await client.get("/kept", watch=heard.append)
-    await place.end_session(client)
+    await harness.end_session(client)
     await until(lambda: states and states[-1][0] is SessionState.CONNECTED and client.session_id != before)
     assert [state for state, _ in states if state is not SessionState.SUSPENDED][-2:] == [
         SessionState.LOST,
@@ -275,14 +275,14 @@ async def test_a_session_that_is_lost_is_told_and_another_begins(place):
     assert heard == []  # the watch went with the session
 
 
-async def test_a_listener_that_was_removed_hears_nothing(place):
-    client = await place.client()
+async def test_a_listener_that_was_removed_hears_nothing(harness):
+    client = await harness.client()
     heard: list[SessionState] = []
     kept: list[SessionState] = []
     listener = heard.append
     client.add_session_listener(listener)
     client.add_session_listener(kept.append)
     client.remove_session_listener(listener)
-    await place.end_session(client)
+    await harness.end_session(client)
     await until(lambda: SessionState.CONNECTED in kept[1:])
     assert heard == []

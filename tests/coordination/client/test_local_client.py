@@ -1,4 +1,4 @@
-"""The in-process client."""
+"""The client of a tree in this process."""
 
 import pytest
 

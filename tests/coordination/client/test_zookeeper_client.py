@@ -1,4 +1,4 @@
-"""What only a client over a network meets: connections that break, answers that do not come, servers that are gone."""
+"""The client over a network: connections that break, answers that are lost, servers that are down."""
 
 import asyncio
 import socket
@@ -30,9 +30,9 @@ def listen(client):
     return states
 
 
-async def cut_and_back(place, client):
+async def cut_and_back(harness, client):
     states = listen(client)
-    place.wire(client).cut()
+    harness.proxy(client).cut()
     await until(lambda: states == [SessionState.SUSPENDED, SessionState.CONNECTED])
 
 
@@ -66,7 +66,7 @@ async def test_watches_are_told_what_they_missed_and_watch_on(remote):
     await client.children("/quiet", watch=note("children"))
     await client.children("/gone", watch=note("children"))
     states = listen(client)
-    remote.wire(client).cut(for_good=True)
+    remote.proxy(client).cut(for_good=True)
     await until(lambda: states == [SessionState.SUSPENDED])
     await other.set("/changed", b"1")
     await other.delete("/deleted")
@@ -75,7 +75,7 @@ async def test_watches_are_told_what_they_missed_and_watch_on(remote):
     await other.delete("/again")
     await other.create("/again")
     await other.delete("/gone")
-    remote.wire(client).mend()
+    remote.proxy(client).mend()
     await client.get("/")  # waits for the connection, and comes after what was missed
     assert heard == [
         ("data", WatchEvent(EventType.CHANGED, "/changed")),
@@ -99,12 +99,12 @@ async def test_watches_are_told_what_they_missed_and_watch_on(remote):
 async def test_a_connection_that_breaks_again_while_watches_are_set_anew(remote):
     client, other = await remote.client(), await remote.client()
     heard: list[WatchEvent] = []
-    wire = remote.wire(client)
+    proxy = remote.proxy(client)
     for number in range(20):
         await client.exists(f"/{number}", watch=heard.append)
     states = listen(client)
-    client.add_session_listener(lambda _: wire.cut() if states.count(SessionState.CONNECTED) < 3 else None)
-    wire.cut()
+    client.add_session_listener(lambda _: proxy.cut() if states.count(SessionState.CONNECTED) < 3 else None)
+    proxy.cut()
     await until(lambda: states.count(SessionState.CONNECTED) == 3)
     for number in range(20):
         await other.create(f"/{number}")
@@ -125,14 +125,14 @@ async def test_what_is_answered_is_timed(remote):
 async def test_calls_wait_for_a_connection(remote):
     client = await remote.client()
     states = listen(client)
-    remote.wire(client).cut(for_good=True)
+    remote.proxy(client).cut(for_good=True)
     await until(lambda: states)
     calls = [asyncio.create_task(call) for call in (client.create("/a", b"1"), client.get("/a"), client.delete("/a"))]
     given_up = asyncio.create_task(client.create("/never"))
-    await asyncio.sleep(0.02)
+    await until(lambda: remote.proxy(client).refused_count)
     given_up.cancel()
     assert not any(call.done() for call in calls)
-    remote.wire(client).mend()
+    remote.proxy(client).mend()
     assert await calls[0] == "/a"
     assert (await calls[1])[0] == b"1"
     await calls[2]
@@ -141,15 +141,15 @@ async def test_calls_wait_for_a_connection(remote):
 
 async def test_a_change_whose_answer_was_lost_is_not_known_and_a_read_is_asked_again(remote):
     client, other = await remote.client(), await remote.client()
-    wire = remote.wire(client)
-    wire.hold_answers()
+    proxy = remote.proxy(client)
+    proxy.hold_answers()
     change = asyncio.create_task(client.create("/a"))
     read = asyncio.create_task(client.children("/"))
     together = asyncio.create_task(client.multi([Create("/b")]))
-    while len(await other.children("/")) < 2:  # noqa: ASYNC110
-        await asyncio.sleep(0.001)
-    wire.cut()
-    wire.let_answers_go()
+    while len(await other.children("/")) < 2:
+        pass
+    proxy.cut()
+    proxy.let_answers_go()
     for lost in (change, together):
         with pytest.raises(ConnectionLostError):
             await lost
@@ -160,13 +160,13 @@ async def test_a_change_whose_answer_was_lost_is_not_known_and_a_read_is_asked_a
 
 async def test_all_calls_are_under_way_at_once(remote):
     client, other = await remote.client(), await remote.client()
-    wire = remote.wire(client)
-    wire.hold_answers()
+    proxy = remote.proxy(client)
+    proxy.hold_answers()
     calls = [asyncio.create_task(client.create(f"/{number}")) for number in range(50)]
-    while len(await other.children("/")) < 50:  # noqa: ASYNC110
-        await asyncio.sleep(0.001)
+    while len(await other.children("/")) < 50:
+        pass
     assert not any(call.done() for call in calls)
-    wire.let_answers_go()
+    proxy.let_answers_go()
     assert await asyncio.gather(*calls) == [f"/{number}" for number in range(50)]
 
 
@@ -178,11 +178,11 @@ async def test_calls_of_a_session_that_is_over_are_refused_and_later_ones_wait_f
     states = listen(client)
     before = client.session_id
     credentials = remote.credentials(client)
-    remote.wire(client).cut(for_good=True)
+    remote.proxy(client).cut(for_good=True)
     await until(lambda: states)
     waiting = [asyncio.create_task(call) for call in (client.create("/a", ephemeral=True), client.get("/"))]
     await remote.end_session(client, credentials)
-    remote.wire(client).mend()
+    remote.proxy(client).mend()
     for call in waiting:
         with pytest.raises(SessionExpiredError):
             await call
@@ -197,13 +197,13 @@ async def test_a_client_that_was_away_for_too_long(served_harness):
     other = await served_harness.client(session_timeout_ms=40_000)
     states = listen(client)
     await client.create("/mine", ephemeral=True)
-    served_harness.wire(client).cut(for_good=True)
+    served_harness.proxy(client).cut(for_good=True)
     await until(lambda: states and len(served_harness.service.connections) == 1)
     served_harness.clock.advance(4_000)
     served_harness.timer.advance()
     assert await other.exists("/mine") is None
     assert states == [SessionState.SUSPENDED]  # nobody can tell it
-    served_harness.wire(client).mend()
+    served_harness.proxy(client).mend()
     await until(lambda: len(states) == 3)
     assert states == [SessionState.SUSPENDED, SessionState.LOST, SessionState.CONNECTED]
 
@@ -232,7 +232,7 @@ async def test_a_server_that_talks_nonsense_is_left(remote, nonsense, caplog):
     client = await remote.client()
     states = listen(client)
     before = client.session_id
-    remote.wire(client).say(nonsense)
+    remote.proxy(client).say(nonsense)
     await until(lambda: SessionState.CONNECTED in states)
     assert states[-2:] == [SessionState.LOST, SessionState.CONNECTED]
     assert client.session_id != before
@@ -243,7 +243,7 @@ async def test_a_server_that_talks_nonsense_is_left(remote, nonsense, caplog):
 async def test_closing_without_a_connection(remote):
     client = await remote.client()
     states = listen(client)
-    remote.wire(client).cut(for_good=True)
+    remote.proxy(client).cut(for_good=True)
     await until(lambda: states)
     waiting = asyncio.create_task(client.get("/"))
     await asyncio.sleep(0)

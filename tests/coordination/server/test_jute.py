@@ -1,4 +1,4 @@
-"""ZooKeeper's bytes: what is written is read, and nothing that is read does harm."""
+"""The encoding of ZooKeeper: round trips, and malformed bytes that must do no harm."""
 
 import struct
 from contextlib import suppress

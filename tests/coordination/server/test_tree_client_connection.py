@@ -1,4 +1,4 @@
-"""A client's conversation with a served tree: sessions on a moved clock, watches in order, ZooKeeper's codes."""
+"""One client of a served tree: sessions on a manual clock, the order of watch events, the error codes of ZooKeeper."""
 
 import struct
 

@@ -1,4 +1,4 @@
-"""The tree on a real socket: kazoo and its recipes, connections that go wrong, restarts and ``kill -9``."""
+"""The served tree on a real socket: kazoo and its recipes, broken connections, restarts and ``kill -9``."""
 
 import asyncio
 import socket

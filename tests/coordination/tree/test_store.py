@@ -1,4 +1,4 @@
-"""The tree on disk: cut anywhere, it loads to what was whole."""
+"""The tree on disk: a log that is cut at any byte loads all complete records."""
 
 import os
 import shutil

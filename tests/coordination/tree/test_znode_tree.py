@@ -1,4 +1,4 @@
-"""The znode tree: ZooKeeper's rules, and that transactions make the same tree again."""
+"""The znode tree: the rules of ZooKeeper, and replaying transactions builds the same tree."""
 
 import pytest
 from hypothesis import given
