@@ -1,4 +1,4 @@
-"""kazoo as the transport of ``zookeeper_client.py``: a thread talks to the ensemble, and an event loop gets the
+"""The transport of ``zookeeper_client.py`` over kazoo: a thread talks to the ensemble, and an event loop gets the
 results.
 
 kazoo keeps one connection, finds another server when the connection breaks, sends pings, and resumes its session. kazoo
