@@ -371,7 +371,7 @@ def test_a_decision_that_was_committed_is_carried_out_by_the_next_coordinator(br
         )
         harness._lose()
         harness.core.partitions.add(partition)
-        harness.core.partitions._lost.clear()
+        harness.core.partitions._offline.clear()
 
     on_loop(broker, decide_and_lose)
     assert end_offset(broker, topic) == 0
