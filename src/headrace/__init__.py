@@ -1,6 +1,6 @@
-"""Headrace: an event log that speaks Kafka's own protocol.
+"""Headrace: an event log that uses Kafka's own protocol.
 
-Names are loaded when they are first used, so that importing one part does not pay for the others.
+A name is imported when it is first used, so that a program that needs one part does not load the others.
 """
 
 from importlib import import_module
@@ -32,7 +32,8 @@ __all__ = [
     "__version__",
 ]
 
-_HOMES = {
+#: The module of each public name.
+_MODULES = {
     "Admin": "headrace.client.admin.sync_admin",
     "AsyncAdmin": "headrace.client.admin.async_admin",
     "AsyncConsumer": "headrace.client.consumer.async_consumer",
@@ -47,8 +48,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(import_module(_HOMES[name]), name)
+    value: object = getattr(import_module(_MODULES[name]), name)
     globals()[name] = value
     return value

@@ -78,7 +78,7 @@ async def test_the_highest_version_that_both_speak() -> None:
     async with Broker() as broker, connected(broker) as connection:
         assert connection.version_of(Api.METADATA) in versions_of(Api.METADATA)
         assert connection.version_of(Api.METADATA, most=9) == 9
-        assert connection.speaks(Api.METADATA, 9)
+        assert connection.supports(Api.METADATA, 9)
         with pytest.raises(UnsupportedByBroker, match="Metadata is needed in"):
             connection.version_of(Api.METADATA, most=-1)
 

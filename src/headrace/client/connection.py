@@ -133,7 +133,8 @@ class Connection(asyncio.BufferedProtocol):
         """The lowest and highest version that the broker supports, by API key."""
         return self._versions
 
-    def speaks(self, api: Api, version: int) -> bool:
+    def supports(self, api: Api, version: int) -> bool:
+        """Whether both sides support a version of an API."""
         lowest, highest = self._versions.get(api, (0, -1))
         return lowest <= version <= highest and version in versions_of(api)
 

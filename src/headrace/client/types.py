@@ -20,7 +20,7 @@ class OffsetAndMetadata(NamedTuple):
 class RecordMetadata(NamedTuple):
     """The partition and offset of a record that was delivered.
 
-    The offset is -1 if the broker did not tell it: with ``acks=0``, or for a record that the broker had already.
+    The offset is -1 if the broker did not return it: with ``acks=0``, or for a record that the broker had already.
     ``timestamp_ms`` is the record's own timestamp, or the broker's if the topic has LogAppendTime; -1 if not known.
     """
 

@@ -91,7 +91,7 @@ async def test_sessions_are_closed_with_the_consumer(broker: Broker):
     consumer.assign(at(name, 0))
     await read(consumer, 5)
     connection = await consumer._cluster.connection(0)
-    assert connection.speaks(Api.FETCH, 12)
+    assert connection.supports(Api.FETCH, 12)
     (session,) = consumer._fetcher._positions._sessions.values()
     assert session.session_id > 0
     await consumer.close()

@@ -116,7 +116,7 @@ class Committer:
     async def commit_before_rebalance(self) -> None:
         """Commits automatically before other members get the partitions, so that they do not read records again.
 
-        If the commit fails, the other members read some records a second time.
+        If the commit fails, the other members read some records again.
         """
         if not self._is_automatic or self._offsets is None:
             return

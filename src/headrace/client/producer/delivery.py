@@ -1,4 +1,4 @@
-"""The deliveries that ``send`` returns. A delivery tells the result of sending one record.
+"""The deliveries that ``send`` returns. A delivery has the result of sending one record.
 
 A delivery holds a batch and the index of the record in the batch, so it costs next to nothing. The broker answers for a
 whole batch: a million records make a few thousand answers, and only callers that wait are woken. The records of a split

@@ -17,7 +17,7 @@ Threads: the accumulator's lock is held while a record is buffered, so any threa
 works on its own thread. Serializers run before that, without the lock.
 
 Plain records stay with the partition that the sticky partitioner chose (KIP-794) as long as their batch takes them. The
-partitioner is told the number of bytes when the batch takes no more. Any other partitioner is asked for each record.
+partitioner gets the number of bytes when the batch takes no more. Any other partitioner is asked for each record.
 """
 
 from __future__ import annotations

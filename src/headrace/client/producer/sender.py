@@ -142,7 +142,7 @@ class Sender:
             return
         try:
             self._step()
-        except Exception as error:  # A bug in this client: all who wait get an error, and do not wait forever.
+        except Exception as error:  # A bug in this client: all waiting callers get an error.
             self.fatal = HeadraceError(f"a bug in the producer has stopped it, make another one: {error!r}")
             self.drop(self.fatal)
             self.drop(self.fatal, in_flight=True)
@@ -192,7 +192,7 @@ class Sender:
             self._tasks.start("metadata", self._refresh)
 
     def _call_back(self, settled: list[ProducerBatch]) -> None:
-        """Tells all who wait for the batches. The lock is not held, because a callback may send again."""
+        """Wakes the callers that wait for the batches. The lock is not held, because a callback may send again."""
         for batch in settled:
             if batch.listeners or batch.callbacks:
                 call_back(batch)

@@ -47,7 +47,7 @@ class CoordinatorRequests:
     async def find_version(self) -> None:
         """Asks the coordinator whether the cluster has ``transaction.version`` 2."""
         connection = await self._cluster.coordinator("transaction", self._transactional_id)
-        self.is_version_2 = connection.features.get(_FEATURE, 0) >= 2 and connection.speaks(
+        self.is_version_2 = connection.features.get(_FEATURE, 0) >= 2 and connection.supports(
             Api.END_TXN, _VERSIONS_2[Api.END_TXN]
         )
 

@@ -228,7 +228,7 @@ class TransactionManager:
     def must_add_partitions(self) -> bool:
         """Whether the coordinator must get new partitions before their records are sent.
 
-        The accumulator's lock is held. With ``transaction.version`` 2 nothing is to be sent: a partition belongs to the
+        The accumulator's lock is held. With ``transaction.version`` 2 no request is needed: a partition belongs to the
         transaction from its first Produce request on.
         """
         waiting = self._partitions_to_add()

@@ -3,7 +3,7 @@
 A task opens a transaction with the id ``<prefix>-<task>`` and writes its rows. Within the transaction it also commits
 the *marker*: the number of the micro-batch as an offset of the group ``<prefix>-<task>``, with the id of the query as
 metadata. The task leaves the transaction open and gives the driver what is needed to end it
-(``prepared_transactions.py``). When all tasks are done, the driver stores which transactions it is about to commit, in
+(``transactions/prepared.py``). When all tasks are done, the driver stores which transactions it is about to commit, in
 the group ``<prefix>``: the *decision* (``commit_ledger.py``). Then it ends the transactions, one by one::
 
     task      is there a decision? yes -> commit its transaction, done
