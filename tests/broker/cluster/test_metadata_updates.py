@@ -5,7 +5,7 @@ from uuid import UUID
 import pytest
 from cluster_member_harness import ClusterMemberHarness, led, live, update
 
-from headrace.broker.handlers._partitions import shown_partition
+from headrace.broker.partition_description import describe_partition
 from headrace.coordination.tree.host import TreeHost
 from headrace.protocol.errors import ErrorCode
 from headrace.testing import ManualClock
@@ -20,7 +20,7 @@ async def broker(tmp_path):
 
 
 def shown(broker, topic, index, listener="PLAINTEXT"):
-    partition = shown_partition(broker.metadata, listener, index, broker.metadata.named(topic).partitions[index])
+    partition = describe_partition(broker.metadata, listener, index, broker.metadata.named(topic).partitions[index])
     return partition["error_code"], partition["leader_id"], list(partition["offline_replicas"])
 
 

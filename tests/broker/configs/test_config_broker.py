@@ -162,10 +162,13 @@ def test_a_listener_may_have_its_own_value() -> None:
             "listener.name.outside.plain.num.network.threads": "6",
         }
     )
-    assert config.for_listener("OUTSIDE", "num.network.threads") == 5
-    assert config.for_listener("INSIDE", "num.network.threads") == 4
-    assert config.for_listener("OUTSIDE", "num.network.threads", "PLAIN") == 6
-    assert config.for_listener("OUTSIDE", "num.network.threads", "SCRAM-SHA-256") == 5
+    assert config["listener.name.outside.num.network.threads"] == 5
+    assert config["num.network.threads"] == 4
+    with pytest.raises(KeyError):
+        config["listener.name.inside.num.network.threads"]
+    assert config["listener.name.outside.plain.num.network.threads"] == 6
+    with pytest.raises(KeyError):
+        config["listener.name.outside.scram-sha-256.num.network.threads"]
 
 
 def test_dynamic_layers_and_who_is_told(config: BrokerConfig) -> None:

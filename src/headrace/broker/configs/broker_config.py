@@ -18,7 +18,7 @@ from typing import NamedTuple
 from headrace.broker.configs.alter import check_dynamic
 from headrace.broker.configs.keys import Value
 from headrace.broker.configs.listeners import Listeners, parse_listeners
-from headrace.broker.configs.refusals import LISTENER_PREFIX, refusal_line, refused_settings
+from headrace.broker.configs.refusals import refusal_line, refused_settings
 from headrace.broker.configs.registry import BROKER_KEYS, broker_key, without_meaning
 from headrace.broker.configs.rules import broker_problems, given_id_problem
 from headrace.properties import ConfigError
@@ -112,15 +112,6 @@ class BrokerConfig:
     def log_dirs(self) -> tuple[builtins.str, ...]:
         """The data folders of log.dirs, else of log.dir; empty if neither is set."""
         return self.list("log.dirs") or self.list("log.dir")
-
-    def for_listener(self, listener: builtins.str, name: builtins.str, mechanism: builtins.str | None = None) -> Value:
-        """Returns the value of a setting for one listener (and one SASL mechanism), which may have its own value."""
-        prefix = f"{LISTENER_PREFIX}{listener.lower()}."
-        tried = [f"{prefix}{mechanism.lower()}.{name}"] if mechanism is not None else []
-        for own in (*tried, f"{prefix}{name}"):
-            if own in self._layers.values:
-                return self._layers.values[own]
-        return self[name]
 
     def settle_broker_id(self, broker_id: builtins.int) -> None:
         """Sets the id that the broker has chosen, because none is configured."""

@@ -12,9 +12,9 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.authorized import TOPIC_OPERATIONS
-from headrace.broker.handlers._partitions import shown_partition
 from headrace.broker.network.request import Reply, Request
 from headrace.broker.network.slices import in_groups
+from headrace.broker.partition_description import describe_partition
 from headrace.protocol.errors import ErrorCode, InvalidTopic
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ async def handle(request: Request, config: BrokerConfig, metadata: MetadataCache
                 "topic_id": topic.topic_id,
                 "is_internal": topic.is_internal,
                 "partitions": [
-                    {**shown_partition(metadata, listener, index, topic.partitions[index]), **_NO_ELR}
+                    {**describe_partition(metadata, listener, index, topic.partitions[index]), **_NO_ELR}
                     for index in range(start, stop)
                 ],
                 "topic_authorized_operations": TOPIC_OPERATIONS,

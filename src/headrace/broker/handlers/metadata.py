@@ -12,10 +12,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.broker.authorized import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
-from headrace.broker.handlers._partitions import shown_partition
 from headrace.broker.metadata_cache import MetadataCache, TopicInfo
 from headrace.broker.network.request import Reply, Request
 from headrace.broker.network.slices import Answers
+from headrace.broker.partition_description import describe_partition
 from headrace.protocol.api import Api
 from headrace.protocol.errors import (
     ErrorCode,
@@ -127,7 +127,7 @@ def _described(metadata: MetadataCache, topic: TopicInfo, form: _Format) -> dict
         "topic_id": topic.topic_id,
         "is_internal": topic.is_internal,
         "partitions": [
-            shown_partition(metadata, form.listener, index, info) for index, info in enumerate(topic.partitions)
+            describe_partition(metadata, form.listener, index, info) for index, info in enumerate(topic.partitions)
         ],
     }
     if form.with_operations:

@@ -6,7 +6,7 @@ from headrace.broker.metadata_cache import NO_LEADER, MetadataCache, PartitionIn
 from headrace.protocol.errors import ErrorCode
 
 
-def shown_partition(metadata: MetadataCache, listener: str, index: int, info: PartitionInfo) -> dict[str, Any]:
+def describe_partition(metadata: MetadataCache, listener: str, index: int, info: PartitionInfo) -> dict[str, Any]:
     """Describes a partition to the clients of a listener.
 
     A leader that is not alive, or that has no such listener, is reported as no leader with an error code.
