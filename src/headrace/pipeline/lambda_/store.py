@@ -68,6 +68,10 @@ class _Expected(NamedTuple):
     progress: Progress | None
     batch: int | None
 
+    def __str__(self) -> str:
+        micro_batch = "none" if self.progress is None else self.progress.batch_id
+        return f"micro-batch {micro_batch}, batch {self.batch or 'none'}"
+
 
 class LambdaStore:
     """The results of one version. Any thread may call its methods."""
@@ -321,7 +325,8 @@ class LambdaStore:
         now = self._current(connection)
         if now != before:
             raise ProgressMoved(
-                f"{self._label} has changed from {before} to {now}: another process writes this version; run only one "
+                f"{self._label} has changed from ({before}) to ({now}): another process writes this "
+                "version; run only one "
                 "'headrace views run' per project"
             )
         return view
