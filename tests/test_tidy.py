@@ -371,8 +371,6 @@ KNOWN: dict[str, set[str]] = {
         "src/headrace/client/producer/async_producer.py",
         "src/headrace/client/producer/sync_producer.py",
         "src/headrace/coordination/tree/host.py",
-        "src/headrace/log/checkpoints.py",
-        "src/headrace/log/cleaner.py",
         "src/headrace/tools/__init__.py",
         "src/headrace/tools/producer_perf_test.py",
         "src/headrace/tools/reassign_partitions/command.py",

@@ -105,8 +105,8 @@ class FetchResult(NamedTuple):
     log_start_offset: int
     #: The offset after the last record of the answer; None if the answer has no records.
     end_offset: int | None = None
-    #: The leader's epoch end, if the follower has records that the leader does not have.
-    diverging: EpochEnd | None = None
+    #: The leader's epoch and its end offset, if the follower has records that the leader does not have.
+    diverging: tuple[int, int] | None = None
 
 
 class PartitionFollower:
@@ -163,7 +163,7 @@ class PartitionFollower:
             return None
         if result.diverging is not None:
             # The next fetch will show whether the log is truncated far enough.
-            return TruncateTo(truncation_point(self.log, result.diverging).offset)
+            return TruncateTo(truncation_point(self.log, EpochEnd(*result.diverging)).offset)
         end_offset = request.offset if result.end_offset is None else result.end_offset
         assert end_offset >= request.offset, f"fetched at {request.offset}, got records that end at {end_offset}"
         high_watermark = max(self.log.high_watermark, min(result.high_watermark, end_offset))

@@ -53,8 +53,7 @@ if TYPE_CHECKING:
 
 logger = getLogger(__name__)
 
-_EPOCHS_VERSION = 4
-_OFFSETS_VERSION = 7
+_EPOCHS_VERSION, _OFFSETS_VERSION = 4, 7
 _EARLIEST, _LATEST = -2, -1
 #: From so many rejections in a row on, they are logged.
 _LOGGED_REJECTIONS = 5
@@ -333,8 +332,7 @@ class Fetcher:
             return
         try:
             end_offset = end_offset_of(found.records) if found.records else None
-            diverging = None if found.diverging is None else EpochEnd(*found.diverging)
-            answer = FetchResult(found.high_watermark, found.log_start_offset, end_offset, diverging)
+            answer = FetchResult(found.high_watermark, found.log_start_offset, end_offset, found.diverging)
             if partition.apply_fetch(ask, answer, found.records):
                 unflushed.append(partition.log)
         except KafkaError as error:
