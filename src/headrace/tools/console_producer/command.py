@@ -84,6 +84,14 @@ def parser() -> ArgumentParser:
         help=f"how long a record may wait for its batch to fill (default {_LINGER_MS}), and how long to look for a "
         f"broker (default {_FIND_BROKER_MS})",
     )
+    _add_producer_options(parser)
+    add_client_properties(parser, "producer", "--producer-property")
+    return parser
+
+
+def _add_producer_options(parser: ArgumentParser) -> None:
+    """Adds the flags of Kafka's tool that set one option of the producer each."""
+    add = parser.add_argument
     add(
         "--compression-codec",
         nargs="?",
@@ -111,8 +119,6 @@ def parser() -> ArgumentParser:
         type=positive,
         help="accepted and ignored: the operating system sizes the buffers",
     )
-    add_client_properties(parser, "producer", "--producer-property")
-    return parser
 
 
 def _work(options: Namespace, out: Output) -> int:
