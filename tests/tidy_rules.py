@@ -227,13 +227,26 @@ def _is_private(name: str) -> bool:
 
 
 def sleeps(sources: Iterable[Source]) -> list[str]:
-    """Functions that sleep. ``asyncio.sleep(0)`` does not: it lets the event loop run."""
-    found = []
-    for source in sources:
-        for name, node in _all_functions(source.tree):
-            if any(isinstance(inner, ast.Call) and _is_sleep(inner) for inner in ast.walk(node)):
-                found.append(f"{source.path}: {name}")
-    return found
+    """Functions that wait for a fixed time.
+
+    ``asyncio.sleep(0)`` does not wait: it lets the event loop run. A loop that polls a condition does not wait for a
+    fixed time either: it ends as soon as the condition holds.
+    """
+    return [
+        f"{source.path}: {name}"
+        for source in sources
+        for name, node in _all_functions(source.tree)
+        if any(_is_sleep(call) for call in _calls_outside_of_polls(node))
+    ]
+
+
+def _calls_outside_of_polls(node: ast.AST) -> Iterator[ast.Call]:
+    if isinstance(node, ast.While) and not isinstance(node.test, ast.Constant):
+        return
+    if isinstance(node, ast.Call):
+        yield node
+    for child in ast.iter_child_nodes(node):
+        yield from _calls_outside_of_polls(child)
 
 
 def _all_functions(tree: ast.Module) -> Iterator[tuple[str, Function]]:
@@ -275,7 +288,7 @@ _OWNERS = (
     "API|batch|broker|client|command|core|database|folder|key|partition|process|record|row|task|topic|version|view"
 )
 _RATES = re.compile(
-    rf"\b(bytes|records|rows|batches|messages|requests|connections|[KMG]i?B) an? ({_TIMES})\b"
+    rf"\b(bytes|records|rows|batches|messages|requests|connections|[KMG]i?B) an? ({_TIMES})\b(?! time)"
     rf"|\b(bytes|requests) an? ({_OWNERS})\b"
     rf"|\b(one|an?) ({_COUNTED}) an? ({_OWNERS})\b"
     rf"|\bone an? ({_OWNERS})\b"

@@ -378,11 +378,10 @@ class BrokerReplicaHarness:
 
     async def until_children(self, path):
         """Waits until a znode has some."""
-        for _ in range(2000):
-            if names := await self.coordination.children(path):
-                return names
-            await asyncio.sleep(0.002)
-        raise AssertionError(f"nothing came to {path}")
+        async with asyncio.timeout(10):
+            while not (names := await self.coordination.children(path)):  # noqa: ASYNC110
+                await asyncio.sleep(0.002)
+        return names
 
     async def end(self, broker_id):
         """The broker stops, cleanly."""

@@ -95,7 +95,7 @@ def test_a_crash_at_every_step(tmp_path, work):
             if log.next_offset and log.producers.active():
                 assert log.producers.active()[0].last_sequence == log.next_offset - 1
             append(log, leader_epoch=90)
-            assert not [name for name in os.listdir(log.directory) if name.endswith((".tmp", ".deleted", ".swap"))]
+            assert not [name for name in os.listdir(log.folder) if name.endswith((".tmp", ".deleted", ".swap"))]
         else:
             assert not acked
         harness.stop()
@@ -202,7 +202,7 @@ def test_a_flush_that_began_before_its_segments_were_dropped_makes_no_files(tmp_
     log.enforce_retention()
     for segment in began_with:
         log._fsync(segment, is_finished=True)
-    assert {name for name in os.listdir(log.directory) if name.endswith(".log")} == {f"{log.next_offset:020d}.log"}
+    assert {name for name in os.listdir(log.folder) if name.endswith(".log")} == {f"{log.next_offset:020d}.log"}
     assert harness.went_offline == []
     harness.kill()
 

@@ -2,6 +2,7 @@
 
 import os
 import time
+from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -128,7 +129,7 @@ def test_preferred_dirs_do_not_fill_the_memory(harness):
 def test_topic_ids_and_odd_topic_names(harness):
     topic_id = UUID("da3b5f92-29c1-4cda-ad01-6d9cc166fae8")
     log = harness.open().create("a.b-c_1-2", 3, topic_id)
-    written = (log.directory / "partition.metadata").read_text()
+    written = (Path(log.folder) / "partition.metadata").read_text()
     assert written == "version: 0\ntopic_id: 2jtfkinBTNqtAW2cwWb66A", "as Kafka wrote it"
     harness.stop()
     harness.open()

@@ -124,7 +124,7 @@ def test_a_damaged_snapshot_is_passed_over(harness, caplog):
     for number in range(3, 5):
         append(log, 2, producer_id=5, producer_epoch=0, base_sequence=2 * number)
     harness.stop()
-    newest = max(entry.path for entry in os.scandir(log.directory) if entry.name.endswith(".snapshot"))
+    newest = max(entry.path for entry in os.scandir(log.folder) if entry.name.endswith(".snapshot"))
     with open(newest, "r+b") as file:
         file.write(b"\x00\x01\x00\x00")
     log = harness.fresh()
@@ -137,7 +137,7 @@ def test_a_damaged_snapshot_is_passed_over(harness, caplog):
 
 def test_leftovers_are_removed(harness):
     log = filled(harness)
-    folder = log.directory
+    folder = Path(log.folder)
     harness.kill()
     for name in (
         "00000000000000000099.index",

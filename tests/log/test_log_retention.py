@@ -34,7 +34,7 @@ def test_the_retention_demonstration_of_the_seed(harness):
 
     harness.clock.advance(1000)
     harness.manager.remove_deleted()
-    left = sorted(name for name in os.listdir(log.directory) if not name.endswith("checkpoint"))
+    left = sorted(name for name in os.listdir(log.folder) if not name.endswith("checkpoint"))
     assert left == [f"{100:020d}{suffix}" for suffix in (".index", ".log", ".snapshot", ".timeindex")]
     assert append(log, timestamp_ms=harness.clock.wall_ms()).base_offset == 100
 

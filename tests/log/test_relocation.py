@@ -1,6 +1,7 @@
 """A log moves to another dir: while it is written, with retention and compaction in between, and through crashes."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from log_harness import LogHarness, append, base_offsets, headers
@@ -93,9 +94,9 @@ def test_a_segment_that_is_closed_meanwhile_brings_its_indexes(two):
     assert (missing.start, missing.is_closed) == (missing.end, True)
     relocation.note(relocation.copy([missing]))
     assert relocation.plan() == []
-    names = {path.name for path in log.directory.iterdir()}
+    names = {path.name for path in Path(log.folder).iterdir()}
     moved = two.manager.replace_with_copy(relocation)
-    assert {path.name for path in moved.directory.iterdir()} == names
+    assert {path.name for path in Path(moved.folder).iterdir()} == names
 
 
 def test_what_is_dropped_meanwhile_stays_gone(two):
@@ -105,7 +106,7 @@ def test_what_is_dropped_meanwhile_stays_gone(two):
     before, bases = facts(log), base_offsets(log)
     moved = two.manager.replace_with_copy(relocation)
     assert (facts(moved), base_offsets(moved)) == (before, bases)
-    assert len(list(moved.directory.glob("*.log"))) == len(bases)
+    assert len(list(Path(moved.folder).glob("*.log"))) == len(bases)
 
 
 def test_a_segment_that_is_gone_while_it_is_copied_is_passed_over(two):

@@ -22,7 +22,7 @@ from headrace.pipeline.serving.query import Answer
 
 PARTITIONS = 3
 PLACES = [TopicPartition(TOPIC, index) for index in range(PARTITIONS)]
-_CLICKS_A_TICK, _TICK_S = 60, 0.05
+_CLICKS_PER_TICK, _TICK_S = 60, 0.05
 _BAD = b"this is no JSON"
 _BAD_ONE_IN = 100
 _MOST_SAMPLES = 400
@@ -59,7 +59,7 @@ class Clicks:
         try:
             while not self._ends.wait(_TICK_S):
                 partition = self._pick.randrange(PARTITIONS)
-                self._producer.send_arrow(TOPIC, self._table(_CLICKS_A_TICK), partition=partition)
+                self._producer.send_arrow(TOPIC, self._table(_CLICKS_PER_TICK), partition=partition)
         except Exception as error:  # noqa: BLE001  raised again where the test sees it
             self._error = error
 

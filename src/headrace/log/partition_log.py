@@ -17,7 +17,6 @@ The steps are in ``appending.py``, ``lookups.py``, ``retention.py``, ``truncatio
 from bisect import bisect_right
 from collections.abc import Sequence
 from operator import attrgetter
-from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
@@ -112,10 +111,6 @@ class PartitionLog:
 
     def __repr__(self) -> str:
         return f"<PartitionLog {self.folder} [{self.log_start_offset}, {self.next_offset})>"
-
-    @property
-    def directory(self) -> Path:
-        return Path(self.folder)
 
     @property
     def topic_id(self) -> UUID | None:

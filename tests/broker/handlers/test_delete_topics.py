@@ -1,5 +1,6 @@
 """DeleteTopics: by name and by id."""
 
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -90,7 +91,7 @@ def test_a_new_topic_of_the_same_name_is_another_topic(client, topic):
 
 def test_its_data_is_gone(shared_broker, client, topic):
     client.produce(topic)
-    folder = shared_broker.core.logs.get(topic, 0).directory
+    folder = Path(shared_broker.core.logs.get(topic, 0).folder)
     delete(client, topic)
     assert not folder.exists()
 

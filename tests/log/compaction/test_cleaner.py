@@ -2,6 +2,7 @@
 
 import errno
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from compacted_log_harness import COMPACTED, DAY_MS
@@ -129,7 +130,7 @@ def test_segments_removed_while_they_were_cleaned_stay_removed(harness):
     harness.cleaner.commit(harness.log, cleaned)
     assert harness.log.log_start_offset == 45
     assert len(harness.view()) == 3
-    assert not list(harness.log.directory.glob("*.cleaned"))
+    assert not list(Path(harness.log.folder).glob("*.cleaned"))
 
 
 def test_a_reader_of_an_old_segment_is_not_disturbed(harness):
@@ -163,7 +164,7 @@ def test_building_can_be_stopped(harness):
     with pytest.raises(CleaningStopped) as stopped:
         harness.cleaner.build(plan, should_stop=lambda: True)
     harness.cleaner.abort(harness.log, stopped.value)
-    assert not list(harness.log.directory.glob("*.cleaned"))
+    assert not list(Path(harness.log.folder).glob("*.cleaned"))
     assert harness.clean_closed() is not None
 
 
@@ -179,7 +180,7 @@ def test_a_log_that_cannot_be_read_is_left_alone(harness):
         harness.cleaner.build(plan)
     harness.cleaner.abort(harness.log, failure.value)
     assert harness.cleaner.next_to_clean([harness.log]) is None
-    assert not list(harness.log.directory.glob("*.cleaned"))
+    assert not list(Path(harness.log.folder).glob("*.cleaned"))
 
 
 def test_a_full_disk_takes_the_log_dir_offline_and_leaves_the_log(harnesses):
@@ -195,7 +196,7 @@ def test_a_full_disk_takes_the_log_dir_offline_and_leaves_the_log(harnesses):
     harness.cleaner.abort(harness.log, failure.value)
     assert harness.log.log_dir.error is failure.value
     assert harness.cleaner.next_to_clean([harness.log]) is None
-    assert not list(harness.log.directory.glob("*.cleaned"))
+    assert not list(Path(harness.log.folder).glob("*.cleaned"))
 
 
 def test_a_log_deleted_while_it_was_cleaned_stays_deleted(harness):

@@ -2,6 +2,7 @@
 
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 from compacted_log_harness import COMPACTED, DAY_MS, CompactedLogHarness, committed_view, transaction
 from hypothesis import given, settings
@@ -88,8 +89,8 @@ def _is_sound(folder, model, after, before):
         assert after <= set(harness.offsets()) <= before
         assert committed_view(harness) == model
         assert harness.log.next_offset == 50
-        assert not list(harness.log.directory.glob("*.cleaned"))
-        assert not list(harness.log.directory.glob("*.swap"))
+        assert not list(Path(harness.log.folder).glob("*.cleaned"))
+        assert not list(Path(harness.log.folder).glob("*.swap"))
         harness.clean_closed()
         assert committed_view(harness) == model
         assert set(harness.offsets()) == after

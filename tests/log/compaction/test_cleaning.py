@@ -1,6 +1,7 @@
 """Compaction: which records, batches and markers of a log stay, and what a reader of the log sees."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from compacted_log_harness import COMPACTED, DAY_MS, committed_view, transaction
@@ -211,7 +212,7 @@ def test_the_epoch_of_a_producer_that_only_left_a_marker_stays_as_an_empty_batch
     assert marker.is_control
     assert (marker.base_offset, marker.record_count, marker.producer_epoch) == (1, 0, 1)
     harness.manager.close()
-    for snapshot in harness.log.directory.glob("*.snapshot"):
+    for snapshot in Path(harness.log.folder).glob("*.snapshot"):
         snapshot.unlink()
     harness.open()
     assert committed_view(harness) == {b"x": b"1"}

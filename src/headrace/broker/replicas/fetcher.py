@@ -7,8 +7,7 @@ until there are records. The leader remembers the partitions in a fetch session 
 partitions that have changed, and an idle partition costs nothing.
 
 A partition that is added while the leader holds a Fetch does not wait for the answer. The fetcher sends a second
-request behind the Fetch. When the leader receives it, the leader answers the Fetch
-(``Connection.on_next_request_arrived``).
+request, and the leader then answers the held Fetch (``Connection.on_next_request_arrived``).
 
 A partition whose request is rejected pauses for 20 ms at first, doubling up to ``replica.fetch.backoff.ms``. Most
 rejections come from a leader that has not received its LeaderAndIsr yet. A lost connection is retried in the same way.

@@ -31,7 +31,7 @@ from headrace.tools.transactions.hanging import OpenTransaction, hanging, old_tr
 if TYPE_CHECKING:
     from headrace import Admin
 
-_MS_A_MINUTE = 60_000
+_MS_PER_MINUTE = 60_000
 _DEFAULT_MAX_TIMEOUT_MINUTES = 15
 #: The options of each action, and whether each is required.
 _TAKES: dict[str, dict[str, bool]] = {
@@ -183,7 +183,7 @@ def _describe_producers(admin: Admin, options: Namespace, out: Output) -> None:
 
 def _find_hanging(admin: Admin, options: Namespace, out: Output) -> None:
     minutes = options.max_transaction_timeout
-    max_timeout_ms = (_DEFAULT_MAX_TIMEOUT_MINUTES if minutes is None else minutes) * _MS_A_MINUTE
+    max_timeout_ms = (_DEFAULT_MAX_TIMEOUT_MINUTES if minutes is None else minutes) * _MS_PER_MINUTE
     partitions = _searched(admin, options)
     found: list[OpenTransaction] = []
     if partitions:
@@ -199,7 +199,7 @@ def _find_hanging(admin: Admin, options: Namespace, out: Output) -> None:
         (
             *each.partition, each.producer.producer_id, each.producer.producer_epoch, each.producer.coordinator_epoch,
             each.producer.current_txn_start_offset, each.producer.last_timestamp_ms,
-            (_now_ms() - each.producer.last_timestamp_ms) // _MS_A_MINUTE,
+            (_now_ms() - each.producer.last_timestamp_ms) // _MS_PER_MINUTE,
         )
         for each in found
     ]  # fmt: skip
