@@ -32,7 +32,6 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
         "src/headrace/client/kernels/decode.py: decode_columns": _KERNEL,
         "src/headrace/client/kernels/encode.py: encode_batches": _KERNEL,
         "src/headrace/client/consumer/record_decoding.py: _by_python": "the hot loop of consumers without Numba",
-        "src/headrace/tools/console_producer/command.py: parser": "a list of options, as Kafka's tool has them",
     },
     "unused_dependencies": {"pandas": "pyspark's mapInArrow imports pandas, and does not require it"},
     "unused_tools": {
