@@ -41,7 +41,7 @@ class RunningBroker:
 
     @property
     def metrics_url(self) -> str:
-        return self.log().rpartition("metrics are at ")[2].split()[0]
+        return self.log().rpartition("serving metrics at ")[2].split()[0]
 
     def log(self) -> str:
         return (self._folder / "broker.log").read_text().strip()

@@ -101,7 +101,7 @@ def test_what_one_broker_has_done_the_others_know(cluster):
 
 
 def scraped(cluster, number):
-    (url,) = re.findall(r"metrics are at (\S+)", cluster.log(number))
+    (url,) = re.findall(r"serving metrics at (\S+)", cluster.log(number))
     with urllib.request.urlopen(url, timeout=10) as answer:
         families = text_string_to_metric_families(answer.read().decode())
     return {(sample.name, *sample.labels.values()): sample.value for family in families for sample in family.samples}

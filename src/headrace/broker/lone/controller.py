@@ -65,7 +65,8 @@ class LoneController:
                 at = Assignment(found.replicas)
                 check_move(at, target, self._metadata.nodes, found.isr, may_change_count=may_change_count)
             except KafkaError as error:
-                outcomes[partition] = error
+                # Its traceback refers to ``outcomes``: without the cycle no garbage collection is needed.
+                outcomes[partition] = error.with_traceback(None)
         return outcomes
 
     def reassignments(self) -> dict[TopicPartition, Assignment]:

@@ -15,6 +15,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self
 
@@ -141,6 +142,12 @@ class _AdvisoryLock:
         return self
 
     def __exit__(self, *_: object) -> None:
+        """Releases the lock before the connection is closed: the server may notice the end of a connection later."""
+        import psycopg
+
+        with suppress(psycopg.Error):
+            if self._connection is not None:
+                self._connection.execute("SELECT pg_advisory_unlock_all()")
         self._close()
 
     def keep(self) -> None:
