@@ -2,8 +2,8 @@
 
     .venv/bin/python bench/broker.py [--quick] [--write]
 
-``--write`` puts the table into docs/performance.md. Close other programs: with two cores, whatever else runs is
-measured too. The two take turns (``turns.py``).
+``--write`` puts the table into docs/performance.md. Close other programs: on two cores they change the numbers. The two
+brokers are measured in alternating turns (``turns.py``).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Start = Callable[[Path], AbstractContextManager[servers.Server]]
 
 
 def starts(table: Table, sides: Mapping[str, Start], folder: Path, rounds: int) -> None:
-    """From nothing to the first answer, on a new folder each time; the median of some, in turns."""
+    """Measures the time from nothing to the first answer, on a new folder each time: the median of several turns."""
     seconds: dict[str, list[float]] = {side: [] for side in sides}
     for number in range(rounds):
         for side, start in sides.items():
@@ -80,7 +80,7 @@ def measure(table: Table, running: Mapping[str, servers.Server], scale: float) -
 
 
 def latency(table: Table, running: Mapping[str, servers.Server], acks: int) -> None:
-    """Of one request at a time; an empty server takes its turns too, to show what of it is the machine's."""
+    """Measures one request at a time. An empty server takes turns too, to show the machine's share of the latency."""
     warm(running, lambda server: loads.one_record_acked(server, "warm", acks), rounds=10)
     with echo.running() as floor:
         sides = {**running, "an empty server": floor}

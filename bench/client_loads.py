@@ -1,11 +1,11 @@
-"""The same work done by each client library: how many records per second, to and from one broker.
+"""Does the same work with each client library, and returns records per second, to and from one broker.
 
-Settings are the same on all sides, and those that librdkafka has by itself: ``acks=all``, ``linger.ms=5``, batches of
+Settings are the same on all sides. They are librdkafka's defaults: ``acks=all``, ``linger.ms=5``, batches of
 up to 1,000,000 bytes, no compression, no idempotence, fetches of 1 MiB per partition. Values have 100
 bytes; records have no key.
 
-Producers: the clock runs from the first record until the last is acknowledged; the topic's metadata is known before.
-Consumers: it runs from the first records that arrive, which are not counted, to the last: nobody's start is measured.
+Producers: the time from the first record to the last acknowledgement; the producer has the topic's metadata before.
+Consumers: the time from the first records that arrive, which are not counted, to the last. Start-up is not measured.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _rate(count: int, started: float) -> float:
 
 
 def _ready() -> float:
-    """What earlier loads left behind is not to be collected within this one."""
+    """Collects the garbage of earlier loads, so that this load does not pay for it."""
     gc.collect()
     return time.perf_counter()
 
@@ -146,7 +146,7 @@ def aiokafka_produce(server: Server, topic: str, _partitions: int, count: int) -
 
 
 def _counted(sizes: Iterable[int], count: int) -> float:
-    """Records a second, of lists that come in one after another; the first one starts the clock."""
+    """Records per second of lists that arrive one after another; the first list starts the clock."""
     first, started, got = 0, 0.0, 0
     for size in sizes:
         assert size, f"only {got} of {count} records came"
@@ -230,7 +230,7 @@ _TUNED = {"queued.min.messages": 1_000_000, "queued.max.messages.kbytes": 200_00
 def confluent_consume(
     server: Server, topic: str, partitions: int, count: int, *, reads_values: bool = False, is_tuned: bool = False
 ) -> float:
-    """By ``consume`` with a number of messages, its quickest call; with its own settings, or the best that we found."""
+    """Reads by ``consume`` with a number of messages, with default settings or with the best that we found."""
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": server.address, "group.id": "bench", "enable.auto.commit": False,

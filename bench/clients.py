@@ -2,9 +2,9 @@
 
     .venv/bin/python bench/clients.py [--quick] [--write] [--only PART]
 
-``--write`` puts the table into docs/performance.md. Close other programs: with two cores, whatever else runs is
-measured too. For each row the two sides take turns, and of each the best round counts; ``client_loads.py`` says what
-exactly they do. Our kernels are loaded before, as they are in any process after its first 200,000 records.
+``--write`` puts the table into docs/performance.md. Close other programs: on two cores they change the numbers. For
+each row the two sides take turns, and the best round of each side counts. ``client_loads.py`` defines the work. Our
+kernels are loaded before, as in any process after its first 200,000 records.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Match(NamedTuple):
     theirs: Load
     ours: Load
     bar: float
-    #: Of the two millions: what the slower side can do in some seconds.
+    #: The share of two million records that the slower side can handle in some seconds.
     share: float
     reads: bool
 
@@ -81,7 +81,7 @@ def rows(only: str | None) -> dict[str, Row]:
 
 
 def play(table: Table, server: servers.Server, match: Match, partitions: int, records: int, rounds: int) -> None:
-    """Both sides in turn, each time with a topic of its own to write to, or the full one to read."""
+    """Runs both sides in turn, each time with a new topic to write to, or with the full topic to read."""
     sides = {"apache": match.theirs, "headrace": match.ours}
     best = dict.fromkeys(sides, 0.0)
     for number in range(rounds):

@@ -2,11 +2,11 @@
 
     .venv/bin/python bench/cluster.py [--quick] [--write] [--only ROW] [--side SIDE] [--json]
 
-Prints a table of ratios; ``--write`` puts it into docs/performance.md, ``--json`` prints the numbers as JSON last.
-``--quick`` does little of everything, which shows that it works and nothing else. Close other programs: six brokers
-share this machine's cores already. Apache is warmed up before each load; the two take turns, and of each the best
-round counts, or the median or mean where a best one would flatter. ``cluster_sides.py`` says how the brokers run,
-``cluster_loads.py`` what exactly is measured.
+Prints a table of ratios. ``--write`` puts the table into docs/performance.md; ``--json`` prints the numbers as JSON at
+the end. ``--quick`` does a little of everything, to check that the script works. Close other programs: six brokers
+share the cores already. Apache Kafka is warmed up before each load. The two take turns; the best round of each counts,
+or the median or mean where the best round would flatter. ``cluster_sides.py`` starts the brokers, ``cluster_loads.py``
+defines what is measured.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is done to a cluster, and what is measured while it is done: the same for both sides of ``cluster.py``."""
+"""Defines the loads of ``cluster.py`` and what they measure, for both sides."""
 
 from __future__ import annotations
 

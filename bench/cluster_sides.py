@@ -1,4 +1,4 @@
-"""The clusters that ``cluster.py`` compares: three brokers each, every broker a process that can be killed.
+"""Starts the clusters that ``cluster.py`` compares: three brokers each, every broker a process that can be killed.
 
 Apache Kafka: three KRaft nodes that are broker and controller at once, a heap of 1 GiB each, as its own scripts run it.
 Headrace: ``headrace start --brokers 3``; or, where nobody may know of a death but by the session that times out

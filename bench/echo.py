@@ -1,7 +1,7 @@
-"""A server that answers every request at once with 60 bytes: what the machine takes for a round trip by itself.
+"""A server that answers every request at once with 60 bytes. It measures the machine's own time for a round trip.
 
-It runs as Headrace does, a process of its own with one uvloop, so what a broker's latency has beyond this is the
-broker's. ``python bench/echo.py`` prints its port and serves one connection after the other.
+The server runs as Headrace does: a process of its own with one uvloop. The difference to a broker's latency is the
+broker's share. ``python bench/echo.py`` prints its port and serves one connection after the other.
 """
 
 from __future__ import annotations

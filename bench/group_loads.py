@@ -1,4 +1,4 @@
-"""The loads of groups and transactions. All but transactions are bare requests on sockets: no client in the way."""
+"""Defines the loads of groups and transactions. All but transactions are bare requests on sockets, without a client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loads: what is done to a broker, and what is measured while it is done."""
+"""Defines the loads of ``broker.py`` and what they measure."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def create_topic(server: Server, name: str, partitions: int = PARTITIONS) -> Non
 def produce(server: Measured, topic: str, count: int) -> Rate:
     """librdkafka, acks=all, records of 100 bytes over the partitions in turn.
 
-    They are handed over a thousand at a time: a Python call a record is slower than either broker.
+    The producer gets a thousand records per call, because one Python call per record is slower than either broker.
     """
     producer = Producer(
         {
@@ -117,7 +117,7 @@ def one_record_a_request(server: Server, topic: str, count: int) -> Rate:
 
 
 def one_record_acked(server: HasPort, topic: str, count: int) -> Latency:
-    """From sending one Produce request to its answer, one after the other, on a bare socket: no client in the way."""
+    """Measures the time from one Produce request to its answer, one after the other, on a bare socket."""
     request = _produce_request(topic)
     times: list[float] = []
     with socket.create_connection(("127.0.0.1", server.port)) as sock:

@@ -1,7 +1,7 @@
-"""The skew that KIP-794 cures: one slow partition of three, and how many records each of them is given.
+"""Shows the skew that KIP-794 removes: how many records each of three partitions gets if one of them is slow.
 
-No broker and no clock: a producer of 100-byte records on simulated time, linger.ms=0, one request in flight a
-partition. Two brokers answer after 1 ms, one after 20 ms. Run: ``python bench/partitioners.py``.
+There is no broker and no clock: a producer of 100-byte records on simulated time, linger.ms=0, one request in flight
+per partition. Two brokers answer after 1 ms, one after 20 ms. Run: ``python bench/partitioners.py``.
 """
 
 from collections import Counter

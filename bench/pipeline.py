@@ -2,10 +2,10 @@
 
     .venv/bin/python bench/pipeline.py [--quick] [--write] [--only ROW ...]
 
-``--write`` puts the table into docs/performance.md. Close other programs: with two cores, whatever else runs is
-measured too. Both sides have a Spark session of their own that lives through the run (``pipeline_sides.py``) and do the
-same with the same topic (``pipeline_worker.py``, ``pipeline_views.py``). They take turns, and of each the best round
-counts; the first two rounds only warm both. About ten minutes; the peer is fetched on first use.
+``--write`` puts the table into docs/performance.md. Close other programs: on two cores they change the numbers. Each
+side has a Spark session for the whole run (``pipeline_sides.py``) and does the same work with the same topic
+(``pipeline_worker.py``, ``pipeline_views.py``). The sides take turns, and the best round of each counts; the first two
+rounds only warm up. The run takes about ten minutes. The peer is fetched at the first run.
 """
 
 from __future__ import annotations

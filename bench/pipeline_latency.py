@@ -1,9 +1,9 @@
-"""From produce to seen: how long it takes until an event that was sent is in the answer of a SQL query on the view.
+"""Measures the time from sending an event until a SQL query on the view returns it.
 
-Events are numbered, a thousand a second go to a topic of one partition, and the view has the highest number of each
-key. As the view always stands for some first part of the log, an event has been seen when the highest number of all is
-not smaller. A reader asks SQLite for it every two milliseconds. One event goes ahead, so that nobody's start is
-measured, and the first three seconds only warm the view.
+Events have numbers; a thousand per second go to a topic with one partition, and the view has the highest number of each
+key. The view is always the answer over a prefix of the log, so an event is visible when the highest number of all keys
+is not smaller. A reader asks SQLite every two milliseconds. One event goes ahead, so that no start-up is measured, and
+the first three seconds only warm up the view.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The two sides of the pipeline's benchmark, each a Python process with a Spark session that lives through the run.
+"""Runs the two sides of the pipeline's benchmark: each is a Python process with a Spark session for the whole run.
 
-Spark's own connector has to be of Spark's own version, and Maven has it only up to 4.0.0; so the peer gets a virtual
-environment of its own, ``.cache/spark-4.0.0`` (pip), and the connector's jars, ``.cache/spark-kafka-4.0.0`` (Maven).
-Both are fetched on first use. Ours runs in the environment of this program.
+Spark's own connector must have the version of Spark, and Maven has the connector up to 4.0.0. So the peer gets a
+virtual environment of its own, ``.cache/spark-4.0.0`` (pip), and the connector's jars, ``.cache/spark-kafka-4.0.0``
+(Maven). Both are fetched on first use. Ours runs in the environment of this program.
 
-A side does what :mod:`pipeline_worker` can do when it is asked, one line of JSON each way. While one works, the other
-one waits.
+A side runs :mod:`pipeline_worker`, which gets one line of JSON per task and answers with one line. While one side
+works, the other side waits.
 """
 
 from __future__ import annotations

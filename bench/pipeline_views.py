@@ -1,8 +1,8 @@
-"""Views of the pipeline's benchmark: what :mod:`pipeline_worker` does with a project of ours, and without one.
+"""The views of the pipeline's benchmark, for :mod:`pipeline_worker`: with a project of ours, and without one.
 
-Theirs is what one writes with Spark's connector: a stream, an aggregate, and ``foreachBatch`` that upserts the changed
-rows by SQLAlchemy, in one transaction, into SQLite in WAL mode. Ours are a Kappa view (replay) and a Lambda view
-(follow), as ``headrace views run`` has them.
+The peer is the program that a user of Spark's connector would write: a stream, an aggregate, and ``foreachBatch``,
+which upserts the changed rows by SQLAlchemy in one transaction into SQLite in WAL mode. Ours are a Kappa view (replay)
+and a Lambda view (follow), as ``headrace views run`` runs them.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""One side of the pipeline's benchmark: a Spark session, and what is done with it, as :mod:`pipeline_sides` asks.
+"""One side of the pipeline's benchmark: a Spark session that does the tasks of :mod:`pipeline_sides`.
 
     python pipeline_worker.py headrace|apache FOLDER JARS
 
-Runs under Spark 4.0.0 and under ours, so it imports nothing but Spark; of ours, what only our side does. Both sessions
-have the same settings. The two differ in the one word that a program changes, the format, and in who keeps the views:
-:mod:`pipeline_views`.
+The program runs under Spark 4.0.0 and under our version, so it imports Spark only; our modules are imported on our side
+only. Both sessions have the same settings. The two sides differ in the format, and in the views
+(:mod:`pipeline_views`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The table that a benchmark makes: a row for each thing measured, on both brokers, with the ratio to be reached."""
+"""The table of a benchmark: one row per measurement, with both sides, the ratio, and the ratio to reach."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ PERFORMANCE = servers.ROOT / "docs" / "performance.md"
 class Row:
     what: str
     unit: str
-    #: The ratio ours / Apache's that is to be reached; "<=" or ">=".
+    #: How the ratio ours / Apache's must compare with ``bar``: "<=" or ">=".
     relation: str
-    #: Infinite where the number is there to be read and has no bar.
+    #: Infinite if the row has no target.
     bar: float = float("inf")
     apache: float = float("nan")
     headrace: float = float("nan")
@@ -73,7 +73,7 @@ class Table:
 
 
 def write(name: str, text: str) -> None:
-    """Puts it into docs/performance.md, between the two marks of that name."""
+    """Puts the text into docs/performance.md, between the two marks of that name."""
     begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
     page = PERFORMANCE.read_text()
     before, rest = page.split(begin)

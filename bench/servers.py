@@ -1,7 +1,7 @@
-"""The two brokers that the benchmarks compare, each started in a process of its own.
+"""Starts the two brokers that the benchmarks compare, each in a process of its own.
 
-Apache Kafka is fetched by Maven on first use into ``.cache/apache-kafka-VERSION`` and runs as its own scripts run it:
-one KRaft node, a heap of 1 GiB, G1. Headrace runs as users run it: ``headrace start``.
+Maven fetches Apache Kafka at the first use into ``.cache/apache-kafka-VERSION``. Apache Kafka runs as its own scripts
+run it: one KRaft node, a heap of 1 GiB, G1. Headrace runs as users run it: ``headrace start``.
 """
 
 from __future__ import annotations

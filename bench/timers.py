@@ -1,4 +1,4 @@
-"""What a delay costs: Headrace's timer beside asyncio's ``call_later``, with more and more delays pending.
+"""Measures the cost of a delay: Headrace's timer and asyncio's ``call_later``, with more and more delays pending.
 
 Two loads, each with N delays pending throughout, all between 1 and 60 seconds:
 

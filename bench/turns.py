@@ -1,8 +1,8 @@
-"""Taking turns: how two brokers are compared on a machine that has neighbours.
+"""Compares two brokers in alternating turns, on a machine that has neighbours.
 
-The same round takes up to twice as long as a minute before or after. So both brokers run at once, the sides take turns,
-and of each side the best round counts, or the median where a best one would flatter. Whatever happens on the machine
-happens to both.
+The same round may take twice as long a minute later. So both brokers run at once, the sides take turns, and the best
+round of each side counts, or the median where the best round would flatter. A disturbance of the machine affects both
+sides.
 """
 
 from __future__ import annotations
