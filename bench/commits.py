@@ -14,15 +14,16 @@ checkout.
 from __future__ import annotations
 
 import argparse
+import compileall
 import contextlib
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import loads
@@ -75,6 +76,7 @@ def checkout(commit: str) -> Iterator[Path]:
         folder = Path(name) / "checkout"
         git = ["git", "-C", str(servers.ROOT), "worktree"]
         subprocess.run([*git, "add", "--detach", "--quiet", str(folder), commit], check=True, timeout=60)
+        compileall.compile_dir(folder / "src", quiet=1)  # as ``servers.headrace`` does for this checkout
         try:
             yield folder
         finally:
@@ -96,8 +98,9 @@ def broker_of(side: Side, data: Path) -> Iterator[servers.Server]:
 
 
 def in_turns(sides: list[Side], rounds: int, turn: Callable[[Side], object]) -> None:
-    for _ in range(rounds):
-        for side in sides:
+    """Each round has a turn of both sides; the side that begins alternates."""
+    for number in range(rounds):
+        for side in sides if number % 2 else sides[::-1]:
             turn(side)
 
 
@@ -193,14 +196,32 @@ def measure_clients(sides: list[Side], folder: Path, scale: float) -> None:
             loads.create_topic(server, full, partitions)
             workers[sides[0].name].rate("send_arrow", server.port, full, partitions, records)
             for load, (share, reads) in _CLIENT_LOADS.items():
-                for number in range(6):
-                    for side in sides:
-                        topic = full
-                        if not reads:
-                            topic = f"{load}-{partitions}-{number}-{side.name}"
-                            loads.create_topic(server, topic, partitions)
-                        rate = workers[side.name].rate(load, server.port, topic, partitions, int(records * share))
-                        side.note(f"{load}, {partitions} partitions, records/s", rate)
+                turn = partial(client_turn, server, workers, load, full if reads else None, partitions, records * share)
+                in_turns(sides, 8, turn)
+
+
+def client_turn(
+    server: servers.Server,
+    workers: dict[str, Worker],
+    load: str,
+    full: str | None,
+    partitions: int,
+    records: float,
+    side: Side,
+) -> None:
+    """Runs a load of one side, on the full topic or on a topic of its own, which is deleted afterwards."""
+    topic = full or f"{load}-{partitions}-{side.name}-{len(side.numbers.get(_row(load, partitions), ()))}"
+    if full is None:
+        loads.create_topic(server, topic, partitions)
+    side.note(_row(load, partitions), workers[side.name].rate(load, server.port, topic, partitions, int(records)))
+    if full is None:
+        client = servers.admin(server)
+        for future in client.delete_topics([topic]).values():
+            future.result(timeout=60)
+
+
+def _row(load: str, partitions: int) -> str:
+    return f"{load}, {partitions} partition{'s' * (partitions > 1)}, records/s"
 
 
 # -- the result
@@ -211,9 +232,6 @@ def is_better_if_larger(row: str) -> bool:
 
 
 def best(row: str, numbers: list[float]) -> float:
-    """The best turn; of a median or percentile the median, because its best turn would flatter."""
-    if row.startswith("ack"):
-        return statistics.median(numbers)
     return max(numbers) if is_better_if_larger(row) else min(numbers)
 
 

@@ -18,6 +18,7 @@ from time import monotonic, time
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from headrace.client.encoded_batch import EncodedBatch
 from headrace.tools.perf.options import metrics_lines, not_negative, positive, say_above_bar
 from headrace.tools.perf.payloads import BatchMaker, PayloadBatch, Source, file_source, monotonic_source, random_source
 from headrace.tools.perf.stats import Latencies, ProducerReport
@@ -228,8 +229,6 @@ class _Test:
             await asyncio.sleep(max(_TICK_S, -due / self._options.throughput))
 
     async def _send(self, producer: AsyncProducer, most: int) -> None:
-        from headrace.client.encoded_batch import EncodedBatch
-
         timestamp_ms = int(time() * 1000)
         made = self._maker.make(most, timestamp_ms)
         began, is_warmup = monotonic(), self._made_count < self._options.warmup_records

@@ -51,7 +51,7 @@ from headrace.client.producer.producer_epochs import ProducerEpochs
 from headrace.client.producer.record import ProducerRecord
 from headrace.client.producer.unfinished_batches import UnfinishedBatches
 from headrace.client.transactions.producer_ids import NO_PRODUCER
-from headrace.protocol.records import HEADER_BYTES, NO_SEQUENCE
+from headrace.protocol.records import NO_SEQUENCE
 
 LeaderOf = Callable[[str, int], int | None]
 
@@ -140,9 +140,8 @@ class Accumulator:
         :raises LargerThanPool: if the batch is larger than ``buffer.memory``.
         """
         assert not self.is_closed, "the producer refuses records once it is closed"
-        assert encoded.size_bytes > HEADER_BYTES, "an empty batch is never sent"
         if not reserved_bytes:
-            reserved_bytes = encoded.size_bytes
+            reserved_bytes = len(encoded.body)
             if not self.pool.try_reserve(reserved_bytes):
                 return None
         batch = ProducerBatch.of_encoded(

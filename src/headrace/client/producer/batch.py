@@ -158,7 +158,7 @@ class ProducerBatch:
     ) -> "ProducerBatch":
         """Makes a closed batch of records that are encoded already."""
         assert encoded.record_count, "an empty batch is never sent"
-        size_bytes = encoded.size_bytes
+        size_bytes = len(encoded.body)
         batch = cls(
             topic, encoded.partition, limit_bytes=size_bytes, reserved_bytes=reserved_bytes, created_ms=created_ms,
             number=number,

@@ -309,7 +309,7 @@ class RecordBuffer:
                 if reserved_bytes:
                     self.pool.release(reserved_bytes)
                 raise self.refusal
-            if encoded.size_bytes > self.config.max_request_size:
+            if len(encoded.body) > self.config.max_request_size:
                 raise RecordTooLarge(
                     message=f"an encoded batch of {encoded.size_bytes} bytes for {topic}-{encoded.partition} is larger "
                     f"than max.request.size, which is {self.config.max_request_size}"
