@@ -26,11 +26,12 @@ from headrace.client.consumer.record_decoding import preload_kernels
 PARTITIONS = (1, 4)
 NO_BAR = float("inf")
 NOTE = (
-    "All sides: records of 100 B without key, acks=all, linger 5 ms, no compression; batches of up to 1,000,000 B and "
-    "no idempotence (librdkafka's own settings), the perf tools 16,384 B and idempotent (Java's own); fetches of 1 MiB "
-    "per partition, crcs checked. Tuned: librdkafka with queued.min.messages=1,000,000 and fetch.queue.backoff.ms=1; "
-    "by itself it stops for a second whenever it has fetched 100,000 messages ahead. aiokafka and our asyncio clients "
-    "run on uvloop. The perf tools' rates are those that they print."
+    "All sides send records of 100 B without a key, with acks=all, linger 5 ms and no compression. Batches have up to "
+    "1,000,000 B and are not idempotent, which are librdkafka's defaults; the perf tools use 16,384 B and "
+    "idempotence, which are Java's defaults. Fetches have 1 MiB per partition, and crcs are checked. Tuned: "
+    "librdkafka with queued.min.messages=1,000,000 and fetch.queue.backoff.ms=1; with its defaults librdkafka stops "
+    "for a second whenever it has fetched 100,000 messages ahead. aiokafka and our asyncio clients run on uvloop. The "
+    "rates of the perf tools are those that they print."
 )
 
 
@@ -92,15 +93,9 @@ def play(table: Table, server: servers.Server, match: Match, partitions: int, re
                 loads.create_topic(server, topic, partitions)
             best[side] = max(best[side], load(server, topic, partitions, int(records * match.share)))
             if not match.reads:
-                _delete(server, topic)
+                loads.delete_topic(server, topic)
     for side, rate in best.items():
         table.put(side, f"{match.what}/{match.peer}/{partitions}", rate)
-
-
-def _delete(server: servers.Server, topic: str) -> None:
-    client = servers.admin(server)
-    for future in client.delete_topics([topic]).values():
-        future.result(timeout=60)
 
 
 def main() -> None:

@@ -14,7 +14,6 @@ checkout.
 from __future__ import annotations
 
 import argparse
-import compileall
 import contextlib
 import json
 import os
@@ -22,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -76,25 +76,15 @@ def checkout(commit: str) -> Iterator[Path]:
         folder = Path(name) / "checkout"
         git = ["git", "-C", str(servers.ROOT), "worktree"]
         subprocess.run([*git, "add", "--detach", "--quiet", str(folder), commit], check=True, timeout=60)
-        compileall.compile_dir(folder / "src", quiet=1)  # as ``servers.headrace`` does for this checkout
         try:
             yield folder
         finally:
             subprocess.run([*git, "remove", "--force", str(folder)], check=True, timeout=60)
 
 
-@contextlib.contextmanager
-def broker_of(side: Side, data: Path) -> Iterator[servers.Server]:
+def broker_of(side: Side, data: Path) -> AbstractContextManager[servers.Server]:
     """The broker of one commit, as ``headrace start`` starts it."""
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = str(side.root / "src")
-    try:
-        with servers.headrace(data, {"group.initial.rebalance.delay.ms": "0"}) as server:
-            yield server
-    finally:
-        os.environ.pop("PYTHONPATH")
-        if before is not None:
-            os.environ["PYTHONPATH"] = before
+    return servers.headrace(data, {"group.initial.rebalance.delay.ms": "0"}, root=side.root)
 
 
 def in_turns(sides: list[Side], rounds: int, turn: Callable[[Side], object]) -> None:
@@ -215,9 +205,7 @@ def client_turn(
         loads.create_topic(server, topic, partitions)
     side.note(_row(load, partitions), workers[side.name].rate(load, server.port, topic, partitions, int(records)))
     if full is None:
-        client = servers.admin(server)
-        for future in client.delete_topics([topic]).values():
-            future.result(timeout=60)
+        loads.delete_topic(server, topic)
 
 
 def _row(load: str, partitions: int) -> str:

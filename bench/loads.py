@@ -53,6 +53,12 @@ def create_topic(server: Server, name: str, partitions: int = PARTITIONS) -> Non
         future.result(timeout=120)
 
 
+def delete_topic(server: Server, name: str) -> None:
+    client = admin(server)
+    for future in client.delete_topics([name]).values():
+        future.result(timeout=60)
+
+
 def produce(server: Measured, topic: str, count: int) -> Rate:
     """librdkafka, acks=all, records of 100 bytes over the partitions in turn.
 

@@ -23,6 +23,8 @@ from types import MappingProxyType
 import psutil
 from confluent_kafka.admin import AdminClient
 
+from headrace.testing.ports import free_port
+
 ROOT = Path(__file__).resolve().parent.parent
 KAFKA_VERSION = "4.3.0"
 KAFKA_JARS = ROOT / ".cache" / f"apache-kafka-{KAFKA_VERSION}"
@@ -118,21 +120,25 @@ def apache(data: Path, settings: Mapping[str, str] = NOTHING) -> Iterator[Server
 
 
 @contextlib.contextmanager
-def headrace(data: Path, settings: Mapping[str, str] = NOTHING) -> Iterator[Server]:
-    compileall.compile_dir(ROOT / "src", quiet=1)  # as an installed package is, whatever PYTHONDONTWRITEBYTECODE says
+def headrace(data: Path, settings: Mapping[str, str] = NOTHING, *, root: Path = ROOT) -> Iterator[Server]:
+    """
+    :param root: the checkout whose broker is started, with the packages of this virtual environment.
+    """
+    compileall.compile_dir(root / "src", quiet=1)  # as an installed package is, whatever PYTHONDONTWRITEBYTECODE says
     port = free_port()
     command = [str(Path(sys.executable).parent / "headrace"), "start", "--data", str(data)]
     command += ["--listen", f"127.0.0.1:{port}", "--log-level", "warning"]
     for name, value in settings.items():
         command += ["-o", f"{name}={value}"]
-    with _running("Headrace", command, port) as server:
+    with _running("Headrace", command, port, {"PYTHONPATH": str(root / "src")}) as server:
         yield server
 
 
 @contextlib.contextmanager
-def _running(name: str, command: list[str], port: int) -> Iterator[Server]:
+def _running(name: str, command: list[str], port: int, variables: Mapping[str, str] = NOTHING) -> Iterator[Server]:
     started = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    environment = {**os.environ, **variables}
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         seconds = _until_metadata(port, process, started)
         yield Server(name, port, psutil.Process(process.pid), started, seconds)
@@ -161,13 +167,6 @@ def _until_metadata(port: int, process: subprocess.Popen[bytes], started: float)
         except OSError:
             time.sleep(0.002)
     raise RuntimeError(f"no answer within {_START_SECONDS} s")
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
 
 
 def admin(server: Server) -> AdminClient:

@@ -2,7 +2,6 @@
 
 import os
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +9,8 @@ from pathlib import Path
 import psutil
 import pyspark
 from views_process import wait_until
+
+from headrace.testing.ports import free_port
 
 _HOME = Path(pyspark.__file__).parent
 _PATIENCE_S = 60.0
@@ -60,7 +61,7 @@ class SparkCluster:
     def __init__(self, folder: Path, workers: int = 2) -> None:
         self._folder = folder
         folder.mkdir()
-        port = _free_port()
+        port = free_port()
         self.url = f"spark://127.0.0.1:{port}"
         self._master = _Daemon(folder / "master.log", "org.apache.spark.deploy.master.Master", "--port", str(port))
         self.workers: list[_Daemon] = []
@@ -100,10 +101,3 @@ def _is_executor(process: psutil.Process) -> bool:
         return "CoarseGrainedExecutorBackend" in " ".join(process.cmdline())
     except (psutil.NoSuchProcess, psutil.ZombieProcess):
         return False
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port

@@ -1,7 +1,6 @@
 """Fetching ahead, and through failures: a broker that goes and comes back, sessions that it has forgotten."""
 
 import asyncio
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,12 +10,7 @@ from reader_harness import ReaderHarness, at, read, values
 from headrace import AsyncConsumer, Broker, TopicPartition
 from headrace.client.errors import BrokerError, BrokerUnreachable
 from headrace.protocol.api import Api
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+from headrace.testing.ports import free_port
 
 
 @pytest.fixture

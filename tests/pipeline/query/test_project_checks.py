@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -13,6 +12,7 @@ from headrace import Admin
 from headrace.pipeline.project.loading import read_project
 from headrace.pipeline.query.project_checks import check_project
 from headrace.pipeline.spark.session import SparkMissing
+from headrace.testing.ports import free_port
 
 VIEW = """\
 topics = ["clicks"]
@@ -53,11 +53,6 @@ def bootstrap(kafka) -> str:
 @pytest.fixture
 def files(tmp_path, bootstrap) -> Files:
     return Files(tmp_path, bootstrap)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
 
 
 def test_a_project_without_problems(spark, files):

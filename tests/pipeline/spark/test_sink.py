@@ -143,4 +143,5 @@ def test_a_log_is_not_overwritten():
 
 def test_a_sink_can_be_pickled_for_its_tasks():
     for kind in (BatchSink, StreamSink):
-        pickle.loads(pickle.dumps(kind.for_schema({**SERVERS, "topic": "t"}, _struct("value string"), overwrite=False)))
+        sink = kind.for_schema({**SERVERS, "topic": "t"}, _struct("value string"), overwrite=False)
+        assert vars(pickle.loads(pickle.dumps(sink))) == vars(sink)
