@@ -2,7 +2,7 @@
 
 Start: the addresses are bound first, so that a taken port is known before anything is changed. Then the role settles
 the broker's ids. Then the data folders are locked, and their logs are opened or recovered. Then the role reads topics
-and settings from the znode tree. Only then are connections accepted, and at last the broker registers in its cluster.
+and settings from the znode tree. Then the broker accepts connections. The broker registers in its cluster last.
 
 Stop is the reverse: leaderships are handed over, waiting requests end, the logs are flushed and closed with the
 clean-shutdown mark, and the znode tree is closed last.
@@ -24,6 +24,7 @@ from headrace.broker.configs.group_overrides import GroupConfigs
 from headrace.broker.configs.registry import TOPIC_DEFAULT_NAMES
 from headrace.broker.configs.topic import topic_log_config
 from headrace.broker.coordinators.committed import CommitWaits
+from headrace.broker.coordinators.coordinator_service import CoordinatorContext
 from headrace.broker.coordinators.coordinators import Coordinators
 from headrace.broker.coordinators.group_service import GroupService
 from headrace.broker.coordinators.internal_topics import GROUPS, TRANSACTIONS, InternalTopics
@@ -244,14 +245,13 @@ class Broker:
     # -- services
 
     def _make_services(self) -> None:
-        common = self.runtime, self.config, self.partitions, self.internal_topics, self.commit_waits
-        groups = GroupService(
-            *common, self.role.placement(GROUPS), metadata=self.metadata, group_configs=self.group_configs
+        context = CoordinatorContext(
+            self.runtime, self.config, self.partitions, self.internal_topics, self.commit_waits, self.metadata
         )
+        groups = GroupService(context, self.role.placement(GROUPS), self.group_configs)
         transactions = TransactionService(
-            *common,
+            context,
             self.role.placement(TRANSACTIONS),
-            metadata=self.metadata,
             producer_ids=self.role.producer_ids,
             make_participants=self.role.participants,
             on_marker=self._marker_written,

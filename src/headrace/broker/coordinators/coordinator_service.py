@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from headrace.broker.coordinators.committed import CommitWaits
     from headrace.broker.coordinators.internal_topics import InternalTopics
     from headrace.broker.coordinators.placement import CoordinatorPlacement
+    from headrace.broker.metadata_cache import MetadataCache
     from headrace.broker.runtime import BrokerRuntime
     from headrace.replication.partition import Partition
     from headrace.replication.partitions import Partitions
@@ -35,26 +37,31 @@ _CHECK_AGAIN_S = 0.1
 C = TypeVar("C", bound=ShardedCoordinator[Any])
 
 
+@dataclass(frozen=True, slots=True)
+class CoordinatorContext:
+    """What both coordinators use of their broker."""
+
+    runtime: BrokerRuntime
+    config: BrokerConfig
+    partitions: Partitions
+    internal_topics: InternalTopics
+    commit_waits: CommitWaits
+    metadata: MetadataCache
+
+
 class CoordinatorService(Generic[C]):
     """A subclass names its ``topic``, and makes the ``coordinator`` on first use: a start does not pay for it."""
 
     topic: str
 
-    def __init__(
-        self,
-        runtime: BrokerRuntime,
-        config: BrokerConfig,
-        partitions: Partitions,
-        internal_topics: InternalTopics,
-        commit_waits: CommitWaits,
-        placement: CoordinatorPlacement,
-    ) -> None:
+    def __init__(self, context: CoordinatorContext, placement: CoordinatorPlacement) -> None:
         self.placement = placement
-        self._runtime = runtime
-        self._config = config
-        self._partitions = partitions
-        self._internal_topics = internal_topics
-        self._commit_waits = commit_waits
+        self._runtime = context.runtime
+        self._config = context.config
+        self._partitions = context.partitions
+        self._internal_topics = context.internal_topics
+        self._commit_waits = context.commit_waits
+        self._metadata = context.metadata
         self._to_load: list[Iterator[int]] = []
         self._loader: asyncio.Task[None] | None = None
         self._waiting: set[asyncio.Task[None]] = set()

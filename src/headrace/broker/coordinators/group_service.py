@@ -9,22 +9,17 @@ from logging import getLogger
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from headrace.broker.coordinators.coordinator_service import CoordinatorService
+from headrace.broker.coordinators.coordinator_service import CoordinatorContext, CoordinatorService
 from headrace.broker.coordinators.internal_topics import GROUPS
 from headrace.groups.context import GroupContext, KnownTopic
 from headrace.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
-    from headrace.broker.configs.broker_config import BrokerConfig
     from headrace.broker.configs.group_overrides import GroupConfigs
-    from headrace.broker.coordinators.committed import CommitWaits
-    from headrace.broker.coordinators.internal_topics import InternalTopics
     from headrace.broker.coordinators.placement import CoordinatorPlacement
     from headrace.broker.metadata_cache import MetadataCache, TopicInfo
-    from headrace.broker.runtime import BrokerRuntime
     from headrace.groups.coordinator import GroupCoordinator
     from headrace.groups.shard import GroupShard
-    from headrace.replication.partitions import Partitions
 
 logger = getLogger(__name__)
 
@@ -33,19 +28,9 @@ class GroupService(CoordinatorService["GroupCoordinator"]):
     topic = GROUPS
 
     def __init__(
-        self,
-        runtime: BrokerRuntime,
-        config: BrokerConfig,
-        partitions: Partitions,
-        internal_topics: InternalTopics,
-        commit_waits: CommitWaits,
-        placement: CoordinatorPlacement,
-        *,
-        metadata: MetadataCache,
-        group_configs: GroupConfigs,
+        self, context: CoordinatorContext, placement: CoordinatorPlacement, group_configs: GroupConfigs
     ) -> None:
-        super().__init__(runtime, config, partitions, internal_topics, commit_waits, placement)
-        self._metadata = metadata
+        super().__init__(context, placement)
         self._group_configs = group_configs
 
     @cached_property

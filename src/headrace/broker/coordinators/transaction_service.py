@@ -7,22 +7,16 @@ from functools import cached_property
 from logging import getLogger
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.coordinators.coordinator_service import CoordinatorService
+from headrace.broker.coordinators.coordinator_service import CoordinatorContext, CoordinatorService
 from headrace.broker.coordinators.internal_topics import TRANSACTIONS
 from headrace.protocol.errors import KafkaError
 from headrace.runtime.timer import TimerTask
 
 if TYPE_CHECKING:
-    from headrace.broker.configs.broker_config import BrokerConfig
-    from headrace.broker.coordinators.committed import CommitWaits
-    from headrace.broker.coordinators.internal_topics import InternalTopics
     from headrace.broker.coordinators.participants import TransactionParticipants
     from headrace.broker.coordinators.placement import CoordinatorPlacement
     from headrace.broker.coordinators.producer_ids import ProducerIds
     from headrace.broker.coordinators.transactional_produce import RefusedPartitions, TransactionalProduce
-    from headrace.broker.metadata_cache import MetadataCache
-    from headrace.broker.runtime import BrokerRuntime
-    from headrace.replication.partitions import Partitions
     from headrace.transactions.coordinator import ProducerIdentity, TransactionCoordinator
     from headrace.transactions.markers import LocalMarkerWriter, Marker
 
@@ -34,14 +28,9 @@ class TransactionService(CoordinatorService["TransactionCoordinator"]):
 
     def __init__(
         self,
-        runtime: BrokerRuntime,
-        config: BrokerConfig,
-        partitions: Partitions,
-        internal_topics: InternalTopics,
-        commit_waits: CommitWaits,
+        context: CoordinatorContext,
         placement: CoordinatorPlacement,
         *,
-        metadata: MetadataCache,
         producer_ids: ProducerIds,
         make_participants: Callable[[TransactionService], TransactionParticipants],
         on_marker: Callable[[str, int, Marker], object],
@@ -49,8 +38,7 @@ class TransactionService(CoordinatorService["TransactionCoordinator"]):
         """
         :param on_marker: is called with the topic, the partition and the marker after a marker was written here.
         """
-        super().__init__(runtime, config, partitions, internal_topics, commit_waits, placement)
-        self._metadata = metadata
+        super().__init__(context, placement)
         self._producer_ids = producer_ids
         self._make_participants = make_participants
         self._on_marker = on_marker

@@ -57,7 +57,8 @@ def reassign(
             started[partition] = yield from _prepare(context, partition, target, may_change_count=may_change_count)
             results[partition] = None
         except KafkaError as error:
-            results[partition] = error
+            # Its traceback refers to ``results``: without the cycle no garbage collection is needed.
+            results[partition] = error.with_traceback(None)
     if supersedes_znode and started:
         # Before the topic is written. Otherwise, after a crash in between, the next controller would start the old
         # target again.
