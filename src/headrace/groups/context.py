@@ -1,4 +1,4 @@
-"""What groups need from their broker: a clock, a timer, settings, and the topics that exist."""
+"""Holds the parts of a broker that groups use: a clock, a timer, settings, and the topics that exist."""
 
 import builtins
 from collections.abc import Callable, Iterable, Mapping

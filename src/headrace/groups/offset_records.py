@@ -34,7 +34,7 @@ _HEAD = Struct(">hqiB")
 _TAIL = Struct(">qB")
 _TAIL_WITH_ID = Struct(">qBBB16s")
 _ID_TAG = (1, 0, 16)
-#: A compact string of up to so many bytes has a length of one byte.
+#: A compact string of up to this many bytes has a length of one byte.
 _SHORT_BYTES = 126
 
 

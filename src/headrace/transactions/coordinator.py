@@ -182,7 +182,7 @@ class TransactionCoordinator(ShardedCoordinator[TransactionShard]):
             yield from shard
 
     def expire(self, expiration_ms: int) -> int:
-        """Deletes the ids that have had no transaction for so long. Returns how many were deleted."""
+        """Deletes the ids that have had no transaction for this time. Returns how many were deleted."""
         return sum(shard.expire(expiration_ms) for shard in self.shards())
 
 

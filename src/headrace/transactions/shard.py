@@ -224,7 +224,7 @@ class TransactionShard:
     # -- expiry -----------------------------------------------------------------------------------------------------
 
     def expire(self, expiration_ms: int) -> int:
-        """Deletes the ids that have had no transaction for so long. Returns how many were deleted."""
+        """Deletes the ids that have had no transaction for this time. Returns how many were deleted."""
         now_ms = self._context.clock.wall_ms()
         expired = [
             metadata for metadata in self if metadata.state in IDLE and metadata.updated_ms + expiration_ms <= now_ms

@@ -29,8 +29,11 @@ _PURPOSE = "topic-propagation"
 async def wait_for_other_brokers(
     links: Links, others: Iterable[int], made: Mapping[str, int], gone: Sequence[str], timeout_ms: int
 ) -> None:
-    """Returns when the other brokers know that topics have so many partitions, and that other topics are deleted; or
-    when the time is up."""
+    """Returns when the other brokers know the changes of topics, or when the time is up.
+
+    :param made: new or extended topics, with their numbers of partitions.
+    :param gone: deleted topics.
+    """
     timeout_ms = min(timeout_ms, _MAX_WAIT_MS)
     if not ((made or gone) and timeout_ms > 0):
         return

@@ -91,7 +91,7 @@ async def _first_quota(coordination: Coordination) -> str | None:
 
 
 async def _below(coordination: Coordination, root: str, levels: int) -> list[str]:
-    """The sorted paths of all znodes that are so many levels below a root."""
+    """The sorted paths of all znodes that are this many levels below a root."""
     paths = [root]
     for _ in range(levels):
         below: list[str] = []

@@ -32,7 +32,7 @@ KEYS: tuple[ConfigKey, ...] = (
         "The ZooKeeper ensemble, HOST:PORT,HOST:PORT/chroot. Unset: the broker is not in a cluster, and keeps its own "
         "znode tree."),
     ConfigKey("zookeeper.session.timeout.ms", INT, 18_000, None, HIGH, READ_ONLY,
-        "After so long without a heartbeat ZooKeeper ends the session of a broker, and the broker counts as dead."),
+        "ZooKeeper ends the session of a broker after this time without a heartbeat. The broker then counts as dead."),
     ConfigKey("zookeeper.connection.timeout.ms", INT, None, None, HIGH, READ_ONLY,
         "How long to wait for the first connection to ZooKeeper. Unset: zookeeper.session.timeout.ms."),
     ConfigKey("zookeeper.max.in.flight.requests", INT, 10, at_least(1), HIGH, READ_ONLY,

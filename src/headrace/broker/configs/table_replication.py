@@ -20,7 +20,7 @@ KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("num.replica.fetchers", INT, 1, at_least(1), HIGH, CLUSTER_WIDE,
         "The number of fetchers per leader that this broker follows."),
     ConfigKey("replica.lag.time.max.ms", LONG, 30_000, None, HIGH, READ_ONLY,
-        "A follower that has not caught up for so long is removed from the in-sync replicas."),
+        "A follower that has not caught up for this time is removed from the in-sync replicas."),
     ConfigKey("replica.fetch.max.bytes", INT, 1_048_576, at_least(0), MEDIUM, READ_ONLY,
         "How many bytes per partition a follower asks for."),
     ConfigKey("replica.fetch.response.max.bytes", INT, 10_485_760, at_least(0), MEDIUM, READ_ONLY,

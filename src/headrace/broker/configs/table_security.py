@@ -71,7 +71,7 @@ KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("sasl.server.max.receive.size", INT, 524_288, None, MEDIUM, READ_ONLY,
         "The maximum size of a SASL message before login."),
     ConfigKey("connections.max.reauth.ms", LONG, 0, None, MEDIUM, READ_ONLY,
-        "After so long a client must log in again; 0: never (KIP-368)."),
+        "A client must log in again after this time; 0: never (KIP-368)."),
     ConfigKey("delegation.token.secret.key", PASSWORD, None, None, MEDIUM, READ_ONLY,
         "The secret that signs delegation tokens; the same on all brokers. Unset: there are no tokens."),
     ConfigKey("delegation.token.master.key", PASSWORD, None, None, MEDIUM, READ_ONLY,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headrace.broker.configs.broker_config import BrokerConfig
     from headrace.broker.metadata_cache import MetadataCache
 
-#: For so many partitions the encoded answers with one code are kept.
+#: The number of partitions for which the encoded answers with one code are kept.
 _MAX_KEPT_ANSWERS = 20_000
 
 

@@ -41,9 +41,9 @@ _REPLICA_STATE_SINCE = 15
 #: Consumers may read from other replicas than the leader since this version.
 _ANY_REPLICA_SINCE = 11
 _UNKNOWN = -1
-#: An append completes only a waiting Fetch of at most so many partitions. A larger Fetch checks its partitions itself,
-#: at this interval.
+#: An append completes only a waiting Fetch of at most this many partitions.
 _WATCHED_PARTITIONS = 1_000
+#: The interval at which a larger Fetch checks its partitions itself.
 _CHECK_EVERY_MS = 50
 
 #: A partition that was read: its key, the asked partition, the name of the topic (None if unknown), and the answer.

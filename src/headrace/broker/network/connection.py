@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 logger = getLogger(__name__)
 
-#: Held answers are sent when they have so many bytes.
+#: Held answers are sent when they have this many bytes.
 HOLD_BYTES = 32 * 1024
-#: Files of up to so many bytes are read and sent with the bytes around them: one system call instead of three.
+#: Files of up to this many bytes are read and sent with the bytes around them: one system call instead of three.
 _READ_BYTES = 16 * 1024
 
 

@@ -1,4 +1,4 @@
-"""What the replicas of a broker use of the rest of the broker."""
+"""Holds the parts of a broker that its replicas use."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ logger = getLogger(__name__)
 
 _EPOCHS_VERSION, _OFFSETS_VERSION = 4, 7
 _EARLIEST, _LATEST = -2, -1
-#: From so many rejections in a row on, they are logged.
+#: Rejections are logged from this many in a row on.
 _LOGGED_REJECTIONS = 5
 _FIRST_PAUSE_MS = 20
 #: How long a throttled partition pauses before the throttle is checked again.
@@ -195,7 +195,7 @@ class Fetcher:
         return min(max_ms, _FIRST_PAUSE_MS << min(failures - 1, 10))
 
     async def _sleep(self, pause_ms: int | None) -> None:
-        """Waits for :meth:`wake`, and at most so long."""
+        """Waits for :meth:`wake`, and at most for the pause."""
         self._sleeper = self._runtime.loop.create_future()
         timer = None if pause_ms is None else self._runtime.timer.schedule(pause_ms, self.wake)
         try:

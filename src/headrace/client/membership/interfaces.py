@@ -1,4 +1,4 @@
-"""What a membership needs from its consumer, and what both kinds of membership offer to the consumer.
+"""The interfaces between a membership and its consumer: ``GroupSubscription`` and ``Membership``.
 
 A membership talks to the coordinator in the background. All that the user sees (partitions that are revoked or
 assigned, and the callbacks for that) happens in :meth:`Membership.poll`, which the user's own ``poll()`` calls.

@@ -143,7 +143,7 @@ class ClassicMembers:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest rebalance timeout of all members: so long the others wait for the slowest member."""
+        """The longest rebalance timeout of all members: the time for which the others wait for the slowest member."""
         return max((member.rebalance_timeout_ms for member in self._members.values()), default=0)
 
     def elect_joined_leader(self) -> bool:

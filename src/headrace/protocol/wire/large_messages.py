@@ -42,7 +42,7 @@ from headrace.protocol.wire.varints import LARGEST_TAG, put_uvarint, read_uvarin
 #: A message with more elements is opened, and so is an element of an array.
 AT_ONCE = 1_000
 MAX_ELEMENTS = 2_000_000
-#: The walk yields to its caller after so many elements.
+#: The walk yields to its caller after this many elements.
 _STEP = 200
 
 _INT16 = Struct(">h")
