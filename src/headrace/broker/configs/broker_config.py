@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from headrace.broker.configs.alter import check_dynamic
 from headrace.broker.configs.keys import Value
+from headrace.broker.configs.listener_config import ListenerConfig
 from headrace.broker.configs.listeners import Listeners, parse_listeners
 from headrace.broker.configs.refusals import refusal_line, refused_settings
 from headrace.broker.configs.registry import BROKER_KEYS, broker_key, without_meaning
@@ -102,6 +103,10 @@ class BrokerConfig:
     def listeners(self) -> Listeners:
         return self._layers.listeners
 
+    def of_listener(self, listener: builtins.str, mechanism: builtins.str | None = None) -> ListenerConfig:
+        """The settings of one listener (and of one SASL mechanism on it), which may have values of their own."""
+        return ListenerConfig(self, listener, mechanism)
+
     @property
     def broker_id(self) -> builtins.int | None:
         """node.id or broker.id; None if neither is set."""
@@ -178,6 +183,10 @@ class BrokerConfig:
                 watcher(frozenset(changed))
 
     # -- values by Kafka's name. These methods come last, because their names hide the builtin types.
+
+    def __contains__(self, name: builtins.str) -> builtins.bool:
+        """Whether the setting is in the registry, or is set with a listener's prefix."""
+        return name in self._layers.values
 
     def __getitem__(self, name: builtins.str) -> Value:
         return self._layers.values[name]

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from headrace.broker.configs.listener_config import LISTENER_PREFIX
 from headrace.broker.configs.table_refused import MISSING_PROTOCOLS, ROWS, Refused
 
-LISTENER_PREFIX = "listener.name."
 _PROTOCOL_MAP = "listener.security.protocol.map"
 
 _ROWS = {row.name: row for row in ROWS}

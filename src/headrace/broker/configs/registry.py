@@ -20,7 +20,8 @@ from headrace.broker.configs import (
     table_topic,
 )
 from headrace.broker.configs.keys import ConfigKey
-from headrace.broker.configs.refusals import LISTENER_PREFIX, refused_row
+from headrace.broker.configs.listener_config import LISTENER_PREFIX
+from headrace.broker.configs.refusals import refused_row
 
 #: The subjects of a broker's settings, in the order of the docs.
 SUBJECTS: Mapping[str, tuple[ConfigKey, ...]] = {

@@ -23,4 +23,4 @@ async def answer_of(ask: Callable[[Callable[[T], None]], None]) -> T:
 
 def host_of(request: Request) -> str:
     """Returns the client's address as Kafka shows it in groups: ``/127.0.0.1``."""
-    return "/" + request.connection.peer.rpartition(":")[0].strip("[]")
+    return "/" + request.connection.host

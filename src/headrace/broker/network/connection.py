@@ -28,6 +28,7 @@ from headrace.broker.network.request import Request
 from headrace.protocol.frames import BadFrame, FrameReader
 from headrace.protocol.wire.encoder import Message, Placed, Sendable
 from headrace.protocol.wire.server_codec import BadRequest, EncodedReply, encode_response, read_request_header
+from headrace.security.principal import ANONYMOUS
 
 if TYPE_CHECKING:
     from headrace.broker.metrics.counters import RequestMetrics
@@ -56,7 +57,8 @@ class Connection:
     __slots__ = (
         "_frames", "_held", "_is_answered", "_is_paused", "_is_writing", "_loop", "_metrics", "_on_close", "_out",
         "_queue", "_request", "_socket",
-        "client_software", "is_closed", "last_active_ns", "listener_name", "on_next_request_arrived", "peer",
+        "client_software", "host", "is_closed", "last_active_ns", "listener_name", "on_next_request_arrived", "peer",
+        "principal",
     )  # fmt: skip
 
     def __init__(
@@ -71,7 +73,12 @@ class Connection:
         max_request_bytes: int,
         on_close: Callable[[Connection], None],
     ) -> None:
+        #: The client's address as ``host:port``.
         self.peer = peer
+        #: The client's IP address, as ACLs name it.
+        self.host = peer.rpartition(":")[0].strip("[]")
+        #: Who the client is. An authenticated connection replaces it.
+        self.principal = ANONYMOUS
         self.listener_name = listener_name
         #: Name and version of the client library, from the client's ApiVersions request (KIP-511).
         self.client_software = ("unknown", "unknown")
