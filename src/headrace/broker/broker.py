@@ -18,6 +18,7 @@ from logging import getLogger
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headrace.broker.authorization.authorizer import AllowAll
 from headrace.broker.cluster_role import ClusterRole, RoleContext, choose_role
 from headrace.broker.configs.broker_config import BrokerConfig
 from headrace.broker.configs.group_overrides import GroupConfigs
@@ -270,6 +271,7 @@ class Broker:
             config_store=self.role,
             clock=self.clock,
             metrics=self.metrics,
+            authorizer=AllowAll(),
             metadata=self.metadata,
             nodes_seen_by=self.role.nodes_seen_by,
             current_leaders=CurrentLeaders(self.broker_id, self.metadata, self.role.nodes_seen_by),

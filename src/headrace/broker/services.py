@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
+    from headrace.broker.authorization.authorizer import Authorizer
     from headrace.broker.cluster_role import PartitionController
     from headrace.broker.configs.broker_config import BrokerConfig
     from headrace.broker.configs.group_overrides import GroupConfigs
@@ -68,6 +69,8 @@ class Services:
     config_store: ConfigStore
     clock: Clock
     metrics: Metrics
+    #: Decides what the client of a connection may do.
+    authorizer: Authorizer
     #: The brokers, topics and leaders of the cluster, as the controller last sent them.
     metadata: MetadataCache
     nodes_seen_by: NodesSeenBy

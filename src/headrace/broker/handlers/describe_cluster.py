@@ -8,18 +8,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.broker.authorized import CLUSTER_OPERATIONS
+from headrace.broker.authorization.authorizer import is_allowed_on_cluster
 from headrace.broker.network.request import Reply, Request
 from headrace.protocol.errors import ErrorCode
+from headrace.security.acls import CLUSTER_NAME, AclOperation, ResourceType
 
 if TYPE_CHECKING:
+    from headrace.broker.authorization.authorizer import Authorizer
     from headrace.broker.metadata_cache import MetadataCache
     from headrace.broker.services import NodesSeenBy
 
 _BROKERS, _CONTROLLERS = 1, 2
 
 
-async def handle(request: Request, metadata: MetadataCache, nodes_seen_by: NodesSeenBy) -> Reply:
+async def handle(
+    request: Request, authorizer: Authorizer, metadata: MetadataCache, nodes_seen_by: NodesSeenBy
+) -> Reply:
     endpoint_type = getattr(request.body, "endpoint_type", _BROKERS)
     if endpoint_type != _BROKERS:
         known = endpoint_type == _CONTROLLERS
@@ -39,5 +43,9 @@ async def handle(request: Request, metadata: MetadataCache, nodes_seen_by: Nodes
         ],
     }
     if request.body.include_cluster_authorized_operations:
-        reply["cluster_authorized_operations"] = CLUSTER_OPERATIONS
+        reply["cluster_authorized_operations"] = (
+            authorizer.authorized_operations(request.connection, ResourceType.CLUSTER, CLUSTER_NAME)
+            if is_allowed_on_cluster(authorizer, request.connection, AclOperation.DESCRIBE)
+            else 0
+        )
     return reply

@@ -33,6 +33,7 @@ from headrace.security.principal import ANONYMOUS
 if TYPE_CHECKING:
     from headrace.broker.metrics.counters import RequestMetrics
     from headrace.broker.network.request_queue import RequestQueue
+    from headrace.protocol.api import Api
 
 logger = getLogger(__name__)
 
@@ -109,6 +110,11 @@ class Connection:
     def local_address(self) -> tuple[str, int]:
         host, port = self._socket.getsockname()[:2]
         return host, port
+
+    @property
+    def current_api(self) -> Api | None:
+        """The API of the request that is in progress."""
+        return None if self._request is None else self._request.api
 
     @property
     def has_more(self) -> bool:
