@@ -11,18 +11,6 @@ alike() { # CLASS COMMAND ARGUMENT...: Apache's tool and ours say the same, and 
     diff <(sort "$work/theirs.out") <(sort "$work/ours.out")
 }
 
-deleted_alike() { # ENTITY... NAME: both tools delete a setting, and both refuse to delete it again
-    local name=${!#} entity=("${@:1:$#-1}") command
-    for command in "headrace configs" "java_small kafka.admin.ConfigCommand"; do
-        expect "^Completed updating" $command $(at_broker) --alter "${entity[@]}" --delete-config "$name"
-        fails $command $(at_broker) --alter "${entity[@]}" --delete-config "$name"
-        headrace configs $(at_broker) --alter "${entity[@]}" --add-config "$name=$(value_of "$name")"
-    done
-    headrace configs $(at_broker) --alter "${entity[@]}" --delete-config "$name"
-}
-
-value_of() { case $1 in cleanup.policy) echo compact ;; log.retention.ms) echo 99999999 ;; esac; }
-
 topics_alike() { alike org.apache.kafka.tools.TopicCommand topics "$@"; }
 configs_alike() { alike kafka.admin.ConfigCommand configs "$@"; }
 groups_alike() { alike org.apache.kafka.tools.consumer.group.ConsumerGroupCommand consumer-groups "$@"; }
@@ -51,11 +39,11 @@ our_configs() {
     configs_alike --alter --topic admin-a --add-config 'segment.bytes=2000000,cleanup.policy=[compact,delete]'
     configs_alike --describe --entity-type topics --entity-name admin-a
     configs_alike --describe --topic admin-a --all
-    deleted_alike --entity-type topics --entity-name admin-a cleanup.policy
+    configs_alike --alter --entity-type topics --entity-name admin-a --delete-config cleanup.policy
     configs_alike --alter --entity-type brokers --entity-default --add-config log.retention.ms=99999999
     configs_alike --describe --entity-type brokers
     configs_alike --describe --broker "$(broker_id)" --all
-    deleted_alike --broker-defaults log.retention.ms
+    configs_alike --alter --broker-defaults --delete-config log.retention.ms
     fails headrace configs $(at_broker) --alter --topic admin-a --add-config nonsense=1
 }
 

@@ -107,7 +107,7 @@ def _alter(options: Namespace, entity: Entity, out: Output) -> int:
             "At least one of --add-config, --add-config-file, or --delete-config must be specified with --alter"
         )
     with connect(options) as admin:
-        _check_names(admin, entity, wanted)
+        _check_names(admin, entity, wanted, out)
         admin.alter_configs({entity.resource: wanted}).value(entity.resource)
     if entity.is_default:
         line = f"Completed updating default config for {entity.type.name} in the cluster."
@@ -118,10 +118,11 @@ def _alter(options: Namespace, entity: Entity, out: Output) -> int:
     return DONE
 
 
-def _check_names(admin: Admin, entity: Entity, wanted: Sequence[ConfigChange]) -> None:
-    """Refuses to delete a setting that is not set.
+def _check_names(admin: Admin, entity: Entity, wanted: Sequence[ConfigChange], out: Output) -> None:
+    """Checks that the entity has the settings to be deleted, and the loggers to be changed.
 
-    A broker accepts that silently, and would hide a spelling mistake.
+    Kafka's tool refuses an unknown logger, and accepts the deletion of a setting that is not set. A warning shows a
+    spelling mistake.
     """
     names = names_to_be_there(entity, wanted)
     if not names:
@@ -129,9 +130,15 @@ def _check_names(admin: Admin, entity: Entity, wanted: Sequence[ConfigChange]) -
     entries = admin.describe_configs([entity.resource]).value(entity.resource)
     own = {entry.name for entry in own_entries(entity, entries.values(), with_all=False)}
     missing = [name for name in names if name not in own]
-    if missing:
-        kind = "broker logger(s)" if entity.type.name == LOGGERS else "config(s)"
-        raise CommandError(f"Invalid {kind}: {','.join(missing)}")
+    if not missing:
+        return
+    if entity.type.name == LOGGERS:
+        raise CommandError(f"Invalid broker logger(s): {','.join(missing)}")
+    out.complain(f"warning: {', '.join(missing)} cannot be deleted, because {_is_or_are(missing)} not set")
+
+
+def _is_or_are(names: Sequence[str]) -> str:
+    return "it is" if len(names) == 1 else "they are"
 
 
 def _describe(options: Namespace, entity: Entity, out: Output) -> int:
