@@ -1,0 +1,163 @@
+"""The server's side of a SCRAM login.
+
+An unknown user and a wrong password cannot be told apart. For every login, the server makes up a credential from the
+name (:class:`Decoys`), looks the user up, and goes on with the user's credential, or with the decoy if there is none.
+Then it does the same work in both cases, and fails at the same step with the same answer. The decoy of a name is the
+same on all brokers and at all times, because it is made with a secret of the cluster; a salt that changed would show
+that the user does not exist.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from headrace.security.sasl.mechanism import AuthenticationFailed, ServerState
+from headrace.security.sasl.scram import (
+    HASHES,
+    MIN_ITERATIONS,
+    ScramCredential,
+    new_salt,
+    xor,
+)
+from headrace.security.sasl.scram_messages import (
+    ClientFirst,
+    base64_text,
+    read_client_final,
+    read_client_first,
+)
+
+_BASE36 = b"0123456789abcdefghijklmnopqrstuvwxyz"
+_OTHER_USER = "Authentication failed: Client requested an authorization id that is different from username"
+
+
+@dataclass(frozen=True, slots=True)
+class ScramAccount:
+    """A user, or a delegation token. A token's owner is the user."""
+
+    credential: ScramCredential
+    user: str
+    expires_at_ms: int | None = None
+
+
+class FindAccount(Protocol):
+    """Finds the account of a mechanism by a user name, or by the id of a delegation token."""
+
+    def __call__(self, mechanism: str, name: str, *, is_token: bool) -> ScramAccount | None: ...
+
+
+class MakeDecoy(Protocol):
+    """Returns the same credential for a name at every call. Nobody knows a password for it."""
+
+    def __call__(self, mechanism: str, name: str) -> ScramCredential: ...
+
+
+class ScramServer(ServerState):
+    def __init__(
+        self,
+        mechanism: str,
+        find_account: FindAccount,
+        decoy_for: MakeDecoy,
+        *,
+        nonce: Callable[[], str] = lambda: secrets.token_hex(16),
+    ) -> None:
+        super().__init__(mechanism)
+        self._find_account = find_account
+        self._decoy_for = decoy_for
+        self._nonce = nonce
+        self._progress: _Progress | None = None
+
+    def step(self, token: bytes) -> bytes:
+        if self._progress is None:
+            return self._first(read_client_first(token))
+        progress, self._progress = self._progress, None
+        return self._last(progress, token)
+
+    def _first(self, first: ClientFirst) -> bytes:
+        decoy = self._decoy_for(self.name, first.username)
+        account = self._find_account(self.name, first.username, is_token=first.is_token)
+        if account is not None and account.credential.iterations < MIN_ITERATIONS:
+            account = None
+        credential = decoy if account is None else account.credential
+        nonce = first.nonce + self._nonce()
+        message = f"r={nonce},s={base64_text(credential.salt)},i={credential.iterations}"
+        self._progress = _Progress(first, account, credential, nonce, message)
+        return message.encode()
+
+    def _last(self, progress: _Progress, token: bytes) -> bytes:
+        final = read_client_final(token)
+        first, credential = progress.first, progress.credential
+        # The whole nonce counts, not its beginning or end (CVE-2024-56128).
+        if not hmac.compare_digest(final.nonce.encode(), progress.nonce.encode()):
+            raise AuthenticationFailed("the nonce of the last SCRAM message is not the server's nonce")
+        if final.header != first.header.encode():
+            raise AuthenticationFailed("the last SCRAM message does not repeat the header of the first")
+        hash_name = HASHES[self.name]
+        signed = f"{first.bare},{progress.message},{final.without_proof}".encode()
+        signature = hmac.digest(credential.stored_key, signed, hash_name)
+        if len(final.proof) != len(signature):
+            raise AuthenticationFailed("the proof has a wrong length")
+        key = hashlib.new(hash_name, xor(final.proof, signature)).digest()
+        is_proven = hmac.compare_digest(key, credential.stored_key)
+        if progress.account is None or not is_proven:
+            raise AuthenticationFailed("unknown user or wrong password")
+        if first.authorization_id not in ("", first.username):
+            raise AuthenticationFailed("the authorization id is not the user name", for_peer=_OTHER_USER)
+        self.expires_at_ms = progress.account.expires_at_ms
+        self.is_token_authenticated = first.is_token
+        self._complete(progress.account.user)
+        return b"v=" + base64_text(hmac.digest(credential.server_key, signed, hash_name)).encode()
+
+
+class _Progress(NamedTuple):
+    """What the server remembers between the two messages of the client."""
+
+    first: ClientFirst
+    account: ScramAccount | None
+    credential: ScramCredential
+    nonce: str
+    message: str
+
+
+class Decoys:
+    """Makes up credentials for users that do not exist. They look like those of users that exist.
+
+    The number of iterations and the form of the salt are those of a real user, chosen by the name, so that neither
+    shows whether the user is real.
+    """
+
+    def __init__(self, secret: bytes, real_credentials: Callable[[str], Sequence[ScramCredential]]) -> None:
+        self._secret = secret
+        self._real_credentials = real_credentials
+
+    def __call__(self, mechanism: str, name: str) -> ScramCredential:
+        shapes = sorted({_shape_of(credential) for credential in self._real_credentials(mechanism)}) or [_DEFAULT_SHAPE]
+        seed = f"{mechanism},{name}".encode()
+        choice = int.from_bytes(self._bytes(b"shape", seed, 8), "big") % len(shapes)
+        shape = shapes[choice]
+        salt = self._bytes(b"salt", seed, shape.salt_length)
+        if shape.is_base36:
+            salt = bytes(_BASE36[byte % 36] for byte in salt)
+        size = hashlib.new(HASHES[mechanism]).digest_size
+        return ScramCredential(salt, secrets.token_bytes(size), secrets.token_bytes(size), shape.iterations)
+
+    def _bytes(self, purpose: bytes, seed: bytes, length: int) -> bytes:
+        key = hmac.digest(self._secret, purpose + b"\0" + seed, "sha256")
+        return hashlib.shake_256(key).digest(length)
+
+
+class _Shape(NamedTuple):
+    iterations: int
+    salt_length: int
+    is_base36: bool
+
+
+def _shape_of(credential: ScramCredential) -> _Shape:
+    return _Shape(credential.iterations, len(credential.salt), set(credential.salt) <= set(_BASE36))
+
+
+_DEFAULT_SHAPE = _Shape(MIN_ITERATIONS, len(new_salt()), is_base36=True)
