@@ -36,9 +36,10 @@ from headrace.broker.fetch_sessions import FetchSessions
 from headrace.broker.maintenance import Maintenance
 from headrace.broker.metadata_cache import MetadataCache
 from headrace.broker.metrics.counters import Metrics
+from headrace.broker.network.connections import Connections
 from headrace.broker.network.dispatch import Dispatcher
 from headrace.broker.network.handler_binding import served_apis
-from headrace.broker.network.listener import Connections, Listener, ListenerContext
+from headrace.broker.network.listener import Listener, ListenerContext
 from headrace.broker.network.request_queue import RequestQueue
 from headrace.broker.network.slices import Slices
 from headrace.broker.purgatories import Purgatories

@@ -12,6 +12,7 @@ import pytest
 from headrace import Broker
 from headrace.broker.metrics.counters import RequestMetrics
 from headrace.broker.network.connection import Connection
+from headrace.broker.network.plain_channel import PlainChannel
 from headrace.protocol.api import Api
 from headrace.protocol.batch_building import build_batch
 from headrace.protocol.record_body import Record
@@ -54,15 +55,15 @@ class Wire:
         self.metrics = RequestMetrics()
         self.closed = []
         self.connection = Connection(
-            ours,
+            PlainChannel(ours, self.loop),
             "127.0.0.1:1",
             listener_name="PLAINTEXT",
-            loop=self.loop,
             queue=self.requests,
             metrics=self.metrics,
             max_request_bytes=max_request_bytes,
             on_close=self.closed.append,
         )
+        self.connection.start()
 
     async def send(self, data):
         await self.loop.sock_sendall(self.client, data)
@@ -237,7 +238,7 @@ async def test_a_client_that_sends_and_never_reads_is_stopped_by_its_own_socket(
     except BlockingIOError:
         pass
     assert len(wire.requests.waiting) == 1
-    assert wire.connection._frames.capacity_bytes <= 64 * 1024
+    assert wire.connection.frames.capacity_bytes <= 64 * 1024
 
 
 async def test_a_client_that_does_not_read_its_answer_has_no_second_request_under_way():

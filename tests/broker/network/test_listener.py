@@ -147,7 +147,9 @@ def test_buffers_may_be_set(opened):
         client = opened(broker)
         assert is_answered(client)
         (connection,) = broker.core.connections
-        assert connection._socket.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == 40_000  # the kernel doubles it
+        assert (
+            connection._channel._socket.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == 40_000
+        )  # the kernel doubles it
 
 
 def test_several_listeners_serve_the_same_broker(opened):

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from headrace.broker.maintenance import Maintenance
     from headrace.broker.metadata_cache import MetadataCache
     from headrace.broker.metrics.counters import Metrics
-    from headrace.broker.network.listener import Connections
+    from headrace.broker.network.connections import Connections
     from headrace.broker.network.request_queue import RequestQueue
     from headrace.broker.purgatories import Purgatories
     from headrace.log.log_manager import LogManager

@@ -1,96 +1,26 @@
-"""Accepts connections on a listening socket, and enforces the limits on connections.
-
-If the broker has ``max.connections`` connections on all its listeners, new clients wait in the kernel's backlog until a
-connection is closed, as in Kafka. A connection above ``max.connections.per.ip`` is closed at once. A connection that
-has been idle for ``connections.max.idle.ms`` is closed.
-"""
+"""Accepts connections on a listening socket, within the limits of ``connections.py``."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from collections import Counter
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from logging import getLogger
-from time import perf_counter_ns
 
 from headrace.broker.configs.broker_config import BrokerConfig
 from headrace.broker.configs.listeners import ListenerAddress
 from headrace.broker.metrics.counters import RequestMetrics
+from headrace.broker.network.channel import Channel
 from headrace.broker.network.connection import Connection
+from headrace.broker.network.connections import Connections
+from headrace.broker.network.plain_channel import PlainChannel
 from headrace.broker.network.request_queue import RequestQueue
-from headrace.runtime.timer import Timer, TimerTask
+from headrace.runtime.timer import Timer
 
 logger = getLogger(__name__)
 
 _ACCEPTS_PER_TURN = 32
 _RETRY_ACCEPT_MS = 100
-
-
-class Connections:
-    """All open connections of the broker, and the limits on them."""
-
-    def __init__(self, config: BrokerConfig, timer: Timer) -> None:
-        self._config = config
-        self._timer = timer
-        #: Each connection with the timer task that checks whether the connection is idle.
-        self._open: dict[Connection, TimerTask | None] = {}
-        self._by_ip: Counter[str] = Counter()
-        self._on_room: list[Callable[[], None]] = []
-
-    def __len__(self) -> int:
-        return len(self._open)
-
-    def __iter__(self) -> Iterator[Connection]:
-        return iter(tuple(self._open))
-
-    @property
-    def is_full(self) -> bool:
-        return len(self._open) >= self._config.int("max.connections")
-
-    def when_there_is_room(self, callback: Callable[[], None]) -> None:
-        """Calls back once, when a connection is closed."""
-        self._on_room.append(callback)
-
-    def may_connect(self, ip: str) -> bool:
-        return self._by_ip[ip] < self._limit_for(ip)
-
-    def _limit_for(self, ip: str) -> int:
-        for override in self._config.str("max.connections.per.ip.overrides").split(","):
-            host, _, limit = override.rpartition(":")
-            if host == ip:
-                return int(limit)
-        return self._config.int("max.connections.per.ip")
-
-    def add(self, connection: Connection) -> None:
-        self._open[connection] = None
-        self._by_ip[connection.peer.rpartition(":")[0]] += 1
-        self._schedule_idle_check(connection, self._config.int("connections.max.idle.ms"))
-
-    def remove(self, connection: Connection) -> None:
-        idle = self._open.pop(connection, None)
-        if idle is not None:
-            idle.cancel()
-        ip = connection.peer.rpartition(":")[0]
-        self._by_ip[ip] -= 1
-        if not self._by_ip[ip]:
-            del self._by_ip[ip]
-        waiting, self._on_room = self._on_room, []
-        for callback in waiting:
-            callback()
-
-    def _schedule_idle_check(self, connection: Connection, delay_ms: int) -> None:
-        def check() -> None:
-            max_idle_ms = self._config.int("connections.max.idle.ms")
-            idle_ms = (perf_counter_ns() - connection.last_active_ns) // 1_000_000
-            if idle_ms >= max_idle_ms:
-                connection.abort(f"idle for {idle_ms} ms (connections.max.idle.ms)")
-            else:
-                self._schedule_idle_check(connection, max_idle_ms - idle_ms)
-
-        if delay_ms >= 0:
-            self._open[connection] = self._timer.schedule(max(1, delay_ms), check)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,15 +128,18 @@ class Listener:
                 sock.setsockopt(socket.SOL_SOCKET, option, size_bytes)
         self._serve(sock, f"{ip}:{port}")
 
+    def make_channel(self, sock: socket.socket) -> Channel:
+        return PlainChannel(sock, self._loop)
+
     def _serve(self, sock: socket.socket, peer: str) -> None:
         connection = self.connection_class(
-            sock,
+            self.make_channel(sock),
             peer,
             listener_name=self.name,
-            loop=self._loop,
             queue=self._queue,
             metrics=self._metrics,
             max_request_bytes=self._config.int("socket.request.max.bytes"),
             on_close=self._connections.remove,
         )
         self._connections.add(connection)
+        connection.start()

@@ -7,8 +7,11 @@ from typing import Any, cast
 
 from headrace.broker.broker import Broker
 from headrace.broker.configs.broker_config import BrokerConfig
-from headrace.broker.network.connection import Connection, FilePart, read_whole
+from headrace.broker.network.answer_parts import FilePart, Part, Parts, read_whole
+from headrace.broker.network.channel import Channel
+from headrace.broker.network.connection import Connection
 from headrace.broker.network.listener import Listener
+from headrace.broker.network.plain_channel import PlainChannel
 from headrace.broker.network.request import Request
 from headrace.coordination.interface import Coordination
 from headrace.protocol.api import Api
@@ -43,18 +46,23 @@ class SimulatedConnection(Connection):
     __slots__ = ()
 
     def answer(self, request: Request, reply: Message | EncodedReply | None) -> None:
-        network = _network_of(self._loop)
+        channel = cast(SimulatedChannel, self._channel)
+        network = _network_of(channel.loop)
         if network.on_fetched is not None and request.api is Api.FETCH and not request.is_from_follower:
             assert isinstance(reply, dict)
-            network.on_fetched(self._socket.getsockname()[0], request.body.isolation_level, reply)
+            network.on_fetched(self.local_address[0], request.body.isolation_level, reply)
         super().answer(request, reply)
 
-    def _send_part(self, part: Any, *, is_last: bool) -> None:
+
+class SimulatedChannel(PlainChannel):
+    __slots__ = ()
+
+    def _send_part(self, part: Part, parts: Parts) -> None:
         if not isinstance(part, FilePart):
-            super()._send_part(part, is_last=is_last)
+            super()._send_part(part, parts)
             return
         self._socket.send(read_whole(part.source))
-        self._out.popleft()
+        parts.popleft()
 
 
 class SimulatedListener(Listener):
@@ -69,6 +77,9 @@ class SimulatedListener(Listener):
 
     def close(self) -> None:
         _network_of(self._loop).unlisten(self._address)
+
+    def make_channel(self, sock: Any) -> Channel:
+        return SimulatedChannel(sock, self._loop)
 
     def _take(self, sock: SimulatedSocket) -> None:
         self._serve(cast(Any, sock), f"{sock.peer}:0")

@@ -1,0 +1,43 @@
+"""How the bytes of a connection move. A connection knows its channel only by this interface.
+
+A channel receives bytes into the connection's frame reader, and sends the parts of answers. Bytes move on the event
+loop's thread (``plain_channel.py``) or on a network thread (``tls_channel.py``). The connection does not notice the
+difference: the channel calls the connection, and the connection calls the channel, on the loop's thread only.
+
+The channel does not receive while the connection handles a request, because the request is a view of the frame
+reader's buffer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from headrace.broker.network.answer_parts import Parts
+
+if TYPE_CHECKING:
+    from headrace.broker.network.connection import Connection
+
+
+class Channel(Protocol):
+    @property
+    def local_address(self) -> tuple[str, int]: ...
+
+    @property
+    def has_unread(self) -> bool:
+        """Whether the client is known to have sent bytes that were not received yet."""
+
+    def start(self, connection: Connection) -> None:
+        """Receives from now on. If a frame has arrived, calls :meth:`Connection.take_request`; if bytes arrive during a
+        request, :meth:`Connection.next_request_arrived`; if the client has gone, :meth:`Connection.close`."""
+
+    def pause(self) -> None:
+        """The request in progress has to wait: received bytes stay in the kernel meanwhile."""
+
+    def resume(self) -> None:
+        """The connection has no request: the channel receives again."""
+
+    def send(self, parts: Parts) -> bool:
+        """Sends the parts and removes them. Returns whether all were sent at once. If not, the channel calls
+        :meth:`Connection.sent` when it has sent all parts, also those that are added meanwhile."""
+
+    def close(self) -> None: ...
