@@ -50,6 +50,7 @@ from headrace.coordination.interface import Coordination
 from headrace.coordination.znodes import encode_uuid, random_uuid
 from headrace.log.disk import Disk
 from headrace.log.log_manager import LogDirError, LogManager
+from headrace.properties import ConfigError
 from headrace.replication.partitions import Partitions
 from headrace.runtime.clock import Clock, SystemClock
 
@@ -196,11 +197,15 @@ class Broker:
     def _bind_metrics(self, wanted: str) -> None:
         if not wanted:
             return
-        from headrace.broker.metrics.exporter import MetricsExporter  # prometheus_client takes long to import
+        # prometheus_client takes long to import.
+        from headrace.broker.metrics.exporter import MetricsExporter, metrics_protection
 
         host, _, port = wanted.rpartition(":")
         try:
-            self.metrics_exporter = MetricsExporter(host.strip("[]"), int(port))
+            protection = metrics_protection(self.config)
+            self.metrics_exporter = MetricsExporter(host.strip("[]"), int(port), protection)
+        except ConfigError as error:
+            raise StartError(f"cannot serve metrics on {wanted}: {error}") from None
         except OSError as error:
             raise StartError(f"cannot serve metrics on {wanted}: {error.strerror}") from None
 

@@ -2,6 +2,7 @@
 
 from headrace.broker.configs.checks import at_least, host_port, items
 from headrace.broker.configs.keys import (
+    BOOLEAN,
     CLUSTER_WIDE,
     HIGH,
     INT,
@@ -10,6 +11,7 @@ from headrace.broker.configs.keys import (
     LOW,
     MAX_INT,
     MEDIUM,
+    PASSWORD,
     PER_BROKER,
     READ_ONLY,
     STRING,
@@ -95,6 +97,22 @@ KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("telemetry.max.bytes", INT, 1_048_576, at_least(1), LOW, READ_ONLY,
         "The maximum size of the metrics that a client pushes (KIP-714)."),
     ConfigKey("headrace.metrics.listener", STRING, "", host_port(), MEDIUM, READ_ONLY,
-        "HOST:PORT at which the broker serves metrics in Prometheus' text format. Empty: metrics are not served."),
+        "HOST:PORT at which the broker serves metrics in Prometheus' text format. Empty: metrics are not served. An "
+        "address that other hosts can reach needs TLS and a bearer token or a password."),
+    ConfigKey("headrace.metrics.ssl.certificate.location", STRING, None, None, MEDIUM, READ_ONLY,
+        "PEM file with the certificate chain of the metrics endpoint. Unset: HTTP without TLS."),
+    ConfigKey("headrace.metrics.ssl.key.location", STRING, None, None, MEDIUM, READ_ONLY,
+        "PEM file with the key of the metrics endpoint. Unset: the key is in the file of the certificate."),
+    ConfigKey("headrace.metrics.ssl.key.password", PASSWORD, None, None, MEDIUM, READ_ONLY,
+        "Password of the key of the metrics endpoint."),
+    ConfigKey("headrace.metrics.bearer.token.file", STRING, None, None, MEDIUM, READ_ONLY,
+        "File with the token that a scraper must send. Unset: the environment variable HEADRACE_METRICS_BEARER_TOKEN; "
+        "if that is not set either, no token is needed."),
+    ConfigKey("headrace.metrics.basic.auth.file", STRING, None, None, MEDIUM, READ_ONLY,
+        "File with one line USER:PASSWORD, which a scraper must send. Unset: the environment variable "
+        "HEADRACE_METRICS_BASIC_AUTH; if that is not set either, no password is needed."),
+    ConfigKey("headrace.metrics.allow.insecure", BOOLEAN, False, None, MEDIUM, READ_ONLY,
+        "Whether metrics may be served at an address that other hosts can reach without TLS, or without a token and a "
+        "password."),
 )
 # fmt: on

@@ -1,55 +1,82 @@
 """Serves metrics over HTTP, in Prometheus' text format or OpenMetrics, at ``headrace.metrics.listener``.
 
-prometheus_client implements the formats and HTTP; this module gives it the values. The event loop only accepts
-connections. Each scrape runs on a daemon thread, so there is no thread between scrapes. prometheus_client takes long to
-import, so the broker imports this module only if it serves metrics.
+prometheus_client implements the formats; this module gives it the values. The event loop only accepts connections. Each
+scrape runs on a daemon thread, so there is no thread between scrapes. ``http_endpoints`` has TLS, passwords and limits.
+prometheus_client takes long to import, so the broker imports this module only if it serves metrics.
 """
 
 from __future__ import annotations
 
 import asyncio
-import socket
-import socketserver
+import os
 from collections.abc import Iterable, Iterator
 from logging import getLogger
-from typing import cast
-from wsgiref.simple_server import WSGIRequestHandler
+from typing import TYPE_CHECKING, cast
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, make_wsgi_app
 from prometheus_client.core import Metric
-from prometheus_client.exposition import ThreadingWSGIServer
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
 from headrace.broker.metrics.families import FAMILIES
 from headrace.broker.metrics.family import Family, Kind
 from headrace.broker.metrics.values import MetricSources, View
+from headrace.http_endpoints.access import read_access
+from headrace.http_endpoints.metrics_server import MetricsServer
+from headrace.http_endpoints.protection import Protection
+
+if TYPE_CHECKING:
+    from headrace.broker.configs.broker_config import BrokerConfig
 
 logger = getLogger(__name__)
 
-_IDLE_CLIENT_SECONDS = 10.0
+_HINTS = (
+    "set headrace.metrics.ssl.certificate.location, headrace.metrics.ssl.key.location and "
+    "headrace.metrics.bearer.token.file, or headrace.metrics.allow.insecure=true if the network is trusted"
+)
+
+
+def metrics_protection(config: BrokerConfig) -> Protection:
+    """
+    :raises ConfigError: if a secret cannot be read.
+    """
+    prefix = "headrace.metrics."
+    access = read_access(
+        config.optional_str(prefix + "bearer.token.file"),
+        config.optional_str(prefix + "basic.auth.file"),
+        os.environ,
+        bearer_variable="HEADRACE_METRICS_BEARER_TOKEN",
+        basic_variable="HEADRACE_METRICS_BASIC_AUTH",
+    )
+    return Protection(
+        certificate=config.optional_str(prefix + "ssl.certificate.location") or "",
+        key=config.optional_str(prefix + "ssl.key.location") or "",
+        key_password=config.optional_str(prefix + "ssl.key.password") or "",
+        access=access,
+        allows_insecure=config.bool(prefix + "allow.insecure"),
+    )
 
 
 class MetricsExporter:
     """An HTTP server. The constructor binds the address, :meth:`start` begins to serve."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, protection: Protection | None = None) -> None:
         """
+        :raises ConfigError: if other hosts can reach the address, and the protection is not enough for that.
         :raises OSError: if the address is in use, or is not an address of this machine.
         """
         self._loop = asyncio.get_running_loop()
-        self._server = _server_for(host, port)
-        self.endpoint: tuple[str, int] = self._server.server_address[:2]  # type: ignore[assignment]
+        self._server = MetricsServer(host, port, protection or Protection(), hints=_HINTS)
+        self.endpoint = self._server.endpoint
 
     def start(self, sources: MetricSources) -> None:
         registry = CollectorRegistry()
         registry.register(BrokerCollector(sources))
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
-        self._server.set_app(make_wsgi_app(registry))
-        self._server.server_activate()
-        self._loop.add_reader(self._server.fileno(), self._server.handle_request)
-        logger.info("serving metrics at http://%s:%d/metrics", *self.endpoint)
+        self._server.activate(make_wsgi_app(registry))
+        self._loop.add_reader(self._server.fileno(), self._server.accept)
+        logger.info("serving metrics at %s", self._server.url)
 
     def stop(self) -> None:
         """Accepts no more connections. A running scrape ends by itself."""
@@ -91,38 +118,3 @@ def _samples(family: Family, values: Iterable[tuple[tuple[str, ...], float]]) ->
     for label_values, value in values:
         # Labels without a value are left out: the sum over all topics has no topic.
         yield Sample(name, dict(zip(labels, label_values, strict=False)), value)
-
-
-class _Server(ThreadingWSGIServer):
-    #: The loop calls the server only when a client has connected, so accepting never waits.
-    timeout = 0
-
-    def server_bind(self) -> None:
-        # HTTPServer.server_bind would ask DNS for the name of the address, which is slow and not needed.
-        socketserver.TCPServer.server_bind(self)
-        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
-        self.setup_environ()
-
-    def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002  as in the base class
-        logger.info("a scrape of %s failed", client_address, exc_info=True)
-
-
-class _Handler(WSGIRequestHandler):
-    timeout = _IDLE_CLIENT_SECONDS
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  its name in the base class
-        logger.debug(format, *args)
-
-
-def _server_for(host: str, port: int) -> _Server:
-    family, _, _, _, address = socket.getaddrinfo(
-        host or "0.0.0.0", port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
-    kind = type("_Server", (_Server,), {"address_family": family})
-    server: _Server = kind(address[:2], _Handler, bind_and_activate=False)
-    try:
-        server.server_bind()
-    except OSError:
-        server.server_close()
-        raise
-    return server

@@ -8,8 +8,8 @@ Answers are JSON, or CSV with ``format=csv`` or ``Accept: text/csv``::
                 "age_ms": 85, "complete_ms": ...}]}
 
 With CSV the last two are the headers ``Headrace-Truncated`` and ``Headrace-As-Of``. An error is
-``{"error": "...", "kind": "..."}`` with a status that depends on the kind. There is no password and no encryption: the
-server listens on 127.0.0.1 by default. Put it behind a proxy if other machines can reach it.
+``{"error": "...", "kind": "..."}`` with a status that depends on the kind. The server listens on 127.0.0.1 by default.
+An address that other machines can reach needs TLS and a secret (``http_protection.py``).
 
 Queries run on 16 threads; further queries wait.
 """
@@ -26,6 +26,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from ssl import SSLContext
 
 import anyio
 import uvicorn
@@ -36,10 +37,19 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from headrace.http_endpoints.protection import Protection
 from headrace.pipeline.serving.database_url import serving_url
 from headrace.pipeline.serving.errors import DatabaseUnreachable, QueryError, ServingError
 from headrace.pipeline.serving.formats import answer_value, csv_text
+from headrace.pipeline.serving.http_protection import (
+    HINTS,
+    MAX_CONNECTIONS,
+    MAX_HEAD_BYTES,
+    BoundedProtocol,
+    with_access,
+)
 from headrace.pipeline.serving.query import DEFAULT_LIMIT, DEFAULT_TIMEOUT_MS, Answer, QueryService
+from headrace.properties import ConfigError
 
 logger = logging.getLogger(__name__)
 
@@ -182,29 +192,33 @@ class _Server(uvicorn.Server):
 class HttpServer:
     """Listens from its construction on. ``run`` serves until a signal, or until ``stop`` is called."""
 
-    def __init__(self, url: str, host: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(self, url: str, host: str = "127.0.0.1", port: int = 0, protection: Protection | None = None) -> None:
+        """
+        :raises ServingError: if the address is in use, or needs more protection.
+        """
+        protection = protection or Protection()
         self._service = QueryService(url)
         try:
-            self._listener = socket.create_server(
-                (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=512
-            )
-        except OSError as error:
+            self._listener, tls = _listen(host, port, protection)
+        except ServingError:
             self._service.close()
-            raise ServingError(
-                f"cannot listen on {host}:{port}: {error.strerror or error}; choose another address"
-            ) from None
+            raise
         self.port: int = self._listener.getsockname()[1]
-        self._server = _Server(
-            uvicorn.Config(
-                application(self._service),
-                log_config=None,
-                log_level="warning",
-                access_log=False,
-                lifespan="off",
-                server_header=False,
-                timeout_graceful_shutdown=5,
-            )
+        config = uvicorn.Config(
+            with_access(application(self._service), protection.access),
+            http=BoundedProtocol,
+            h11_max_incomplete_event_size=MAX_HEAD_BYTES,
+            limit_concurrency=MAX_CONNECTIONS,
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            lifespan="off",
+            server_header=False,
+            timeout_graceful_shutdown=5,
         )
+        config.load()
+        config.ssl = tls
+        self._server = _Server(config)
 
     def run(self) -> None:
         try:
@@ -217,13 +231,29 @@ class HttpServer:
         self._server.should_exit = True
 
 
-def serve(project_or_url: str | Path, host: str = "127.0.0.1", port: int = 8090) -> None:
+def _listen(host: str, port: int, protection: Protection) -> tuple[socket.socket, SSLContext | None]:
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        protection.check_address(str(address[0]), HINTS)
+        tls = protection.tls_context()
+        return socket.create_server(address[:2], family=family, backlog=512), tls
+    except ConfigError as error:
+        raise ServingError(f"cannot listen on {host}:{port}: {error}") from None
+    except OSError as error:
+        raise ServingError(
+            f"cannot listen on {host}:{port}: {error.strerror or error}; choose another address"
+        ) from None
+
+
+def serve(
+    project_or_url: str | Path, host: str = "127.0.0.1", port: int = 8090, protection: Protection | None = None
+) -> None:
     """Serves in the foreground until SIGTERM or Ctrl-C. Prints ``ready HOST:PORT`` when it listens.
 
     :param project_or_url: the folder of a project, or the URL of a database.
     :raises ServingError: if there is no such project, or the address is in use.
     """
-    server = HttpServer(serving_url(project_or_url), host, port)
+    server = HttpServer(serving_url(project_or_url), host, port, protection)
     shown_host = f"[{host}]" if ":" in host else host
     sys.stdout.write(f"ready {shown_host}:{server.port}\n")
     sys.stdout.flush()

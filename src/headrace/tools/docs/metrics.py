@@ -27,6 +27,24 @@ scrape_configs:
       - targets: ["127.0.0.1:9404"]
 ```
 
+For scrapers on other hosts, the endpoint needs TLS and a secret (or `headrace.metrics.allow.insecure=true`):
+
+```properties
+headrace.metrics.listener=0.0.0.0:9404
+headrace.metrics.ssl.certificate.location=/etc/headrace/metrics.pem
+headrace.metrics.ssl.key.location=/etc/headrace/metrics.key
+headrace.metrics.bearer.token.file=/etc/headrace/metrics-token
+```
+
+```yaml
+    scheme: https
+    authorization: {credentials_file: /etc/prometheus/headrace-token}
+    tls_config: {ca_file: /etc/prometheus/ca.pem}
+```
+
+Other ways to give the secret: `headrace.metrics.basic.auth.file` (one line `USER:PASSWORD`), or the environment variables
+`HEADRACE_METRICS_BEARER_TOKEN` and `HEADRACE_METRICS_BASIC_AUTH`.
+
 A scrape runs on a thread of its own and pauses often, so that requests do not wait. With 10,000 partitions a scrape
 takes most of a second, and the 99th percentile of request times does not change.
 """

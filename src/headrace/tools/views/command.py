@@ -32,6 +32,7 @@ _EXAMPLES = """
 headrace views init shop --create-topics
 headrace views apply --project shop
 headrace views run --project shop --serve 127.0.0.1:8090 --metrics-listen 127.0.0.1:9405
+headrace views serve --listen 0.0.0.0:8090 --tls-certificate views.pem --tls-key views.key --bearer-token-file token
 headrace views status --project shop --watch
 headrace views switch users --project shop
 headrace views rollback users --project shop
@@ -145,7 +146,8 @@ def _add_status(commands: _Commands[ArgumentParser]) -> None:
 
 
 def _add_run(commands: _Commands[ArgumentParser]) -> None:
-    add = _add(commands, "run", prints_json=False).add_argument
+    run = _add(commands, "run", prints_json=False)
+    add = run.add_argument
     add("--once", action="store_true", help="bring every view up to the present end of the log, then exit")
     add("--master", metavar="URL", help="Spark's master; overrides headrace.toml")
     add("--serve", metavar="HOST:PORT", help="also answer queries by HTTP at this address; port 0 picks a free port")
@@ -154,7 +156,24 @@ def _add_run(commands: _Commands[ArgumentParser]) -> None:
         metavar="HOST:PORT",
         help="serve Prometheus metrics at this address; port 0 picks a free port",
     )
+    _add_protection(run)
     add("--log-level", choices=["debug", "info", "warning", "error"], default="info", help="default %(default)s")
+
+
+def _add_protection(parser: ArgumentParser) -> None:
+    """How HTTP endpoints are protected. Secrets are never arguments: other users of the host can read them."""
+    group = parser.add_argument_group(
+        "protection of HTTP",
+        "An address that other hosts can reach needs TLS, and a token or a password. Without the files, "
+        "HEADRACE_HTTP_BEARER_TOKEN and HEADRACE_HTTP_BASIC_AUTH of the environment are used.",
+    )
+    group.add_argument("--tls-certificate", metavar="FILE", help="serve HTTPS with this certificate chain (PEM)")
+    group.add_argument("--tls-key", metavar="FILE", help="its key (PEM; default: in the certificate's file)")
+    group.add_argument("--bearer-token-file", metavar="FILE", help="answer clients that send the token in this file")
+    group.add_argument("--basic-auth-file", metavar="FILE", help="answer clients that send this USER:PASSWORD")
+    group.add_argument(
+        "--insecure", action="store_true", help="serve any address, also without TLS and without a secret"
+    )
 
 
 def _add_serve(commands: _Commands[ArgumentParser]) -> None:
@@ -165,6 +184,7 @@ def _add_serve(commands: _Commands[ArgumentParser]) -> None:
         default="127.0.0.1:8090",
         help="the address to listen on (default %(default)s); port 0 picks a free port",
     )
+    _add_protection(serve)
 
 
 def _add_switch(commands: _Commands[ArgumentParser]) -> None:

@@ -19,12 +19,14 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from headrace.http_endpoints.protection import Protection
 from headrace.pipeline.runner.lock import RunnerLock, runner_lock
 from headrace.pipeline.spark.java_process import JavaProcess
+from headrace.properties import ConfigError
 from headrace.runtime.clock import SystemClock
-from headrace.tools.shared.commands import DONE, FAILED, Output
+from headrace.tools.shared.commands import DONE, FAILED, CommandError, Output
 from headrace.tools.views.command import OpenProject, address, open_project
 
 if TYPE_CHECKING:
@@ -37,9 +39,17 @@ logger = logging.getLogger("headrace.views")
 _CHECK_EVERY_S = 5.0
 
 
+class Endpoints(NamedTuple):
+    """The HTTP endpoints of a runner: addresses by the name of their option. All have the same protection."""
+
+    listen: dict[str, tuple[str, int]]
+    protection: Protection
+
+
 def run_views(options: Namespace, _out: Output) -> int:
     _log_to_stderr(options.log_level.upper())
     listen = {name: address(text) for name in ("serve", "metrics_listen") if (text := getattr(options, name))}
+    protection = _protection(options)
     stop = threading.Event()
     with ExitStack() as stack:
         here = stack.enter_context(open_project(options))
@@ -47,7 +57,7 @@ def run_views(options: Namespace, _out: Output) -> int:
         stack.enter_context(_signals(stop))
         java = JavaProcess(lambda: _session(here, options.master, stop))
         stack.callback(java.close)
-        return _run(stack, here, java, lock, stop, listen, is_once=options.once)
+        return _run(stack, here, java, lock, stop, Endpoints(listen, protection), is_once=options.once)
 
 
 def _log_to_stderr(level: str) -> None:
@@ -84,7 +94,7 @@ def _run(
     java: JavaProcess,
     lock: RunnerLock,
     stop: threading.Event,
-    listen: dict[str, tuple[str, int]],
+    endpoints: Endpoints,
     *,
     is_once: bool,
 ) -> int:
@@ -106,10 +116,10 @@ def _run(
     runner = Runner(context, java=java)
     if is_once:
         return FAILED if runner.run_once(stop) else DONE
-    if "serve" in listen:
-        _serve_beside(stack, project.serving_url, *listen["serve"])
-    if "metrics_listen" in listen:
-        _serve_metrics(stack, metrics, *listen["metrics_listen"])
+    if "serve" in endpoints.listen:
+        _serve_beside(stack, project.serving_url, endpoints)
+    if "metrics_listen" in endpoints.listen:
+        _serve_metrics(stack, metrics, endpoints)
     _tell("ready")
     runner.run(stop, _checks(lock))
     logger.info("stopped")
@@ -132,10 +142,20 @@ def _checks(lock: RunnerLock) -> Callable[[], None]:
 # ---------------------------------------------------------------------------------------------------------- serving
 
 
-def _serve_beside(stack: ExitStack, url: str, host: str, port: int) -> None:
+def _protection(options: Namespace) -> Protection:
+    from headrace.pipeline.serving.http_protection import protection_of
+
+    try:
+        return protection_of(options, os.environ)
+    except ConfigError as error:
+        raise CommandError(str(error)) from None
+
+
+def _serve_beside(stack: ExitStack, url: str, endpoints: Endpoints) -> None:
     from headrace.pipeline.serving.http import HttpServer
 
-    server = HttpServer(url, host, port)
+    host, port = endpoints.listen["serve"]
+    server = HttpServer(url, host, port, endpoints.protection)
     thread = threading.Thread(target=server.run, name="http", daemon=True)
     thread.start()
 
@@ -147,10 +167,11 @@ def _serve_beside(stack: ExitStack, url: str, host: str, port: int) -> None:
     _tell(f"serving {_shown(host, server.port)}")
 
 
-def _serve_metrics(stack: ExitStack, metrics: PipelineMetrics, host: str, port: int) -> None:
+def _serve_metrics(stack: ExitStack, metrics: PipelineMetrics, endpoints: Endpoints) -> None:
     from headrace.pipeline.runner.metrics_server import MetricsServer
 
-    server = MetricsServer(metrics, host, port)
+    host, port = endpoints.listen["metrics_listen"]
+    server = MetricsServer(metrics, host, port, endpoints.protection)
     stack.callback(server.close)
     _tell(f"metrics {_shown(host, server.port)}")
 
@@ -159,7 +180,7 @@ def serve(options: Namespace, _out: Output) -> None:
     from headrace.pipeline.serving.http import serve as serve_http
 
     host, port = address(options.listen)
-    serve_http(options.project, host, port)
+    serve_http(options.project, host, port, _protection(options))
 
 
 def _shown(host: str, port: int) -> str:

@@ -1,0 +1,83 @@
+"""Decides whether an HTTP endpoint may be served at an address, and holds how it is protected: TLS and credentials.
+
+Only this host reaches a loopback address, so that such an endpoint needs no protection. On every other address an
+endpoint needs TLS and a secret. A secret without TLS is readable on its way, and TLS without a secret lets everybody
+read. Who wants that must say so.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headrace.http_endpoints.access import Access
+from headrace.properties import ConfigError
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+
+@dataclass(frozen=True)
+class Protection:
+    """
+    :param certificate: a PEM file with the certificate chain; empty: no TLS.
+    :param key: a PEM file with the key; empty if it is in the certificate's file.
+    :param allows_insecure: whether an address that other hosts reach may be served without TLS or without a secret.
+    """
+
+    certificate: str = ""
+    key: str = ""
+    key_password: str = field(default="", repr=False)
+    access: Access = field(default_factory=Access)
+    allows_insecure: bool = False
+
+    @property
+    def scheme(self) -> str:
+        return "https" if self.certificate else "http"
+
+    def check_address(self, host: str, hints: str) -> None:
+        """
+        :param host: the numerical address that will be bound.
+        :param hints: how a user gives TLS and a secret, or allows an insecure endpoint.
+        :raises ConfigError: if the address may not be served without more protection.
+        """
+        missing = [
+            name for name, given in (("TLS", self.certificate), ("password", self.access.is_required)) if not given
+        ]
+        if missing and not self.allows_insecure and not is_loopback(host):
+            raise ConfigError(
+                f"other hosts can reach {host or 'all addresses'}, and there is no {' and no '.join(missing)}; {hints}"
+            )
+
+    def tls_context(self) -> SSLContext | None:
+        """The context for TLS 1.2 and 1.3; None without TLS.
+
+        :raises ConfigError: if the files cannot be used.
+        """
+        if not self.certificate:
+            if self.key:
+                raise ConfigError("a TLS key needs a certificate")
+            return None
+        import ssl
+
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        try:
+            # A password that is always given prevents OpenSSL from asking for one at the terminal.
+            context.load_cert_chain(self.certificate, self.key or None, password=self.key_password)
+        except ssl.SSLError as error:
+            reason = (error.reason or "not a PEM file").replace("_", " ").lower()
+            raise ConfigError(f"cannot use the certificate {self.certificate} and its key: {reason}") from None
+        except OSError as error:
+            files = " and ".join(filter(None, (self.certificate, self.key)))
+            raise ConfigError(f"cannot read {files}: {error.strerror}") from None
+        return context
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this host reaches a numerical address."""
+    try:
+        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return False
