@@ -42,8 +42,8 @@ headrace.metrics.bearer.token.file=/etc/headrace/metrics-token
     tls_config: {ca_file: /etc/prometheus/ca.pem}
 ```
 
-Other ways to give the secret: `headrace.metrics.basic.auth.file` (one line `USER:PASSWORD`), or the environment variables
-`HEADRACE_METRICS_BEARER_TOKEN` and `HEADRACE_METRICS_BASIC_AUTH`.
+Other ways to give the secret: `headrace.metrics.basic.auth.file` (one line `USER:PASSWORD`), or the variables
+`HEADRACE_METRICS_BEARER_TOKEN` and `HEADRACE_METRICS_BASIC_AUTH` of the environment.
 
 A scrape runs on a thread of its own and pauses often, so that requests do not wait. With 10,000 partitions a scrape
 takes most of a second, and the 99th percentile of request times does not change.
