@@ -35,19 +35,21 @@ class BrokerProcess:
         folder: Path,
         *arguments: str,
         command: str = "start",
-        listen: str = "127.0.0.1:0",
+        listen: str | None = "127.0.0.1:0",
         runner: Sequence[str] = (),
     ) -> None:
         """Starts ``headrace start`` on a free port, and returns when the broker serves.
 
         :param arguments: further arguments of the command, such as ``"-o", "num.partitions=3"``.
+        :param listen: None leaves the listeners to a configuration file among the arguments.
         :param command: another command that serves, such as ``zookeeper``.
         :param runner: a command that runs the command that follows it, such as ``ip netns exec NAME``.
         :raises StartFailed: if the process ends instead.
         """
         self._stderr = TemporaryFile()  # noqa: SIM115  lives as long as this object
+        address = () if listen is None else ("--listen", listen)
         self._process = subprocess.Popen(
-            [*runner, *_COMMAND, command, "--data", str(folder), "--listen", listen, *arguments],
+            [*runner, *_COMMAND, command, "--data", str(folder), *address, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=self._stderr,
