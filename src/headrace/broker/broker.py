@@ -18,7 +18,7 @@ from logging import getLogger
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.broker.authorization.authorizer import AllowAll
+from headrace.broker.authorization.choice import RunningAuthorizer, start_authorizer
 from headrace.broker.cluster_role import ClusterRole, RoleContext, choose_role
 from headrace.broker.configs.broker_config import BrokerConfig
 from headrace.broker.configs.group_overrides import GroupConfigs
@@ -74,6 +74,7 @@ class Broker:
     runtime: BrokerRuntime
     role: ClusterRole
     logs: LogManager
+    authorizer: RunningAuthorizer
     coordinators: Coordinators
     maintenance: Maintenance
     services: Services
@@ -123,6 +124,8 @@ class Broker:
             await self.role.identify()
             self._open_logs(undo)
             await self.role.load(self.logs)
+            self.authorizer = await start_authorizer(self.config, self.role.coordination, self.clock)
+            undo.push_async_callback(self.authorizer.stop)
             self.config.on_any_change(self._defaults_changed)
             self._make_services()
             self._start_services(undo)
@@ -277,7 +280,7 @@ class Broker:
             config_store=self.role,
             clock=self.clock,
             metrics=self.metrics,
-            authorizer=AllowAll(),
+            authorizer=self.authorizer.authorizer,
             metadata=self.metadata,
             nodes_seen_by=self.role.nodes_seen_by,
             current_leaders=CurrentLeaders(self.broker_id, self.metadata, self.role.nodes_seen_by),
@@ -344,6 +347,7 @@ class Broker:
         await self.role.hand_over()
         self._stop_serving()
         await self.coordinators.stop()
+        await self.authorizer.stop()
         await self.role.unregister()
         await self.maintenance.stop()
         await self.runtime.run_blocking(self.logs.close)

@@ -10,16 +10,17 @@ principal and the host. ``api_table.py`` lists what each API asks for.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from headrace.protocol.errors import KafkaError, SecurityDisabled
+from headrace.protocol.errors import SecurityDisabled
 from headrace.security.acls import CLUSTER_NAME, AclOperation, ResourceType
 from headrace.security.acls.kinds import SUPPORTED_OPERATIONS, bits_of
 
 if TYPE_CHECKING:
     from headrace.protocol.api import Api
-    from headrace.security.acls import AclBinding, AclFilter
+    from headrace.security.acls import AclFilter
+    from headrace.security.acls.bindings import AclEntry, AclPattern
     from headrace.security.principal import Principal
 
 #: What the protocol has in a field of authorized operations if the client did not ask for them.
@@ -41,9 +42,6 @@ class Requester(Protocol):
 
 
 class Authorizer(Protocol):
-    #: Whether there are rules at all. AllowAll has none.
-    has_rules: bool
-
     def is_allowed(
         self,
         connection: Requester,
@@ -68,28 +66,32 @@ class Authorizer(Protocol):
     def authorized_operations(self, connection: Requester, resource_type: ResourceType, name: str) -> int:
         """Returns all operations that the client may do on a resource, as the bit field of the protocol (KIP-430)."""
 
-    # -- the rules themselves
+    # -- the rules themselves. All of these raise SecurityDisabled if there is no authorizer with rules.
 
-    def rules(self, wanted: AclFilter) -> list[AclBinding]:
-        """Returns the rules that match a filter.
+    def patterns(self) -> list[AclPattern]:
+        """Returns all patterns that have rules."""
 
-        :raises SecurityDisabled: if there is no authorizer with rules.
+    def entries(self, pattern: AclPattern) -> Collection[AclEntry]:
+        """Returns the rules of a pattern."""
+
+    async def add_rules(self, pattern: AclPattern, entries: Collection[AclEntry]) -> None:
+        """Adds rules to a pattern. They are in force on this broker when the method returns.
+
+        :raises KafkaError: if the rules cannot be stored.
         """
 
-    async def add_rules(self, bindings: Sequence[AclBinding]) -> list[KafkaError | None]:
-        """Stores rules. Returns an error for each rule that could not be stored, in the order of the rules.
+    async def remove_rules(self, pattern: AclPattern, wanted: Sequence[AclFilter]) -> Collection[AclEntry]:
+        """Removes the rules of a pattern that match one of the filters, and returns them. Other rules stay.
 
-        :raises SecurityDisabled: if there is no authorizer with rules.
+        :raises KafkaError: if the remaining rules cannot be stored.
         """
 
-    async def remove_rules(self, bindings: Sequence[AclBinding]) -> list[KafkaError | None]:
-        """Removes rules, as :meth:`add_rules` adds them. Other rules of the same resources stay."""
+    async def catch_up(self) -> None:
+        """Reads the changes that other brokers have made until now."""
 
 
 class AllowAll(Authorizer):
     """Allows everything. A broker without ``authorizer.class.name`` has this authorizer."""
-
-    has_rules = False
 
     def is_allowed(self, *_: object, **__: object) -> bool:
         return True
@@ -100,17 +102,23 @@ class AllowAll(Authorizer):
     def authorized_operations(self, _connection: Requester, resource_type: ResourceType, _name: str) -> int:
         return ALL_OPERATIONS[resource_type]
 
-    def rules(self, _wanted: AclFilter) -> list[AclBinding]:
+    def patterns(self) -> list[AclPattern]:
         raise SecurityDisabled(NO_AUTHORIZER)
 
-    async def add_rules(self, _bindings: Sequence[AclBinding]) -> list[KafkaError | None]:
+    def entries(self, _pattern: AclPattern) -> Collection[AclEntry]:
         raise SecurityDisabled(NO_AUTHORIZER)
 
-    async def remove_rules(self, _bindings: Sequence[AclBinding]) -> list[KafkaError | None]:
+    async def add_rules(self, _pattern: AclPattern, _entries: Collection[AclEntry]) -> None:
+        raise SecurityDisabled(NO_AUTHORIZER)
+
+    async def remove_rules(self, _pattern: AclPattern, _wanted: Sequence[AclFilter]) -> Collection[AclEntry]:
+        raise SecurityDisabled(NO_AUTHORIZER)
+
+    async def catch_up(self) -> None:
         raise SecurityDisabled(NO_AUTHORIZER)
 
 
-NO_AUTHORIZER = "No Authorizer is configured on the broker: set authorizer.class.name"
+NO_AUTHORIZER = "No Authorizer is configured on the broker"
 #: The bit fields of all operations of each type of resource.
 ALL_OPERATIONS = {resource_type: bits_of(operations) for resource_type, operations in SUPPORTED_OPERATIONS.items()}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from re import compile as regex
 
 from headrace.broker.configs.keys import Check, Value
+from headrace.security.principal import Principal
 
 _PARTITION_AND_BROKER = regex(r"[0-9]+:[0-9]+")
 
@@ -45,6 +46,27 @@ def items(*choices: str, may_be_empty: bool = True) -> Check:
 
     of = f" of {', '.join(choices)}" if choices else ""
     return Check(f"a list{of}, {'' if may_be_empty else 'not empty, '}each item once and none blank", accepts)
+
+
+def principals() -> Check:
+    """Accepts principals with semicolons between them, because names of certificates contain commas."""
+
+    def accepts(value: Value) -> bool:
+        assert isinstance(value, str)
+        try:
+            split_principals(value)
+        except ValueError:
+            return False
+        return True
+
+    return Check("principals such as User:alice, separated by semicolons", accepts)
+
+
+def split_principals(text: str) -> list[Principal]:
+    """
+    :raises ValueError: if a principal has no type.
+    """
+    return [Principal.parse(each.strip()) for each in text.split(";") if each.strip()]
 
 
 def only_false() -> Check:

@@ -1,6 +1,6 @@
 """Lists the settings of TLS, SASL, ACLs and delegation tokens."""
 
-from headrace.broker.configs.checks import at_least, items, one_of
+from headrace.broker.configs.checks import at_least, items, one_of, principals
 from headrace.broker.configs.keys import (
     BOOLEAN,
     INT,
@@ -15,6 +15,12 @@ from headrace.broker.configs.keys import (
     ConfigKey,
 )
 
+#: The authorizers of Kafka, for which Headrace has its own.
+KAFKA_AUTHORIZERS = (
+    "kafka.security.authorizer.AclAuthorizer",
+    "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+)
+
 # One setting is two or three lines: what it is, then what it does.
 # fmt: off
 KEYS: tuple[ConfigKey, ...] = (
@@ -22,10 +28,10 @@ KEYS: tuple[ConfigKey, ...] = (
         "PLAINTEXT",
         one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), MEDIUM, READ_ONLY,
         "The security protocol between brokers, if inter.broker.listener.name is not set."),
-    ConfigKey("authorizer.class.name", STRING, "", None, LOW, READ_ONLY,
+    ConfigKey("authorizer.class.name", STRING, "", one_of("", *KAFKA_AUTHORIZERS), LOW, READ_ONLY,
         "The class that checks ACLs. Empty: every client may do everything. A name of one of Kafka's authorizers: the "
         "built-in authorizer."),
-    ConfigKey("super.users", STRING, "", None, MEDIUM, READ_ONLY,
+    ConfigKey("super.users", STRING, "", principals(), MEDIUM, READ_ONLY,
         "Principals that may do everything: User:name, separated by semicolons."),
     ConfigKey("allow.everyone.if.no.acl.found", BOOLEAN, False, None, MEDIUM, READ_ONLY,
         "Whether every client may use a resource that has no ACL."),

@@ -148,12 +148,18 @@ class RuleIndex:
         return self._count
 
     def __iter__(self) -> Iterator[AclBinding]:
-        for resource_type, rules in self._types.items():
-            for pattern_type in (PatternType.LITERAL, PatternType.PREFIXED):
-                for name, found in rules.of(pattern_type).items():
-                    pattern = AclPattern(resource_type, name, pattern_type)
-                    for entry in found.entries:
-                        yield AclBinding(pattern, entry)
+        for pattern in self.patterns():
+            for entry in self.entries(pattern):
+                yield AclBinding(pattern, entry)
+
+    def patterns(self) -> list[AclPattern]:
+        """Returns the patterns that have rules."""
+        return [
+            AclPattern(resource_type, name, pattern_type)
+            for resource_type, rules in self._types.items()
+            for pattern_type in (PatternType.LITERAL, PatternType.PREFIXED)
+            for name in rules.of(pattern_type)
+        ]
 
     # -- changes
 

@@ -1,0 +1,61 @@
+"""Writes the authorizer's log: who was denied what, and on request who was allowed what, in Kafka's format.
+
+The logger has Kafka's name. A denied operation that the client asked for is logged at INFO, an allowed one at DEBUG.
+Decisions that only filter a list, or that only describe rights, are not logged; Kafka logs them at TRACE.
+"""
+
+from __future__ import annotations
+
+from logging import DEBUG, INFO, getLogger
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headrace.broker.authorization.authorizer import Requester
+    from headrace.security.acls.bindings import AclBinding
+    from headrace.security.acls.kinds import AclOperation, ResourceType
+
+logger = getLogger("kafka.authorizer.logger")
+
+
+def log_decision(
+    connection: Requester,
+    operation: AclOperation,
+    resource_type: ResourceType,
+    name: str,
+    *,
+    count: int,
+    is_allowed: bool,
+    rule: str,
+) -> None:
+    api = connection.current_api
+    logger.log(
+        DEBUG if is_allowed else INFO,
+        "Principal = %s is %s operation = %s from host = %s on resource = %s:LITERAL:%s for request = %s with "
+        "resourceRefCount = %d based on rule %s",
+        _one_line(str(connection.principal)),
+        "Allowed" if is_allowed else "Denied",
+        operation.name,
+        connection.host,
+        resource_type.title,
+        _one_line(name),
+        "unknown" if api is None else api.label,
+        count,
+        _one_line(rule),
+    )
+
+
+def rule_text(rule: AclBinding | None, *, is_allowed: bool) -> str:
+    """Returns the rule that decided, as Kafka writes it."""
+    if rule is None:
+        return "DefaultAllow" if is_allowed else "DefaultDeny"
+    pattern, entry = rule
+    return (
+        f"MatchingAcl(acl=StandardAcl(resourceType={pattern.resource_type.name}, resourceName={pattern.name}, "
+        f"patternType={pattern.pattern_type.name}, principal={entry.principal}, host={entry.host}, "
+        f"operation={entry.operation.name}, permissionType={entry.permission.name}))"
+    )
+
+
+def _one_line(text: str) -> str:
+    """Escapes what could look like a second line: clients choose the names of groups."""
+    return text if text.isprintable() else text.encode("unicode_escape").decode()

@@ -1,0 +1,59 @@
+"""Chooses the authorizer of a broker by ``authorizer.class.name``, and starts it.
+
+No class is loaded by name: the names of Kafka's two authorizers stand for the one of Headrace, which stores its rules
+where Kafka's AclAuthorizer stored them. A broker with any other class does not start.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.authorization.authorizer import AllowAll
+from headrace.broker.configs.checks import split_principals
+from headrace.broker.configs.table_security import KAFKA_AUTHORIZERS
+from headrace.broker.start_error import StartError
+
+if TYPE_CHECKING:
+    from headrace.broker.authorization.authorizer import Authorizer
+    from headrace.broker.authorization.stored_rules import StoredRules
+    from headrace.broker.configs.broker_config import BrokerConfig
+    from headrace.coordination.interface import Coordination
+    from headrace.runtime.clock import Clock
+
+
+class RunningAuthorizer:
+    """The authorizer of a broker, and what keeps its rules up to date."""
+
+    def __init__(self, authorizer: Authorizer, stored: StoredRules | None = None) -> None:
+        self.authorizer = authorizer
+        self._stored = stored
+
+    async def stop(self) -> None:
+        if self._stored is not None:
+            await self._stored.stop()
+
+
+async def start_authorizer(config: BrokerConfig, coordination: Coordination, clock: Clock) -> RunningAuthorizer:
+    """Returns the authorizer that the settings ask for, with all rules that the tree has.
+
+    :raises StartError: if the rules cannot be read.
+    """
+    if not config.str("authorizer.class.name"):
+        return RunningAuthorizer(AllowAll())
+    assert config.str("authorizer.class.name") in KAFKA_AUTHORIZERS, "settings are checked when they are read"
+    from headrace.broker.authorization.acl_authorizer import AclAuthorizer
+    from headrace.broker.authorization.stored_rules import StoredRules
+    from headrace.coordination.interface import CoordinationError
+    from headrace.security.acls.rule_index import RuleIndex
+    from headrace.security.acls.znodes import MalformedRulesError
+
+    index = RuleIndex(allow_if_no_rule=config.bool("allow.everyone.if.no.acl.found"))
+    authorizer = AclAuthorizer(index, split_principals(config.str("super.users")))
+    stored = StoredRules(coordination, clock, index, on_changed=authorizer.forget_decisions)
+    try:
+        await stored.load()
+    except (CoordinationError, MalformedRulesError) as error:
+        raise StartError(f"the ACLs cannot be read: {error}") from None
+    stored.start()
+    authorizer.stored = stored
+    return RunningAuthorizer(authorizer, stored)

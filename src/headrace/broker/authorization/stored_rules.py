@@ -1,0 +1,280 @@
+"""Reads the rules from the znode tree, follows their changes, and changes them.
+
+``security/acls/znodes.py`` has the paths and contents. All rules are in memory (:class:`RuleIndex`). Every broker
+watches the notifications of changes, and reads the patterns that they name, so a change is in force on all brokers as
+soon as ZooKeeper has told them. A broker without a session keeps the rules that it has read, as Kafka does, and reads
+all of them again in its next session.
+
+A change reads the znode of its pattern, and writes it only if nobody has changed it since (by its version). Otherwise
+it starts again. So concurrent changes on several brokers lose nothing, and the removal of one rule never removes
+another one. The write and its notification are one ``multi``: no change stays without a notification, whatever fails.
+If an answer is lost, the change starts again, too: to add or to remove the same rules twice does no harm.
+
+Rules that cannot be read are never ignored. At the start they stop the broker. Later, every operation on the resources
+of the pattern is denied until its znode can be read; super users can repair it.
+
+One lock orders all reads and writes of a broker, and a session sees its own tree in order, so an older content never
+replaces a newer one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from logging import getLogger
+from typing import TYPE_CHECKING
+
+from headrace.broker.tree_notifications import TreeNotifications
+from headrace.coordination.interface import (
+    BadVersionError,
+    ConnectionLostError,
+    CoordinationError,
+    Create,
+    Delete,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    Operation,
+    SessionState,
+    SetData,
+    Stat,
+)
+from headrace.event_loop import cancel_and_wait
+from headrace.protocol.errors import InvalidRequest, UnknownServerError
+from headrace.security.acls.bindings import AclEntry, AclPattern
+from headrace.security.acls.kinds import (
+    WILDCARD,
+    WILDCARD_PRINCIPAL,
+    AclOperation,
+    PatternType,
+    Permission,
+    ResourceType,
+)
+from headrace.security.acls.znodes import (
+    CHANGE_NAME,
+    CHANGES,
+    MAX_ZNODE_BYTES,
+    PERSISTENT_PATHS,
+    ROOTS,
+    MalformedRulesError,
+    decode_change,
+    decode_rules,
+    encode_change,
+    encode_rules,
+    pattern_path,
+)
+
+if TYPE_CHECKING:
+    from headrace.coordination.interface import Coordination
+    from headrace.runtime.clock import Clock
+    from headrace.security.acls.rule_index import RuleIndex
+
+logger = getLogger(__name__)
+
+#: From the stored rules of a pattern to the rules to store.
+Change = Callable[[frozenset[AclEntry]], frozenset[AclEntry]]
+
+#: How often a change starts again because other brokers were faster. One of them succeeds each time.
+_MAX_ATTEMPTS = 100
+_READ_AGAIN_AFTER_S = 1.0
+#: How many reads run at the same time.
+_AT_ONCE = 100
+#: In force for a pattern whose rules cannot be read.
+_DENY_ALL = AclEntry(WILDCARD_PRINCIPAL, WILDCARD, AclOperation.ALL, Permission.DENY)
+_RACES = (BadVersionError, NodeExistsError, NoNodeError, ConnectionLostError)
+
+
+class StoredRules:
+    def __init__(
+        self, coordination: Coordination, clock: Clock, index: RuleIndex, *, on_changed: Callable[[], object]
+    ) -> None:
+        """
+        :param on_changed: is called when the index has changed.
+        """
+        self._coordination = coordination
+        self._index = index
+        self._on_changed = on_changed
+        self._lock = asyncio.Lock()
+        self._wake = asyncio.Event()
+        self._must_read_all = False
+        self._task: asyncio.Task[None] | None = None
+        self._notifications = [
+            TreeNotifications(
+                coordination, clock, parent, CHANGE_NAME, apply=self._applier_of(kind), on_changed=self._wake.set
+            )
+            for kind, parent in CHANGES.items()
+        ]
+
+    # -- life cycle
+
+    async def load(self) -> None:
+        """Reads all rules.
+
+        :raises MalformedRulesError: if a znode has no rules that can be read.
+        :raises CoordinationError: if the tree does not answer.
+        """
+        await self._create_paths()
+        await self._read_all(refuse_malformed=True)
+
+    def start(self) -> None:
+        self._coordination.add_session_listener(self._session_changed)
+        self._task = asyncio.get_running_loop().create_task(self._follow())
+
+    async def stop(self) -> None:
+        self._coordination.remove_session_listener(self._session_changed)
+        if self._task is not None:
+            await cancel_and_wait([self._task])
+
+    async def _create_paths(self) -> None:
+        for path in PERSISTENT_PATHS:
+            with suppress(NodeExistsError):
+                await self._coordination.create(path)
+
+    # -- following changes
+
+    def _session_changed(self, state: SessionState) -> None:
+        if state is SessionState.CONNECTED:  # the watches of a lost session are gone
+            self._must_read_all = True
+            self._wake.set()
+
+    async def _follow(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            try:
+                await self.catch_up()
+            except CoordinationError as error:
+                logger.warning("changed ACLs cannot be read now: %r", error)
+                await asyncio.sleep(_READ_AGAIN_AFTER_S)
+                self._must_read_all = True
+                self._wake.set()
+            except Exception:
+                logger.exception("changed ACLs could not be applied")
+
+    async def catch_up(self) -> None:
+        """Applies all changes that other brokers have announced."""
+        if self._must_read_all:
+            self._must_read_all = False
+            await self._read_all(refuse_malformed=False)
+            return
+        async with self._lock:
+            for each in self._notifications:
+                await each.apply_new()
+
+    def _applier_of(self, kind: PatternType) -> Callable[[bytes], Awaitable[None]]:
+        async def apply(content: bytes) -> None:
+            try:
+                pattern = decode_change(kind, content)
+            except MalformedRulesError as error:
+                logger.error("a notification of changed ACLs names no resource, so all ACLs are read again: %s", error)
+                self._must_read_all = True
+                self._wake.set()
+                return
+            self._put(pattern, await self._read(pattern))
+
+        return apply
+
+    # -- reading
+
+    async def _read_all(self, *, refuse_malformed: bool) -> None:
+        async with self._lock:
+            for each in self._notifications:
+                await each.skip_to_end()
+            patterns = await self._patterns()
+            for gone in set(self._index.patterns()) - set(patterns):
+                self._put(gone, frozenset())
+            for start in range(0, len(patterns), _AT_ONCE):
+                some = patterns[start : start + _AT_ONCE]
+                found = await asyncio.gather(*(self._read(each, refuse_malformed=refuse_malformed) for each in some))
+                for pattern, entries in zip(some, found, strict=True):
+                    self._put(pattern, entries)
+
+    async def _patterns(self) -> list[AclPattern]:
+        found: list[AclPattern] = []
+        for pattern_type, root in ROOTS.items():
+            for title in await self._coordination.children(root):
+                try:
+                    resource_type = ResourceType.of_name(title)
+                except ValueError:
+                    logger.warning("the ACLs in %s/%s are ignored: there is no such type of resource", root, title)
+                    continue
+                names = await self._coordination.children(f"{root}/{title}")
+                found += [AclPattern(resource_type, name, pattern_type) for name in names]
+        return found
+
+    async def _read(self, pattern: AclPattern, *, refuse_malformed: bool = False) -> frozenset[AclEntry]:
+        """Returns the rules of a pattern; if they cannot be read, a rule that denies everything."""
+        path = pattern_path(pattern)
+        try:
+            return decode_rules((await self._coordination.get(path))[0])
+        except NoNodeError:
+            return frozenset()
+        except MalformedRulesError as error:
+            if refuse_malformed:
+                raise MalformedRulesError(f"the ACLs in {path} cannot be read: {error}") from None
+            logger.error("the ACLs in %s cannot be read, so everything is denied there: %s", path, error)
+            return frozenset({_DENY_ALL})
+
+    def _put(self, pattern: AclPattern, entries: frozenset[AclEntry]) -> None:
+        if self._index.replace(pattern, entries):
+            self._on_changed()
+
+    # -- changing
+
+    async def change(self, pattern: AclPattern, change: Change) -> None:
+        """Changes the rules of one pattern. They are in force on this broker when the method returns.
+
+        :raises KafkaError: if the rules cannot be stored.
+        """
+        async with self._lock:
+            for _ in range(_MAX_ATTEMPTS):
+                try:
+                    self._put(pattern, await self._try_change(pattern, change))
+                    return
+                except _RACES as error:
+                    logger.debug("the change of the ACLs of %s starts again: %r", pattern, error)
+                    if isinstance(error, NoNodeError):
+                        await self._create_paths()
+                except CoordinationError as error:
+                    raise UnknownServerError(f"the ACLs of {pattern} cannot be stored now: {error!r}") from error
+        raise UnknownServerError(f"the ACLs of {pattern} change too often; try again")
+
+    async def _try_change(self, pattern: AclPattern, change: Change) -> frozenset[AclEntry]:
+        path, stat = pattern_path(pattern), None
+        stored: frozenset[AclEntry] = frozenset()
+        try:
+            content, stat = await self._coordination.get(path)
+            stored = decode_rules(content)
+        except NoNodeError:
+            pass
+        except MalformedRulesError as error:
+            raise InvalidRequest(f"the ACLs in {path} cannot be read, and must be repaired first: {error}") from None
+        wanted = change(stored)
+        if wanted != stored:
+            announce = Create(f"{CHANGES[pattern.pattern_type]}/{CHANGE_NAME}", encode_change(pattern), sequence=True)
+            await self._write([*_writes(path, stat, wanted), announce])
+        return wanted
+
+    async def _write(self, operations: list[Operation]) -> None:
+        try:
+            await self._coordination.multi(operations)
+        except NotEmptyError:  # somebody has made a znode below a pattern; it keeps its znode, without rules
+            delete = operations[0]
+            assert isinstance(delete, Delete)
+            operations[0] = SetData(delete.path, encode_rules(()), delete.version)
+            await self._coordination.multi(operations)
+
+
+def _writes(path: str, stat: Stat | None, wanted: Iterable[AclEntry]) -> list[Operation]:
+    """Returns the operations that store the rules of a pattern, if its znode is still as it was read."""
+    entries = frozenset(wanted)
+    if not entries:
+        return [] if stat is None else [Delete(path, stat.version)]
+    content = encode_rules(entries)
+    if len(content) > MAX_ZNODE_BYTES:
+        raise InvalidRequest(
+            f"{len(entries)} ACLs of one resource are more than ZooKeeper can store in one znode; "
+            f"put some of them on a prefix of its name, or on User:*"
+        )
+    return [Create(path, content) if stat is None else SetData(path, content, stat.version)]
