@@ -11,11 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from hmac import compare_digest
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from headrace.properties import ConfigError
+from headrace.security.tls.jks import JCEKS_MAGIC, MAGIC, JksError, read_jks, recover_key
 from headrace.security.tls.pem import PemError, certificates_in, private_key_in
+from headrace.security.tls.pkcs12 import Pkcs12Error, read_pkcs12
 
 if TYPE_CHECKING:
     from headrace.security.tls.options import TlsOptions
@@ -42,13 +45,6 @@ class KeyEntry:
     alias: str = "kafka"
 
 
-class StoreContents(NamedTuple):
-    """What a file of the formats JKS or PKCS12 has."""
-
-    keys: tuple[KeyEntry, ...]
-    trusted: tuple[bytes, ...]
-
-
 def load_key_store(options: TlsOptions) -> tuple[KeyEntry, ...]:
     """Returns the keys of the key store; none if no key store is set.
 
@@ -66,10 +62,10 @@ def load_key_store(options: TlsOptions) -> tuple[KeyEntry, ...]:
     if options.keystore_type == PEM:
         text = _text("ssl.keystore.location", path)
         return (_pem_entry(text, text, options.key_password, path),)
-    contents = _java_store("ssl.keystore.location", path, options.keystore_password, options.key_password)
-    if not contents.keys:
+    keys = _checked("ssl.keystore.location", path, lambda: _java_keys(path, options))
+    if not keys:
         raise ConfigError(f"Cannot use {path} of ssl.keystore.location: it has no private key")
-    return contents.keys
+    return keys
 
 
 def load_trust_store(options: TlsOptions) -> tuple[bytes, ...] | None:
@@ -90,9 +86,7 @@ def load_trust_store(options: TlsOptions) -> tuple[bytes, ...] | None:
     if options.truststore_type == PEM:
         text = _text(name, path)
         return _checked(name, path, lambda: _certificates(text))
-    contents = _java_store(name, path, options.truststore_password, None)
-    # Java's trust manager trusts the own certificate of a key entry, too, but not the rest of its chain.
-    trusted = (*contents.trusted, *(entry.chain[0] for entry in contents.keys if entry.chain))
+    trusted = _checked(name, path, lambda: _check_certificates(_java_trusted(path, options)))
     if not trusted:
         raise ConfigError(f"Cannot use {path} of {name}: it has no trusted certificate")
     return trusted
@@ -164,9 +158,46 @@ def _text(name: str, path: Path) -> str:
     return _read(name, path).decode("utf-8", "replace")
 
 
-def _java_store(name: str, path: Path, password: str | None, key_password: str | None) -> StoreContents:
-    del password, key_password
-    raise ConfigError(f"Cannot use {path} of {name}: JKS and PKCS12 are not there yet, use PEM")
+def _java_keys(path: Path, options: TlsOptions) -> tuple[KeyEntry, ...]:
+    """Returns the private keys of a file of the formats JKS or PKCS12."""
+    data, password = _read("ssl.keystore.location", path), options.keystore_password
+    assert password is not None
+    key_password = password if options.key_password is None else options.key_password
+    if _is_jks(data):
+        keys = read_jks(data, password).keys
+        return tuple(_entry(recover_key(one.protected, key_password), one.chain, one.alias) for one in keys)
+    contents = read_pkcs12(data, password)
+    if not compare_digest(password.encode(), key_password.encode()):
+        raise StoreError(
+            "ssl.key.password differs from ssl.keystore.password, and a PKCS12 store has only one password"
+        )
+    return () if contents.key is None else (_entry(contents.key, contents.chain),)
+
+
+def _java_trusted(path: Path, options: TlsOptions) -> tuple[bytes, ...]:
+    """Returns the certificates that Java trusts in such a file.
+
+    Java's trust manager trusts the own certificate of a key entry, too, but not the rest of its chain.
+    """
+    data, password = _read("ssl.truststore.location", path), options.truststore_password
+    if _is_jks(data):
+        store = read_jks(data, password)
+        return (*store.trusted, *(one.chain[0] for one in store.keys if one.chain))
+    contents = read_pkcs12(data, password)
+    return (*contents.trusted, *contents.chain[:1])
+
+
+def _is_jks(data: bytes) -> bool:
+    if data.startswith(JCEKS_MAGIC):
+        raise StoreError("it is a JCEKS store; convert it by 'keytool -importkeystore -deststoretype PKCS12'")
+    return data.startswith(MAGIC)
+
+
+def _entry(key: bytes, chain: tuple[bytes, ...], alias: str = "") -> KeyEntry:
+    if not chain:
+        raise StoreError("a private key has no certificate")
+    _check_certificates(chain)
+    return KeyEntry(decrypted_key(key, None), chain, alias)
 
 
 def _pem_entry(key: str, chain: str, password: str | None, path: Path | None = None) -> KeyEntry:
@@ -180,9 +211,12 @@ def _pem_entry(key: str, chain: str, password: str | None, path: Path | None = N
 
 
 def _certificates(text: str) -> tuple[bytes, ...]:
+    return _check_certificates(certificates_in(text))
+
+
+def _check_certificates(found: tuple[bytes, ...]) -> tuple[bytes, ...]:
     from cryptography.x509 import load_der_x509_certificate
 
-    found = certificates_in(text)
     for number, data in enumerate(found, 1):
         try:
             load_der_x509_certificate(data)
@@ -219,6 +253,6 @@ def _checked(name: str, path: Path | None, read: Callable[[], _T]) -> _T:
     """Calls back, and turns errors of the content into one line."""
     try:
         return read()
-    except (StoreError, PemError) as error:
+    except (StoreError, PemError, JksError, Pkcs12Error) as error:
         what = name if path is None else f"{path} of {name}"
         raise ConfigError(f"Cannot use {what}: {error}") from None
