@@ -4,6 +4,7 @@
 # tests/coordination and tests/tools try on our server; here it meets a real one.
 
 zookeeper_version=3.9.4
+zookeeper_super=super:$(printf super:secret | openssl sha1 -binary | base64)  # who may do everything, on both servers
 zookeeper_jars=$PWD/.cache/apache-zookeeper-$zookeeper_version
 
 fetch_zookeeper() {
@@ -17,7 +18,8 @@ fetch_zookeeper() {
 start_our_zookeeper() { # NAME FOLDER ADDRESS; sets $zookeeper
     local name=$1 folder=$2 tries
     : >"$work/$name.ready"
-    .venv/bin/headrace zookeeper --data "$folder" --listen "$3" >"$work/$name.ready" 2>"$work/$name.log" &
+    .venv/bin/headrace zookeeper --data "$folder" --listen "$3" \
+        -o "DigestAuthenticationProvider.superDigest=$zookeeper_super" >"$work/$name.ready" 2>"$work/$name.log" &
     echo $! >"$work/$name.pid"
     disown  # it is killed on purpose, which bash need not tell
     for ((tries = 0; tries < 300; tries++)); do
@@ -40,7 +42,7 @@ start_real_zookeeper() { # NAME FOLDER; sets $zookeeper
 		clientPortAddress=127.0.0.1
 		admin.enableServer=false
 	END
-    java -Xmx256m -XX:+UseSerialGC -cp "$zookeeper_jars/*" org.apache.zookeeper.server.ZooKeeperServerMain \
+    java -Xmx256m -XX:+UseSerialGC "-Dzookeeper.DigestAuthenticationProvider.superDigest=$zookeeper_super" -cp "$zookeeper_jars/*" org.apache.zookeeper.server.ZooKeeperServerMain \
         "$work/$name.cfg" >"$work/$name.log" 2>&1 &
     echo $! >"$work/$name.pid"
     for ((tries = 0; tries < 20; tries++)); do

@@ -2,8 +2,9 @@
 
     alike.py OURS REAL [ROUNDS]
 
-Each round begins with an empty tree. Three clients create, read, change, delete, watch and leave, with paths and
-versions of which many are wrong. Compared are results, codes, and the events that each client gets for each request.
+Each round begins with an empty tree. Three clients create, read, change, delete, watch, protect, log in and leave, with
+paths, versions and access control lists of which many are wrong. Both servers have the super user ``super:secret``, who
+removes what a round left. Compared are results, codes, and the events that each client gets for each request.
 Transaction ids, times and session ids are not: they are each server's own. Where a path is none, ZooKeeper
 looks for it all the same and finds no znode, or says that the arguments are bad; we always say the latter, and either
 is taken. What differs is printed with its round, which is its seed.
@@ -17,6 +18,7 @@ from collections.abc import Sequence
 
 from kazoo.exceptions import EXCEPTIONS
 from kazoo.protocol.serialization import (
+    Auth,
     CheckVersion,
     Connect,
     Create,
@@ -28,6 +30,7 @@ from kazoo.protocol.serialization import (
     GetChildren2,
     GetData,
     ReplyHeader,
+    SetACL,
     SetData,
     Sync,
     Transaction,
@@ -35,7 +38,15 @@ from kazoo.protocol.serialization import (
     write_string,
 )
 from kazoo.protocol.states import ZnodeStat
-from kazoo.security import OPEN_ACL_UNSAFE
+from kazoo.security import (
+    ACL,
+    CREATOR_ALL_ACL,
+    OPEN_ACL_UNSAFE,
+    READ_ACL_UNSAFE,
+    Id,
+    Permissions,
+    make_digest_acl,
+)
 
 TOP = "/alike"
 ROOT = "/alike/root"  # of which the name may be given a number, so that it must not be at the very top
@@ -46,6 +57,38 @@ BAD_PATHS = [f"{ROOT}{path}" for path in ("/", "//a", "/./a", "/a/", "/..", "/\0
 REQUESTS_PER_ROUND, CLIENTS = 60, 3
 CLOSE, ADD_WATCH, REMOVE_WATCHES = -11, 106, 18
 SAME_TO_US = {"BadArgumentsError": "NoNodeError"}
+AUTH_XID = -4
+USERS = ["alice:a", "bob:b"]
+
+
+def entry(permissions: int, scheme: str, name: str) -> ACL:
+    return ACL(permissions, Id(scheme, name))
+
+
+#: Lists that everybody may use come more often, so that a round does not end with everything protected.
+ACLS = [
+    *[OPEN_ACL_UNSAFE] * 8,
+    CREATOR_ALL_ACL,
+    [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE],
+    READ_ACL_UNSAFE,
+    [make_digest_acl("alice", "a", read=True, write=True, create=True)],
+    [make_digest_acl("alice", "a", all=True), make_digest_acl("bob", "b", read=True)],
+    [make_digest_acl("bob", "b", admin=True), entry(Permissions.READ, "ip", "127.0.0.1")],
+    [entry(Permissions.ALL, "ip", "127.0.0.0/8")],
+    [entry(Permissions.ALL, "ip", "10.0.0.0/8"), entry(Permissions.CREATE | Permissions.DELETE, "world", "anyone")],
+    [entry(Permissions.ADMIN, "world", "anyone")],
+    [entry(Permissions.ALL & ~Permissions.READ, "world", "anyone")],
+    [*OPEN_ACL_UNSAFE, *OPEN_ACL_UNSAFE],
+    [],
+    [entry(31, "world", "nobody")],
+    [entry(31, "digest", "alice")],
+    [entry(31, "digest", "alice:x:y")],
+    [entry(31, "digest", "alice:x:")],
+    [entry(31, "ip", "127.0.0.1/33")],
+    [entry(31, "ip", "here")],
+    [entry(31, "kerberos", "alice")],
+    [entry(64, "ip", "::1/128")],
+]
 
 
 class WatchRequest:
@@ -82,17 +125,18 @@ class Client:
     def ask(self, request) -> object:
         """What it gave, in a form that can be compared; the name of the error if it was refused."""
         self._xid += 1
-        self._send(struct.pack(">ii", self._xid, request.type) + bytes(request.serialize()))
+        xid = AUTH_XID if isinstance(request, Auth) else self._xid
+        self._send(struct.pack(">ii", xid, request.type) + bytes(request.serialize()))
         while True:
             frame = self._receive()
             header, offset = ReplyHeader.deserialize(frame, 0)
-            if header.xid == self._xid:
+            if header.xid == xid:
                 break
             event, _ = Watch.deserialize(frame, offset)
             self.events.append((event.type, event.path))
         if header.err:
             return EXCEPTIONS[header.err].__name__
-        if isinstance(request, (Delete, CheckVersion, WatchRequest)):
+        if isinstance(request, (Auth, Delete, CheckVersion, WatchRequest)):
             return None
         result = request.deserialize(frame, offset)
         if isinstance(request, GetChildren):
@@ -135,15 +179,12 @@ def remove(client: Client, path: str) -> None:
 def change(chance: random.Random, *, within_multi: bool):
     path = chance.choice(BAD_PATHS if chance.random() < 0.1 else GOOD_PATHS)
     version, data = chance.choice([-1, -1, -1, 0, 1, 2]), b"x" * chance.randrange(4)
+    acl = chance.choice(ACLS)
     kinds = [
-        lambda: Create(path, data, OPEN_ACL_UNSAFE, chance.choice([0, 0, 0, 1, 2, 3])),
+        lambda: Create(path, data, acl, chance.choice([0, 0, 0, 1, 2, 3])),
         lambda: Delete(path, version),
         lambda: SetData(path, data, version),
-        lambda: (
-            CheckVersion(path, version)
-            if within_multi
-            else Create2(path, data, OPEN_ACL_UNSAFE, chance.choice([0, 1, 2]))
-        ),
+        lambda: CheckVersion(path, version) if within_multi else Create2(path, data, acl, chance.choice([0, 1, 2])),
     ]
     return chance.choice(kinds)()
 
@@ -161,7 +202,11 @@ def question(chance: random.Random):
 
 
 def any_request(chance: random.Random):
-    if (kind := chance.random()) < 0.45:
+    if (kind := chance.random()) < 0.03:
+        return Auth(0, "digest", chance.choice(USERS))
+    if kind < 0.1:
+        return SetACL(chance.choice(GOOD_PATHS), chance.choice(ACLS), chance.choice([-1, -1, 0, 1]))
+    if kind < 0.45:
         return change(chance, within_multi=False)
     if kind < 0.55:
         return Transaction([change(chance, within_multi=True) for _ in range(chance.randrange(4))])
@@ -171,10 +216,13 @@ def any_request(chance: random.Random):
 def differences(addresses: Sequence[str], seed: int) -> int:
     chance = random.Random(seed)
     servers = [[Client(address) for _ in range(CLIENTS)] for address in addresses]
-    for clients in servers:
-        remove(clients[0], TOP)
+    for address in addresses:
+        cleaner = Client(address)
+        cleaner.ask(Auth(0, "digest", "super:secret"))
+        remove(cleaner, TOP)
         for path in (TOP, ROOT):
-            clients[0].ask(Create(path, b"", OPEN_ACL_UNSAFE, 0))
+            cleaner.ask(Create(path, b"", OPEN_ACL_UNSAFE, 0))
+        cleaner.leave()
     count = 0
     for step in range(REQUESTS_PER_ROUND):
         index = chance.randrange(CLIENTS)

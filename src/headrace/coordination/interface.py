@@ -4,8 +4,11 @@ transport.
 The service is a tree of znodes. Each znode has data, a :class:`Stat` and children. A change is one operation, or a
 ``multi`` of several operations that is performed completely or not at all. Versions make a change conditional (-1
 matches any version). An ephemeral znode exists as long as the session that created it. A watch fires once, after the
-change. Clients see changes in the order in which they happened. Errors have ZooKeeper's names. Access control lists are
-not part of this interface.
+change. Clients see changes in the order in which they happened. Errors have ZooKeeper's names.
+
+A znode has an access control list (``acls.py``). Callers do not choose it: a client that protects its znodes
+(``client.zookeeper_client``) gives each znode the list that Kafka gives to its path. ``Create.acl`` is for the server
+of a tree, which receives lists from its clients.
 
 ZooKeeper distinguishes null data from empty data. The operations can write both. ``get`` returns empty data for both,
 because null has no meaning for brokers.
@@ -25,6 +28,8 @@ that Headrace serves, by ``client.zookeeper_client.ZookeeperCoordination``.
 from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import NamedTuple, Protocol, TypeAlias
+
+from headrace.coordination.acls import OPEN_ACL, Acl
 
 #: As an expected version: any version.
 ANY_VERSION = -1
@@ -56,6 +61,18 @@ class SessionExpiredError(CoordinationError): ...
 
 
 class BadArgumentsError(CoordinationError): ...
+
+
+class NoAuthError(CoordinationError):
+    """The access control list of a znode does not permit the call."""
+
+
+class InvalidAclError(CoordinationError):
+    """An access control list is empty or too long, or has an invalid entry."""
+
+
+class AuthFailedError(CoordinationError):
+    """The service rejected our login. It does not serve this client."""
 
 
 class ConnectionLostError(CoordinationError):
@@ -112,6 +129,7 @@ class Create(NamedTuple):
     data: bytes | None = b""
     ephemeral: bool = False
     sequence: bool = False
+    acl: Acl = OPEN_ACL
 
 
 class Delete(NamedTuple):

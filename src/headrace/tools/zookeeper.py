@@ -3,6 +3,8 @@
 The command prints one line, ``ready HOST:PORT``, on standard output when it serves. Everything else goes to standard
 error. SIGTERM and Ctrl-C end the server cleanly with exit code 0. Sessions stay open, so that clients resume them after
 a restart. Every change that was answered survives ``kill -9``.
+
+``--config`` and ``-o`` take settings under ZooKeeper's names (``tools/shared/tree_settings.py``).
 """
 
 from __future__ import annotations
@@ -15,10 +17,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from headrace.coordination.server.logins import Logins
 from headrace.coordination.server.service import DEFAULT_TICK_TIME_MS
 from headrace.event_loop import new_event_loop
+from headrace.properties import ConfigError, parse_overrides, read_properties_file
 from headrace.tools.shared.commands import add_version
 from headrace.tools.shared.served_tree import TreeNotServed, served_tree
+from headrace.tools.shared.tree_settings import SUPER_DIGEST, checked_settings
 
 logger = logging.getLogger("headrace")
 
@@ -26,6 +31,7 @@ _EPILOG = """examples:
   headrace zookeeper
   headrace zookeeper --data /var/lib/headrace-zookeeper --listen 0.0.0.0:2181
   headrace zookeeper --listen 127.0.0.1:0 --tick-time 500
+  headrace zookeeper --config zoo.cfg
 """
 
 
@@ -41,10 +47,10 @@ def main(arguments: Sequence[str]) -> int:
         stream=sys.stderr,
     )
     try:
-        host, port = _address(options.listen)
+        settings = _settings(options)
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            runner.run(_serve(options.data, host, port, options.tick_time))
-    except StartError as error:
+            runner.run(_serve(options, settings))
+    except (StartError, ConfigError) as error:
         sys.stderr.write(f"headrace: {error}\n")
         return 2
     return 0
@@ -54,7 +60,7 @@ def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="headrace zookeeper",
         description="Serve a tree of znodes on ZooKeeper's protocol. It prints 'ready HOST:PORT' when it serves.\n"
-        "It is one server, without an ensemble, access control lists, containers and times to live.",
+        "It is one server, without an ensemble, SASL, containers and times to live.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -79,6 +85,10 @@ def parser() -> argparse.ArgumentParser:
         help="session timeouts are 2 to 20 ticks, as the client requests (default %(default)s)",
     )
     parser.add_argument(
+        "--config", metavar="FILE", type=Path, help="a zoo.cfg file; the settings are listed in docs/zookeeper.md"
+    )
+    parser.add_argument("-o", metavar="KEY=VALUE", action="append", default=[], dest="overrides", help="one setting")
+    parser.add_argument(
         "--log-level", choices=["debug", "info", "warning", "error"], default="info", help="default %(default)s"
     )
     add_version(parser)
@@ -99,13 +109,21 @@ def _address(text: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-async def _serve(folder: Path, host: str, port: int, tick_time_ms: int) -> None:
+def _settings(options: argparse.Namespace) -> dict[str, str]:
+    """:raises ConfigError: if a setting is unknown."""
+    properties = {} if options.config is None else read_properties_file(options.config)
+    return checked_settings(properties | parse_overrides(options.overrides))
+
+
+async def _serve(options: argparse.Namespace, settings: dict[str, str]) -> None:
+    host, port = _address(options.listen)
+    logins = Logins(super_digest=settings.get(SUPER_DIGEST))
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _ask_to_stop, stopping)
     try:
-        async with served_tree(folder, host, port, tick_time_ms=tick_time_ms) as tree:
+        async with served_tree(options.data, host, port, tick_time_ms=options.tick_time, logins=logins) as tree:
             sys.stdout.write(f"ready {tree.address}\n")
             sys.stdout.flush()
             await stopping.wait()

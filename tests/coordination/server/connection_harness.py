@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 
 from kazoo.exceptions import EXCEPTIONS
-from kazoo.protocol.serialization import Close, Connect, Ping, ReplyHeader, Watch
+from kazoo.protocol.serialization import Auth, Close, Connect, Ping, ReplyHeader, Watch
 
 from headrace.coordination.server.client_connection import ClientConnection
 from headrace.coordination.server.service import TreeService
@@ -20,18 +20,22 @@ EVENTS = {1: "created", 2: "deleted", 3: "changed", 4: "child"}
 
 
 class ConnectionHarness:
-    def __init__(self, store=None, clock=None) -> None:
+    def __init__(self, store=None, clock=None, logins=None) -> None:
         self.clock = clock or ManualClock()
         self.timer = Timer(self.clock)
         self.host = TreeHost(self.clock, store=store)
-        self.service = TreeService.of(self.host, self.clock, self.timer, secret=b"secret", tick_time_ms=1_000)
+        self.service = TreeService.of(
+            self.host, self.clock, self.timer, secret=b"secret", tick_time_ms=1_000, logins=logins
+        )
 
     def connection(self) -> Client:
         return Client(self)
 
-    def client(self, timeout_ms=10_000) -> Client:
+    def client(self, timeout_ms=10_000, *, logins: tuple[str, ...] = ()) -> Client:
         client = Client(self)
         client.connect(timeout_ms)
+        for login in logins:
+            client.log_in("digest", login)
         return client
 
     def passes(self, time_ms: int) -> None:
@@ -93,6 +97,9 @@ class Client:
         if header.err:
             raise EXCEPTIONS[header.err]
         return self._reply[offset:]
+
+    def log_in(self, scheme: str, credential: str) -> None:
+        self.ask(Auth(0, scheme, credential))
 
     def ping(self) -> None:
         self.ask_raw(Ping.type, b"")

@@ -9,7 +9,7 @@ from headrace.coordination.interface import (
     Operation,
     SetData,
 )
-from headrace.coordination.tree.znode_tree import ROOT, check_path
+from headrace.coordination.tree.znode import ROOT, check_path
 
 
 class Chroot:

@@ -18,7 +18,8 @@ from headrace.coordination.interface import (
     Watcher,
 )
 from headrace.coordination.tree.host import DEFAULT_SESSION_TIMEOUT_MS, CallSoon, TreeHost, call_directly
-from headrace.coordination.tree.znode_tree import ROOT, ZnodeTree, check_path, parent_of
+from headrace.coordination.tree.znode import ROOT, check_path, parent_of
+from headrace.coordination.tree.znode_tree import ZnodeTree
 
 
 class LocalCoordination:

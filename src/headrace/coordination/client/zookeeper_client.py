@@ -43,7 +43,7 @@ from headrace.coordination.interface import (
     Watcher,
     WatchEvent,
 )
-from headrace.coordination.tree.znode_tree import ROOT, parent_of
+from headrace.coordination.tree.znode import ROOT, parent_of
 
 if TYPE_CHECKING:
     from headrace.coordination.client.kazoo_transport import Request

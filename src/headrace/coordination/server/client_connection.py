@@ -8,8 +8,12 @@ Bytes that cannot be decoded raise :class:`Malformed`. The owner then closes thi
 until its timeout. A change that the tree rejects is answered with ZooKeeper's error code. If a write to disk fails, the
 client gets SYSTEMERROR and nothing has changed.
 
-Not supported: access control (only the open list is accepted), containers, znodes with a time to live, reconfiguration,
-SASL.
+A connection has a :class:`Caller`: the identities of its client, which end with the connection. Access control lists
+are checked for them. A failed login closes the connection. A server that requires a login answers nothing else before
+the login, and ends the session of a connection that never logged in.
+
+Not supported: containers, znodes with a time to live, reconfiguration, SASL. A SASL message gets an empty answer and
+has no effect, as on a ZooKeeper without SASL.
 """
 
 from __future__ import annotations
@@ -42,6 +46,7 @@ from headrace.coordination.server.messages import (
 from headrace.coordination.server.request_handlers import HANDLERS
 from headrace.coordination.server.service import TreeService
 from headrace.coordination.server.sessions import PASSWORD_BYTES, Session
+from headrace.coordination.tree.caller import Caller
 
 logger = getLogger(__name__)
 
@@ -49,22 +54,37 @@ logger = getLogger(__name__)
 CONNECT_WITHIN_MS = 10_000
 #: The zxid of an event that is sent late: the event does not say which change it was.
 _NO_ZXID = -1
+#: The requests that a server which requires a login answers before it.
+_BEFORE_LOGIN = frozenset({Op.PING, Op.AUTH, Op.SASL, Op.CLOSE_SESSION})
 
 
 class ClientConnection:
     """Decodes the frames of one client, and encodes the answers and events for it."""
 
     def __init__(
-        self, service: TreeService, peer: str, send: Callable[[bytes], None], close: Callable[[], None]
+        self,
+        service: TreeService,
+        peer: str,
+        send: Callable[[bytes], None],
+        close: Callable[[], None],
+        *,
+        certificate_subject: str | None = None,
     ) -> None:
         """
+        :param peer: HOST:PORT of the client.
+        :param certificate_subject: the subject of the certificate that the client sent over TLS. It is an identity.
         :param send: sends a frame; frames are sent in order.
         :param close: closes the connection after all frames were sent.
         """
         self.service = service
         self.peer = peer
+        self.caller = Caller(peer.rpartition(":")[0])
         self.session: Session | None = None
         self.is_open = True
+        self._must_log_in = service.logins.requires_super
+        self._certificate_subject = certificate_subject
+        if certificate_subject is not None:
+            service.logins.log_in(self.caller, "x509", None, certificate_subject)
         self.received_count = 0
         self.sent_count = 0
         self._send_bytes = send
@@ -93,7 +113,11 @@ class ClientConnection:
         self.is_open = False
         self._connect_timeout.cancel()
         self.service.connections.pop(self)
-        if self.session is not None:
+        if self.session is None:
+            return
+        if self._must_log_in:
+            self.service.sessions.expire(self.session.id)
+        else:
             self.service.sessions.detach(self.session)
 
     def disconnect(self) -> None:
@@ -122,6 +146,7 @@ class ClientConnection:
             self.disconnect()
             return
         self.session = session
+        self.service.host.attach(session.id, self.caller)
         password = sessions.password(session.id)
         self._send(encode_connected(session.timeout_ms, session.id, password, with_read_only=request.knows_read_only))
 
@@ -132,7 +157,10 @@ class ClientConnection:
         if number == Op.CLOSE_SESSION:
             self._close_session(session, xid)
             return
-        code, body = self._do(session, number, reader)
+        if self._must_log_in and number not in _BEFORE_LOGIN:
+            code, body = Code.AUTH_FAILED, b""
+        else:
+            code, body = self._do(session, number, reader)
         xid = PING_XID if number == Op.PING else xid
         self._send(encode_reply(xid, self.service.host.tree.last_zxid, code, body))
         self._count(self.service.clock.monotonic_ms() - started_ms)
@@ -146,7 +174,7 @@ class ClientConnection:
             if number == Op.MULTI:
                 return Code.OK, self._multi(session, decode_multi(reader))
             if number == Op.AUTH:
-                return _authenticate(reader), b""
+                return self._log_in(reader), b""
             if (handle := HANDLERS.get(number)) is not None:
                 return Code.OK, handle(self, session.id, reader)
         except CoordinationError as error:
@@ -155,6 +183,12 @@ class ClientConnection:
             logger.error("cannot write a change of the znode tree to disk: %s", error)
             return Code.SYSTEM_ERROR, b""
         return Code.UNIMPLEMENTED, b""
+
+    def _log_in(self, reader: Reader) -> Code:
+        _, scheme, credential = reader.int32(), reader.string() or "", reader.buffer()
+        is_done = self.service.logins.log_in(self.caller, scheme, credential, self._certificate_subject)
+        self._must_log_in = self._must_log_in and not self.caller.is_super
+        return Code.OK if is_done else Code.AUTH_FAILED
 
     def _close_session(self, session: Session, xid: int) -> None:
         self.service.sessions.close(session)
@@ -169,7 +203,7 @@ class ClientConnection:
                 operation.operation_index = index
                 raise operation
             operations.append(operation)
-        results = self.service.host.submit(session.id, operations)
+        results = self.service.host.submit(session.id, operations, self.caller)
         return [self._result(change.op, result) for change, result in zip(changes, results, strict=True)]
 
     def _result(self, op: Op, result: Result) -> bytes:
@@ -213,9 +247,3 @@ class ClientConnection:
         counts.answered += 1
         counts.latency_sum_ms += latency_ms
         counts.latency_max_ms = max(counts.latency_max_ms, latency_ms)
-
-
-def _authenticate(reader: Reader) -> Code:
-    """Accepts any name and password, because every client has all permissions. Rejects other schemes."""
-    _, scheme = reader.int32(), reader.string()
-    return Code.OK if scheme == "digest" else Code.AUTH_FAILED

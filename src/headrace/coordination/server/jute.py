@@ -39,6 +39,13 @@ class Reader:
     def remaining_bytes(self) -> int:
         return len(self._data) - self._position
 
+    def take_if(self, expected: bytes) -> bool:
+        """Skips ``expected`` if it comes next; returns whether it did."""
+        if not self._data.startswith(expected, self._position):
+            return False
+        self._position += len(expected)
+        return True
+
     def boolean(self) -> bool:
         return self._take(1) != b"\0"
 
@@ -61,12 +68,12 @@ class Reader:
         except UnicodeDecodeError:
             raise Malformed("a string is not UTF-8") from None
 
-    def vector(self, read_one: Callable[["Reader"], T]) -> list[T]:
+    def vector(self, read_one: Callable[["Reader"], T], *, max_count: int | None = None) -> list[T]:
         """A list of values; empty for null. Every value has at least one byte, so a count that is too large is
         rejected.
         """
         count = self.int32()
-        if count > self.remaining_bytes or count < -1:
+        if count > self.remaining_bytes or count < -1 or (max_count is not None and count > max_count):
             raise Malformed(f"a vector has {count} values in {self.remaining_bytes} bytes")
         return [read_one(self) for _ in range(count)]
 

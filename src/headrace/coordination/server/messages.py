@@ -12,7 +12,9 @@ from enum import IntEnum
 from struct import Struct
 from typing import NamedTuple
 
+from headrace.coordination.acls import MAX_ACL_ENTRIES, OPEN_ACL, Acl, AclEntry, shared
 from headrace.coordination.interface import (
+    AuthFailedError,
     BadArgumentsError,
     BadVersionError,
     Check,
@@ -20,6 +22,8 @@ from headrace.coordination.interface import (
     Create,
     Delete,
     EventType,
+    InvalidAclError,
+    NoAuthError,
     NoChildrenForEphemeralsError,
     NodeExistsError,
     NoNodeError,
@@ -56,6 +60,7 @@ class Op(IntEnum):
     MULTI_READ = 22
     AUTH = 100
     SET_WATCHES = 101
+    SASL = 102
     GET_EPHEMERALS = 103
     GET_ALL_CHILDREN_NUMBER = 104
     SET_WATCHES2 = 105
@@ -73,6 +78,7 @@ class Code(IntEnum):
     UNIMPLEMENTED = -6
     BAD_ARGUMENTS = -8
     NO_NODE = -101
+    NO_AUTH = -102
     BAD_VERSION = -103
     NO_CHILDREN_FOR_EPHEMERALS = -108
     NODE_EXISTS = -110
@@ -81,10 +87,6 @@ class Code(IntEnum):
     INVALID_ACL = -114
     AUTH_FAILED = -115
     NO_WATCHER = -121
-
-
-class InvalidAclError(CoordinationError):
-    """The server has no access control, so it rejects lists that would restrict access, instead of ignoring them."""
 
 
 class UnimplementedError(CoordinationError): ...
@@ -101,7 +103,9 @@ _CODES: dict[type[CoordinationError], Code] = {
     NoChildrenForEphemeralsError: Code.NO_CHILDREN_FOR_EPHEMERALS,
     SessionExpiredError: Code.SESSION_EXPIRED,
     BadArgumentsError: Code.BAD_ARGUMENTS,
+    NoAuthError: Code.NO_AUTH,
     InvalidAclError: Code.INVALID_ACL,
+    AuthFailedError: Code.AUTH_FAILED,
     UnimplementedError: Code.UNIMPLEMENTED,
     NoWatcherError: Code.NO_WATCHER,
 }
@@ -172,12 +176,10 @@ def encode_stat(stat: Stat) -> bytes:
 
 #: The Stat of a znode that the same transaction created and deleted.
 NO_STAT = bytes(_STAT.size)
-OPEN_ACL = jute.vector([jute.integer(31) + jute.string("world") + jute.string("anyone")])
 
 
 # Requests that change something
 
-_ALL_PERMISSIONS = 31
 _EPHEMERAL, _SEQUENTIAL = 1, 2
 _CREATE_MODES = range(4)
 _CONTAINER_AND_TTL_MODES = range(4, 7)
@@ -187,11 +189,24 @@ def path_of(reader: Reader) -> str:
     return reader.string() or ""  # the tree rejects the empty path
 
 
-def check_acl(reader: Reader) -> None:
-    """:raises InvalidAclError: unless the list gives all permissions to everybody."""
-    entries = reader.vector(lambda entry: (entry.int32(), entry.string(), entry.string()))
-    if not any(entry == (_ALL_PERMISSIONS, "world", "anyone") for entry in entries):
-        raise InvalidAclError("access control lists are not supported; use world:anyone:cdrwa")
+def encode_acl(acl: Acl) -> bytes:
+    return jute.vector(
+        jute.integer(entry.permissions) + jute.string(entry.scheme) + jute.string(entry.id) for entry in acl
+    )
+
+
+_OPEN_ACL_BYTES = encode_acl(OPEN_ACL)
+
+
+def decode_acl(reader: Reader) -> Acl:
+    """The list as the client sent it. A null scheme or id becomes empty, which is not valid."""
+    if reader.take_if(_OPEN_ACL_BYTES):
+        return OPEN_ACL
+    return shared(tuple(reader.vector(_acl_entry, max_count=MAX_ACL_ENTRIES)))
+
+
+def _acl_entry(reader: Reader) -> AclEntry:
+    return AclEntry(reader.int32(), reader.string() or "", reader.string() or "")
 
 
 class Change(NamedTuple):
@@ -202,19 +217,13 @@ class Change(NamedTuple):
 
 
 def _create(reader: Reader) -> Operation:
-    path, data, refusal = path_of(reader), reader.buffer(), None
-    try:
-        check_acl(reader)
-    except InvalidAclError as error:
-        refusal = error
+    path, data, acl = path_of(reader), reader.buffer(), decode_acl(reader)
     mode = reader.int32()
     if mode in _CONTAINER_AND_TTL_MODES:
         raise UnimplementedError("containers and znodes with a time to live are not supported")
     if mode not in _CREATE_MODES:
         raise BadArgumentsError(f"{mode} is not a mode of a znode")
-    if refusal is not None:
-        raise refusal
-    return Create(path, data, bool(mode & _EPHEMERAL), bool(mode & _SEQUENTIAL))
+    return Create(path, data, bool(mode & _EPHEMERAL), bool(mode & _SEQUENTIAL), acl)
 
 
 def _delete(reader: Reader) -> Operation:

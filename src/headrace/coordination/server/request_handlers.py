@@ -4,7 +4,8 @@
 few requests itself. Each function takes the connection, the id of the session and the rest of the request, and returns
 the body of the reply.
 
-A read that fails sets no watch. ``exists`` on a missing znode sets a watch and answers NONODE.
+A read that fails sets no watch. ``exists`` on a missing znode sets a watch and answers NONODE. Setting a watch by
+``addWatch`` needs no permission; its events do (``tree/host.py``).
 """
 
 from __future__ import annotations
@@ -12,25 +13,35 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from headrace.coordination.interface import BadArgumentsError, CoordinationError, EventType, NoNodeError
+from headrace.coordination.acls import OPEN_ACL, Acl, Permission
+from headrace.coordination.interface import (
+    BadArgumentsError,
+    CoordinationError,
+    EventType,
+    NoAuthError,
+    NoNodeError,
+    Stat,
+)
 from headrace.coordination.server import jute
 from headrace.coordination.server.jute import Reader
 from headrace.coordination.server.messages import (
-    OPEN_ACL,
     Code,
     NoWatcherError,
     Op,
     WatchesToRestore,
-    check_acl,
     code_of,
+    decode_acl,
     decode_multi_read,
     decode_watches_to_restore,
+    encode_acl,
     encode_multi,
     encode_stat,
     path_of,
 )
+from headrace.coordination.tree.caller import SCHEMES
 from headrace.coordination.tree.watches import ANY_MODE, WatchMode
-from headrace.coordination.tree.znode_tree import check_path
+from headrace.coordination.tree.znode import Znode, check_path
+from headrace.coordination.tree.znode_tree import SetAcl
 
 if TYPE_CHECKING:
     from headrace.coordination.server.client_connection import ClientConnection
@@ -44,44 +55,52 @@ Handler = Callable[["ClientConnection", int, Reader], bytes]
 def exists(connection: ClientConnection, session_id: int, request: Reader) -> bytes:
     path, wants_watch = path_of(request), request.boolean()
     tree = connection.service.host.tree
-    stat = tree.exists(path)
+    try:
+        node = tree.node_for(connection.caller, Permission.READ, path)
+    except NoNodeError:
+        if wants_watch:
+            tree.watches.add_data(session_id, path, connection.notify)
+        raise
     if wants_watch:
         tree.watches.add_data(session_id, path, connection.notify)
-    if stat is None:
-        raise NoNodeError(path)
-    return encode_stat(stat)
+    return encode_stat(node.stat())
 
 
 def get_data(connection: ClientConnection, session_id: int, request: Reader) -> bytes:
     path, wants_watch = path_of(request), request.boolean()
     tree = connection.service.host.tree
-    data, stat = tree.get_or_null(path)
+    node = tree.node_for(connection.caller, Permission.READ, path)
     if wants_watch:
         tree.watches.add_data(session_id, path, connection.notify)
-    return jute.buffer(data) + encode_stat(stat)
+    return jute.buffer(node.data) + encode_stat(node.stat())
 
 
 def get_children(connection: ClientConnection, session_id: int, request: Reader) -> bytes:
-    path, wants_watch = path_of(request), request.boolean()
-    tree = connection.service.host.tree
-    names = tree.children(path)
-    if wants_watch:
-        tree.watches.add_children(session_id, path, connection.notify)
-    return jute.vector(map(jute.string, names))
+    node = _watched_children(connection, session_id, request)
+    return _names(node)
 
 
 def get_children2(connection: ClientConnection, session_id: int, request: Reader) -> bytes:
+    node = _watched_children(connection, session_id, request)
+    return _names(node) + encode_stat(node.stat())
+
+
+def _watched_children(connection: ClientConnection, session_id: int, request: Reader) -> Znode:
     path, wants_watch = path_of(request), request.boolean()
     tree = connection.service.host.tree
-    names, (_, stat) = tree.children(path), tree.get(path)
+    node = tree.node_for(connection.caller, Permission.READ, path)
     if wants_watch:
         tree.watches.add_children(session_id, path, connection.notify)
-    return jute.vector(map(jute.string, names)) + encode_stat(stat)
+    return node
+
+
+def _names(node: Znode) -> bytes:
+    return jute.vector(map(jute.string, sorted(node.children)))
 
 
 def get_all_children_number(connection: ClientConnection, _: int, request: Reader) -> bytes:
     path, tree = path_of(request), connection.service.host.tree
-    tree.get(path)
+    tree.node_for(connection.caller, Permission.READ, path)
     prefix = path.rstrip("/") + "/"
     return jute.integer(sum(other.startswith(prefix) and other != prefix for other in tree.nodes))
 
@@ -98,13 +117,12 @@ def multi_read(connection: ClientConnection, _: int, request: Reader) -> bytes:
     results: list[tuple[Op, bytes | Code]] = []
     for op, path in decode_multi_read(request):
         try:
-            if op is Op.GET_DATA:
-                data, stat = tree.get_or_null(path)
-                results.append((op, jute.buffer(data) + encode_stat(stat)))
-            else:
-                results.append((op, jute.vector(map(jute.string, tree.children(path)))))
+            node = tree.node_for(connection.caller, Permission.READ, path)
         except CoordinationError as error:
             results.append((op, code_of(error)))
+            continue
+        body = jute.buffer(node.data) + encode_stat(node.stat()) if op is Op.GET_DATA else _names(node)
+        results.append((op, body))
     return encode_multi(results)
 
 
@@ -118,21 +136,40 @@ def ping(_connection: ClientConnection, _: int, _request: Reader) -> bytes:
 
 
 def who_am_i(connection: ClientConnection, _: int, _request: Reader) -> bytes:
-    return jute.vector([jute.string("ip") + jute.string(connection.peer.rpartition(":")[0])])
+    return jute.vector(
+        jute.string(scheme) + jute.string(SCHEMES[scheme].user_of(name) if scheme in SCHEMES else "")
+        for scheme, name in connection.caller.identities
+    )
 
 
-# Access control: every client has all permissions
+def sasl(_connection: ClientConnection, _: int, request: Reader) -> bytes:
+    """Answers a token with null: this server has no mechanism. The client has no identity more than before."""
+    request.buffer()
+    return jute.buffer(None)
+
+
+# Access control
 
 
 def get_acl(connection: ClientConnection, _: int, request: Reader) -> bytes:
-    return OPEN_ACL + encode_stat(connection.service.host.tree.get(path_of(request))[1])
+    """Needs READ or ADMIN. Without ADMIN, the hashes of passwords are hidden."""
+    tree = connection.service.host.tree
+    node = tree.node_for(connection.caller, Permission.READ | Permission.ADMIN, path_of(request))
+    is_shown = node.acl is OPEN_ACL or connection.caller.may(Permission.ADMIN, node.acl)
+    return encode_acl(node.acl if is_shown else _without_hashes(node.acl)) + encode_stat(node.stat())
 
 
-def set_acl(connection: ClientConnection, _: int, request: Reader) -> bytes:
-    """Accepts only the open list, which is always set. The version stays 0, whatever version the client expects."""
-    path = path_of(request)
-    check_acl(request)
-    return encode_stat(connection.service.host.tree.get(path)[1])
+def _without_hashes(acl: Acl) -> Acl:
+    return tuple(
+        entry._replace(id=f"{entry.id.partition(':')[0]}:x") if entry.scheme == "digest" else entry for entry in acl
+    )
+
+
+def set_acl(connection: ClientConnection, session_id: int, request: Reader) -> bytes:
+    change = SetAcl(path_of(request), decode_acl(request), request.int32())
+    stat = connection.service.host.set_acl(session_id, change, connection.caller)
+    assert isinstance(stat, Stat)
+    return encode_stat(stat)
 
 
 # Watches
@@ -196,26 +233,29 @@ def set_watches2(connection: ClientConnection, session_id: int, request: Reader)
 
 
 def _restore_watches(connection: ClientConnection, session_id: int, restored: WatchesToRestore) -> None:
-    """Sends a reconnected client the events that it missed, and sets its other watches again."""
-    tree, watches = connection.service.host.tree, connection.service.host.tree.watches
+    """Sends a reconnected client the events that it missed, and sets its other watches again.
+
+    A znode that the client may not read looks like one that does not exist. ZooKeeper does not check this here.
+    """
+    watches = connection.service.host.tree.watches
     for path in restored.data:
-        stat = tree.exists(path)
-        if stat is None:
+        node = _readable(connection, path)
+        if node is None:
             connection.notify_late(EventType.DELETED, path)
-        elif stat.mzxid > restored.zxid:
+        elif node.mzxid > restored.zxid:
             connection.notify_late(EventType.CHANGED, path)
         else:
             watches.add_data(session_id, path, connection.notify)
     for path in restored.exist:
-        if tree.exists(path) is not None:
+        if _readable(connection, path) is not None:
             connection.notify_late(EventType.CREATED, path)
         else:
             watches.add_data(session_id, path, connection.notify)
     for path in restored.children:
-        stat = tree.exists(path)
-        if stat is None:
+        node = _readable(connection, path)
+        if node is None:
             connection.notify_late(EventType.DELETED, path)
-        elif stat.pzxid > restored.zxid:
+        elif node.pzxid > restored.zxid:
             connection.notify_late(EventType.CHILD, path)
         else:
             watches.add_children(session_id, path, connection.notify)
@@ -223,6 +263,14 @@ def _restore_watches(connection: ClientConnection, session_id: int, restored: Wa
         watches.add_persistent(session_id, path, connection.notify)
     for path in restored.recursive:
         watches.add_recursive(session_id, path, connection.notify)
+
+
+def _readable(connection: ClientConnection, path: str) -> Znode | None:
+    """A znode; None if it does not exist, or if the client may not read it."""
+    try:
+        return connection.service.host.tree.node_for(connection.caller, Permission.READ, path)
+    except (NoNodeError, NoAuthError):
+        return None
 
 
 HANDLERS: dict[int, Handler] = {
@@ -236,6 +284,7 @@ HANDLERS: dict[int, Handler] = {
     Op.SYNC: sync,
     Op.PING: ping,
     Op.WHO_AM_I: who_am_i,
+    Op.SASL: sasl,
     Op.GET_ACL: get_acl,
     Op.SET_ACL: set_acl,
     Op.ADD_WATCH: add_watch,

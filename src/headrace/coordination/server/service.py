@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from headrace.coordination.server.logins import Logins
 from headrace.coordination.server.sessions import Sessions
 from headrace.coordination.tree.host import TreeHost
 from headrace.runtime.clock import Clock
@@ -35,6 +36,7 @@ class TreeService:
     timer: Timer
     sessions: Sessions
     version: str
+    logins: Logins = field(default_factory=Logins)
     connections: dict[ClientConnection, None] = field(default_factory=dict)
     counts: Counts = field(default_factory=Counts)
 
@@ -48,16 +50,18 @@ class TreeService:
         secret: bytes,
         tick_time_ms: int = DEFAULT_TICK_TIME_MS,
         version: str = "",
+        logins: Logins | None = None,
     ) -> TreeService:
         """
         :param secret: the passwords of sessions are computed from it. With the same secret, clients can resume their
             sessions after a restart.
         :param version: the version of Headrace, for the four-letter words.
+        :param logins: how clients log in; None: without a super user.
         """
         sessions = Sessions(
             host, clock, timer, secret=secret, min_timeout_ms=2 * tick_time_ms, max_timeout_ms=20 * tick_time_ms
         )
-        return cls(host, clock, timer, sessions, version)
+        return cls(host, clock, timer, sessions, version, logins or Logins())
 
     def stop(self) -> None:
         """Closes every connection. The sessions stay open for the next start."""

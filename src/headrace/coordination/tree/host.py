@@ -7,19 +7,28 @@ cluster has several.
 Watchers are called after the change, in order, through the ``call_soon`` of their session (for example that of an event
 loop), or directly if the session has none. If a watcher makes a change itself, the events of that change are delivered
 after the events in progress.
+
+Clients that are connected over the network have a :class:`Caller`, whose permissions are checked. Clients in this
+process have none, and are not restricted.
 """
+
+from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
 from logging import getLogger
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from headrace.coordination.acls import OPEN_ACL, Permission
 from headrace.coordination.interface import Operation, Result
 from headrace.coordination.tree.store import TreeStore
 from headrace.coordination.tree.watches import Delivery
-from headrace.coordination.tree.znode_tree import AppliedTransaction, Transaction, ZnodeTree
+from headrace.coordination.tree.znode_tree import AppliedTransaction, SetAcl, Transaction, ZnodeTree
 from headrace.runtime.clock import Clock
+
+if TYPE_CHECKING:
+    from headrace.coordination.tree.caller import Caller
 
 logger = getLogger(__name__)
 
@@ -49,11 +58,13 @@ class TreeHost:
         self._clock = clock
         self._store = store
         self._call_soon: dict[int, CallSoon] = {}
+        #: Who is connected to each session, if that is a client on the network.
+        self._callers: dict[int, Caller] = {}
         self._undelivered: deque[Delivery] = deque()
         self._is_delivering = False
 
     @classmethod
-    def open(cls, folder: Path, clock: Clock) -> "TreeHost":
+    def open(cls, folder: Path, clock: Clock) -> TreeHost:
         """Opens the tree in ``folder``, for clients of this process only.
 
         Closes all stored sessions, because their clients ended with the process that hosted the tree before.
@@ -75,12 +86,17 @@ class TreeHost:
         self.tree.check_session(session_id)
         self._call_soon[session_id] = call_soon
 
+    def attach(self, session_id: int, caller: Caller) -> None:
+        """Restricts the events of the session to those that the caller may see."""
+        self._callers[session_id] = caller
+
     def touch(self, session_id: int) -> None:
         self.tree.touch(session_id, self._clock.monotonic_ms())
 
     def close_session(self, session_id: int) -> None:
         transaction = self.tree.prepare_close_session(session_id, self._clock.wall_ms())
         self._call_soon.pop(session_id, None)
+        self._callers.pop(session_id, None)
         self._commit(transaction)
 
     def expire_sessions(self) -> list[int]:
@@ -90,9 +106,13 @@ class TreeHost:
             self.close_session(session_id)
         return expired
 
-    def submit(self, session_id: int, operations: Sequence[Operation]) -> list[Result]:
-        transaction = self.tree.prepare(session_id, operations, self._clock.wall_ms())
+    def submit(self, session_id: int, operations: Sequence[Operation], caller: Caller | None = None) -> list[Result]:
+        transaction = self.tree.prepare(session_id, operations, self._clock.wall_ms(), caller)
         return self._commit(transaction).results
+
+    def set_acl(self, session_id: int, change: SetAcl, caller: Caller | None = None) -> Result:
+        transaction = self.tree.prepare_acl(session_id, change, self._clock.wall_ms(), caller)
+        return self._commit(transaction).results[0]
 
     def close(self) -> None:
         """Flushes the store. Sessions stay open in the store, and the next host decides about them."""
@@ -113,7 +133,13 @@ class TreeHost:
             while self._undelivered:
                 delivery = self._undelivered.popleft()
                 # A session that was closed in the meantime gets no events.
-                if (call_soon := self._call_soon.get(delivery.session_id)) is not None:
+                if (call_soon := self._call_soon.get(delivery.session_id)) is not None and self._may_see(delivery):
                     call_soon(delivery.watcher, delivery.event)
         finally:
             self._is_delivering = False
+
+    def _may_see(self, delivery: Delivery) -> bool:
+        if delivery.acl is OPEN_ACL:
+            return True
+        caller = self._callers.get(delivery.session_id)
+        return caller is None or caller.may(Permission.READ, delivery.acl)

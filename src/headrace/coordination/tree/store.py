@@ -9,13 +9,21 @@ A folder holds two files. Each file is a sequence of records::
 ``tree.log`` has one record per transaction, ``[1, zxid, session_id, time_ms, [change, ...]]``. 1 is the version of this
 layout. A change is one of::
 
-    ["create", path, data, is_ephemeral]   ["delete", path]    ["set", path, data]    ["check", path]
-    ["open", timeout_ms]                   ["close"]
+    ["create", path, data, is_ephemeral]         ["delete", path]    ["set", path, data]    ["check", path]
+    ["create", path, data, is_ephemeral, acl]    ["acl", path, acl]
+    ["open", timeout_ms]                         ["close"]
+
+An access control list is ``[[permissions, scheme, id], ...]``. The open list is left out, as it was before there were
+lists. A Headrace from that time rejects a folder with another list, so it does not serve protected znodes to everybody.
 
 Data is a string if it is UTF-8 (Kafka's znodes are JSON), else ``{"base64": ...}``. Null is ``{"base64": "", "null":
 true}``. An older Headrace, which did not support null, reads this as empty data. ``tree.snapshot`` starts with ``[1,
 last_zxid, {session_id: timeout_ms}, znode_count]``. Then it has one record per znode, parents first: ``[path, data,
-czxid, mzxid, pzxid, ctime_ms, mtime_ms, version, ephemeral_owner, created_count]``.
+czxid, mzxid, pzxid, ctime_ms, mtime_ms, version, ephemeral_owner, created_count]``, followed by ``aversion, acl`` if
+the znode's list is not open or was changed.
+
+The tree holds the hashes of passwords and the secrets of delegation tokens. So a new folder has mode 0700, and the
+files have mode 0600, also those of a folder from before.
 
 What a crash leaves: A transaction is passed to the operating system before it is applied and answered. So the
 transaction survives a crash of this process at any moment. A crash of the machine may lose it, because only snapshots
@@ -31,18 +39,21 @@ import json
 import os
 import struct
 from collections.abc import Iterator
+from functools import lru_cache
 from logging import getLogger
 from pathlib import Path
 from typing import Final, TypeAlias, cast
 
+from headrace.coordination.acls import OPEN_ACL, Acl, AclEntry, shared
 from headrace.coordination.interface import Check, CoordinationError, Create, Delete, SetData
+from headrace.coordination.tree.znode import Znode
 from headrace.coordination.tree.znode_tree import (
     AppliedTransaction,
     Change,
     CloseSession,
     OpenSession,
+    SetAcl,
     Transaction,
-    Znode,
     ZnodeTree,
 )
 from headrace.crc import crc32c
@@ -53,6 +64,7 @@ LAYOUT_VERSION = 1
 HEAD = struct.Struct(">II")
 #: A snapshot replaces the log when the log has this size and is twice as large as the last snapshot.
 SNAPSHOT_AT_BYTES = 4 * 1024 * 1024
+_FILE_MODE = 0o600
 
 Json: TypeAlias = "bool | int | str | list[Json] | dict[str, Json] | None"
 _NULL: Final[dict[str, Json]] = {"base64": "", "null": True}
@@ -101,6 +113,21 @@ def decode_data(value: Json) -> bytes | None:
     return cast(str, value).encode()
 
 
+def encode_acl(acl: Acl) -> Json:
+    return [list(entry) for entry in acl]
+
+
+def decode_acl(value: Json) -> Acl:
+    entries = cast(list[tuple[int, str, str]], value)
+    return _one_per_content(tuple(AclEntry(*entry) for entry in entries))
+
+
+@lru_cache(maxsize=1_024)
+def _one_per_content(acl: Acl) -> Acl:
+    """Lets all znodes with the same list share it in memory."""
+    return shared(acl)
+
+
 def encode_transaction(transaction: Transaction) -> bytes:
     changes: Json = [_encode_change(change) for change in transaction.changes]
     return encode_record([LAYOUT_VERSION, transaction.zxid, transaction.session_id, transaction.time_ms, changes])
@@ -120,11 +147,14 @@ def _check_layout(version: Json) -> None:
 def _encode_change(change: Change) -> Json:
     match change:
         case Create(path, data, ephemeral):
-            return ["create", path, encode_data(data), ephemeral]
+            created: list[Json] = ["create", path, encode_data(data), ephemeral]
+            return created if change.acl is OPEN_ACL else [*created, encode_acl(change.acl)]
         case Delete(path):
             return ["delete", path]
         case SetData(path, data):
             return ["set", path, encode_data(data)]
+        case SetAcl(path, acl):
+            return ["acl", path, encode_acl(acl)]
         case Check(path):
             return ["check", path]
         case OpenSession(timeout_ms):
@@ -137,10 +167,14 @@ def _decode_change(change: list[Json]) -> Change:
     match change:
         case ["create", str(path), data, bool(ephemeral)]:
             return Create(path, decode_data(data), ephemeral)
+        case ["create", str(path), data, bool(ephemeral), list(acl)]:
+            return Create(path, decode_data(data), ephemeral, acl=decode_acl(acl))
         case ["delete", str(path)]:
             return Delete(path)
         case ["set", str(path), data]:
             return SetData(path, decode_data(data))
+        case ["acl", str(path), list(acl)]:
+            return SetAcl(path, decode_acl(acl))
         case ["check", str(path)]:
             return Check(path)
         case ["open", int(timeout_ms)]:
@@ -168,7 +202,8 @@ def _path(item: tuple[str, Znode]) -> str:
 
 def _encode_znode(path: str, node: Znode) -> Json:
     times: list[Json] = [node.czxid, node.mzxid, node.pzxid, node.ctime_ms, node.mtime_ms]
-    return [path, encode_data(node.data), *times, node.version, node.ephemeral_owner, node.created_count]
+    access: list[Json] = [] if node.acl is OPEN_ACL and node.aversion == 0 else [node.aversion, encode_acl(node.acl)]
+    return [path, encode_data(node.data), *times, node.version, node.ephemeral_owner, node.created_count, *access]
 
 
 def decode_snapshot(buffer: bytes, tree: ZnodeTree) -> None:
@@ -187,9 +222,12 @@ def decode_snapshot(buffer: bytes, tree: ZnodeTree) -> None:
 
 
 def _decode_znode(value: list[Json]) -> tuple[str, Znode]:
-    path, data, *numbers = value
+    (path, data), numbers, access = value[:2], value[2:10], value[10:]
     czxid, mzxid, pzxid, ctime_ms, mtime_ms, version, owner, created_count = cast(list[int], numbers)
     node = Znode(decode_data(data), czxid, mzxid, pzxid, ctime_ms, mtime_ms, version, owner, created_count)
+    if access:
+        aversion, acl = access
+        node.aversion, node.acl = cast(int, aversion), decode_acl(acl)
     return cast(str, path), node
 
 
@@ -205,12 +243,30 @@ def session_secret(folder: Path) -> bytes:
         pass
     secret = os.urandom(32)
     new_path = path.with_suffix(".secret.new")
-    with open(os.open(new_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(secret)
-        file.flush()
-        os.fsync(file.fileno())
+    write_private(new_path, secret)
     os.replace(new_path, path)
     return secret
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Writes a file that only its owner may read, and syncs it to disk. An earlier file is replaced."""
+    path.unlink(missing_ok=True)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE_MODE), "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _close_to_others(*paths: Path) -> None:
+    """Takes the permissions of others away from files that an earlier version created."""
+    for path in paths:
+        try:
+            if path.stat().st_mode & 0o077:
+                path.chmod(_FILE_MODE)
+        except FileNotFoundError:
+            continue
+        except PermissionError as error:
+            logger.warning("others may read %s, which may hold secrets: %s", path, error)
 
 
 class TreeStore:
@@ -222,10 +278,11 @@ class TreeStore:
         self._snapshot_at_bytes = snapshot_at_bytes
         self._plan_next_snapshot(0)
         self._has_incomplete_tail = False
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._folder = folder
-        self._fd = os.open(folder / "tree.log", os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+        self._fd = os.open(folder / "tree.log", os.O_RDWR | os.O_APPEND | os.O_CREAT, _FILE_MODE)
         try:
+            _close_to_others(folder / "tree.log", self._snapshot_path)
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._load_snapshot()
             self._log_size_bytes = self._load_log()
@@ -248,10 +305,7 @@ class TreeStore:
     def snapshot(self) -> None:
         content = encode_snapshot(self.tree)
         new_path = self._snapshot_path.with_suffix(".snapshot.new")
-        with open(new_path, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        write_private(new_path, content)
         os.replace(new_path, self._snapshot_path)
         self._sync_folder()
         self._plan_next_snapshot(len(content))

@@ -10,12 +10,17 @@ These watches fire once. ZooKeeper 3.6 added two kinds that stay until they are 
 tables. A recursive watch is in the data table, and also fires at data changes, creations and deletions of all znodes
 below its path. A recursive watch does not report changes of the list of children, because it reports the creations and
 deletions themselves.
+
+An event goes only to clients that may read the znode of the event, as the znode is after the change (before it, for a
+deletion). Otherwise a watch on a parent would tell the names of protected znodes (CVE-2024-23944). So a delivery has
+the access control list of its znode. A watch that fires once is used up by an event that its client may not see.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntFlag
 
+from headrace.coordination.acls import OPEN_ACL, Acl
 from headrace.coordination.interface import EventType, Watcher, WatchEvent
 
 
@@ -26,6 +31,8 @@ class Delivery:
     session_id: int
     watcher: Watcher
     event: WatchEvent
+    #: The list of the znode that the event is about.
+    acl: Acl = OPEN_ACL
 
 
 class WatchMode(IntFlag):
@@ -139,24 +146,24 @@ class Watches:
         for table in (self._data, self._children):
             table.drop_where(lambda key: key[0] == session_id)
 
-    def on_created(self, path: str, parent: str) -> list[Delivery]:
+    def on_created(self, path: str, acl: Acl, parent: str, parent_acl: Acl) -> list[Delivery]:
         return [
-            *_deliveries(self._data.take(path), EventType.CREATED, path),
-            *_deliveries(self._children.take(parent), EventType.CHILD, parent),
+            *_deliveries(self._data.take(path), EventType.CREATED, path, acl),
+            *_deliveries(self._children.take(parent), EventType.CHILD, parent, parent_acl),
         ]
 
-    def on_deleted(self, path: str, parent: str) -> list[Delivery]:
+    def on_deleted(self, path: str, acl: Acl, parent: str, parent_acl: Acl) -> list[Delivery]:
         return [
-            *_deliveries(self._data.take(path) | self._children.take(path), EventType.DELETED, path),
-            *_deliveries(self._children.take(parent), EventType.CHILD, parent),
+            *_deliveries(self._data.take(path) | self._children.take(path), EventType.DELETED, path, acl),
+            *_deliveries(self._children.take(parent), EventType.CHILD, parent, parent_acl),
         ]
 
-    def on_changed(self, path: str) -> list[Delivery]:
-        return _deliveries(self._data.take(path), EventType.CHANGED, path)
+    def on_changed(self, path: str, acl: Acl) -> list[Delivery]:
+        return _deliveries(self._data.take(path), EventType.CHANGED, path, acl)
 
 
-def _deliveries(keys: dict[_Key, WatchMode], event_type: EventType, path: str) -> list[Delivery]:
+def _deliveries(keys: dict[_Key, WatchMode], event_type: EventType, path: str, acl: Acl) -> list[Delivery]:
     if not keys:
         return []
     event = WatchEvent(event_type, path)
-    return [Delivery(session_id, watcher, event) for session_id, watcher in keys]
+    return [Delivery(session_id, watcher, event, acl) for session_id, watcher in keys]

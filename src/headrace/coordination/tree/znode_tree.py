@@ -12,36 +12,41 @@ session's last request is not stored: after a restart, every session has its who
 
 The numbers follow ZooKeeper: ``version`` counts changes of the data. ``cversion`` counts creations and deletions of
 children. ``pzxid`` is the last transaction that created or deleted a child. The sequence number of a child is the
-number of children that the parent has created so far, so a deletion does not free a number. Access control lists are
-not stored: ``aversion`` is always 0.
+number of children that the parent has created so far, so a deletion does not free a number. ``aversion`` counts changes
+of the access control list.
+
+Every znode has an access control list (``acls.py``). ``prepare`` and ``node_for`` check it for the :class:`Caller` of a
+connection. ``get``, ``exists`` and ``children`` are for code of this process, which is not restricted.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import TypeAlias
+from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from headrace.coordination.acls import OPEN_ACL, Acl
 from headrace.coordination.interface import (
     ANY_VERSION,
     BadArgumentsError,
-    BadVersionError,
     Check,
     CoordinationError,
     Create,
     Delete,
-    NoChildrenForEphemeralsError,
-    NodeExistsError,
+    NoAuthError,
     NoNodeError,
-    NotEmptyError,
     Operation,
     Result,
     SessionExpiredError,
     SetData,
     Stat,
-    copy_data,
 )
+from headrace.coordination.tree.pending_tree import PendingTree
 from headrace.coordination.tree.watches import Delivery, Watches
+from headrace.coordination.tree.znode import ROOT, Znode, check_path, name_of, parent_of
 
-ROOT = "/"
+if TYPE_CHECKING:
+    from headrace.coordination.tree.caller import Caller
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +59,15 @@ class CloseSession:
     """Closes the session of the transaction."""
 
 
-Change: TypeAlias = Operation | OpenSession | CloseSession
+class SetAcl(NamedTuple):
+    """Replaces the access control list of a znode. ``version`` is the expected ``aversion``."""
+
+    path: str
+    acl: Acl
+    version: int = ANY_VERSION
+
+
+Change: TypeAlias = Operation | SetAcl | OpenSession | CloseSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,81 +78,12 @@ class Transaction:
     changes: tuple[Change, ...]
 
 
-@dataclass(slots=True)
-class Znode:
-    #: None if a client wrote null, which ZooKeeper distinguishes from empty data.
-    data: bytes | None
-    czxid: int
-    mzxid: int
-    pzxid: int
-    ctime_ms: int
-    mtime_ms: int
-    version: int = 0
-    ephemeral_owner: int = 0
-    #: How many children were created so far, including the deleted ones.
-    created_count: int = 0
-    children: set[str] = field(default_factory=set)
-
-    @property
-    def data_length(self) -> int:
-        return 0 if self.data is None else len(self.data)
-
-    def stat(self) -> Stat:
-        return Stat(
-            czxid=self.czxid,
-            mzxid=self.mzxid,
-            ctime_ms=self.ctime_ms,
-            mtime_ms=self.mtime_ms,
-            version=self.version,
-            # Creations plus deletions. The deletions are the created children that are not here any more.
-            cversion=2 * self.created_count - len(self.children),
-            aversion=0,
-            ephemeral_owner=self.ephemeral_owner,
-            data_length=self.data_length,
-            num_children=len(self.children),
-            pzxid=self.pzxid,
-        )
-
-
 @dataclass(frozen=True, slots=True)
 class AppliedTransaction:
     """The results of a transaction, one per change, and the watches that it fired, in order."""
 
     results: list[Result]
     deliveries: list[Delivery]
-
-
-def parent_of(path: str) -> str:
-    return path[: path.rindex("/")] or ROOT
-
-
-def name_of(path: str) -> str:
-    return path[path.rindex("/") + 1 :]
-
-
-def check_path(path: str) -> None:
-    """Checks ZooKeeper's rules: absolute; no empty, ``.`` or ``..`` part; no control or private characters.
-
-    :raises BadArgumentsError:
-    """
-    if path == ROOT:
-        return
-    if not path.startswith("/"):
-        raise BadArgumentsError(f"the path {path!r} does not start with /")
-    for part in path[1:].split("/"):
-        if part in ("", ".", ".."):
-            raise BadArgumentsError(f"the path {path!r} contains the part {part!r}")
-    if not (path.isascii() and path.isprintable()) and any(map(_is_forbidden, path)):
-        raise BadArgumentsError(f"the path {path!r} contains a control character or a private character")
-
-
-def _is_forbidden(character: str) -> bool:
-    return (
-        character <= "\x1f"
-        or "\x7f" <= character <= "\x9f"
-        or "\ud800" <= character <= "\uf8ff"
-        or "\ufff0" <= character <= "\uffff"
-    )
 
 
 class ZnodeTree:
@@ -158,13 +102,8 @@ class ZnodeTree:
 
     def get(self, path: str) -> tuple[bytes, Stat]:
         """Data and Stat. Null data is returned as empty data."""
-        data, stat = self.get_or_null(path)
-        return data or b"", stat
-
-    def get_or_null(self, path: str) -> tuple[bytes | None, Stat]:
-        """Data and Stat. Null data is None, as clients of ZooKeeper see it."""
         node = self._node(path)
-        return node.data, node.stat()
+        return node.data or b"", node.stat()
 
     def exists(self, path: str) -> Stat | None:
         check_path(path)
@@ -173,6 +112,19 @@ class ZnodeTree:
 
     def children(self, path: str) -> list[str]:
         return sorted(self._node(path).children)
+
+    def node_for(self, caller: Caller, permission: int, path: str) -> Znode:
+        """A znode, for a caller who needs the permission (one of them, if it is a sum of several).
+
+        :raises NoAuthError: if the znode does not give the caller the permission.
+        """
+        check_path(path)
+        node = self.nodes.get(path)
+        if node is None:
+            raise NoNodeError(path)
+        if node.acl is not OPEN_ACL and not caller.may(permission, node.acl):
+            raise NoAuthError(path)
+        return node
 
     def ephemerals(self, session_id: int) -> list[str]:
         return sorted(self._ephemerals.get(session_id, ()))
@@ -215,13 +167,16 @@ class ZnodeTree:
         self.check_session(session_id)
         return Transaction(self.last_zxid + 1, session_id, time_ms, (CloseSession(),))
 
-    def prepare(self, session_id: int, operations: Sequence[Operation], time_ms: int) -> Transaction:
+    def prepare(
+        self, session_id: int, operations: Sequence[Operation], time_ms: int, caller: Caller | None = None
+    ) -> Transaction:
         """Builds the transaction that performs all operations.
 
+        :param caller: whose permissions are checked; None for code of this process.
         :raises CoordinationError: of the first operation that cannot be performed.
         """
         self.check_session(session_id)
-        pending = _PendingTree(self.nodes)
+        pending = PendingTree(self.nodes, caller)
         changes: list[Operation] = []
         try:
             for operation in operations:
@@ -230,6 +185,12 @@ class ZnodeTree:
             error.operation_index = len(changes)
             raise
         return Transaction(self.last_zxid + 1, session_id, time_ms, tuple(changes))
+
+    def prepare_acl(self, session_id: int, change: SetAcl, time_ms: int, caller: Caller | None = None) -> Transaction:
+        """Builds the transaction that replaces an access control list. As in ZooKeeper, it cannot be part of others."""
+        self.check_session(session_id)
+        resolved = PendingTree(self.nodes, caller).resolve_acl(change)
+        return Transaction(self.last_zxid + 1, session_id, time_ms, (resolved,))
 
     # Changes, second step: apply
 
@@ -243,20 +204,23 @@ class ZnodeTree:
 
     def _apply(self, change: Change, transaction: Transaction, deliveries: list[Delivery]) -> Result:
         match change:
-            case Create(path, data, ephemeral):
-                owner = transaction.session_id if ephemeral else 0
-                self._create(path, data, owner, transaction)
-                deliveries += self.watches.on_created(path, parent_of(path))
-                return path
+            case Create():
+                parent = self._create(change, transaction)
+                deliveries += self.watches.on_created(change.path, change.acl, parent_of(change.path), parent.acl)
+                return change.path
             case Delete(path):
-                self._delete(path, transaction.zxid)
-                deliveries += self.watches.on_deleted(path, parent_of(path))
+                deliveries += self._delete(path, transaction.zxid)
             case SetData(path, data):
                 node = self.nodes[path]
                 node.data = data
                 node.version += 1
                 node.mzxid, node.mtime_ms = transaction.zxid, transaction.time_ms
-                deliveries += self.watches.on_changed(path)
+                deliveries += self.watches.on_changed(path, node.acl)
+                return node.stat()
+            case SetAcl(path, acl):
+                node = self.nodes[path]
+                node.acl = acl
+                node.aversion += 1
                 return node.stat()
             case OpenSession(timeout_ms):
                 self.sessions[transaction.session_id] = timeout_ms
@@ -266,31 +230,34 @@ class ZnodeTree:
                 pass
         return None
 
-    def _create(self, path: str, data: bytes | None, owner: int, transaction: Transaction) -> None:
-        zxid, time_ms = transaction.zxid, transaction.time_ms
-        self.nodes[path] = Znode(data, zxid, zxid, zxid, time_ms, time_ms, ephemeral_owner=owner)
+    def _create(self, change: Create, transaction: Transaction) -> Znode:
+        """Creates a znode, and returns its parent."""
+        path, zxid, time_ms = change.path, transaction.zxid, transaction.time_ms
+        owner = transaction.session_id if change.ephemeral else 0
+        self.nodes[path] = Znode(change.data, zxid, zxid, zxid, time_ms, time_ms, ephemeral_owner=owner, acl=change.acl)
         parent = self.nodes[parent_of(path)]
         parent.children.add(name_of(path))
         parent.created_count += 1
         parent.pzxid = zxid
         if owner:
             self._ephemerals.setdefault(owner, set()).add(path)
+        return parent
 
-    def _delete(self, path: str, zxid: int) -> None:
-        node = self.nodes.pop(path)
-        parent = self.nodes[parent_of(path)]
+    def _delete(self, path: str, zxid: int) -> list[Delivery]:
+        node, parent_path = self.nodes.pop(path), parent_of(path)
+        parent = self.nodes[parent_path]
         parent.children.remove(name_of(path))
         parent.pzxid = zxid
         if node.ephemeral_owner:
             self._ephemerals[node.ephemeral_owner].remove(path)
+        return self.watches.on_deleted(path, node.acl, parent_path, parent.acl)
 
     def _close_session(self, transaction: Transaction, deliveries: list[Delivery]) -> None:
         session_id = transaction.session_id
         # Drops the session's own watches first, so that the session gets no events about its own end.
         self.watches.drop_session(session_id)
         for path in self.ephemerals(session_id):
-            self._delete(path, transaction.zxid)
-            deliveries += self.watches.on_deleted(path, parent_of(path))
+            deliveries += self._delete(path, transaction.zxid)
         del self.sessions[session_id]
         self._ephemerals.pop(session_id, None)
         self._last_request_ms.pop(session_id, None)
@@ -306,84 +273,3 @@ class ZnodeTree:
                 self.nodes[parent_of(path)].children.add(name_of(path))
             if node.ephemeral_owner:
                 self._ephemerals.setdefault(node.ephemeral_owner, set()).add(path)
-
-
-@dataclass(slots=True)
-class _PendingZnode:
-    """The fields of a znode that later operations of the same transaction are checked against."""
-
-    version: int
-    created_count: int
-    child_count: int
-    is_ephemeral: bool
-
-    @classmethod
-    def of(cls, node: Znode) -> "_PendingZnode":
-        return cls(node.version, node.created_count, len(node.children), node.ephemeral_owner != 0)
-
-
-class _PendingTree:
-    """The tree after the operations of one transaction that were resolved so far."""
-
-    def __init__(self, nodes: dict[str, Znode]) -> None:
-        self._nodes = nodes
-        self._znodes: dict[str, _PendingZnode | None] = {}
-
-    def resolve(self, operation: Operation) -> Operation:
-        match operation:
-            case Create():
-                return self._resolve_create(operation)
-            case Delete(path, version):
-                self._resolve_delete(path, version)
-                return Delete(path)
-            case SetData(path, data, version):
-                self._existing(path, version).version += 1
-                return SetData(path, copy_data(data))
-            case Check(path, version):
-                self._existing(path, version)
-                return Check(path)
-
-    def _resolve_create(self, operation: Create) -> Create:
-        path = operation.path
-        # With a sequence number, the name may consist of the number only. Then the given path ends with a slash.
-        check_path(path + "0" if operation.sequence else path)
-        if path == ROOT:
-            raise NodeExistsError(path)
-        parent = self._znode(parent_of(path))
-        if parent is None:
-            raise NoNodeError(parent_of(path))
-        if operation.sequence:
-            path = f"{path}{parent.created_count:010d}"
-        if self._znode(path) is not None:
-            raise NodeExistsError(path)
-        if parent.is_ephemeral:
-            raise NoChildrenForEphemeralsError(parent_of(path))
-        parent.created_count += 1
-        parent.child_count += 1
-        self._znodes[path] = _PendingZnode(0, 0, 0, operation.ephemeral)
-        return Create(path, copy_data(operation.data), operation.ephemeral)
-
-    def _resolve_delete(self, path: str, version: int) -> None:
-        if path == ROOT:
-            raise BadArgumentsError("the root znode cannot be deleted")
-        if self._existing(path, version).child_count:
-            raise NotEmptyError(path)
-        parent = self._znode(parent_of(path))
-        assert parent is not None
-        parent.child_count -= 1
-        self._znodes[path] = None
-
-    def _existing(self, path: str, version: int) -> _PendingZnode:
-        check_path(path)
-        znode = self._znode(path)
-        if znode is None:
-            raise NoNodeError(path)
-        if version not in (ANY_VERSION, znode.version):
-            raise BadVersionError(f"{path} has version {znode.version}, not {version}")
-        return znode
-
-    def _znode(self, path: str) -> _PendingZnode | None:
-        if path not in self._znodes:
-            node = self._nodes.get(path)
-            self._znodes[path] = None if node is None else _PendingZnode.of(node)
-        return self._znodes[path]

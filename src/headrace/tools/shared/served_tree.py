@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from headrace import __version__
 from headrace.coordination.interface import CoordinationError
+from headrace.coordination.server.logins import Logins
 from headrace.coordination.server.service import DEFAULT_TICK_TIME_MS, TreeService
 from headrace.coordination.server.tree_server import TreeServer
 from headrace.coordination.tree.host import TreeHost
@@ -34,10 +35,17 @@ class ServedTree(NamedTuple):
 
 @asynccontextmanager
 async def served_tree(
-    folder: Path, host: str, port: int, *, tick_time_ms: int = DEFAULT_TICK_TIME_MS, keep_sessions: bool = True
+    folder: Path,
+    host: str,
+    port: int,
+    *,
+    tick_time_ms: int = DEFAULT_TICK_TIME_MS,
+    keep_sessions: bool = True,
+    logins: Logins | None = None,
 ) -> AsyncIterator[ServedTree]:
     """
     :param keep_sessions: True: earlier clients may resume their sessions. False: all earlier sessions are ended.
+    :param logins: how clients log in; None: without a super user.
     :raises TreeNotServed: if the folder cannot be opened, or the address is in use.
     """
     clock = SystemClock()
@@ -48,7 +56,13 @@ async def served_tree(
     loop_timer = LoopTimer(asyncio.get_running_loop(), clock)
     try:
         service = TreeService.of(
-            tree_host, clock, loop_timer.timer, secret=secret, tick_time_ms=tick_time_ms, version=__version__
+            tree_host,
+            clock,
+            loop_timer.timer,
+            secret=secret,
+            tick_time_ms=tick_time_ms,
+            version=__version__,
+            logins=logins,
         )
         server = TreeServer(service)
         try:
