@@ -2,6 +2,7 @@
 
 import asyncio
 
+from headrace.broker.authentication.scram_users import ScramUsers
 from headrace.broker.cluster.config_changes import ConfigChanges
 from headrace.broker.cluster.controller_fence import ControllerFence
 from headrace.broker.cluster.metadata_updates import MetadataUpdates
@@ -45,6 +46,7 @@ class ClusterMemberHarness:
         self.endpoints = {listener.name: (listener.host, listener.port) for listener in self.config.listeners.bound}
         self.metadata = MetadataCache("c")
         self.group_configs = GroupConfigs()
+        self.scram_users = ScramUsers()
         #: The parts beside those that are tested.
         self.parts = Recorder()
         self.registration = ClusterRegistration(
@@ -53,6 +55,7 @@ class ClusterMemberHarness:
         self.configs = ConfigChanges(
             self.config,
             self.group_configs,
+            self.scram_users,
             self.coordination,
             clock,
             on_topic_changed=self.parts.topic_configured,

@@ -18,6 +18,8 @@ from logging import getLogger
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headrace.broker.authentication.authentication import Authentication
+from headrace.broker.authentication.scram_users import ScramUsers
 from headrace.broker.authorization.choice import RunningAuthorizer, start_authorizer
 from headrace.broker.cluster_role import ClusterRole, RoleContext, choose_role
 from headrace.broker.configs.broker_config import BrokerConfig
@@ -88,6 +90,7 @@ class Broker:
         self.metrics = Metrics(topic_exists=lambda name: self.metadata.get(name) is not None)
         self.partitions = Partitions(self.metadata.has_partition)
         self.group_configs = GroupConfigs()
+        self.scram_users = ScramUsers()
         self.fetch_sessions = FetchSessions(
             self.clock,
             slots=lambda: config.int("max.incremental.fetch.session.cache.slots"),
@@ -124,6 +127,7 @@ class Broker:
             await self.role.identify()
             self._open_logs(undo)
             await self.role.load(self.logs)
+            await self.authentication.load(self.role.coordination)
             self.authorizer = await start_authorizer(self.config, self.role.coordination, self.clock)
             undo.push_async_callback(self.authorizer.stop)
             self.config.on_any_change(self._defaults_changed)
@@ -147,6 +151,7 @@ class Broker:
             partitions=self.partitions,
             purgatories=self.purgatories,
             group_configs=self.group_configs,
+            scram_users=self.scram_users,
             internal_topics=self.internal_topics,
             commit_waits=self.commit_waits,
             connect_to_tree=self.connect_to_tree,
@@ -178,6 +183,7 @@ class Broker:
             lambda: self.config.int("queued.max.requests"), self._dispatcher.handle, runtime.loop.call_soon
         )
         self.queue.hold()
+        self.authentication = Authentication(self.config, runtime, self.scram_users)
         self.connections = Connections(self.config, runtime.timer)
         context = ListenerContext(
             loop=runtime.loop,
@@ -186,6 +192,7 @@ class Broker:
             queue=self.queue,
             metrics=self.metrics.requests,
             timer=runtime.timer,
+            new_login=self.authentication.login_on,
         )
         self._listeners = [self.listener_class(address, context) for address in self.config.listeners.bound]
 
@@ -278,6 +285,7 @@ class Broker:
             served_apis=served_apis(in_cluster=self.role.serves_control_apis),
             config=self.config,
             config_store=self.role,
+            scram_users=self.scram_users,
             clock=self.clock,
             metrics=self.metrics,
             authorizer=self.authorizer.authorizer,

@@ -22,6 +22,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    from headrace.broker.authentication.scram_users import ScramUsers
     from headrace.broker.cluster.cluster_member import ClusterMember
     from headrace.broker.configs.broker_config import BrokerConfig
     from headrace.broker.configs.group_overrides import GroupConfigs
@@ -61,6 +62,7 @@ class RoleContext(NamedTuple):
     partitions: Partitions
     purgatories: Purgatories
     group_configs: GroupConfigs
+    scram_users: ScramUsers
     internal_topics: InternalTopics
     commit_waits: CommitWaits
     #: Connects to the cluster's ZooKeeper. Raises CoordinationError.
@@ -163,6 +165,10 @@ class ClusterRole(ABC):
     @abstractmethod
     async def set_group_configs(self, group_id: str, configs: Mapping[str, str]) -> None:
         """Stores settings of one group. The caller has checked the settings."""
+
+    @abstractmethod
+    async def change_user_configs(self, user: str, change: Callable[[Mapping[str, str]], Mapping[str, str]]) -> None:
+        """Stores what ``change`` makes of the settings of a user. ``change`` may raise; then nothing is stored."""
 
     # -- what the broker reports
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
+    from headrace.broker.authentication.scram_users import ScramUsers
     from headrace.broker.authorization.authorizer import Authorizer
     from headrace.broker.cluster_role import PartitionController
     from headrace.broker.configs.broker_config import BrokerConfig
@@ -59,6 +60,9 @@ class ConfigStore(Protocol):
 
     async def set_group_configs(self, group_id: str, configs: Mapping[str, str]) -> None: ...
 
+    async def change_user_configs(self, user: str, change: Callable[[Mapping[str, str]], Mapping[str, str]]) -> None:
+        """Stores what ``change`` makes of the settings of a user. ``change`` may raise; then nothing is stored."""
+
 
 @dataclass(frozen=True, slots=True)
 class Services:
@@ -67,6 +71,8 @@ class Services:
     served_apis: tuple[Api, ...]
     config: BrokerConfig
     config_store: ConfigStore
+    #: The users that log in by SCRAM.
+    scram_users: ScramUsers
     clock: Clock
     metrics: Metrics
     #: Decides what the client of a connection may do.

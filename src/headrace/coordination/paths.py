@@ -19,6 +19,7 @@ work with Headrace, too.
 /isr_change_notification/isr_change_N        an ISR has changed (sequential): :class:`PartitionSet`
 /log_dir_event_notification/log_dir_event_N  a disk has failed (sequential): :class:`LogDirFailure`
 /latest_producer_id_block                    :class:`ProducerIdBlock`
+/headrace/sasl_secret                        random bytes, the same for all brokers
 ===========================================  =================================================================
 """
 
@@ -43,6 +44,9 @@ PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 DEFAULT_ENTITY = "<default>"
 CONFIG_TYPES = ("topics", "clients", "users", "brokers", "ips", "groups")
 GROUP_CONFIGS = "/config/groups"
+USER_CONFIGS = "/config/users"
+#: A random secret of the cluster. Brokers make up salts for unknown users with it. Kafka has no such znode.
+SASL_SECRET = "/headrace/sasl_secret"
 
 #: The znodes that the first broker of a cluster creates, without content, parents first.
 PERSISTENT_PATHS: tuple[str, ...] = (

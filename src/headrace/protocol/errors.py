@@ -264,6 +264,24 @@ class EligibleLeadersNotAvailable(KafkaError, code=ErrorCode.eligible_leaders_no
 class ElectionNotNeeded(KafkaError, code=ErrorCode.election_not_needed): ...
 
 
+class UnsupportedSaslMechanism(KafkaError, code=ErrorCode.unsupported_sasl_mechanism): ...
+
+
+class IllegalSaslState(KafkaError, code=ErrorCode.illegal_sasl_state): ...
+
+
+class SaslAuthenticationFailed(KafkaError, code=ErrorCode.sasl_authentication_failed): ...
+
+
+class UnacceptableCredential(KafkaError, code=ErrorCode.unacceptable_credential): ...
+
+
+class DuplicateResource(KafkaError, code=ErrorCode.duplicate_resource): ...
+
+
+class ResourceNotFound(KafkaError, code=ErrorCode.resource_not_found): ...
+
+
 def error_code_of(error: Exception) -> ErrorCode:
     """The code that a peer gets for an exception. Exceptions that are not the peer's fault are logged."""
     if isinstance(error, KafkaError):

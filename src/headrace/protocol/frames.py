@@ -34,10 +34,11 @@ class BadFrame(Exception):
 
 
 class FrameReader:
-    __slots__ = ("_buffer", "_end", "_given", "_last_frame_bytes", "_max_frame_bytes", "_readonly", "_start", "_view")
+    __slots__ = ("_buffer", "_end", "_given", "_last_frame_bytes", "_readonly", "_start", "_view", "max_frame_bytes")
 
     def __init__(self, max_frame_bytes: int) -> None:
-        self._max_frame_bytes = max_frame_bytes
+        #: The owner may change it. A client that has not logged in may send less than others.
+        self.max_frame_bytes = max_frame_bytes
         self._use(bytearray(INITIAL_BYTES))
         self._start = 0  # the first byte that was not taken yet
         self._end = 0  # behind the last byte that was received
@@ -82,8 +83,8 @@ class FrameReader:
         if available_bytes < _PREFIX_BYTES:
             return None
         (size_bytes,) = _LENGTH.unpack_from(self._buffer, start)
-        if size_bytes < 0 or size_bytes > self._max_frame_bytes:
-            raise BadFrame(f"a frame of {size_bytes} bytes; at most {self._max_frame_bytes} are allowed")
+        if size_bytes < 0 or size_bytes > self.max_frame_bytes:
+            raise BadFrame(f"a frame of {size_bytes} bytes; at most {self.max_frame_bytes} are allowed")
         stop = start + _PREFIX_BYTES + size_bytes
         if stop > self._end:
             return None
@@ -131,6 +132,11 @@ class FrameReader:
         self._buffer = buffer
         self._view = memoryview(buffer)
         self._readonly = self._view.toreadonly()  # kio reads from nothing else
+
+
+def encode_frame(content: bytes) -> bytearray:
+    """Returns the content with its length before it."""
+    return bytearray(_LENGTH.pack(len(content)) + content)
 
 
 def _new_buffer(size_bytes: int) -> Buffer:

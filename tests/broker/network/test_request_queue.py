@@ -5,9 +5,10 @@ from headrace.protocol.api import Api
 
 
 class Named:
-    def __init__(self, name, api):
+    def __init__(self, name, api, is_login):
         self.name = name
         self.api = api
+        self.is_login = is_login
 
 
 class RequestQueueHarness:
@@ -20,9 +21,9 @@ class RequestQueueHarness:
     def handle(self, request):
         self.handled.append(request.name)
 
-    def put(self, name, *, is_control=False, on_room=None):
+    def put(self, name, *, is_control=False, is_login=False, on_room=None):
         api = Api.STOP_REPLICA if is_control else Api.METADATA
-        return self.queue.put(Named(name, api), on_room or (lambda: None))
+        return self.queue.put(Named(name, api, is_login), on_room or (lambda: None))
 
     def turn(self):
         callback, *self.soon[:] = self.soon
@@ -128,6 +129,16 @@ def test_the_limit_may_change_at_run_time():
     assert not harness.put("b")
     harness.limit = 2
     assert harness.put("b")
+
+
+def test_a_login_is_not_held():
+    """The controller of a cluster has to log in before it can send what ends the hold."""
+    harness = RequestQueueHarness(limit=1)
+    harness.queue.hold()
+    assert harness.put("data")
+    assert harness.put("login", is_login=True)
+    harness.turn()
+    assert harness.handled == ["login"]
 
 
 def test_held_requests_wait_and_control_requests_do_not():

@@ -22,6 +22,8 @@ from collections.abc import Mapping
 from logging import getLogger
 from typing import TYPE_CHECKING
 
+from headrace.broker.authentication.scram_users import Change
+from headrace.broker.authentication.scram_users import entity_of as entity_of_user
 from headrace.broker.cluster.config_changes import ConfigChanges
 from headrace.broker.cluster.control_requests import ClusterControlRequests
 from headrace.broker.cluster.controlled_shutdown import ControlledShutdown
@@ -96,6 +98,7 @@ class ClusterMember(ClusterRole):
             self.configs = ConfigChanges(
                 config,
                 context.group_configs,
+                context.scram_users,
                 self.coordination,
                 context.runtime.clock,
                 on_topic_changed=self._topic_configured,
@@ -227,6 +230,9 @@ class ClusterMember(ClusterRole):
 
     async def set_group_configs(self, group_id: str, configs: Mapping[str, str]) -> None:
         await self.configs.write("groups", entity_of(group_id), configs)
+
+    async def change_user_configs(self, user: str, change: Change) -> None:
+        await self.configs.change_user(entity_of_user(user), change)
 
     # -- events
 

@@ -1,4 +1,4 @@
-"""Reads and writes the settings in the tree, and applies changes: settings of topics, of groups and of brokers.
+"""Reads and writes the settings in the tree, and applies changes: settings of topics, groups, users and brokers.
 
 A broker that changes ``/config/TYPE/NAME`` then adds a sequential znode to ``/config/changes`` that names the entity.
 Every broker watches ``/config/changes``, reads the named entities and applies their settings, in order. A notification
@@ -17,15 +17,24 @@ from contextlib import suppress
 from logging import getLogger
 from typing import TYPE_CHECKING
 
+from headrace.broker.authentication.scram_users import change_user
 from headrace.broker.cluster.unenforced_rules import QUOTA_ENTITIES, has_quota, warn_of_quota
 from headrace.coordination import retried_changes
 from headrace.coordination.interface import CoordinationError, NodeExistsError, NoNodeError, WatchEvent
-from headrace.coordination.paths import CONFIG_CHANGE_PREFIX, CONFIG_CHANGES, DEFAULT_ENTITY, GROUP_CONFIGS, config_path
+from headrace.coordination.paths import (
+    CONFIG_CHANGE_PREFIX,
+    CONFIG_CHANGES,
+    DEFAULT_ENTITY,
+    GROUP_CONFIGS,
+    USER_CONFIGS,
+    config_path,
+)
 from headrace.coordination.znodes import ConfigChange, EntityConfig, MalformedZnodeError
 from headrace.event_loop import cancel_and_wait
 from headrace.protocol.errors import InvalidRequest
 
 if TYPE_CHECKING:
+    from headrace.broker.authentication.scram_users import Change, ScramUsers
     from headrace.broker.configs.broker_config import BrokerConfig
     from headrace.broker.configs.group_overrides import GroupConfigs
     from headrace.coordination.interface import Coordination
@@ -38,6 +47,8 @@ _KEPT_MS = 15 * 60_000
 _READ_AGAIN_AFTER_S = 1.0
 _PREFIX_LENGTH = len(CONFIG_CHANGE_PREFIX) - len(CONFIG_CHANGES) - 1
 _NONE_APPLIED = -1
+#: How many users are read at the same time: there may be thousands.
+_USERS_AT_ONCE = 100
 
 
 class ConfigChanges:
@@ -45,6 +56,7 @@ class ConfigChanges:
         self,
         config: BrokerConfig,
         group_configs: GroupConfigs,
+        scram_users: ScramUsers,
         coordination: Coordination,
         clock: Clock,
         *,
@@ -57,6 +69,7 @@ class ConfigChanges:
         """
         self._config = config
         self._group_configs = group_configs
+        self._scram_users = scram_users
         self._coordination = coordination
         self._clock = clock
         self._on_topic_changed = on_topic_changed
@@ -120,6 +133,14 @@ class ConfigChanges:
                 await retried_changes.create_persistent(self._coordination, path, content)
             except NodeExistsError:
                 await retried_changes.set_data(self._coordination, path, content)
+        await self._announce(kind, name)
+
+    async def change_user(self, entity: str, change: Change) -> None:
+        """Stores what a function makes of the settings of a user."""
+        await change_user(self._coordination, entity, change)
+        await self._announce("users", entity)
+
+    async def _announce(self, kind: str, name: str) -> None:
         change = ConfigChange(f"{kind}/{name}")
         await retried_changes.create_at_least_once(self._coordination, CONFIG_CHANGE_PREFIX, change.to_json())
         await self._apply(kind, name)
@@ -164,7 +185,17 @@ class ConfigChanges:
                 self._on_topic_changed(name, configs)
         for name in await self._coordination.children(GROUP_CONFIGS):
             await self._apply("groups", name)
+        await self._read_users()
         await self._apply("brokers", DEFAULT_ENTITY)
+
+    async def _read_users(self) -> None:
+        users = await self._coordination.children(USER_CONFIGS)
+        self._scram_users.keep_only(users)
+        for start in range(0, len(users), _USERS_AT_ONCE):
+            some = users[start : start + _USERS_AT_ONCE]
+            found = await asyncio.gather(*(self.read("users", name) for name in some))
+            for name, configs in zip(some, found, strict=True):
+                self._scram_users.put(name, configs)
 
     async def _apply_notification(self, path: str) -> None:
         try:
@@ -195,8 +226,12 @@ class ConfigChanges:
             self._group_configs.put(name, await self.read(kind, name))
         elif kind == "brokers" and name in (DEFAULT_ENTITY, self._own_name):
             await self._apply_broker_settings()
-        elif kind in QUOTA_ENTITIES and has_quota(await self.read(kind, name)):
-            warn_of_quota(config_path(kind, name))
+        elif kind in QUOTA_ENTITIES:
+            configs = await self.read(kind, name)
+            if kind == "users":
+                self._scram_users.put(name, configs)
+            if has_quota(configs):
+                warn_of_quota(config_path(kind, name))
 
     async def _apply_broker_settings(self) -> None:
         own, default = await asyncio.gather(self.read("brokers", self._own_name), self.read("brokers", DEFAULT_ENTITY))

@@ -256,7 +256,23 @@ def _resolve(
         problems += error.problems
     if problems:
         raise ConfigError(problems)
-    return _Layers(static, dynamic_broker, dynamic_default, values, listeners, not_in_force)
+    layers = _Layers(static, dynamic_broker, dynamic_default, values, listeners, not_in_force)
+    _check_sasl(layers)
+    return layers
+
+
+def _check_sasl(layers: _Layers) -> None:
+    """
+    :raises ConfigError: with one line per mistake in the settings of a listener with SASL.
+    """
+    if any(listener.protocol.has_sasl for listener in layers.listeners.bound):
+        from headrace.broker.configs.sasl_rules import sasl_problems  # a broker without SASL starts faster without
+
+        config = BrokerConfig(layers, {}, {})
+        is_in_cluster = bool(layers.values["zookeeper.connect"])
+        problems = list(sasl_problems(layers.listeners, config.of_listener, is_in_cluster=is_in_cluster))
+        if problems:
+            raise ConfigError(problems)
 
 
 def _with_both_ids(static: Mapping[str, str]) -> dict[str, str]:

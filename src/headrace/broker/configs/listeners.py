@@ -23,6 +23,14 @@ class SecurityProtocol(StrEnum):
     SASL_PLAINTEXT = "SASL_PLAINTEXT"
     SASL_SSL = "SASL_SSL"
 
+    @property
+    def has_sasl(self) -> bool:
+        return self.startswith("SASL_")
+
+    @property
+    def has_tls(self) -> bool:
+        return self.endswith("SSL")
+
 
 @dataclass(frozen=True, slots=True)
 class ListenerAddress:

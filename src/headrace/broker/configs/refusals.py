@@ -12,11 +12,13 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from headrace.broker.configs.listener_config import LISTENER_PREFIX
+from headrace.broker.configs.listeners import SecurityProtocol
 from headrace.broker.configs.table_refused import MISSING_PROTOCOLS, ROWS, Refused
 
 _PROTOCOL_MAP = "listener.security.protocol.map"
 
 _ROWS = {row.name: row for row in ROWS}
+_PROTOCOLS = [protocol for protocol in SecurityProtocol if protocol not in MISSING_PROTOCOLS]
 
 
 class Refusal(NamedTuple):
@@ -41,9 +43,9 @@ def refusal_line(refused: Mapping[str, Refusal]) -> str:
     shown = [f"{name} ({refusal.detail})" if refusal.detail else name for name, refusal in refused.items()]
     missing = dict.fromkeys(feature for refusal in refused.values() for feature in refusal.missing)
     return (
-        f"Cannot accept {', '.join(shown)}: Headrace has no security yet (missing: {', '.join(missing)}), "
+        f"Cannot accept {', '.join(shown)}: Headrace does not have this yet (missing: {', '.join(missing)}), "
         f"and nothing would be protected. Remove {'these settings' if len(shown) > 1 else 'this setting'}, "
-        f"and use only listeners whose protocol is PLAINTEXT"
+        f"and use only listeners whose protocol is {' or '.join(_PROTOCOLS)}"
     )
 
 

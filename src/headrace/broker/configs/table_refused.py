@@ -26,7 +26,7 @@ from typing import NamedTuple
 from headrace.broker.configs.keys import MAX_INT, MAX_LONG
 
 #: The security protocols that a listener cannot have yet, with the missing features.
-MISSING_PROTOCOLS = {"SSL": ("TLS",), "SASL_PLAINTEXT": ("SASL",), "SASL_SSL": ("TLS", "SASL")}
+MISSING_PROTOCOLS = {"SSL": ("TLS",), "SASL_SSL": ("TLS",)}
 
 
 class Refused(NamedTuple):
@@ -44,11 +44,14 @@ _PRINCIPAL_BUILDER = "org.apache.kafka.common.security.authenticator.DefaultKafk
 ROWS: tuple[Refused, ...] = (
     # Listeners are refused by their protocols (refusals.py); these are the settings around them.
     Refused("security.", "security protocols and providers", ("PLAINTEXT",)),
+    Refused("security.inter.broker.protocol", "TLS", ("PLAINTEXT", "SASL_PLAINTEXT")),
     Refused("ssl.", "TLS"),
     Refused("ssl.client.auth", "TLS", ("none",)),
-    Refused("sasl.", "SASL"),
-    Refused("connections.max.reauth.ms", "SASL", ("0",)),
-    Refused("connection.failed.authentication.delay.ms", "SASL", ("100",)),
+    Refused("sasl.kerberos.", "GSSAPI"),
+    Refused("sasl.oauthbearer.", "OAUTHBEARER"),
+    Refused("sasl.login.", "logins of brokers by OAUTHBEARER or by a class"),
+    Refused("sasl.client.callback.handler.class", "classes that are loaded by name"),
+    Refused("sasl.server.callback.handler.class", "classes that are loaded by name"),
     Refused("delegation.token.", "delegation tokens"),
     Refused("delegation.token.max.lifetime.ms", "delegation tokens", ("604800000",)),
     Refused("delegation.token.expiry.time.ms", "delegation tokens", ("86400000",)),

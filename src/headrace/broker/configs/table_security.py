@@ -68,16 +68,18 @@ KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("ssl.principal.mapping.rules", STRING, "DEFAULT", None, LOW, READ_ONLY,
         "Rules that turn a certificate's distinguished name into a user name."),
     ConfigKey("sasl.enabled.mechanisms", LIST, ("GSSAPI",), items(), MEDIUM, PER_BROKER,
-        "The SASL mechanisms: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512. GSSAPI, the default of Kafka, is not "
-        "supported."),
+        "The SASL mechanisms of a listener: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512. GSSAPI, the default of Kafka, is not "
+        "supported: a listener with SASL needs a value."),
     ConfigKey("sasl.mechanism.inter.broker.protocol", STRING, "GSSAPI", None, MEDIUM, PER_BROKER,
-        "The SASL mechanism between brokers."),
+        "The SASL mechanism with which brokers log in to each other."),
     ConfigKey("sasl.jaas.config", PASSWORD, None, None, MEDIUM, PER_BROKER,
-        "Users and passwords of a mechanism, in JAAS form. The name usually has a listener and mechanism prefix."),
+        "Users and passwords of a mechanism, in JAAS form. The name usually has a listener and mechanism prefix: "
+        "listener.name.NAME.plain.sasl.jaas.config."),
     ConfigKey("sasl.server.max.receive.size", INT, 524_288, None, MEDIUM, READ_ONLY,
-        "The maximum size of a SASL message before login."),
+        "The maximum size in bytes of a request before login."),
     ConfigKey("connections.max.reauth.ms", LONG, 0, None, MEDIUM, READ_ONLY,
-        "A client must log in again after this time; 0: never (KIP-368)."),
+        "A client must log in again after this time in milliseconds; 0: never (KIP-368). It may have a listener and "
+        "mechanism prefix."),
     ConfigKey("delegation.token.secret.key", PASSWORD, None, None, MEDIUM, READ_ONLY,
         "The secret that signs delegation tokens; the same on all brokers. Unset: there are no tokens."),
     ConfigKey("delegation.token.master.key", PASSWORD, None, None, MEDIUM, READ_ONLY,

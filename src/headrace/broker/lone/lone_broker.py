@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from headrace.broker.authentication.scram_users import Change, change_user
+from headrace.broker.authentication.scram_users import entity_of as entity_of_user
 from headrace.broker.cluster_role import ClusterRole
 from headrace.broker.configs.group_overrides import entity_of
 from headrace.broker.configs.topic import validate_topic
@@ -84,6 +86,7 @@ class LoneBroker(ClusterRole):
         self._dynamic_configs = LoneDynamicConfigs(config, self.coordination)
         await self._dynamic_configs.load()
         await context.group_configs.load(self.coordination)
+        await context.scram_users.load(self.coordination)
         adoption = TopicAdoption(
             broker_id, logs, context.partitions, context.runtime.clock, self._topics, self._host, self.producer_ids
         )
@@ -133,6 +136,10 @@ class LoneBroker(ClusterRole):
 
     async def set_group_configs(self, group_id: str, configs: Mapping[str, str]) -> None:
         await self._context.group_configs.store(self.coordination, entity_of(group_id), configs)
+
+    async def change_user_configs(self, user: str, change: Change) -> None:
+        entity = entity_of_user(user)
+        self._context.scram_users.put(entity, await change_user(self.coordination, entity, change))
 
     # -- what the broker reports
 

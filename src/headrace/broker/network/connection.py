@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.network.answer_parts import READ_BYTES, Parts, joined, parts_of, size_of
 from headrace.broker.network.request import Request
-from headrace.protocol.frames import BadFrame, FrameReader
+from headrace.protocol.frames import BadFrame, FrameReader, encode_frame
 from headrace.protocol.wire.encoder import Message
 from headrace.protocol.wire.server_codec import BadRequest, EncodedReply, encode_response, read_request_header
 from headrace.security.principal import ANONYMOUS
 
 if TYPE_CHECKING:
+    from headrace.broker.authentication.login import Login
     from headrace.broker.metrics.counters import RequestMetrics
     from headrace.broker.network.channel import Channel
     from headrace.broker.network.request_queue import RequestQueue
@@ -40,8 +41,8 @@ HOLD_BYTES = 32 * 1024
 class Connection:
     __slots__ = (
         "_channel", "_held", "_is_answered", "_metrics", "_on_close", "_out", "_queue", "_request",
-        "client_software", "frames", "host", "is_closed", "last_active_ns", "listener_name", "on_next_request_arrived",
-        "peer", "principal",
+        "client_software", "frames", "host", "is_closed", "last_active_ns", "listener_name", "login",
+        "on_next_request_arrived", "peer", "principal",
     )  # fmt: skip
 
     def __init__(
@@ -54,6 +55,7 @@ class Connection:
         metrics: RequestMetrics,
         max_request_bytes: int,
         on_close: Callable[[Connection], None],
+        login: Login | None = None,
     ) -> None:
         #: The client's address as ``host:port``.
         self.peer = peer
@@ -62,6 +64,8 @@ class Connection:
         #: Who the client is. An authenticated connection replaces it.
         self.principal = ANONYMOUS
         self.listener_name = listener_name
+        #: How far the client's login is. None on listeners without SASL.
+        self.login = login
         #: Name and version of the client library, from the client's ApiVersions request (KIP-511).
         self.client_software = ("unknown", "unknown")
         self.is_closed = False
@@ -70,7 +74,7 @@ class Connection:
         self.on_next_request_arrived: Callable[[], None] | None = None
         self.last_active_ns = perf_counter_ns()
         #: The received bytes. The channel writes to it, unless a request is in progress.
-        self.frames = FrameReader(max_request_bytes)
+        self.frames = FrameReader(max_request_bytes if login is None else login.max_login_bytes)
         self._channel = channel
         self._queue = queue
         self._metrics = metrics
@@ -124,7 +128,10 @@ class Connection:
                 if not self.is_closed:
                     self._channel.resume()
                 return
-            self._request = Request(read_request_header(frame), frame, self)
+            if self.login is None:
+                self._request = Request(read_request_header(frame), frame, self)
+            else:
+                self._request = self.login.request_of(frame, self)
         except (BadFrame, BadRequest) as error:
             self.abort(str(error))
             return
@@ -148,8 +155,11 @@ class Connection:
         if reply is None:
             self._finish()
             return
-        assert request.codec is not None, "a request of an unknown version has no answer"
-        out, placed = encode_response(request.codec, request.correlation_id, reply)
+        if request.codec is not None:
+            out, placed = encode_response(request.codec, request.correlation_id, reply)
+        else:
+            assert isinstance(reply, dict), "a request of an unknown version has no answer"
+            out, placed = encode_frame(reply["auth_bytes"]), []
         request.sending_at = perf_counter_ns()
         if placed and size_of(placed) <= READ_BYTES:
             try:
@@ -192,6 +202,10 @@ class Connection:
         request, self._request = self._request, None
         assert request is not None
         self._metrics.count(request)
+        if self.login is not None and self.login.has_failed:
+            self.send_held()
+            self.close()
+            return
         self.take_request()
 
     # -- end

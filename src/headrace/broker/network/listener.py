@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass
 from logging import getLogger
+from typing import TYPE_CHECKING
 
 from headrace.broker.configs.broker_config import BrokerConfig
 from headrace.broker.configs.listeners import ListenerAddress
@@ -16,6 +18,9 @@ from headrace.broker.network.connections import Connections
 from headrace.broker.network.plain_channel import PlainChannel
 from headrace.broker.network.request_queue import RequestQueue
 from headrace.runtime.timer import Timer
+
+if TYPE_CHECKING:
+    from headrace.broker.authentication.login import Login
 
 logger = getLogger(__name__)
 
@@ -33,6 +38,8 @@ class ListenerContext:
     queue: RequestQueue
     metrics: RequestMetrics
     timer: Timer
+    #: Makes the login of a new connection of a listener with SASL.
+    new_login: Callable[[str], Login]
 
 
 class Listener:
@@ -51,6 +58,7 @@ class Listener:
         self._queue = context.queue
         self._metrics = context.metrics
         self._timer = context.timer
+        self._new_login = context.new_login if address.protocol.has_sasl else None
         self._socket: socket.socket | None = None
 
     def bind(self) -> tuple[str, int]:
@@ -140,6 +148,7 @@ class Listener:
             metrics=self._metrics,
             max_request_bytes=self._config.int("socket.request.max.bytes"),
             on_close=self._connections.remove,
+            login=None if self._new_login is None else self._new_login(self.name),
         )
         self._connections.add(connection)
         connection.start()

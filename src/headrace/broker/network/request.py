@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from functools import cache
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from headrace.broker.network.slices import FEW_ELEMENTS, Answers, Slices
 from headrace.protocol.api import Api
@@ -46,11 +46,13 @@ class Request:
 
     __slots__ = (
         "_frame", "_header", "answered_at", "api", "body", "client_id", "codec", "connection", "correlation_id",
-        "has_few_elements", "is_from_follower", "parked_at", "received_at", "sending_at", "size_bytes", "slices",
-        "started_at", "version",
+        "has_few_elements", "is_from_follower", "is_login", "parked_at", "received_at", "sending_at", "size_bytes",
+        "slices", "started_at", "version",
     )  # fmt: skip
 
-    def __init__(self, header: RequestHeader, frame: memoryview, connection: Connection) -> None:
+    def __init__(
+        self, header: RequestHeader, frame: memoryview, connection: Connection, *, is_login: bool = False
+    ) -> None:
         self.api: Api = header.api
         self.version = header.version
         self.correlation_id = header.correlation_id
@@ -61,6 +63,8 @@ class Request:
         self.codec = header.codec
         #: Whether this is a Fetch of a follower.
         self.is_from_follower = False
+        #: Whether the request is part of a login. Such a request does not wait for other requests.
+        self.is_login = is_login
         #: Whether a loop over all elements is short enough without slices.
         self.has_few_elements = False
         #: The dispatcher sets it.
@@ -120,3 +124,23 @@ class Request:
         """Answers in another version than that of the request. Only ApiVersions does so (KIP-511)."""
         self.version = version
         self.codec = server_codec(self.api, version)
+
+
+class RawToken(NamedTuple):
+    """Has the field of a SaslAuthenticate request."""
+
+    auth_bytes: bytes
+
+
+class RawTokenRequest(Request):
+    """A frame that is a token of a SASL mechanism, without a header: what clients send after SaslHandshake v0."""
+
+    __slots__ = ()
+
+    def __init__(self, frame: memoryview, connection: Connection) -> None:
+        header = RequestHeader(Api.SASL_AUTHENTICATE, 0, 0, None, 0, None)
+        super().__init__(header, frame, connection, is_login=True)
+
+    def read_body(self) -> None:
+        assert self._frame is not None
+        self.body, self._frame = RawToken(bytes(self._frame)), None

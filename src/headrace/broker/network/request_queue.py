@@ -15,6 +15,9 @@ Produce because it does not lead the partition yet, the client would send the ba
 clients then send a later batch first, and take the earlier batch for acknowledged. ApiVersions is held, too: a client
 sends no other request before ApiVersions is answered.
 
+Requests of a login pass the data requests, and are not held: the controller has to log in before it can send the first
+control request, and a login never waits for other brokers.
+
 A connection puts one request at a time into the queue. So the answers of a connection are in the order of its requests,
 without a queue of responses. One turn of the loop handles at most ``REQUESTS_PER_TURN`` requests. Then the loop reads
 the sockets again, and a control request that has just arrived is handled before the requests that are left.
@@ -52,7 +55,7 @@ class RequestQueue:
     def put(self, request: Request, on_room: Callable[[], None]) -> bool:
         """Adds a request; returns whether there was room. If not, ``on_room`` is called when there is room, and the
         caller has to put the request again."""
-        if request.api.is_control:
+        if request.api.is_control or request.is_login:
             self._control.append(request)
         elif len(self._data) < self._limit():
             self._data.append(request)

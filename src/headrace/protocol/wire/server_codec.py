@@ -40,6 +40,7 @@ _WHOLE = frozenset(
         Api.PRODUCE, Api.OFFSET_COMMIT, Api.TXN_OFFSET_COMMIT, Api.OFFSET_DELETE, Api.JOIN_GROUP, Api.SYNC_GROUP,
         Api.LEAVE_GROUP, Api.CONSUMER_GROUP_HEARTBEAT, Api.ADD_PARTITIONS_TO_TXN, Api.WRITE_TXN_MARKERS,
         Api.ALTER_REPLICA_LOG_DIRS, Api.LIST_GROUPS, Api.LIST_TRANSACTIONS, Api.LIST_CONFIG_RESOURCES,
+        Api.DESCRIBE_USER_SCRAM_CREDENTIALS, Api.ALTER_USER_SCRAM_CREDENTIALS,
     }
 )  # fmt: skip
 #: How many elements such a request may have. So many take no longer than a few slices (``broker/network/slices.py``).

@@ -130,12 +130,15 @@ class Decoys:
     shows whether the user is real.
     """
 
-    def __init__(self, secret: bytes, real_credentials: Callable[[str], Sequence[ScramCredential]]) -> None:
+    def __init__(self, secret: bytes, shapes_of: Callable[[str], Sequence[CredentialShape]]) -> None:
+        """
+        :param shapes_of: returns how the credentials of real users of a mechanism look, each shape once and sorted.
+        """
         self._secret = secret
-        self._real_credentials = real_credentials
+        self._shapes_of = shapes_of
 
     def __call__(self, mechanism: str, name: str) -> ScramCredential:
-        shapes = sorted({_shape_of(credential) for credential in self._real_credentials(mechanism)}) or [_DEFAULT_SHAPE]
+        shapes = self._shapes_of(mechanism) or [_DEFAULT_SHAPE]
         seed = f"{mechanism},{name}".encode()
         choice = int.from_bytes(self._bytes(b"shape", seed, 8), "big") % len(shapes)
         shape = shapes[choice]
@@ -150,14 +153,16 @@ class Decoys:
         return hashlib.shake_256(key).digest(length)
 
 
-class _Shape(NamedTuple):
+class CredentialShape(NamedTuple):
+    """What a client sees of a credential, and could compare with that of other users."""
+
     iterations: int
     salt_length: int
     is_base36: bool
 
 
-def _shape_of(credential: ScramCredential) -> _Shape:
-    return _Shape(credential.iterations, len(credential.salt), set(credential.salt) <= set(_BASE36))
+def shape_of(credential: ScramCredential) -> CredentialShape:
+    return CredentialShape(credential.iterations, len(credential.salt), set(credential.salt) <= set(_BASE36))
 
 
-_DEFAULT_SHAPE = _Shape(MIN_ITERATIONS, len(new_salt()), is_base36=True)
+_DEFAULT_SHAPE = CredentialShape(MIN_ITERATIONS, len(new_salt()), is_base36=True)

@@ -1,0 +1,127 @@
+"""The logins of a broker: which mechanisms each listener has, and whom they let in.
+
+``configs/sasl_rules.py`` checks the settings of a listener before a broker starts, and before a change is accepted. A
+change is in force for the next login.
+
+=================  ==========================================================================================
+PLAIN              users and passwords of the listener's JAAS line (``user_NAME="password"``)
+SCRAM              users of the znode tree (``scram_users.py``), and delegation tokens
+=================  ==========================================================================================
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from headrace.broker.authentication.login import Login, LoginRules
+from headrace.broker.configs.sasl_rules import enabled_mechanisms, jaas_entry
+from headrace.coordination import retried_changes
+from headrace.coordination.interface import NodeExistsError, NoNodeError
+from headrace.coordination.paths import SASL_SECRET
+from headrace.security.sasl.mechanism import PLAIN, ServerMechanism
+from headrace.security.sasl.plain import PlainServer, PlainUsers
+from headrace.security.sasl.scram import HASHES
+from headrace.security.sasl.scram_server import Decoys, ScramAccount, ScramServer
+
+if TYPE_CHECKING:
+    from headrace.broker.authentication.scram_users import ScramUsers
+    from headrace.broker.configs.broker_config import BrokerConfig
+    from headrace.broker.configs.listener_config import ListenerConfig
+    from headrace.broker.runtime import BrokerRuntime
+    from headrace.coordination.interface import Coordination
+
+_SECRET_BYTES = 32
+
+#: Finds the account of a delegation token by a mechanism and the token's id.
+FindToken = Callable[[str, str], ScramAccount | None]
+
+
+def _no_tokens(_mechanism: str, _token_id: str) -> None:
+    return None
+
+
+class Accounts:
+    """Finds users and delegation tokens for SCRAM."""
+
+    def __init__(self, users: ScramUsers) -> None:
+        self._users = users
+        self.find_token: FindToken = _no_tokens
+
+    def __call__(self, mechanism: str, name: str, *, is_token: bool) -> ScramAccount | None:
+        return self.find_token(mechanism, name) if is_token else self._users.account_of(mechanism, name)
+
+
+class Authentication:
+    """Makes the login of each connection of a listener with SASL."""
+
+    def __init__(self, config: BrokerConfig, runtime: BrokerRuntime, users: ScramUsers) -> None:
+        self.accounts = Accounts(users)
+        self._config = config
+        self._runtime = runtime
+        self._users = users
+        self._decoys = Decoys(secrets.token_bytes(_SECRET_BYTES), users.shapes_of)
+        self._rules: dict[str, LoginRules] = {}
+        self._plain_users: dict[str, PlainUsers] = {}
+        config.on_any_change(self._forget)
+
+    async def load(self, coordination: Coordination) -> None:
+        """Reads the secret of the cluster's decoys; the first broker with SCRAM makes it."""
+        listeners = (each for each in self._config.listeners.bound if each.protocol.has_sasl)
+        if any(HASHES.keys() & set(enabled_mechanisms(self._config.of_listener(each.name))) for each in listeners):
+            self._decoys = Decoys(await _secret_of(coordination), self._users.shapes_of)
+
+    def login_on(self, listener: str) -> Login:
+        """Makes the login of a new connection."""
+        rules = self._rules.get(listener)
+        if rules is None:
+            rules = self._rules[listener] = self._rules_of(listener)
+        return Login(rules)
+
+    def _rules_of(self, listener: str) -> LoginRules:
+        config, settings = self._config, self._config.of_listener(listener)
+        return LoginRules(
+            clock=self._runtime.clock,
+            run_blocking=self._runtime.run_blocking,
+            mechanisms=lambda: enabled_mechanisms(settings),
+            start_mechanism=lambda mechanism: self._start_mechanism(listener, mechanism),
+            max_reauth_ms=lambda mechanism: config.of_listener(listener, mechanism).int("connections.max.reauth.ms"),
+            delay_failure=lambda: self._delay(settings),
+            max_login_bytes=lambda: settings.int("sasl.server.max.receive.size"),
+            max_request_bytes=lambda: config.int("socket.request.max.bytes"),
+        )
+
+    def _start_mechanism(self, listener: str, mechanism: str) -> ServerMechanism:
+        if mechanism in HASHES:
+            return ScramServer(mechanism, self.accounts, lambda *of: self._decoys(*of))
+        assert mechanism == PLAIN, "sasl_rules.py refuses other mechanisms"
+        users = self._plain_users.get(listener)
+        if users is None:
+            entry = jaas_entry(self._config.of_listener(listener, mechanism), mechanism)
+            users = self._plain_users[listener] = PlainUsers(entry.users if entry is not None else {})
+        return PlainServer(users)
+
+    async def _delay(self, settings: ListenerConfig) -> None:
+        delay_ms = settings.int("connection.failed.authentication.delay.ms")
+        if delay_ms > 0:
+            done = self._runtime.loop.create_future()
+            self._runtime.timer.schedule(delay_ms, lambda: None if done.done() else done.set_result(None))
+            await done
+
+    def _forget(self, names: frozenset[str]) -> None:
+        if any("sasl." in name for name in names):
+            self._plain_users.clear()
+
+
+async def _secret_of(coordination: Coordination) -> bytes:
+    while True:
+        try:
+            secret, _ = await coordination.get(SASL_SECRET)
+        except NoNodeError:
+            secret = secrets.token_bytes(_SECRET_BYTES)
+            try:
+                await retried_changes.create_persistent(coordination, SASL_SECRET, secret, make_parents=True)
+            except NodeExistsError:
+                continue
+        return secret

@@ -1,0 +1,122 @@
+"""Clients of other projects log in by SASL: confluent-kafka, kafka-python and aiokafka, with every mechanism."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import confluent_kafka
+import kafka
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.errors import KafkaError as AiokafkaError
+
+from headrace import Broker
+from headrace.security.sasl.scram import new_credential
+
+USER, PASSWORD = "alice", "it's = a, secret"
+JAAS = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_{USER}="{PASSWORD}";'
+CONFIG = {
+    "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+    "security.inter.broker.protocol": "SASL_PLAINTEXT",
+    "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+    "listener.name.sasl_plaintext.plain.sasl.jaas.config": JAAS,
+}
+MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+WITHIN_S = 20
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with Broker(config=CONFIG) as broker:
+        scram = {name: new_credential(name, PASSWORD).to_text() for name in MECHANISMS[1:]}
+        broker.core.scram_users.put(USER, scram)
+        yield broker.bootstrap_servers
+
+
+@pytest.fixture(params=MECHANISMS)
+def mechanism(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_confluent(address: str, mechanism: str) -> None:
+    common = {
+        "bootstrap.servers": address,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": mechanism,
+        "sasl.username": USER,
+        "sasl.password": PASSWORD,
+    }
+    producer = confluent_kafka.Producer(common)
+    topic = f"confluent-{mechanism}"
+    producer.produce(topic, b"value")
+    assert producer.flush(WITHIN_S) == 0
+    consumer = confluent_kafka.Consumer({**common, "group.id": topic, "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    record = consumer.poll(WITHIN_S)
+    consumer.close()
+    assert record is not None
+    assert record.value() == b"value"
+
+
+def test_confluent_with_a_wrong_password(address: str, mechanism: str) -> None:
+    errors: list[confluent_kafka.KafkaError] = []
+    client = confluent_kafka.Producer(
+        {
+            "bootstrap.servers": address,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": mechanism,
+            "sasl.username": USER,
+            "sasl.password": "wrong",
+            "error_cb": errors.append,
+        }
+    )
+    with pytest.raises(confluent_kafka.KafkaException):
+        client.list_topics(timeout=2)
+    client.poll(0)
+    assert confluent_kafka.KafkaError._AUTHENTICATION in {error.code() for error in errors}
+
+
+def test_kafka_python(address: str, mechanism: str) -> None:
+    common = {
+        "bootstrap_servers": address,
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": mechanism,
+        "sasl_plain_username": USER,
+        "sasl_plain_password": PASSWORD,
+    }
+    topic = f"kafka-python-{mechanism}"
+    producer = kafka.KafkaProducer(**common)
+    producer.send(topic, b"value").get(WITHIN_S)
+    producer.close()
+    consumer = kafka.KafkaConsumer(topic, auto_offset_reset="earliest", consumer_timeout_ms=20_000, **common)
+    assert next(consumer).value == b"value"
+    consumer.close()
+
+
+async def test_aiokafka(address: str, mechanism: str) -> None:
+    common = {
+        "bootstrap_servers": address,
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": mechanism,
+        "sasl_plain_username": USER,
+        "sasl_plain_password": PASSWORD,
+    }
+    topic = f"aiokafka-{mechanism}"
+    async with AIOKafkaProducer(**common) as producer:
+        await producer.send_and_wait(topic, b"value")
+    async with AIOKafkaConsumer(topic, auto_offset_reset="earliest", **common) as consumer:
+        record = await consumer.getone()
+    assert record.value == b"value"
+
+
+async def test_aiokafka_with_an_unknown_user(address: str, mechanism: str) -> None:
+    producer = AIOKafkaProducer(
+        bootstrap_servers=address,
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism=mechanism,
+        sasl_plain_username="nobody",
+        sasl_plain_password=PASSWORD,
+    )
+    with pytest.raises(AiokafkaError):
+        await producer.start()
+    await producer.stop()
