@@ -22,7 +22,7 @@ spark_checks() {
 
 source_tests() {
     HEADRACE_TEST_KAFKA=$address timeout --kill-after=5 400 .venv/bin/pytest -n 0 -p no:cacheprovider \
-        tests/pipeline/test_source_*.py tests/pipeline/test_sink*.py
+        tests/pipeline/spark/test_source_*.py tests/pipeline/spark/test_sink*.py
 }
 
 views_on_apache() {
