@@ -8,6 +8,7 @@ import asyncio
 from itertools import count
 from uuid import UUID
 
+from headrace.broker.authorization.authorizer import AllowAll
 from headrace.broker.cluster.controller_fence import ControllerFence
 from headrace.broker.configs.broker_config import BrokerConfig
 from headrace.broker.coordinators.committed import CommitWaits
@@ -170,6 +171,7 @@ class Broker:
 
     def __init__(self, harness, broker_id, folders, settings, disk=None):
         self.broker_id = broker_id
+        self.authorizer = AllowAll()
         self.loop = asyncio.get_running_loop()
         self.config = BrokerConfig.load(
             {

@@ -10,6 +10,7 @@ from uuid import UUID
 import pytest
 from peer_harness import LISTENER, leaders, metadata, stop
 
+from headrace.broker.authorization.authorizer import AllowAll
 from headrace.broker.cluster.control_messages import SharedMetadata, leader_and_isr_body, stop_replica_body
 from headrace.broker.network.handler_binding import bound_handler, served_apis
 from headrace.broker.network.slices import Answers, Slices
@@ -69,7 +70,7 @@ class FakeController:
 
 def broker_with(**parts):
     config = SimpleNamespace(listeners=SimpleNamespace(inter_broker=LISTENER))
-    return SimpleNamespace(broker=None, broker_id=2, config=config, metadata=None, **parts)
+    return SimpleNamespace(authorizer=AllowAll(), broker_id=2, config=config, metadata=None, **parts)
 
 
 async def ask(api, broker, body, version=None):
@@ -78,7 +79,9 @@ async def ask(api, broker, body, version=None):
     out = bytearray()
     encoder_of(load_request_schema(api, version))(out, body, [])
     entity, _ = entity_reader(load_request_schema(api, version))(bytes(out), 0)
-    request = SimpleNamespace(body=entity, version=version, slices=Slices(asyncio.get_running_loop(), SystemClock()))
+    request = SimpleNamespace(
+        connection=None, body=entity, version=version, slices=Slices(asyncio.get_running_loop(), SystemClock())
+    )
     request.collect = lambda *_: Answers(None)
     reply = await bound_handler(api, broker)(request)
     out = bytearray()

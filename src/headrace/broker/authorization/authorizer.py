@@ -14,12 +14,11 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from headrace.protocol.errors import SecurityDisabled
-from headrace.security.acls import CLUSTER_NAME, AclOperation, ResourceType
 from headrace.security.acls.kinds import SUPPORTED_OPERATIONS, bits_of
 
 if TYPE_CHECKING:
     from headrace.protocol.api import Api
-    from headrace.security.acls import AclFilter
+    from headrace.security.acls import AclFilter, AclOperation, ResourceType
     from headrace.security.acls.bindings import AclEntry, AclPattern
     from headrace.security.principal import Principal
 
@@ -121,8 +120,3 @@ class AllowAll(Authorizer):
 NO_AUTHORIZER = "No Authorizer is configured on the broker"
 #: The bit fields of all operations of each type of resource.
 ALL_OPERATIONS = {resource_type: bits_of(operations) for resource_type, operations in SUPPORTED_OPERATIONS.items()}
-
-
-def is_allowed_on_cluster(authorizer: Authorizer, connection: Requester, operation: AclOperation) -> bool:
-    """Decides about an operation on the cluster itself."""
-    return authorizer.is_allowed(connection, operation, ResourceType.CLUSTER, CLUSTER_NAME)

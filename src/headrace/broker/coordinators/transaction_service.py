@@ -116,9 +116,9 @@ class TransactionService(CoordinatorService["TransactionCoordinator"]):
         if partition in refusals:
             raise refusals[partition]
 
-    async def refused_partitions(self, body: Any, version: int) -> RefusedPartitions:
+    async def refused_partitions(self, body: Any, version: int, may_write: Callable[[str], bool]) -> RefusedPartitions:
         """The partitions of a transactional Produce request that may not be written, and why."""
-        return await self._transactional_produce.refused_partitions(body, version)
+        return await self._transactional_produce.refused_partitions(body, version, may_write)
 
     @cached_property
     def _transactional_produce(self) -> TransactionalProduce:

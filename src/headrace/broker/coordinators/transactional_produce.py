@@ -19,7 +19,7 @@ In a cluster the coordinator may be another broker, and what it adds must be com
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
@@ -74,11 +74,15 @@ class TransactionalProduce:
         self._partitions = partitions
         self._participants = participants
 
-    async def refused_partitions(self, body: Any, version: int) -> RefusedPartitions:
+    async def refused_partitions(self, body: Any, version: int, may_write: Callable[[str], bool]) -> RefusedPartitions:
         """The partitions that a request with a transactional id may not write to, and why. The answer holds until the
-        caller awaits something else."""
+        caller awaits something else.
+
+        :param may_write: decides by the name of a topic whether the client may write to it at all. Partitions of other
+            topics are never added to a transaction.
+        """
         adds = version >= _ADDS_SINCE
-        first_writes = self._first_writes(body, version)
+        first_writes = self._first_writes(body, version, may_write)
         if not first_writes or not (adds or self._config.bool("transaction.partition.verification.enable")):
             return {}
         refused: dict[TopicPartition, KafkaError] = {}
@@ -87,14 +91,18 @@ class TransactionalProduce:
             refused.update((partition, _for_producer(error, version)) for partition, error in refusals.items())
         return refused
 
-    def _first_writes(self, body: Any, version: int) -> Mapping[ProducerIdentity, list[TopicPartition]]:
+    def _first_writes(
+        self, body: Any, version: int, may_write: Callable[[str], bool]
+    ) -> Mapping[ProducerIdentity, list[TopicPartition]]:
         """The partitions for which this is the transaction's first write, by producer."""
         found: dict[ProducerIdentity, list[TopicPartition]] = defaultdict(list)
-        for producer, partition in self._each_first_write(body, version):
+        for producer, partition in self._each_first_write(body, version, may_write):
             found[producer].append(partition)
         return found
 
-    def _each_first_write(self, body: Any, version: int) -> Iterator[tuple[ProducerIdentity, TopicPartition]]:
+    def _each_first_write(
+        self, body: Any, version: int, may_write: Callable[[str], bool]
+    ) -> Iterator[tuple[ProducerIdentity, TopicPartition]]:
         for topic in body.topic_data:
             name = topic.name if version < _BY_TOPIC_ID else None
             if name is None:
@@ -102,6 +110,8 @@ class TransactionalProduce:
                 if known is None:
                     continue
                 name = known.name
+            if not may_write(name):
+                continue
             for data in topic.partition_data:
                 records = data.records
                 if records is None or len(records) < HEADER_BYTES or not _is_transactional(records):

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from headrace.broker.authorization.checks import allowed_topics
 from headrace.broker.metadata_cache import TopicInfo
 from headrace.broker.network.request import Request
 from headrace.groups.committing import client_error_code
@@ -18,8 +19,10 @@ from headrace.protocol.api import Api
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.kio import load_response_schema
 from headrace.protocol.wire.encoder import nested_encoder
+from headrace.security.acls import AclOperation
 
 if TYPE_CHECKING:
+    from headrace.broker.authorization.authorizer import Authorizer
     from headrace.broker.configs.broker_config import BrokerConfig
     from headrace.broker.metadata_cache import MetadataCache
 
@@ -30,7 +33,16 @@ _MAX_KEPT_ANSWERS = 20_000
 class Commits:
     """The offsets of a request: those that can be committed, and the error codes of the others."""
 
-    def __init__(self, request: Request, metadata: MetadataCache, config: BrokerConfig, *, by_id: bool = False) -> None:
+    def __init__(
+        self,
+        request: Request,
+        authorizer: Authorizer,
+        metadata: MetadataCache,
+        config: BrokerConfig,
+        *,
+        by_id: bool = False,
+    ) -> None:
+        may_read = allowed_topics(authorizer, request.connection, AclOperation.READ)
         self._request = request
         self._possible: list[TopicCommit] = []
         self._is_for_group = False
@@ -42,7 +54,11 @@ class Commits:
                 topic = None if asked.topic_id is None else metadata.get_by_id(asked.topic_id)
             else:
                 topic = metadata.get(asked.name)
-            self._topics.append((asked, self._check_topic(asked, topic, by_id=by_id)))
+            name = asked.name if not by_id else None if topic is None else topic.name
+            if name is not None and not may_read(name):
+                self._topics.append((asked, [ErrorCode.topic_authorization_failed] * len(asked.partitions)))
+            else:
+                self._topics.append((asked, self._check_topic(asked, topic, by_id=by_id)))
 
     def _check_topic(self, asked: Any, topic: TopicInfo | None, *, by_id: bool) -> list[ErrorCode | None]:
         if topic is None:
@@ -102,6 +118,18 @@ class Commits:
             }
             for asked, codes in self._topics
         ]
+
+
+def refused_commit(request: Request, code: ErrorCode) -> list[dict[str, object]]:
+    """Returns the answer of a client that may not use its group, or its transactional id: one code for all."""
+    return [
+        {
+            "name": getattr(asked, "name", None),
+            "topic_id": getattr(asked, "topic_id", None),
+            "partitions": _encoded_all(request.api, request.version, asked.partitions, (), code),
+        }
+        for asked in request.body.topics
+    ]
 
 
 def _combined(own: ErrorCode, common: ErrorCode) -> ErrorCode:

@@ -8,13 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from headrace.broker.authorization.checks import check, check_cluster
 from headrace.broker.configs import resources
 from headrace.broker.configs.resources import ResourceKind
 from headrace.broker.network.request import Request
 from headrace.protocol.errors import InvalidRequest, code_for_errors
 from headrace.protocol.wire.large_messages import ElementArray
+from headrace.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
+    from headrace.broker.authorization.authorizer import Authorizer
     from headrace.broker.configs.broker_config import BrokerConfig
     from headrace.broker.configs.group_overrides import GroupConfigs
     from headrace.broker.services import ConfigStore
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
 
 TOPIC = 2
 BROKER = 4
+BROKER_LOGGER = 8
+CLIENT_METRICS = 16
 GROUP = 32
 CLUSTER_DEFAULT = ""
 
@@ -32,13 +37,33 @@ BrokerChange = Callable[[Any, Mapping[str, str], bool], dict[str, str]]
 
 
 class StoredConfigs(NamedTuple):
-    """Where the settings of all resources are read and stored."""
+    """Where the settings of all resources are read and stored, and who may change them."""
 
+    authorizer: Authorizer
     broker_id: int
     config: BrokerConfig
     topics: Topics
     group_configs: GroupConfigs
     config_store: ConfigStore
+
+
+#: The types of resources whose settings belong to the cluster itself.
+_OF_CLUSTER = frozenset({BROKER, BROKER_LOGGER, CLIENT_METRICS})
+
+
+def check_configs(authorizer: Authorizer, request: Request, operation: AclOperation, kind: int, name: str) -> None:
+    """
+    :raises InvalidRequest: if no resource of this type has settings.
+    :raises KafkaError: if the client may not read or change (the operation) the settings of the resource.
+    """
+    if kind in _OF_CLUSTER:
+        check_cluster(authorizer, request.connection, operation)
+    elif kind == TOPIC:
+        check(authorizer, request.connection, operation, ResourceType.TOPIC, name)
+    elif kind == GROUP:
+        check(authorizer, request.connection, operation, ResourceType.GROUP, name)
+    else:
+        raise InvalidRequest(f"resources of type {kind} have no settings here")
 
 
 def check_broker_name(broker_id: int, name: str) -> None:
@@ -61,6 +86,7 @@ async def alter_resources(
         with code_for_errors(resource_type=kind, resource_name=name) as answer:
             if (kind, name) in repeated:
                 raise InvalidRequest(f"the resource {name!r} of type {kind} is named twice in the request")
+            check_configs(stored.authorizer, request, AclOperation.ALTER_CONFIGS, kind, name)
             if isinstance(resource.configs, ElementArray):
                 raise InvalidRequest(f"{len(resource.configs)} settings are given for one resource, which has fewer")
             if kind == TOPIC:

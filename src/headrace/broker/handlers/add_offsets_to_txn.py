@@ -7,21 +7,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace.broker.authorization.checks import check
 from headrace.broker.coordinators.internal_topics import GROUPS
 from headrace.broker.handlers._transactional import FENCED_SINCE, code_of
 from headrace.broker.network.request import Reply, Request
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.internal_records import partition_for
+from headrace.security.acls import AclOperation, ResourceType
 from headrace.transactions.coordinator import ProducerIdentity
 
 if TYPE_CHECKING:
+    from headrace.broker.authorization.authorizer import Authorizer
     from headrace.broker.coordinators.group_service import GroupService
     from headrace.broker.coordinators.transaction_service import TransactionService
 
 
-async def handle(request: Request, groups: GroupService, transactions: TransactionService) -> Reply:
+async def handle(
+    request: Request, authorizer: Authorizer, groups: GroupService, transactions: TransactionService
+) -> Reply:
     body = request.body
     try:
+        check(authorizer, request.connection, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id)
+        check(authorizer, request.connection, AclOperation.READ, ResourceType.GROUP, body.group_id)
         await groups.ensure()
         index = partition_for(body.group_id, groups.partition_count())
         producer = ProducerIdentity(body.producer_id, body.producer_epoch)

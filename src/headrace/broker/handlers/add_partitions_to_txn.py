@@ -11,13 +11,17 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from headrace.broker.authorization.checks import allowed_topics, is_allowed_on_cluster
 from headrace.broker.handlers._transactional import FENCED_SINCE, code_of
+from headrace.broker.metadata_cache import INTERNAL_TOPICS
 from headrace.broker.network.request import Reply, Request
 from headrace.protocol.errors import ErrorCode
+from headrace.security.acls import AclOperation, ResourceType
 from headrace.transactions.coordinator import ProducerIdentity
 from headrace.transactions.metadata import VERSION_2, TopicPartition
 
 if TYPE_CHECKING:
+    from headrace.broker.authorization.authorizer import Authorizer
     from headrace.broker.coordinators.transaction_service import TransactionService
     from headrace.broker.metadata_cache import MetadataCache
 
@@ -25,15 +29,22 @@ _MANY_SINCE, _VERSION_2_SINCE = 4, 5
 Codes = dict[TopicPartition, ErrorCode]
 
 
-async def handle(request: Request, metadata: MetadataCache, transactions: TransactionService) -> Reply:
+async def handle(
+    request: Request, authorizer: Authorizer, metadata: MetadataCache, transactions: TransactionService
+) -> Reply:
     body, version = request.body, request.version
     if version < _MANY_SINCE:
+        refused = _refused(request, authorizer, _partitions(body.v3_and_below_topics))
+        if refused:
+            return {"results_by_topic_v3_and_below": _by_topic(refused)}
         producer = ProducerIdentity(body.v3_and_below_producer_id, body.v3_and_below_producer_epoch)
         wanted = _partitions(body.v3_and_below_topics)
         codes = await _add(
             metadata, transactions, body.v3_and_below_transactional_id, producer, wanted, version, verify_only=False
         )
         return {"results_by_topic_v3_and_below": _by_topic(codes)}
+    if not is_allowed_on_cluster(authorizer, request.connection, AclOperation.CLUSTER_ACTION):
+        return {"error_code": ErrorCode.cluster_authorization_failed, "results_by_transaction": ()}
     results = []
     for each in body.transactions:
         producer, wanted = ProducerIdentity(each.producer_id, each.producer_epoch), _partitions(each.topics)
@@ -42,6 +53,21 @@ async def handle(request: Request, metadata: MetadataCache, transactions: Transa
         )
         results.append({"transactional_id": each.transactional_id, "topic_results": _by_topic(codes)})
     return {"results_by_transaction": results}
+
+
+def _refused(request: Request, authorizer: Authorizer, wanted: list[TopicPartition]) -> Codes:
+    """Returns the codes of a client's request that is not authorized; nothing if the client may do all of it."""
+    connection, transactional_id = request.connection, request.body.v3_and_below_transactional_id
+    if not authorizer.is_allowed(connection, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+        return dict.fromkeys(wanted, ErrorCode.transactional_id_authorization_failed)
+    may_write = allowed_topics(authorizer, connection, AclOperation.WRITE)
+    denied = {name for name in {topic for topic, _ in wanted} if name in INTERNAL_TOPICS or not may_write(name)}
+    if not denied:
+        return {}
+    return {
+        partition: ErrorCode.topic_authorization_failed if partition[0] in denied else ErrorCode.operation_not_attempted
+        for partition in wanted
+    }
 
 
 def _partitions(topics: Iterable[Any]) -> list[TopicPartition]:

@@ -13,6 +13,7 @@ from headrace.broker.handlers._config_resources import StoredConfigs, alter_reso
 from headrace.broker.network.request import Reply, Request
 
 if TYPE_CHECKING:
+    from headrace.broker.authorization.authorizer import Authorizer
     from headrace.broker.configs.broker_config import BrokerConfig
     from headrace.broker.configs.group_overrides import GroupConfigs
     from headrace.broker.configs.resources import ResourceKind
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 async def handle(
     request: Request,
+    authorizer: Authorizer,
     broker_id: int,
     config: BrokerConfig,
     topics: Topics,
@@ -34,7 +36,7 @@ async def handle(
     def change_broker(resource: Any, stored: Mapping[str, str], per_broker: bool) -> dict[str, str]:
         return replace_broker(_values(resource), config, per_broker=per_broker)
 
-    stored = StoredConfigs(broker_id, config, topics, group_configs, config_store)
+    stored = StoredConfigs(authorizer, broker_id, config, topics, group_configs, config_store)
     return await alter_resources(request, stored, change_resource, change_broker)
 
 

@@ -12,23 +12,34 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from headrace.broker.authorization.checks import authorization_failed, is_allowed_on_cluster
 from headrace.broker.network.request import Reply, Request
 from headrace.log.log_dir import LogDir
 from headrace.protocol.errors import LogDirNotFound, NotLeaderOrFollower, ReplicaNotAvailable, code_for_errors
+from headrace.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
+    from headrace.broker.authorization.authorizer import Authorizer
     from headrace.broker.relocations import Relocations
     from headrace.log.log_manager import LogManager
     from headrace.replication.partitions import Partitions
 
 
 async def handle(
-    request: Request, broker_id: int, partitions: Partitions, logs: LogManager, relocations: Relocations
+    request: Request,
+    authorizer: Authorizer,
+    broker_id: int,
+    partitions: Partitions,
+    logs: LogManager,
+    relocations: Relocations,
 ) -> Reply:
     results: dict[str, list[dict[str, object]]] = {}
+    may_alter = is_allowed_on_cluster(authorizer, request.connection, AclOperation.ALTER)
 
     def move(topic: str, index: int, path: str) -> dict[str, object]:
         with code_for_errors(partition_index=index) as answer:
+            if not may_alter:
+                raise authorization_failed(ResourceType.CLUSTER)
             log_dir = _log_dir(broker_id, logs, path)
             if not partitions.is_offline(topic, index):
                 logs.prefer_dir(topic, index, log_dir)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.authorization.authorizer import is_allowed_on_cluster
+from headrace.broker.authorization.checks import is_allowed_on_cluster
 from headrace.broker.network.request import Reply, Request
 from headrace.protocol.errors import (
     ClusterAuthorizationFailed,

@@ -7,8 +7,11 @@ INVALID_REGULAR_EXPRESSION. The assignors are uniform and range. Neither of them
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
+from headrace.broker.authorization.checks import allowed_topics, authorization_failed, check
 from headrace.broker.handlers._group_answer import group_answer
 from headrace.broker.handlers._waiting import host_of
 from headrace.broker.network.request import Reply, Request, milliseconds
@@ -16,25 +19,33 @@ from headrace.groups.consumer.assignment import from_wire, to_wire
 from headrace.groups.consumer.assignors import configured_assignors
 from headrace.groups.consumer.heartbeat import ConsumerHeartbeatRequest
 from headrace.protocol.errors import InvalidRequest, UnsupportedVersion
+from headrace.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
+    from headrace.broker.authorization.authorizer import Authorizer
     from headrace.broker.configs.broker_config import BrokerConfig
     from headrace.broker.coordinators.group_service import GroupService
+    from headrace.protocol.api import Api
+    from headrace.security.principal import Principal
 
 _MEMBER_GENERATES_ID_SINCE = 1
 _PROTOCOL = "consumer"
 
 
-async def handle(request: Request, config: BrokerConfig, groups: GroupService) -> Reply:
+async def handle(request: Request, authorizer: Authorizer, config: BrokerConfig, groups: GroupService) -> Reply:
     group_id = request.body.group_id
     with group_answer(request, member_epoch=0) as answer:
         if _PROTOCOL not in config.list("group.coordinator.rebalance.protocols"):
             raise UnsupportedVersion(
                 "the consumer protocol is disabled by the setting group.coordinator.rebalance.protocols"
             )
+        check(authorizer, request.connection, AclOperation.READ, ResourceType.GROUP, group_id)
+        may_describe = allowed_topics(authorizer, request.connection, AclOperation.DESCRIBE)
+        if not all(map(may_describe, set(request.body.subscribed_topic_names or ()))):
+            raise authorization_failed(ResourceType.TOPIC)
         if not group_id:
             raise InvalidRequest("GroupId is empty")
-        heartbeat = _heartbeat(request)
+        heartbeat = _heartbeat(request, partial(_may_describe, authorizer, _Requester.of(request)))
         heartbeat.check(configured_assignors(config), needs_member_id=request.version >= _MEMBER_GENERATES_ID_SINCE)
         response = groups.coordinator.shard_for(group_id).consumer_heartbeat(group_id, heartbeat)
         await groups.replicated(group_id)
@@ -48,7 +59,23 @@ async def handle(request: Request, config: BrokerConfig, groups: GroupService) -
     return answer
 
 
-def _heartbeat(request: Request) -> ConsumerHeartbeatRequest:
+class _Requester(NamedTuple):
+    """The member, without its connection: the group keeps this until the member's next heartbeat."""
+
+    principal: Principal
+    host: str
+    current_api: Api
+
+    @classmethod
+    def of(cls, request: Request) -> _Requester:
+        return cls(request.connection.principal, request.connection.host, request.api)
+
+
+def _may_describe(authorizer: Authorizer, member: _Requester, topic: str) -> bool:
+    return authorizer.is_allowed(member, AclOperation.DESCRIBE, ResourceType.TOPIC, topic, log_denied=False)
+
+
+def _heartbeat(request: Request, may_describe: Callable[[str], bool]) -> ConsumerHeartbeatRequest:
     body = request.body
     return ConsumerHeartbeatRequest(
         member_id=body.member_id,
@@ -62,4 +89,5 @@ def _heartbeat(request: Request) -> ConsumerHeartbeatRequest:
         owned=None if body.topic_partitions is None else from_wire(body.topic_partitions),
         client_id=request.client_id or "",
         client_host=host_of(request),
+        may_describe=may_describe,
     )

@@ -9,16 +9,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace.broker.authorization.checks import check_cluster
 from headrace.broker.network.request import Reply, Request
 from headrace.protocol.errors import KafkaError
+from headrace.security.acls import AclOperation
 
 if TYPE_CHECKING:
+    from headrace.broker.authorization.authorizer import Authorizer
     from headrace.broker.control_requests import ControlRequests
 
 
-async def handle(request: Request, control_requests: ControlRequests) -> Reply:
+async def handle(request: Request, authorizer: Authorizer, control_requests: ControlRequests) -> Reply:
     body = request.body
     try:
+        check_cluster(authorizer, request.connection, AclOperation.CLUSTER_ACTION)
         remaining = await control_requests.controlled_shutdown(body.broker_id, body.broker_epoch)
     except KafkaError as error:
         return {"error_code": error.code, "remaining_partitions": ()}

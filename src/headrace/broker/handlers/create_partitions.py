@@ -5,27 +5,32 @@ Speaks v0 to v3. In a cluster every broker answers, as for CreateTopics.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from headrace.broker.authorization.checks import allowed_topics, authorization_failed
 from headrace.broker.handlers._topic_changes import check_new_partitions, wait_until_complete
 from headrace.broker.network.request import Reply, Request, milliseconds
 from headrace.protocol.errors import InvalidRequest, code_for_errors
+from headrace.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
+    from headrace.broker.authorization.authorizer import Authorizer
     from headrace.broker.metadata_cache import MetadataCache
     from headrace.broker.topics import Topics
 
 
-async def handle(request: Request, metadata: MetadataCache, topics: Topics) -> Reply:
+async def handle(request: Request, authorizer: Authorizer, metadata: MetadataCache, topics: Topics) -> Reply:
     body = request.body
     repeated = await request.slices.repeated(body.topics, lambda topic: topic.name)
     answers = request.collect(body.topics, "results")
     grown: list[dict[str, Any]] = []
     counts: dict[str, int] = {}
+    may_alter = allowed_topics(authorizer, request.connection, AclOperation.ALTER)
     async for topic in request.slices.over(body.topics):
         if repeated.was_met_before(topic.name):
             continue
-        answer = await _grow(metadata, topics, topic, body.validate_only, is_twice=topic.name in repeated)
+        answer = await _grow(metadata, topics, topic, may_alter, body.validate_only, is_twice=topic.name in repeated)
         is_grown = "error_code" not in answer
         answers.add(answer, may_change=is_grown)
         if is_grown:
@@ -37,11 +42,19 @@ async def handle(request: Request, metadata: MetadataCache, topics: Topics) -> R
 
 
 async def _grow(
-    metadata: MetadataCache, topics: Topics, topic: Any, validate_only: bool, *, is_twice: bool
+    metadata: MetadataCache,
+    topics: Topics,
+    topic: Any,
+    may_alter: Callable[[str], bool],
+    validate_only: bool,
+    *,
+    is_twice: bool,
 ) -> dict[str, Any]:
     with code_for_errors(name=topic.name) as answer:
         if is_twice:
             raise InvalidRequest(f"topic {topic.name!r} is named more than once in the request")
+        if not may_alter(topic.name):
+            raise authorization_failed(ResourceType.TOPIC)
         check_new_partitions(topic.count - len(metadata.named(topic.name).partitions))
         given = None if topic.assignments is None else [tuple(each.broker_ids) for each in topic.assignments]
         await topics.add_partitions(topic.name, topic.count, given, validate_only=validate_only)

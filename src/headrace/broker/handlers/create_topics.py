@@ -12,25 +12,43 @@ from asyncio import gather
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from headrace.broker.authorization.checks import allowed_topics, is_allowed_on_cluster
 from headrace.broker.configs import resources
 from headrace.broker.configs.describe import describe_resource
 from headrace.broker.handlers._topic_changes import check_new_partitions, wait_until_complete
 from headrace.broker.network.request import Reply, Request, milliseconds
 from headrace.broker.network.slices import Repeated, in_groups
 from headrace.controller.topic_rules import NewTopic
-from headrace.protocol.errors import InvalidConfig, InvalidReplicaAssignment, InvalidRequest, code_for_errors
+from headrace.protocol.errors import (
+    ErrorCode,
+    InvalidConfig,
+    InvalidReplicaAssignment,
+    InvalidRequest,
+    TopicAuthorizationFailed,
+    code_for_errors,
+)
+from headrace.security.acls import AclOperation
 
 if TYPE_CHECKING:
+    from headrace.broker.authorization.authorizer import Authorizer
     from headrace.broker.configs.broker_config import BrokerConfig
     from headrace.broker.topics import Topics
 
 _DEFAULT = -1
 
+#: The answer for a topic that the client may create, but whose settings the client may not see.
+_HIDDEN = {
+    "topic_config_error_code": ErrorCode.topic_authorization_failed,
+    "num_partitions": -1,
+    "replication_factor": -1,
+    "configs": (),
+}
 
-async def handle(request: Request, config: BrokerConfig, topics: Topics) -> Reply:
+
+async def handle(request: Request, authorizer: Authorizer, config: BrokerConfig, topics: Topics) -> Reply:
     body = request.body
     repeated = await request.slices.repeated(body.topics, lambda topic: topic.name)
-    creating = _Creating(config, topics, body.validate_only, repeated)
+    creating = _Creating(_Rights(authorizer, request), config, topics, body.validate_only, repeated)
     async for topic in request.slices.over(body.topics):
         creating.count(topic)
     answers = request.collect(body.topics, "topics")
@@ -39,25 +57,45 @@ async def handle(request: Request, config: BrokerConfig, topics: Topics) -> Repl
     async for group in request.slices.over(in_groups(body.topics, at_a_time)):
         creations = (creating.create(topic) for topic in group if not repeated.was_met_before(topic.name))
         for answer in await gather(*creations) if at_a_time > 1 else [await creation for creation in creations]:
-            is_made = "num_partitions" in answer and not body.validate_only
+            is_made = "error_code" not in answer and not body.validate_only
             answers.add(answer, may_change=is_made)
             if is_made:
                 made.append(answer)
     if made:
-        counts = {answer["name"]: answer["num_partitions"] for answer in made}
+        counts = {answer["name"]: creating.partition_counts[answer["name"]] for answer in made}
         await wait_until_complete(topics, made, partition_counts=counts, timeout_ms=milliseconds(body.timeout))
     return {"topics": answers}
+
+
+class _Rights:
+    """What the client may do with the topics of one request."""
+
+    def __init__(self, authorizer: Authorizer, request: Request) -> None:
+        connection = request.connection
+        self._may_create_all = is_allowed_on_cluster(authorizer, connection, AclOperation.CREATE, log_denied=False)
+        self._may_create = allowed_topics(authorizer, connection, AclOperation.CREATE)
+        self.may_describe_configs = allowed_topics(
+            authorizer, connection, AclOperation.DESCRIBE_CONFIGS, log_denied=False
+        )
+
+    def may_create(self, topic: str) -> bool:
+        return self._may_create_all or self._may_create(topic)
 
 
 class _Creating:
     """Makes the topics of one request."""
 
-    def __init__(self, config: BrokerConfig, topics: Topics, validate_only: bool, repeated: Repeated) -> None:
+    def __init__(
+        self, rights: _Rights, config: BrokerConfig, topics: Topics, validate_only: bool, repeated: Repeated
+    ) -> None:
+        self._rights = rights
         self._config = config
         self._topics = topics
         self._validate_only = validate_only
         self._repeated = repeated
         self._partitions = 0
+        #: The number of partitions of each topic that was made.
+        self.partition_counts: dict[str, int] = {}
         #: The described settings, by the settings of a topic: most topics of a request have the same, or none.
         self._described: dict[frozenset[tuple[str, str]], list[dict[str, object]]] = {}
 
@@ -71,10 +109,16 @@ class _Creating:
             check_new_partitions(self._partitions)
             if topic.name in self._repeated:
                 raise InvalidRequest(f"topic {topic.name!r} is named more than once in the request")
+            if not self._rights.may_create(topic.name):
+                raise TopicAuthorizationFailed("Authorization failed.")
             self._topics.check_name(topic.name)
             created = await self._topics.create(_read(topic), validate_only=self._validate_only)
+            self.partition_counts[topic.name] = len(created.assignment)
+            answer["topic_id"] = None if self._validate_only else created.topic_id
+            if not self._rights.may_describe_configs(topic.name):
+                answer.update(_HIDDEN)
+                return answer
             answer.update(
-                topic_id=None if self._validate_only else created.topic_id,
                 num_partitions=len(created.assignment),
                 replication_factor=len(created.assignment[0]),
                 configs=self._describe(created.configs),

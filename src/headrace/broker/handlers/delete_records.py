@@ -9,6 +9,7 @@ from __future__ import annotations
 from asyncio import Future, get_running_loop
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from headrace.broker.authorization.checks import allowed_topics
 from headrace.broker.metadata_cache import INTERNAL_TOPICS
 from headrace.broker.network.request import Reply, Request, milliseconds
 from headrace.protocol.errors import (
@@ -21,8 +22,10 @@ from headrace.protocol.errors import (
 )
 from headrace.replication.partition import Partition
 from headrace.runtime.purgatory import DelayedOperation
+from headrace.security.acls import AclOperation
 
 if TYPE_CHECKING:
+    from headrace.broker.authorization.authorizer import Authorizer
     from headrace.replication.partitions import Partitions
     from headrace.runtime.purgatory import Purgatory
 
@@ -30,14 +33,25 @@ _HIGH_WATERMARK = -1
 _NO_LOW_WATERMARK = -1
 
 
-async def handle(request: Request, partitions: Partitions, delayed_delete_records: Purgatory[tuple[str, int]]) -> Reply:
+async def handle(
+    request: Request,
+    authorizer: Authorizer,
+    partitions: Partitions,
+    delayed_delete_records: Purgatory[tuple[str, int]],
+) -> Reply:
     pending: list[_PendingDelete] = []
+    may_delete = allowed_topics(authorizer, request.connection, AclOperation.DELETE)
 
     async def delete(topic: Any) -> dict[str, object]:
         answers = request.collect(topic.partitions, "topics", "partitions")
         async for wanted in request.slices.over(topic.partitions):
             pending_before = len(pending)
-            answers.add(_delete(partitions, topic.name, wanted, pending), may_change=len(pending) > pending_before)
+            answer = (
+                _delete(partitions, topic.name, wanted, pending)
+                if may_delete(topic.name)
+                else _refusal(wanted.partition_index)
+            )
+            answers.add(answer, may_change=len(pending) > pending_before)
         return {"name": topic.name, "partitions": answers}
 
     topics = request.collect(request.body.topics, "topics")
@@ -59,6 +73,14 @@ class _PendingDelete(NamedTuple):
     partition: Partition
     to_offset: int
     answer: dict[str, object]
+
+
+def _refusal(index: int) -> dict[str, object]:
+    return {
+        "partition_index": index,
+        "low_watermark": _NO_LOW_WATERMARK,
+        "error_code": ErrorCode.topic_authorization_failed,
+    }
 
 
 def _delete(partitions: Partitions, topic: str, wanted: Any, pending: list[_PendingDelete]) -> dict[str, object]:

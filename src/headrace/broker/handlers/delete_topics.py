@@ -9,11 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from headrace.broker.authorization.checks import allowed_topics, authorization_failed, is_allowed_on_cluster
 from headrace.broker.handlers._topic_changes import wait_until_complete
 from headrace.broker.network.request import Reply, Request, milliseconds
 from headrace.protocol.errors import InvalidRequest, KafkaError, TopicDeletionDisabled, code_for_errors
+from headrace.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
+    from headrace.broker.authorization.authorizer import Authorizer
     from headrace.broker.configs.broker_config import BrokerConfig
     from headrace.broker.metadata_cache import MetadataCache
     from headrace.broker.topics import Topics
@@ -27,6 +30,7 @@ _BY_ID_SINCE = 6
 
 async def handle(
     request: Request,
+    authorizer: Authorizer,
     config: BrokerConfig,
     metadata: MetadataCache,
     topics: Topics,
@@ -43,6 +47,7 @@ async def handle(
         return (asked.name, asked.topic_id) if by_id else (asked, None)
 
     repeated = await request.slices.repeated(wanted, lambda asked: _identity(metadata, *named(asked)))
+    rights = _Rights(authorizer, request)
     answered: set[_Named] = set()
     answers = request.collect(wanted, "responses")
     deleted: list[dict[str, Any]] = []
@@ -53,7 +58,7 @@ async def handle(
             if name_and_id in answered:
                 continue
             answered.add(name_and_id)
-        answer = await _delete(metadata, topics, *name_and_id, disabled, is_twice=is_twice)
+        answer = await _delete(rights, metadata, topics, *name_and_id, disabled, is_twice=is_twice)
         is_deleted = "error_code" not in answer
         answers.add(answer, may_change=is_deleted)
         if is_deleted:
@@ -71,7 +76,24 @@ def _identity(metadata: MetadataCache, name: str | None, topic_id: UUID | None) 
     return name or (topic.name if topic else topic_id)
 
 
+class _Rights:
+    """What the client may do with the topics of one request."""
+
+    def __init__(self, authorizer: Authorizer, request: Request) -> None:
+        connection = request.connection
+        self._may_delete_all = is_allowed_on_cluster(authorizer, connection, AclOperation.DELETE, log_denied=False)
+        self._may_describe = allowed_topics(authorizer, connection, AclOperation.DESCRIBE)
+        self._may_delete = allowed_topics(authorizer, connection, AclOperation.DELETE)
+
+    def may_describe(self, topic: str) -> bool:
+        return self._may_delete_all or self._may_describe(topic)
+
+    def may_delete(self, topic: str) -> bool:
+        return self._may_delete_all or self._may_delete(topic)
+
+
 async def _delete(
+    rights: _Rights,
     metadata: MetadataCache,
     topics: Topics,
     name: str | None,
@@ -87,9 +109,13 @@ async def _delete(
             raise InvalidRequest("give either the name or the id of a topic, and not both")
         if is_twice:
             raise InvalidRequest("the request names the topic twice")
+        if name and not rights.may_describe(name):
+            raise authorization_failed(ResourceType.TOPIC)
         topic = metadata.identified(topic_id) if topic_id else metadata.named(name or "")
-        answer["topic_id"] = topic.topic_id
-        if topic_id:
+        if topic_id and rights.may_describe(topic.name):
             answer["name"] = topic.name
+        if not rights.may_delete(topic.name):
+            raise authorization_failed(ResourceType.TOPIC)
+        answer["topic_id"] = topic.topic_id
         await topics.delete(topic.name)
     return answer

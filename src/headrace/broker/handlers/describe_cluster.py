@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.broker.authorization.authorizer import is_allowed_on_cluster
+from headrace.broker.authorization.checks import is_allowed_on_cluster
 from headrace.broker.network.request import Reply, Request
 from headrace.protocol.errors import ErrorCode
 from headrace.security.acls import CLUSTER_NAME, AclOperation, ResourceType

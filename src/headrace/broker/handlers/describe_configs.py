@@ -9,12 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.broker.configs import resources
 from headrace.broker.configs.describe import DescribeOptions, describe_broker, describe_resource
-from headrace.broker.handlers._config_resources import BROKER, CLUSTER_DEFAULT, GROUP, TOPIC, check_broker_name
+from headrace.broker.handlers._config_resources import (
+    BROKER,
+    CLUSTER_DEFAULT,
+    GROUP,
+    TOPIC,
+    check_broker_name,
+    check_configs,
+)
 from headrace.broker.network.request import Reply, Request
 from headrace.protocol.errors import InvalidRequest, code_for_errors
 from headrace.protocol.wire.large_messages import ElementArray
+from headrace.security.acls import AclOperation
 
 if TYPE_CHECKING:
+    from headrace.broker.authorization.authorizer import Authorizer
     from headrace.broker.configs.broker_config import BrokerConfig
     from headrace.broker.configs.group_overrides import GroupConfigs
     from headrace.broker.topics import Topics
@@ -22,6 +31,7 @@ if TYPE_CHECKING:
 
 async def handle(
     request: Request,
+    authorizer: Authorizer,
     broker_id: int,
     config: BrokerConfig,
     topics: Topics,
@@ -47,6 +57,7 @@ async def handle(
         options = DescribeOptions(names, body.include_synonyms, getattr(body, "include_documentation", False))
         # As in Kafka, the message is "" and not null where there is no error.
         with code_for_errors(resource_type=kind, resource_name=name, configs=(), error_message="") as answer:
+            check_configs(authorizer, request, AclOperation.DESCRIBE_CONFIGS, kind, name)
             if isinstance(names, ElementArray):
                 raise InvalidRequest(f"{len(names)} settings are asked for of one resource, which has fewer")
             answer["configs"] = await configs(kind, name, options)

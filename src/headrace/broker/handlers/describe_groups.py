@@ -9,33 +9,43 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.broker.authorized import GROUP_OPERATIONS
+from headrace.broker.authorization.authorizer import OPERATIONS_NOT_ASKED
+from headrace.broker.authorization.checks import check
 from headrace.broker.network.request import Reply, Request
 from headrace.groups.classic.group import ClassicGroup
 from headrace.groups.classic.members import ClassicMember
 from headrace.groups.classic.states import ClassicGroupState
 from headrace.protocol.errors import GroupIdNotFound, code_for_errors
+from headrace.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
+    from headrace.broker.authorization.authorizer import Authorizer
     from headrace.broker.coordinators.group_service import GroupService
 
 _GROUP_ID_NOT_FOUND_SINCE = 6
-_OPERATIONS_NOT_ASKED = -(2**31)
+
+_NOTHING = {"group_state": "", "protocol_type": "", "protocol_data": "", "members": ()}
 
 
-async def handle(request: Request, groups: GroupService) -> Reply:
+async def handle(request: Request, authorizer: Authorizer, groups: GroupService) -> Reply:
     body = request.body
-    operations = GROUP_OPERATIONS if getattr(body, "include_authorized_operations", False) else _OPERATIONS_NOT_ASKED
+    with_operations = getattr(body, "include_authorized_operations", False)
 
     def describe(group_id: str) -> dict[str, object]:
-        return {**_describe(groups, group_id, request.version), "authorized_operations": operations}
+        with code_for_errors(**_NOTHING, group_id=group_id, authorized_operations=OPERATIONS_NOT_ASKED) as answer:
+            check(authorizer, request.connection, AclOperation.DESCRIBE, ResourceType.GROUP, group_id)
+            answer.update(_describe(groups, group_id, request.version))
+            if with_operations and not answer.get("error_code"):
+                answer["authorized_operations"] = authorizer.authorized_operations(
+                    request.connection, ResourceType.GROUP, group_id
+                )
+        return answer
 
     return {"groups": await request.answers(body.groups, describe, "groups")}
 
 
 def _describe(groups: GroupService, group_id: str, version: int) -> dict[str, object]:
-    nothing = {"group_state": "", "protocol_type": "", "protocol_data": "", "members": ()}
-    with code_for_errors(group_id=group_id, **nothing) as answer:
+    with code_for_errors(group_id=group_id, **_NOTHING) as answer:
         group = groups.coordinator.shard_for(group_id).group(group_id)
         if not isinstance(group, ClassicGroup):
             answer["group_state"] = ClassicGroupState.DEAD.value

@@ -11,20 +11,25 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from headrace.broker.authorization.checks import is_allowed_on_cluster
 from headrace.broker.network.request import Reply, Request
 from headrace.log.log_dir import LogDir
 from headrace.log.partition_log import PartitionLog
 from headrace.log.relocation import Relocation
 from headrace.protocol.errors import ErrorCode
+from headrace.security.acls import AclOperation
 
 if TYPE_CHECKING:
+    from headrace.broker.authorization.authorizer import Authorizer
     from headrace.broker.relocations import Relocations
     from headrace.log.log_manager import LogManager
 
 Answer = dict[str, Any]
 
 
-async def handle(request: Request, logs: LogManager, relocations: Relocations) -> Reply:
+async def handle(request: Request, authorizer: Authorizer, logs: LogManager, relocations: Relocations) -> Reply:
+    if not is_allowed_on_cluster(authorizer, request.connection, AclOperation.DESCRIBE):
+        return {"error_code": ErrorCode.cluster_authorization_failed, "results": ()}
     wanted = request.body.topics
     names: set[tuple[str, int]] = set()
     if wanted is not None:

@@ -11,13 +11,15 @@ from heapq import merge
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.authorized import TOPIC_OPERATIONS
+from headrace.broker.authorization.checks import allowed_topics
 from headrace.broker.network.request import Reply, Request
 from headrace.broker.network.slices import in_groups
 from headrace.broker.partition_description import describe_partition
 from headrace.protocol.errors import ErrorCode, InvalidTopic
+from headrace.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
+    from headrace.broker.authorization.authorizer import Authorizer
     from headrace.broker.configs.broker_config import BrokerConfig
     from headrace.broker.metadata_cache import MetadataCache
     from headrace.broker.topics import Topics
@@ -26,14 +28,22 @@ _SORTED_AT_A_TIME = 1_000
 _NO_ELR = {"eligible_leader_replicas": (), "last_known_elr": ()}
 
 
-async def handle(request: Request, config: BrokerConfig, metadata: MetadataCache, topics: Topics) -> Reply:
+async def handle(
+    request: Request, authorizer: Authorizer, config: BrokerConfig, metadata: MetadataCache, topics: Topics
+) -> Reply:
     body, listener = request.body, request.connection.listener_name
     room = max(1, min(body.response_partition_limit, config.int("max.request.partition.size.limit")))
     first_name, first_index = (body.cursor.topic_name, body.cursor.partition_index) if body.cursor else ("", 0)
     names = await _sorted(request, body.topics) if body.topics else [topic.name for topic in metadata]
     answers = request.collect(body.topics, "topics")
+    is_named = bool(body.topics)
+    may_describe = allowed_topics(authorizer, request.connection, AclOperation.DESCRIBE, log_denied=is_named)
     async for name in request.slices.over(names):
         if name < first_name:
+            continue
+        if not may_describe(name):
+            if is_named:
+                answers.add({"error_code": ErrorCode.topic_authorization_failed, "name": name, "partitions": ()})
             continue
         topic = metadata.get(name)
         if topic is None:
@@ -52,7 +62,9 @@ async def handle(request: Request, config: BrokerConfig, metadata: MetadataCache
                     {**describe_partition(metadata, listener, index, topic.partitions[index]), **_NO_ELR}
                     for index in range(start, stop)
                 ],
-                "topic_authorized_operations": TOPIC_OPERATIONS,
+                "topic_authorized_operations": authorizer.authorized_operations(
+                    request.connection, ResourceType.TOPIC, name
+                ),
             }
         )
         room -= max(0, stop - start)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.authorization.authorizer import is_allowed_on_cluster
+from headrace.broker.authorization.checks import is_allowed_on_cluster
 from headrace.broker.network.request import Reply, Request
 from headrace.protocol.errors import ErrorCode
 from headrace.security.acls import AclOperation

@@ -11,19 +11,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from headrace.broker.authorization.checks import check_cluster
 from headrace.broker.handlers._control import batches, by_topic, code_and_message, within
 from headrace.broker.network.request import Reply, Request, milliseconds
 from headrace.controller.decisions.leader_elections import ElectionStrategy
 from headrace.coordination.znodes import TopicPartition
 from headrace.protocol.errors import ErrorCode, InvalidRequest, KafkaError
+from headrace.security.acls import AclOperation
 
 if TYPE_CHECKING:
+    from headrace.broker.authorization.authorizer import Authorizer
     from headrace.broker.cluster_role import PartitionController
 
 _ELECTIONS = {0: ElectionStrategy.PREFERRED, 1: ElectionStrategy.UNCLEAN}
 
 
-async def handle(request: Request, controller: PartitionController) -> Reply:
+async def handle(request: Request, authorizer: Authorizer, controller: PartitionController) -> Reply:
     body, code = request.body, ErrorCode.none
     timeout_ms, topics = milliseconds(body.timeout), body.topic_partitions
     results = request.collect(topics or (), "replica_election_results")
@@ -31,6 +34,7 @@ async def handle(request: Request, controller: PartitionController) -> Reply:
     async for wanted in request.slices.over([None] if topics is None else batches(topics, named)):
         outcomes: Mapping[TopicPartition, KafkaError | None]
         try:
+            check_cluster(authorizer, request.connection, AclOperation.ALTER)
             outcomes = await within(timeout_ms, controller.elect_leaders(wanted, _election(body)))
         except KafkaError as error:
             # v0 has no field for an error of the whole request, so each partition gets the error.

@@ -10,23 +10,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace.broker.authorization.checks import check
 from headrace.broker.handlers._transactional import FENCED_SINCE, code_of
 from headrace.broker.network.request import Reply, Request
+from headrace.security.acls import AclOperation, ResourceType
 from headrace.transactions.coordinator import ProducerIdentity
 from headrace.transactions.metadata import VERSION_2
 
 if TYPE_CHECKING:
+    from headrace.broker.authorization.authorizer import Authorizer
     from headrace.broker.coordinators.transaction_service import TransactionService
 
 _VERSION_2_SINCE = 5
 
 
-async def handle(request: Request, transactions: TransactionService) -> Reply:
+async def handle(request: Request, authorizer: Authorizer, transactions: TransactionService) -> Reply:
     body = request.body
     producer = ProducerIdentity(body.producer_id, body.producer_epoch)
     end = transactions.coordinator.end
     client_version = VERSION_2 if request.version >= _VERSION_2_SINCE else 0
     try:
+        check(authorizer, request.connection, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id)
         following = await transactions.with_producer_id(
             lambda fresh: end(
                 body.transactional_id,

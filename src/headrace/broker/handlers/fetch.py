@@ -12,9 +12,11 @@ up to the high watermark of that replica, and the leader may send them to a near
 from __future__ import annotations
 
 from asyncio import Future, get_running_loop, sleep
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from headrace.broker.authorization.checks import allowed_topics, authorization_failed, is_allowed_on_cluster
 from headrace.broker.current_leaders import NOT_LEADER_CODES
 from headrace.broker.fetch_sessions import NO_SESSION, FetchContext, FetchPartition, Key, asked_partitions
 from headrace.broker.handlers._nearest import nearest_replica
@@ -24,8 +26,10 @@ from headrace.protocol.errors import KafkaError, OffsetOutOfRange, UnknownTopicI
 from headrace.protocol.wire.large_messages import ElementArray
 from headrace.replication.partition import Isolation, Partition
 from headrace.runtime.purgatory import DelayedOperation
+from headrace.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
+    from headrace.broker.authorization.authorizer import Authorizer
     from headrace.broker.configs.broker_config import BrokerConfig
     from headrace.broker.current_leaders import CurrentLeaders
     from headrace.broker.fetch_sessions import FetchSessions
@@ -54,6 +58,7 @@ _NEWS = frozenset({"error_code", "diverging_epoch", "preferred_read_replica"})
 
 async def handle(
     request: Request,
+    authorizer: Authorizer,
     config: BrokerConfig,
     clock: Clock,
     metadata: MetadataCache,
@@ -66,6 +71,9 @@ async def handle(
 ) -> Reply:
     body = request.body
     replica_id = body.replica_id if request.version < _REPLICA_STATE_SINCE else body.replica_state.replica_id
+    may_read = allowed_topics(authorizer, request.connection, AclOperation.READ)
+    if replica_id >= 0 and not is_allowed_on_cluster(authorizer, request.connection, AclOperation.CLUSTER_ACTION):
+        replica_id, may_read = _UNKNOWN, _nothing  # a follower's fetch would move the high watermark
     if followers.includes(replica_id):
         request.is_from_follower = True
         return await followers.fetch(request, replica_id)
@@ -75,7 +83,7 @@ async def handle(
         fetch = fetch_sessions.open(body, by_topic_id=by_topic_id, named=named)
     except KafkaError as error:
         return {"error_code": error.code, "session_id": NO_SESSION, "responses": ()}
-    reading = _Reading(fetch, body, request.version, config, metadata, partitions, metrics, followers)
+    reading = _Reading(fetch, body, request.version, may_read, config, metadata, partitions, metrics, followers)
     max_wait_ms = round(body.max_wait.total_seconds() * 1000)
     if len(fetch.partitions) > _WATCHED_PARTITIONS:
         reply = await _read_many(request, clock, reading, max_wait_ms)
@@ -91,6 +99,10 @@ async def handle(
     if reading.has_errors:
         current_leaders.add_to(reply, request)
     return reply
+
+
+def _nothing(_topic: str) -> bool:
+    return False
 
 
 async def _named(request: Request, by_topic_id: bool) -> dict[Key, FetchPartition]:
@@ -137,6 +149,7 @@ class _Reading:
         fetch: FetchContext,
         body: Any,
         version: int,
+        may_read: Callable[[str], bool],
         config: BrokerConfig,
         metadata: MetadataCache,
         partitions: Partitions,
@@ -144,6 +157,7 @@ class _Reading:
         followers: Followers,
     ) -> None:
         self._fetch = fetch
+        self._may_read = may_read
         self._metadata = metadata
         self._partitions = partitions
         self._metrics = metrics
@@ -197,6 +211,8 @@ class _Reading:
     def _read(self, name: str | None, wanted: FetchPartition) -> dict[str, Any]:
         if name is None:
             raise UnknownTopicId(f"there is no topic with the id {wanted.topic}")
+        if not self._may_read(name):
+            raise authorization_failed(ResourceType.TOPIC)
         partition = self._find(name, wanted.index, wanted.leader_epoch)
         log = partition.log
         if partition.is_replicated:

@@ -8,16 +8,18 @@ does not exist. There are no share groups: keys of type 2 are refused with INVAL
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import TYPE_CHECKING
 
+from headrace.broker.authorization.checks import check
 from headrace.broker.coordinators.internal_topics import GROUPS, TRANSACTIONS
 from headrace.broker.metadata_cache import Node
 from headrace.broker.network.request import Reply, Request
 from headrace.protocol.errors import CoordinatorNotAvailable, InvalidRequest, KafkaError, code_for_errors
 from headrace.protocol.internal_records import partition_for
+from headrace.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
+    from headrace.broker.authorization.authorizer import Authorizer
     from headrace.broker.coordinators.group_service import GroupService
     from headrace.broker.coordinators.transaction_service import TransactionService
     from headrace.broker.metadata_cache import MetadataCache
@@ -25,11 +27,14 @@ if TYPE_CHECKING:
 
 _MANY_KEYS_SINCE = 4
 _GROUP, _TRANSACTION = 0, 1
+#: The resources that the keys of each type name.
+_RESOURCES = {_GROUP: ResourceType.GROUP, _TRANSACTION: ResourceType.TRANSACTIONAL_ID}
 _NO_COORDINATOR = {"node_id": -1, "host": "", "port": -1}
 
 
 async def handle(
     request: Request,
+    authorizer: Authorizer,
     metadata: MetadataCache,
     groups: GroupService,
     transactions: TransactionService,
@@ -40,7 +45,14 @@ async def handle(
     keys = body.coordinator_keys if request.version >= _MANY_KEYS_SINCE else (body.key,)
     refusal = await _create_topic(groups, transactions, key_type)
     nodes = {node.node_id: node for node in nodes_seen_by(request.connection)}
-    answer = partial(_answer, metadata, key_type, refusal, nodes)
+
+    def answer(key: str) -> dict[str, object]:
+        with code_for_errors(key=key, **_NO_COORDINATOR) as found:
+            if key_type in _RESOURCES:
+                check(authorizer, request.connection, AclOperation.DESCRIBE, _RESOURCES[key_type], key)
+            found.update(_answer(metadata, key_type, refusal, nodes, key))
+        return found
+
     if request.version < _MANY_KEYS_SINCE:
         return answer(keys[0])
     return {"coordinators": await request.answers(keys, answer, "coordinators")}

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace.broker.authorization.checks import check
 from headrace.broker.handlers._group_answer import group_answer
 from headrace.broker.network.request import Reply, Request
+from headrace.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
+    from headrace.broker.authorization.authorizer import Authorizer
     from headrace.broker.coordinators.group_service import GroupService
 
 
-async def handle(request: Request, groups: GroupService) -> Reply:
+async def handle(request: Request, authorizer: Authorizer, groups: GroupService) -> Reply:
     body = request.body
     with group_answer(request) as answer:
+        check(authorizer, request.connection, AclOperation.READ, ResourceType.GROUP, body.group_id)
         group = groups.coordinator.shard_for(body.group_id).member_group(body.group_id)
         group.heartbeat(body.member_id, body.generation_id, getattr(body, "group_instance_id", None))
     return answer

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from headrace.broker.authorization.checks import authorization_failed, check, is_allowed_on_cluster
 from headrace.broker.handlers._transactional import code_of
 from headrace.broker.network.request import Reply, Request
 from headrace.protocol.errors import (
@@ -22,8 +23,10 @@ from headrace.protocol.errors import (
     TransactionalIdAuthorizationFailed,
     UnsupportedVersion,
 )
+from headrace.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
+    from headrace.broker.authorization.authorizer import Authorizer
     from headrace.broker.configs.broker_config import BrokerConfig
     from headrace.broker.coordinators.producer_ids import ProducerIds
     from headrace.broker.coordinators.transaction_service import TransactionService
@@ -35,11 +38,13 @@ _KNOWN_IDENTITY_SINCE, _FENCED_SINCE, _TWO_PHASE_SINCE = 3, 4, 6
 
 async def handle(
     request: Request,
+    authorizer: Authorizer,
     config: BrokerConfig,
     transactions: TransactionService,
     producer_ids: ProducerIds,
 ) -> Reply:
     try:
+        _check_rights(authorizer, request)
         if request.body.transactional_id is None:
             return {"producer_id": await producer_ids.next(), "producer_epoch": 0}
         identity = await _start(request.body, request.version, config, transactions)
@@ -47,6 +52,25 @@ async def handle(
         code = code_of(error, knows_fenced=request.version >= _FENCED_SINCE)
         return {"error_code": code, "producer_id": _NONE, "producer_epoch": _NONE}
     return {"producer_id": identity.producer_id, "producer_epoch": identity.producer_epoch}
+
+
+def _check_rights(authorizer: Authorizer, request: Request) -> None:
+    """
+    :raises TransactionalIdAuthorizationFailed: if the client may not use the transactional id.
+    :raises ClusterAuthorizationFailed: if the client may not write idempotently: neither to the cluster as a whole nor
+        to any topic.
+    """
+    connection, transactional_id = request.connection, request.body.transactional_id
+    if transactional_id is not None:
+        check(authorizer, connection, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+        if getattr(request.body, "enable2_pc", False):
+            check(
+                authorizer, connection, AclOperation.TWO_PHASE_COMMIT, ResourceType.TRANSACTIONAL_ID, transactional_id
+            )
+    elif not is_allowed_on_cluster(
+        authorizer, connection, AclOperation.IDEMPOTENT_WRITE, log_denied=False
+    ) and not authorizer.is_allowed_on_any(connection, AclOperation.WRITE, ResourceType.TOPIC):
+        raise authorization_failed(ResourceType.CLUSTER)
 
 
 async def _start(body: Any, version: int, config: BrokerConfig, transactions: TransactionService) -> ProducerIdentity:

@@ -11,13 +11,16 @@ from functools import partial
 from logging import getLogger
 from typing import TYPE_CHECKING, Any
 
+from headrace.broker.authorization.checks import check
 from headrace.broker.handlers._group_answer import group_error_code
 from headrace.broker.handlers._waiting import answer_of, host_of
 from headrace.broker.network.request import Reply, Request, milliseconds
 from headrace.groups.group import JoinRequest, JoinResponse
 from headrace.protocol.errors import ErrorCode
+from headrace.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
+    from headrace.broker.authorization.authorizer import Authorizer
     from headrace.broker.coordinators.group_service import GroupService
 
 logger = getLogger(__name__)
@@ -27,12 +30,13 @@ _NULL_PROTOCOL_NAME_SINCE = 7
 _SKIP_ASSIGNMENT_SINCE = 9
 
 
-async def handle(request: Request, groups: GroupService) -> Reply:
+async def handle(request: Request, authorizer: Authorizer, groups: GroupService) -> Reply:
     body = request.body
     if getattr(body, "reason", None):
         logger.info("member %s joins group %s: %s", body.member_id or request.client_id, body.group_id, body.reason)
     joining = _joining(request, body)
     try:
+        check(authorizer, request.connection, AclOperation.READ, ResourceType.GROUP, body.group_id)
         shard = groups.coordinator.shard_for(body.group_id)
         joined = await answer_of(partial(shard.join, body.group_id, joining))
         if joined.error is ErrorCode.none:

@@ -9,12 +9,15 @@ from __future__ import annotations
 from logging import getLogger
 from typing import TYPE_CHECKING
 
+from headrace.broker.authorization.checks import check
 from headrace.broker.handlers._group_answer import group_answer
 from headrace.broker.network.request import Reply, Request
 from headrace.groups.group import LeavingMember
 from headrace.protocol.errors import ErrorCode, UnknownMemberId
+from headrace.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
+    from headrace.broker.authorization.authorizer import Authorizer
     from headrace.broker.coordinators.group_service import GroupService
 
 logger = getLogger(__name__)
@@ -22,7 +25,7 @@ logger = getLogger(__name__)
 _MANY_MEMBERS_SINCE = 3
 
 
-async def handle(request: Request, groups: GroupService) -> Reply:
+async def handle(request: Request, authorizer: Authorizer, groups: GroupService) -> Reply:
     body = request.body
     if request.version < _MANY_MEMBERS_SINCE:
         leaving = [LeavingMember(member_id=body.member_id)]
@@ -34,6 +37,7 @@ async def handle(request: Request, groups: GroupService) -> Reply:
             for each in body.members
         ]
     with group_answer(request, members=()) as answer:
+        check(authorizer, request.connection, AclOperation.READ, ResourceType.GROUP, body.group_id)
         codes = _leave(groups, body.group_id, leaving)
         await groups.replicated(body.group_id)
         if request.version < _MANY_MEMBERS_SINCE:

@@ -10,20 +10,26 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from headrace.broker.handlers._config_resources import BROKER, GROUP, TOPIC
+from headrace.broker.authorization.checks import is_allowed_on_cluster
+from headrace.broker.handlers._config_resources import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from headrace.broker.network.request import Reply, Request
 from headrace.protocol.errors import ErrorCode
+from headrace.security.acls import AclOperation
 
 if TYPE_CHECKING:
+    from headrace.broker.authorization.authorizer import Authorizer
     from headrace.broker.configs.group_overrides import GroupConfigs
     from headrace.broker.metadata_cache import MetadataCache
 
-_BROKER_LOGGER, _CLIENT_METRICS = 8, 16
-_TYPES = frozenset({TOPIC, BROKER, _BROKER_LOGGER, _CLIENT_METRICS, GROUP})
+_TYPES = frozenset({TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP})
 
 
-async def handle(request: Request, metadata: MetadataCache, group_configs: GroupConfigs) -> Reply:
-    wanted = set(getattr(request.body, "resource_types", (_CLIENT_METRICS,))) or _TYPES
+async def handle(
+    request: Request, authorizer: Authorizer, metadata: MetadataCache, group_configs: GroupConfigs
+) -> Reply:
+    if not is_allowed_on_cluster(authorizer, request.connection, AclOperation.DESCRIBE_CONFIGS):
+        return {"error_code": ErrorCode.cluster_authorization_failed, "config_resources": ()}
+    wanted = set(getattr(request.body, "resource_types", (CLIENT_METRICS,))) or _TYPES
     if not wanted <= _TYPES:
         return {"error_code": ErrorCode.unsupported_version, "config_resources": ()}
     return {
@@ -39,7 +45,7 @@ async def handle(request: Request, metadata: MetadataCache, group_configs: Group
 def _names(metadata: MetadataCache, group_configs: GroupConfigs, kind: int) -> Iterable[str]:
     if kind == TOPIC:
         return [topic.name for topic in metadata]
-    if kind in (BROKER, _BROKER_LOGGER):
+    if kind in (BROKER, BROKER_LOGGER):
         return map(str, metadata.nodes)
     if kind == GROUP:
         return group_configs

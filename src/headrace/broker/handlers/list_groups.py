@@ -8,17 +8,36 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace.broker.authorization.checks import is_allowed_on_cluster
 from headrace.broker.network.request import Reply, Request
 from headrace.protocol.errors import ErrorCode
+from headrace.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
+    from headrace.broker.authorization.authorizer import Authorizer
     from headrace.broker.coordinators.group_service import GroupService
+    from headrace.groups.group import Group
 
 
-async def handle(request: Request, groups: GroupService) -> Reply:
+async def handle(request: Request, authorizer: Authorizer, groups: GroupService) -> Reply:
     states = {state.lower() for state in getattr(request.body, "states_filter", ())}
     kinds = {kind.lower() for kind in getattr(request.body, "types_filter", ())}
     coordinator = groups.coordinator
+    connection = request.connection
+    may_see_all = is_allowed_on_cluster(authorizer, connection, AclOperation.DESCRIBE, log_denied=False)
+
+    def is_wanted(group: Group) -> bool:
+        return (
+            (not states or group.state_name.lower() in states)
+            and (not kinds or group.kind in kinds)
+            and (
+                may_see_all
+                or authorizer.is_allowed(
+                    connection, AclOperation.DESCRIBE, ResourceType.GROUP, group.group_id, log_denied=False
+                )
+            )
+        )
+
     return {
         "error_code": ErrorCode.coordinator_load_in_progress if coordinator.is_loading else ErrorCode.none,
         "groups": [
@@ -30,6 +49,6 @@ async def handle(request: Request, groups: GroupService) -> Reply:
             }
             for shard in coordinator.shards()
             for group in shard.groups.values()
-            if (not states or group.state_name.lower() in states) and (not kinds or group.kind in kinds)
+            if is_wanted(group)
         ],
     }

@@ -14,10 +14,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from headrace.broker.authorization.checks import allowed_topics
 from headrace.broker.network.request import Reply, Request
 from headrace.broker.network.slices import Answers
 from headrace.log.partition_log import TimestampAndOffset
 from headrace.protocol.errors import (
+    ErrorCode,
     InvalidRequest,
     LeaderNotAvailable,
     OffsetNotAvailable,
@@ -25,8 +27,10 @@ from headrace.protocol.errors import (
     code_for_errors,
 )
 from headrace.replication.partition import ANY_EPOCH, Isolation, Partition
+from headrace.security.acls import AclOperation
 
 if TYPE_CHECKING:
+    from headrace.broker.authorization.authorizer import Authorizer
     from headrace.replication.partitions import Partitions
 
 _LATEST, _EARLIEST, _MAX_TIMESTAMP, _EARLIEST_LOCAL, _LATEST_TIERED, _EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
@@ -45,12 +49,16 @@ _NOT_AVAILABLE_SINCE = 5
 _NOT_FOUND = TimestampAndOffset(offset=-1, timestamp_ms=-1, leader_epoch=-1)
 
 
-async def handle(request: Request, partitions: Partitions) -> Reply:
+async def handle(request: Request, authorizer: Authorizer, partitions: Partitions) -> Reply:
     query = _Query(
         request.version, Isolation(getattr(request.body, "isolation_level", 0)), int(request.body.replica_id)
     )
 
+    may_describe = allowed_topics(authorizer, request.connection, AclOperation.DESCRIBE)
+
     async def describe(topic: Any) -> dict[str, object]:
+        if not may_describe(topic.name):
+            return {"name": topic.name, "partitions": await _refusals(request, topic)}
         return {"name": topic.name, "partitions": await _answers(request, partitions, topic, query)}
 
     return {"topics": await request.awaited_answers(request.body.topics, describe, "topics")}
@@ -63,6 +71,16 @@ class _Query(NamedTuple):
     isolation: Isolation
     #: -1: a client; -2: a tool that asks this replica, leader or not; otherwise a follower.
     replica_id: int
+
+
+async def _refusals(request: Request, topic: Any) -> Answers | list[Any]:
+    code = ErrorCode.topic_authorization_failed
+    return await request.answers(
+        topic.partitions,
+        lambda wanted: {"partition_index": wanted.partition_index, "error_code": code},
+        "topics",
+        "partitions",
+    )
 
 
 async def _answers(request: Request, partitions: Partitions, topic: Any, query: _Query) -> Answers | list[Any]:

@@ -8,17 +8,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace.broker.authorization.checks import check_cluster
 from headrace.broker.handlers._control import by_topic, code_and_message
 from headrace.broker.network.request import Reply, Request
 from headrace.protocol.errors import KafkaError
+from headrace.security.acls import AclOperation
 
 if TYPE_CHECKING:
+    from headrace.broker.authorization.authorizer import Authorizer
     from headrace.broker.cluster_role import PartitionController
 
 
-async def handle(request: Request, controller: PartitionController) -> Reply:
+async def handle(request: Request, authorizer: Authorizer, controller: PartitionController) -> Reply:
     topics = request.body.topics
     try:
+        check_cluster(authorizer, request.connection, AclOperation.DESCRIBE)
         moves = controller.reassignments()
     except KafkaError as error:
         return {**code_and_message(error), "topics": ()}

@@ -12,24 +12,37 @@ from typing import TYPE_CHECKING, Any
 from headrace.broker.network.request import Reply, Request
 from headrace.patterns import compiled_pattern
 from headrace.protocol.errors import ErrorCode, error_code_of
+from headrace.security.acls import AclOperation, ResourceType
 from headrace.transactions.metadata import TransactionMetadata
 from headrace.transactions.states import BY_LABEL
 
 if TYPE_CHECKING:
+    from headrace.broker.authorization.authorizer import Authorizer
     from headrace.broker.coordinators.transaction_service import TransactionService
     from headrace.runtime.clock import Clock
 
 _DURATION_SINCE, _PATTERN_SINCE = 1, 2
 
 
-async def handle(request: Request, clock: Clock, transactions: TransactionService) -> Reply:
+async def handle(request: Request, authorizer: Authorizer, clock: Clock, transactions: TransactionService) -> Reply:
     body = request.body
     unknown = [label for label in body.state_filters if label not in BY_LABEL]
+
+    def may_describe(transactional_id: str) -> bool:
+        return authorizer.is_allowed(
+            request.connection,
+            AclOperation.DESCRIBE,
+            ResourceType.TRANSACTIONAL_ID,
+            transactional_id,
+            log_denied=False,
+        )
+
     try:
         found = list(transactions.coordinator.transactions())
         found = list(filter(_filter(body, request.version, clock.wall_ms()), found))
         if request.version >= _PATTERN_SINCE and body.transactional_id_pattern:
             found = _matching(body.transactional_id_pattern, found)
+        found = [each for each in found if may_describe(each.transactional_id)]
     except Exception as error:  # noqa: BLE001  becomes an error code; our own mistakes are logged
         return _answer([], [], error_code_of(error))
     return _answer(found, unknown, ErrorCode.none)

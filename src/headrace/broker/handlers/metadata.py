@@ -11,8 +11,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headrace.broker.authorized import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
-from headrace.broker.metadata_cache import MetadataCache, TopicInfo
+from headrace.broker.authorization.checks import allowed_topics, is_allowed_on_cluster
+from headrace.broker.metadata_cache import INTERNAL_TOPICS, MetadataCache, TopicInfo
 from headrace.broker.network.request import Reply, Request
 from headrace.broker.network.slices import Answers
 from headrace.broker.partition_description import describe_partition
@@ -26,8 +26,10 @@ from headrace.protocol.errors import (
 )
 from headrace.protocol.kio import load_response_schema
 from headrace.protocol.wire.encoder import nested_encoder
+from headrace.security.acls import CLUSTER_NAME, AclOperation, ResourceType
 
 if TYPE_CHECKING:
+    from headrace.broker.authorization.authorizer import Authorizer
     from headrace.broker.configs.broker_config import BrokerConfig
     from headrace.broker.services import NodesSeenBy
     from headrace.broker.topics import Topics
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 
 async def handle(
     request: Request,
+    authorizer: Authorizer,
     config: BrokerConfig,
     metadata: MetadataCache,
     topics: Topics,
@@ -42,15 +45,16 @@ async def handle(
 ) -> Reply:
     body, version = request.body, request.version
     with_operations = getattr(body, "include_topic_authorized_operations", False)
-    form = _Format(version, with_operations, request.connection.listener_name)
     answers: Answers | list[Any]
-    if body.topics is None or (version == 0 and not body.topics):
-        answers = await request.answers(list(metadata), lambda topic: _encoded(metadata, topic, form), "topics")
+    is_all = body.topics is None or (version == 0 and not body.topics)
+    describing = _Describing(request, authorizer, metadata, with_operations=with_operations, is_all=is_all)
+    if is_all:
+        answers = await request.answers(list(metadata), describing.if_allowed, "topics")
     else:
         may_create = getattr(body, "allow_auto_topic_creation", True) and config.bool("auto.create.topics.enable")
 
         async def describe(wanted: Any) -> bytes | dict[str, Any]:
-            return await _describe_asked(metadata, topics, wanted, may_create, form)
+            return await _describe_asked(describing, topics, wanted, may_create)
 
         answers = await request.awaited_answers(body.topics, describe, "topics")
     return {
@@ -62,7 +66,7 @@ async def handle(
         "controller_id": metadata.controller_id,
         "topics": answers,
         **(
-            {"cluster_authorized_operations": CLUSTER_OPERATIONS}
+            {"cluster_authorized_operations": _cluster_operations(authorizer, request)}
             if getattr(body, "include_cluster_authorized_operations", False)
             else {}
         ),
@@ -73,29 +77,79 @@ class _Format(NamedTuple):
     """Everything that the encoded description of a topic depends on."""
 
     version: int
-    with_operations: bool
+    #: The operations that the client may do with the topic; None if the client did not ask for them.
+    operations: int | None
     listener: str
 
 
+class _Describing:
+    """Describes the topics that the client may see."""
+
+    def __init__(
+        self,
+        request: Request,
+        authorizer: Authorizer,
+        metadata: MetadataCache,
+        *,
+        with_operations: bool,
+        is_all: bool,
+    ) -> None:
+        self.metadata = metadata
+        self._version = request.version
+        self._connection = request.connection
+        self._authorizer = authorizer
+        self._with_operations = with_operations
+        self.may_describe = allowed_topics(authorizer, request.connection, AclOperation.DESCRIBE, log_denied=not is_all)
+
+    def encoded(self, topic: TopicInfo) -> bytes:
+        operations = None
+        if self._with_operations:
+            operations = self._authorizer.authorized_operations(self._connection, ResourceType.TOPIC, topic.name)
+        return _encoded(self.metadata, topic, _Format(self._version, operations, self._connection.listener_name))
+
+    def if_allowed(self, topic: TopicInfo) -> bytes | None:
+        return self.encoded(topic) if self.may_describe(topic.name) else None
+
+    def may_create(self, name: str) -> bool:
+        return is_allowed_on_cluster(
+            self._authorizer, self._connection, AclOperation.CREATE, log_denied=False
+        ) or self._authorizer.is_allowed(self._connection, AclOperation.CREATE, ResourceType.TOPIC, name)
+
+
+def _cluster_operations(authorizer: Authorizer, request: Request) -> int:
+    if not is_allowed_on_cluster(authorizer, request.connection, AclOperation.DESCRIBE):
+        return 0
+    return authorizer.authorized_operations(request.connection, ResourceType.CLUSTER, CLUSTER_NAME)
+
+
 async def _describe_asked(
-    metadata: MetadataCache, topics: Topics, wanted: Any, may_create: bool, form: _Format
+    describing: _Describing, topics: Topics, wanted: Any, may_create: bool
 ) -> bytes | dict[str, Any]:
+    metadata = describing.metadata
     topic_id = getattr(wanted, "topic_id", None)
     if topic_id is not None:
         topic = metadata.get_by_id(topic_id)
         if topic is None:
             return {"error_code": ErrorCode.unknown_topic_id, "name": None, "topic_id": topic_id, "partitions": ()}
-        return _encoded(metadata, topic, form)
+        if not describing.may_describe(topic.name):  # the name of the topic stays hidden
+            code = ErrorCode.topic_authorization_failed
+            return {"error_code": code, "name": None, "topic_id": topic_id, "partitions": ()}
+        return describing.encoded(topic)
     name: str | None = wanted.name
     if name is None:
         return {"error_code": ErrorCode.invalid_topic_exception, "name": "", "partitions": ()}
+    if not describing.may_describe(name):
+        return {"error_code": ErrorCode.topic_authorization_failed, "name": name, "partitions": ()}
     topic = metadata.get(name)
     if topic is None:
+        if may_create and not describing.may_create(name):
+            code, is_internal = ErrorCode.topic_authorization_failed, name in INTERNAL_TOPICS
+            return {"error_code": code, "name": name, "is_internal": is_internal, "partitions": ()}
         try:
             topic = await _create(metadata, topics, name, may_create)
         except KafkaError as error:
             return {"error_code": error.code, "name": name, "partitions": ()}
-    return _encoded(metadata, topic, form)
+    return describing.encoded(topic)
 
 
 async def _create(metadata: MetadataCache, topics: Topics, name: str, may_create: bool) -> TopicInfo:
@@ -130,6 +184,6 @@ def _described(metadata: MetadataCache, topic: TopicInfo, form: _Format) -> dict
             describe_partition(metadata, form.listener, index, info) for index, info in enumerate(topic.partitions)
         ],
     }
-    if form.with_operations:
-        described["topic_authorized_operations"] = TOPIC_OPERATIONS
+    if form.operations is not None:
+        described["topic_authorized_operations"] = form.operations
     return described

@@ -11,12 +11,15 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from headrace.broker.handlers._commits import Commits
+from headrace.broker.handlers._commits import Commits, refused_commit
 from headrace.broker.network.request import Reply, Request
 from headrace.groups.committed_offsets import NO_EXPIRY, TopicCommit
 from headrace.groups.committing import Committer, commit
+from headrace.protocol.errors import ErrorCode
+from headrace.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
+    from headrace.broker.authorization.authorizer import Authorizer
     from headrace.broker.configs.broker_config import BrokerConfig
     from headrace.broker.coordinators.group_service import GroupService
     from headrace.broker.metadata_cache import MetadataCache
@@ -28,12 +31,19 @@ _DEFAULT_RETENTION_MS = -1
 
 
 async def handle(
-    request: Request, config: BrokerConfig, clock: Clock, metadata: MetadataCache, groups: GroupService
+    request: Request,
+    authorizer: Authorizer,
+    config: BrokerConfig,
+    clock: Clock,
+    metadata: MetadataCache,
+    groups: GroupService,
 ) -> Reply:
     body, version = request.body, request.version
+    if not authorizer.is_allowed(request.connection, AclOperation.READ, ResourceType.GROUP, body.group_id):
+        return {"topics": refused_commit(request, ErrorCode.group_authorization_failed)}
     instance_id = getattr(body, "group_instance_id", None)
     committer = Committer(body.group_id, body.member_id, body.generation_id_or_member_epoch, instance_id)
-    commits = Commits(request, metadata, config, by_id=version >= _TOPIC_IDS_SINCE)
+    commits = Commits(request, authorizer, metadata, config, by_id=version >= _TOPIC_IDS_SINCE)
     expires_ms = _expire_timestamp_ms(clock, getattr(body, "retention_time", None))
 
     async def make(possible: list[TopicCommit]) -> None:

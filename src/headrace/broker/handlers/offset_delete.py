@@ -7,28 +7,36 @@ Speaks v0. The group must exist (GROUP_ID_NOT_FOUND). Offsets of a topic that a 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from headrace.broker.authorization.checks import allowed_topics, check
 from headrace.broker.network.request import Reply, Request
 from headrace.groups.committing import client_error_code
 from headrace.groups.group import Group
 from headrace.protocol.errors import ErrorCode, GroupIdNotFound, InvalidGroupId
+from headrace.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
+    from headrace.broker.authorization.authorizer import Authorizer
     from headrace.broker.coordinators.group_service import GroupService
     from headrace.broker.metadata_cache import MetadataCache
 
 
-async def handle(request: Request, metadata: MetadataCache, groups: GroupService) -> Reply:
+async def handle(request: Request, authorizer: Authorizer, metadata: MetadataCache, groups: GroupService) -> Reply:
+    may_read = allowed_topics(authorizer, request.connection, AclOperation.READ)
     try:
-        topics = _delete(metadata, groups, request.body)
+        check(authorizer, request.connection, AclOperation.DELETE, ResourceType.GROUP, request.body.group_id)
+        topics = _delete(metadata, groups, request.body, may_read)
         await groups.replicated(request.body.group_id)
     except Exception as error:  # noqa: BLE001  becomes an error code; our own mistakes are logged
         return {"error_code": client_error_code(error), "topics": ()}
     return {"topics": topics}
 
 
-def _delete(metadata: MetadataCache, groups: GroupService, body: Any) -> list[dict[str, object]]:
+def _delete(
+    metadata: MetadataCache, groups: GroupService, body: Any, may_read: Callable[[str], bool]
+) -> list[dict[str, object]]:
     if not body.group_id:
         raise InvalidGroupId("the id of the group is empty")
     shard = groups.coordinator.shard_for(body.group_id)
@@ -36,7 +44,10 @@ def _delete(metadata: MetadataCache, groups: GroupService, body: Any) -> list[di
     if group is None:
         raise GroupIdNotFound(f"group {body.group_id!r} does not exist")
     group.check_offset_delete()
-    answers = {topic.name: _codes(metadata, group, topic) for topic in body.topics}
+    answers = {
+        topic.name: _codes(metadata, group, topic) if may_read(topic.name) else _refusals(topic)
+        for topic in body.topics
+    }
     allowed = [(name, index) for name, codes in answers.items() for index, code in codes.items() if not code]
     shard.write(shard.offsets.delete_records(body.group_id, allowed))
     return [
@@ -46,6 +57,10 @@ def _delete(metadata: MetadataCache, groups: GroupService, body: Any) -> list[di
         }
         for name, codes in answers.items()
     ]
+
+
+def _refusals(asked: Any) -> dict[int, ErrorCode]:
+    return dict.fromkeys((wanted.partition_index for wanted in asked.partitions), ErrorCode.topic_authorization_failed)
 
 
 def _codes(metadata: MetadataCache, group: Group, asked: Any) -> dict[int, ErrorCode]:

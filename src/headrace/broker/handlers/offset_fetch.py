@@ -8,10 +8,11 @@ that the version has for it: at each partition (v1), at the top (v2 to v7), or a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from headrace.broker.authorization.checks import allowed_topics, check
 from headrace.broker.network.request import Reply, Request
 from headrace.broker.network.slices import Answers
 from headrace.groups.committed_offsets import CommittedOffset
@@ -19,8 +20,10 @@ from headrace.groups.committing import client_error_code
 from headrace.groups.shard import GroupShard
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.wire.large_messages import ElementArray
+from headrace.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
+    from headrace.broker.authorization.authorizer import Authorizer
     from headrace.broker.coordinators.group_service import GroupService
     from headrace.broker.metadata_cache import MetadataCache
 
@@ -32,27 +35,37 @@ _NO_MEMBER_EPOCH = -1
 Answer = dict[str, Any]
 
 
-async def handle(request: Request, metadata: MetadataCache, groups: GroupService) -> Reply:
+async def handle(request: Request, authorizer: Authorizer, metadata: MetadataCache, groups: GroupService) -> Reply:
     body = request.body
     require_stable = getattr(body, "require_stable", False)
     if request.version >= _MANY_GROUPS_SINCE:
 
         async def answer(group: Any) -> Answer:
-            return await _answer(request, metadata, groups, group, require_stable=require_stable)
+            return await _answer(request, authorizer, metadata, groups, group, require_stable=require_stable)
 
         return {"groups": await request.awaited_answers(body.groups, answer, "groups")}
-    return await _answer(request, metadata, groups, body, require_stable=require_stable)
+    return await _answer(request, authorizer, metadata, groups, body, require_stable=require_stable)
 
 
 async def _answer(
-    request: Request, metadata: MetadataCache, groups: GroupService, asked: Any, *, require_stable: bool
+    request: Request,
+    authorizer: Authorizer,
+    metadata: MetadataCache,
+    groups: GroupService,
+    asked: Any,
+    *,
+    require_stable: bool,
 ) -> Answer:
+    may_describe = allowed_topics(
+        authorizer, request.connection, AclOperation.DESCRIBE, log_denied=asked.topics is not None
+    )
     try:
+        check(authorizer, request.connection, AclOperation.DESCRIBE, ResourceType.GROUP, asked.group_id)
         shard = groups.coordinator.shard_for(asked.group_id)
         group = shard.group(asked.group_id)
         if group is not None:
             group.check_fetch(getattr(asked, "member_id", None), getattr(asked, "member_epoch", _NO_MEMBER_EPOCH))
-        reader = _Reader(request, metadata, shard, asked.group_id, require_stable=require_stable)
+        reader = _Reader(request, metadata, shard, asked.group_id, may_describe, require_stable=require_stable)
         topics = await (reader.all() if asked.topics is None else reader.some(asked.topics))
         await groups.replicated(asked.group_id)
     except Exception as error:  # noqa: BLE001  becomes an error code; our own mistakes are logged
@@ -99,8 +112,16 @@ class _Reader:
     """Reads the offsets of one group."""
 
     def __init__(
-        self, request: Request, metadata: MetadataCache, shard: GroupShard, group_id: str, *, require_stable: bool
+        self,
+        request: Request,
+        metadata: MetadataCache,
+        shard: GroupShard,
+        group_id: str,
+        may_describe: Callable[[str], bool],
+        *,
+        require_stable: bool,
     ) -> None:
+        self._may_describe = may_describe
         self._request = request
         self._by_id = request.version >= _TOPIC_IDS_SINCE
         self._metadata = metadata
@@ -114,17 +135,25 @@ class _Reader:
     async def _asked(self, topic: Any) -> Answer:
         indexes = topic.partition_indexes
         if not self._by_id:
+            if not self._may_describe(topic.name):
+                return {"name": topic.name, "partitions": await self._refusals(indexes)}
             return await self._topic(topic.name, None, indexes)
         known = None if topic.topic_id is None else self._metadata.get_by_id(topic.topic_id)
         if known is None:
             unknown = await _same_for_all(self._request, indexes, ErrorCode.unknown_topic_id)
             return {"topic_id": topic.topic_id, "partitions": unknown}
+        if not self._may_describe(known.name):
+            return {"topic_id": topic.topic_id, "partitions": await self._refusals(indexes)}
         return await self._topic(known.name, known.topic_id, indexes)
+
+    async def _refusals(self, indexes: Sequence[int]) -> Answers | list[Answer]:
+        return await _same_for_all(self._request, indexes, ErrorCode.topic_authorization_failed)
 
     async def all(self) -> Answers | list[Answer]:
         indexes: dict[str, list[int]] = {}
         for topic, index in self._offsets.of_group(self._group_id):
-            indexes.setdefault(topic, []).append(index)
+            if self._may_describe(topic):
+                indexes.setdefault(topic, []).append(index)
         if not self._by_id:
             return [await self._topic(name, None, indexes[name]) for name in indexes]
         known = [info for name in indexes if (info := self._metadata.get(name)) is not None]

@@ -9,21 +9,33 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from headrace.broker.authorization.checks import allowed_topics, is_allowed_on_cluster
 from headrace.broker.network.request import Reply, Request
-from headrace.protocol.errors import code_for_errors
+from headrace.protocol.errors import ErrorCode, code_for_errors
 from headrace.replication.partition import ANY_EPOCH
+from headrace.security.acls import AclOperation
 
 if TYPE_CHECKING:
+    from headrace.broker.authorization.authorizer import Authorizer
     from headrace.replication.partitions import Partitions
 
 
-async def handle(request: Request, partitions: Partitions) -> Reply:
+async def handle(request: Request, authorizer: Authorizer, partitions: Partitions) -> Reply:
+    connection = request.connection
+    is_broker = is_allowed_on_cluster(authorizer, connection, AclOperation.CLUSTER_ACTION, log_denied=False)
+    may_describe = allowed_topics(authorizer, connection, AclOperation.DESCRIBE)
+
     async def describe(topic: Any) -> dict[str, object]:
-        answer = partial(_answer, partitions, topic.topic)
+        is_allowed = is_broker or may_describe(topic.topic)
+        answer = partial(_answer, partitions, topic.topic) if is_allowed else _refusal
         answers = await request.answers(topic.partitions, answer, "topics", "partitions")
         return {"topic": topic.topic, "partitions": answers}
 
     return {"topics": await request.awaited_answers(request.body.topics, describe, "topics")}
+
+
+def _refusal(wanted: Any) -> dict[str, object]:
+    return {"partition": wanted.partition, "error_code": ErrorCode.topic_authorization_failed}
 
 
 def _answer(partitions: Partitions, topic: str, wanted: Any) -> dict[str, object]:

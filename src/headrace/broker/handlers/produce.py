@@ -11,9 +11,10 @@ From v12 on the write itself adds its partition to the transaction (KIP-890).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from headrace.broker.authorization.checks import allowed_topics
 from headrace.broker.metadata_cache import INTERNAL_TOPICS
 from headrace.broker.network.request import Reply, Request, milliseconds
 from headrace.log.partition_log import PartitionLog
@@ -37,8 +38,10 @@ from headrace.protocol.records import (
     size_of_batch,
 )
 from headrace.replication.partition import Partition
+from headrace.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
+    from headrace.broker.authorization.authorizer import Authorizer
     from headrace.broker.coordinators.committed import CommitWaits
     from headrace.broker.coordinators.transaction_service import TransactionService
     from headrace.broker.coordinators.transactional_produce import RefusedPartitions
@@ -56,6 +59,7 @@ _ZSTD_SINCE = 7
 
 async def handle(
     request: Request,
+    authorizer: Authorizer,
     metadata: MetadataCache,
     partitions: Partitions,
     metrics: Metrics,
@@ -70,10 +74,16 @@ async def handle(
     acks: int = body.acks
     if acks not in (-1, 0, 1):
         return _refuse_all(body, version, ErrorCode.invalid_required_acks)
+    may_write = allowed_topics(authorizer, request.connection, AclOperation.WRITE)
     refused: RefusedPartitions | None = None
     if body.transactional_id is not None:
-        refused = await transactions.refused_partitions(body, version)
-    appends = _Appends(version, acks, refused, partitions, metrics, delayed_fetch)
+        if authorizer.is_allowed(
+            request.connection, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id
+        ):
+            refused = await transactions.refused_partitions(body, version, may_write)
+        elif acks != 0 and _has_transactional(body):
+            return _refuse_all(body, version, ErrorCode.transactional_id_authorization_failed)
+    appends = _Appends(version, acks, refused, may_write, partitions, metrics, delayed_fetch)
     responses: list[dict[str, Any]] = []
     batches = _batches(metadata, body, version, responses)
     if request.has_few_elements:
@@ -129,6 +139,7 @@ class _Appends:
     __slots__ = (
         "_acks",
         "_delayed_fetch",
+        "_may_write",
         "_partitions",
         "_refused",
         "_stats_by_topic",
@@ -143,14 +154,17 @@ class _Appends:
         version: int,
         acks: int,
         refused: RefusedPartitions | None,
+        may_write: Callable[[str], bool],
         partitions: Partitions,
         metrics: Metrics,
         delayed_fetch: Purgatory[tuple[str, int]],
     ) -> None:
         self._version = version
         self._acks = acks
-        #: Partitions that a transactional batch may not be written to; None if the request has no transactional id.
+        #: Partitions that a transactional batch may not be written to; None if the client may not write transactional
+        #: batches at all.
         self._refused = refused
+        self._may_write = may_write
         self._partitions = partitions
         self._stats_by_topic = metrics.by_topic
         self._delayed_fetch = delayed_fetch
@@ -164,6 +178,9 @@ class _Appends:
         if name is None:
             self.has_failed = True
             return _failure(index, ErrorCode.unknown_topic_id, None)
+        if not self._may_write(name):
+            self.has_failed = True
+            return _failure(index, ErrorCode.topic_authorization_failed, None)
         stats = self._stats_by_topic[name]
         stats.produce_requests += 1
         try:
@@ -205,6 +222,18 @@ class _Appends:
             if error is not None:
                 self.has_failed = True
                 one.answer.update(_failure(one.answer["index"], error.code, str(error)))
+
+
+def _has_transactional(body: Any) -> bool:
+    """Returns whether a batch of the request is transactional. The flag of the batch counts, whatever the request
+    says."""
+    return any(
+        data.records
+        and len(data.records) > ATTRIBUTES_LOW_BYTE_AT
+        and data.records[ATTRIBUTES_LOW_BYTE_AT] & TRANSACTIONAL
+        for topic in body.topic_data
+        for data in topic.partition_data
+    )
 
 
 def _append_failure(index: int, error: Exception) -> dict[str, Any]:

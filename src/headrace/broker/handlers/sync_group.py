@@ -9,19 +9,22 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from headrace.broker.authorization.checks import check
 from headrace.broker.handlers._group_answer import group_error_code
 from headrace.broker.handlers._waiting import answer_of
 from headrace.broker.network.request import Reply, Request
 from headrace.groups.group import SyncRequest, SyncResponse
 from headrace.protocol.errors import ErrorCode, InconsistentGroupProtocol
+from headrace.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
+    from headrace.broker.authorization.authorizer import Authorizer
     from headrace.broker.coordinators.group_service import GroupService
 
 _PROTOCOL_SINCE = 5
 
 
-async def handle(request: Request, groups: GroupService) -> Reply:
+async def handle(request: Request, authorizer: Authorizer, groups: GroupService) -> Reply:
     body = request.body
     syncing = SyncRequest(
         member_id=body.member_id,
@@ -34,6 +37,7 @@ async def handle(request: Request, groups: GroupService) -> Reply:
     try:
         if request.version >= _PROTOCOL_SINCE and None in (syncing.protocol_type, syncing.protocol_name):
             raise InconsistentGroupProtocol("the protocol type or the protocol name is missing")
+        check(authorizer, request.connection, AclOperation.READ, ResourceType.GROUP, body.group_id)
         group = groups.coordinator.shard_for(body.group_id).member_group(body.group_id)
         synced = await answer_of(partial(group.sync, syncing))
         if synced.error is ErrorCode.none:

@@ -13,13 +13,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.broker.coordinators.internal_topics import GROUPS
-from headrace.broker.handlers._commits import Commits
+from headrace.broker.handlers._commits import Commits, refused_commit
 from headrace.broker.network.request import Reply, Request
 from headrace.groups.committed_offsets import TopicCommit
 from headrace.groups.committing import Committer, commit_in_transaction
 from headrace.protocol.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
+    ErrorCode,
     InvalidGroupId,
     InvalidProducerEpoch,
     InvalidTxnState,
@@ -27,8 +28,10 @@ from headrace.protocol.errors import (
     ProducerFenced,
     TransactionAbortable,
 )
+from headrace.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
+    from headrace.broker.authorization.authorizer import Authorizer
     from headrace.broker.configs.broker_config import BrokerConfig
     from headrace.broker.coordinators.group_service import GroupService
     from headrace.broker.coordinators.transaction_service import TransactionService
@@ -42,18 +45,28 @@ _ADDS_PARTITION_SINCE = 5
 
 async def handle(
     request: Request,
+    authorizer: Authorizer,
     config: BrokerConfig,
     metadata: MetadataCache,
     groups: GroupService,
     transactions: TransactionService,
 ) -> Reply:
+    body, connection = request.body, request.connection
+    may_write = authorizer.is_allowed(
+        connection, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id
+    )
+    if not may_write:
+        return {"topics": refused_commit(request, ErrorCode.transactional_id_authorization_failed)}
+    if not authorizer.is_allowed(connection, AclOperation.READ, ResourceType.GROUP, body.group_id):
+        return {"topics": refused_commit(request, ErrorCode.group_authorization_failed)}
+
     async def commit(possible: list[TopicCommit]) -> None:
         try:
             await _commit(request, groups, transactions, possible)
         except KafkaError as error:
             raise _for_version(error, request.version) from None
 
-    return {"topics": await Commits(request, metadata, config).answer(commit)}
+    return {"topics": await Commits(request, authorizer, metadata, config).answer(commit)}
 
 
 def _for_version(error: KafkaError, version: int) -> KafkaError:

@@ -7,14 +7,18 @@ In a cluster the answer comes when the markers are committed.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
+from headrace.broker.authorization.checks import is_allowed_on_cluster
 from headrace.broker.coordinators.committed import MARKER_COMMIT_TIMEOUT_MS, Append
 from headrace.broker.network.request import Reply, Request
 from headrace.protocol.errors import ErrorCode, error_code_of
+from headrace.security.acls import AclOperation
 from headrace.transactions.markers import Marker
 
 if TYPE_CHECKING:
+    from headrace.broker.authorization.authorizer import Authorizer
     from headrace.broker.coordinators.committed import CommitWaits
     from headrace.broker.coordinators.transaction_service import TransactionService
 
@@ -24,11 +28,17 @@ Key = tuple[int, str, int]
 
 async def handle(
     request: Request,
+    authorizer: Authorizer,
     transactions: TransactionService,
     commit_waits: CommitWaits,
 ) -> Reply:
     asked = list(enumerate(request.body.markers))
-    codes: dict[Key, ErrorCode] = {}
+    if not is_allowed_on_cluster(
+        authorizer, request.connection, AclOperation.ALTER, log_denied=False
+    ) and not is_allowed_on_cluster(authorizer, request.connection, AclOperation.CLUSTER_ACTION):
+        refused = defaultdict[Key, ErrorCode](lambda: ErrorCode.cluster_authorization_failed)
+        return {"markers": [_answer(number, each, refused) for number, each in asked]}
+    codes = defaultdict[Key, ErrorCode](lambda: ErrorCode.none)
     waits: dict[Key, Append] = {}
     for number, each in asked:
         marker = Marker(each.producer_id, each.producer_epoch, each.transaction_result, each.coordinator_epoch)
@@ -50,7 +60,7 @@ def _answer(number: int, asked: Any, codes: dict[Key, ErrorCode]) -> dict[str, o
             {
                 "name": topic.name,
                 "partitions": [
-                    {"partition_index": index, "error_code": codes.get((number, topic.name, index), ErrorCode.none)}
+                    {"partition_index": index, "error_code": codes[number, topic.name, index]}
                     for index in topic.partition_indexes
                 ],
             }

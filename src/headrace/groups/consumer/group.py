@@ -85,6 +85,7 @@ class ConsumerGroup:
         if request.is_leaving:
             return self._leave(request)
         self._rebalancer.check_group_size(request.member_id)
+        self._rebalancer.asked_by(request.may_describe)
         if request.epoch == JOIN_EPOCH:
             member, replaces = self._joining_member(request)
         else:

@@ -4,12 +4,16 @@ A member sends all fields when it joins and after an error. Otherwise it sends o
 (or -1 for the timeout) means no change. A member sends the partitions that it owns when they have changed.
 """
 
-from collections.abc import Container
-from dataclasses import dataclass
+from collections.abc import Callable, Container
+from dataclasses import dataclass, field
 
 from headrace.groups.consumer.assignment import Assignment
 from headrace.groups.consumer.member import JOIN_EPOCH, LEAVE_EPOCH, NO_REBALANCE_TIMEOUT, STATIC_LEAVE_EPOCH
 from headrace.protocol.errors import InvalidRequest, UnsupportedAssignor
+
+
+def _everything(_topic: str) -> bool:
+    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +32,8 @@ class ConsumerHeartbeatRequest:
     owned: Assignment | None = None
     client_id: str = ""
     client_host: str = ""
+    #: Decides which topics the member may see. Its expression matches no other topics.
+    may_describe: Callable[[str], bool] = field(default=_everything, compare=False)
 
     @property
     def is_leaving(self) -> bool:

@@ -89,6 +89,10 @@ class ConsumerRebalancer:
         if member_id not in members and len(members) >= most:
             raise GroupMaxSizeReached(f"the group {self._group_id!r} has group.consumer.max.size = {most} members")
 
+    def asked_by(self, may_describe: Callable[[str], bool]) -> None:
+        """Takes over which topics the member sees whose request comes next."""
+        self._topics.may_describe = may_describe
+
     def update_member(
         self,
         member: ConsumerMember,
@@ -160,14 +164,15 @@ class ConsumerRebalancer:
         version, metadata = self._topics.version, self._metadata
         if version == self._seen_topics_version:
             return
-        regexes = {regex: self._topics.matching(regex) for regex in metadata.regexes}
+        regexes = {regex: self._topics.matching(regex, known) for regex, known in metadata.regexes.items()}
         records = self._changed_regex_records(regexes)
         metadata_hash = self._topics.hash_of(subscribed_names(metadata.members.values(), regexes))
         if metadata_hash != metadata.metadata_hash:
             records.append(epoch_record(self._group_id, metadata.epoch + 1, metadata_hash))
         if records:
             self._write(records)
-        self._seen_topics_version = version
+        if self._topics.may_describe is not None or not regexes:
+            self._seen_topics_version = version
 
     # -- the target assignment --------------------------------------------------------------------------------------
 
