@@ -128,6 +128,13 @@ SCRAM = (
         (cluster(Op.DESCRIBE),),
         prepare=_scram_user,
     ),
+    Row(
+        "alter_scram_twice",
+        Api.ALTER_USER_SCRAM_CREDENTIALS,
+        0,
+        lambda cell: {"deletions": (), "upsertions": [_upsert(cell.name("d")), _upsert(cell.name("d"), mechanism=2)]},
+        (cluster(Op.ALTER),),
+    ),
     Row("alter_scram", Api.ALTER_USER_SCRAM_CREDENTIALS, 0, _alter_scram, (cluster(Op.ALTER),), prepare=_scram_user),
 )
 

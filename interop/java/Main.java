@@ -17,10 +17,11 @@ public final class Main {
             case "fill-transactions" -> Contents.fillTransactions(broker, arguments[2]);
             case "leave-open" -> Contents.leaveOpen(broker, arguments[2]);
             case "load" -> Load.run(broker, arguments[2], Path.of(arguments[3]));
+            case "security" -> security(Path.of(arguments[1]));
             case "digest" -> Contents.digest(broker, arguments[2]);
             default -> {
                 System.err.println("usage: interop.Main check|fill|fill-transactions|leave-open|load|digest"
-                        + " ADDRESS [TOPIC [SEGMENT_BYTES SEGMENT_MS | STOP_FILE]]");
+                        + " ADDRESS [TOPIC [SEGMENT_BYTES SEGMENT_MS | STOP_FILE]], or security FOLDER");
                 System.exit(2);
             }
         }
@@ -34,6 +35,11 @@ public final class Main {
         new GroupChecks(broker).runAll(checks);
         new TransactionChecks(broker).runAll(checks);
         new AdminChecks(broker).runAll(checks);
+        System.out.println("done");
+    }
+
+    private static void security(Path folder) throws Exception {
+        SecurityChecks.runAll(new Checks(), folder);
         System.out.println("done");
     }
 }
