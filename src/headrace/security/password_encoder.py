@@ -19,7 +19,6 @@ import os
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from hashlib import pbkdf2_hmac
 from re import compile as regex
 
 from headrace.properties import ConfigError
@@ -158,6 +157,8 @@ def _java_length(text: str) -> int:
 
 
 def _key(secret: str, key_factory: str, salt: bytes, iterations: int, key_length: int) -> bytes:
+    from hashlib import pbkdf2_hmac  # loads OpenSSL, which most brokers never use
+
     return pbkdf2_hmac(KEY_FACTORIES[key_factory], secret.encode(), salt, iterations, key_length // 8)
 
 

@@ -27,7 +27,7 @@ def key(type_: ConfigType, default: None = None) -> ConfigKey:
 
 
 def test_defaults_are_kafkas() -> None:
-    """Printed by Apache Kafka 4.3.0's own definitions; the last five of the broker's are facts of Kafka 3."""
+    """Printed by Apache Kafka 4.3.0's own definitions; the last eleven of the broker's are facts of Kafka 3."""
     with (Path(__file__).parent / "kafka_config_facts.csv").open(encoding="utf-8") as file:
         for kind, name, type_, default in csv.reader(file):
             found = (TOPIC_KEYS if kind == "topic" else BROKER_KEYS)[name]

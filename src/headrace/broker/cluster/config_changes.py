@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.authentication.scram_users import change_user
 from headrace.broker.cluster.unenforced_rules import QUOTA_ENTITIES, has_quota, warn_of_quota
+from headrace.broker.configs.stored_passwords import StoredPasswords
 from headrace.coordination import retried_changes
 from headrace.coordination.interface import CoordinationError, NodeExistsError, NoNodeError, WatchEvent
 from headrace.coordination.paths import (
@@ -68,6 +69,7 @@ class ConfigChanges:
         :param on_unclean_election_changed: is called when the broker's ``unclean.leader.election.enable`` has changed.
         """
         self._config = config
+        self._passwords = StoredPasswords(config)
         self._group_configs = group_configs
         self._scram_users = scram_users
         self._coordination = coordination
@@ -83,6 +85,9 @@ class ConfigChanges:
 
     async def load(self) -> None:
         """Reads all settings. Changes from now on are noticed, and applied after :meth:`start`."""
+        encrypted_again = self._passwords.encrypted_again(await self.read("brokers", self._own_name))
+        if encrypted_again is not None:
+            await self._write("brokers", self._own_name, encrypted_again)
         await self._read_changes()
 
     def start(self) -> None:
@@ -124,7 +129,16 @@ class ConfigChanges:
             return {}
 
     async def write(self, kind: str, name: str, configs: Mapping[str, str]) -> None:
-        """Stores settings. They are in force on this broker when the method returns, and on the others soon."""
+        """Stores settings. They are in force on this broker when the method returns, and on the others soon.
+
+        :raises InvalidRequest: if a broker's settings have a password that cannot be encrypted.
+        """
+        if kind == "brokers":
+            configs = self._passwords.encrypted(configs, per_broker=name != DEFAULT_ENTITY)
+        await self._write(kind, name, configs)
+        await self._announce(kind, name)
+
+    async def _write(self, kind: str, name: str, configs: Mapping[str, str]) -> None:
         path, content = config_path(kind, name), EntityConfig(configs).to_json()
         try:
             await retried_changes.set_data(self._coordination, path, content)
@@ -133,7 +147,6 @@ class ConfigChanges:
                 await retried_changes.create_persistent(self._coordination, path, content)
             except NodeExistsError:
                 await retried_changes.set_data(self._coordination, path, content)
-        await self._announce(kind, name)
 
     async def change_user(self, entity: str, change: Change) -> None:
         """Stores what a function makes of the settings of a user."""
@@ -236,7 +249,7 @@ class ConfigChanges:
     async def _apply_broker_settings(self) -> None:
         own, default = await asyncio.gather(self.read("brokers", self._own_name), self.read("brokers", DEFAULT_ENTITY))
         try:
-            changed = self._config.apply_dynamic(own, default)
+            changed = self._config.apply_dynamic(self._passwords.decrypted(own), self._passwords.decrypted(default))
         except InvalidRequest as error:
             logger.error("the tree has broker settings that cannot be applied: %s", error)
             return

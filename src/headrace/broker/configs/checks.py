@@ -34,6 +34,10 @@ def one_of(*choices: str, ignore_case: bool = False) -> Check:
     return Check(f"one of {', '.join(choices)}", accepts)
 
 
+def one_of_numbers(*choices: int) -> Check:
+    return Check(f"one of {', '.join(map(str, choices))}", lambda value: value in choices)
+
+
 def items(*choices: str, may_be_empty: bool = True) -> Check:
     """Accepts a list without blank or repeated items. If there are choices, all items must be among them."""
 

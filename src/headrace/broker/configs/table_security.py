@@ -1,8 +1,9 @@
 """Lists the settings of TLS, SASL, ACLs and delegation tokens."""
 
-from headrace.broker.configs.checks import at_least, items, one_of, principals
+from headrace.broker.configs.checks import at_least, items, one_of, one_of_numbers, principals
 from headrace.broker.configs.keys import (
     BOOLEAN,
+    CLASS,
     INT,
     LIST,
     LONG,
@@ -14,6 +15,7 @@ from headrace.broker.configs.keys import (
     STRING,
     ConfigKey,
 )
+from headrace.security.password_encoder import CIPHERS, KEY_FACTORIES, KEY_LENGTHS
 
 #: The authorizers of Kafka, for which Headrace has its own.
 KAFKA_AUTHORIZERS = (
@@ -38,11 +40,11 @@ KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("ssl.client.auth", STRING, "none", one_of("required", "requested", "none"), MEDIUM, PER_BROKER,
         "Whether clients must send a certificate: required, requested or none."),
     ConfigKey("ssl.protocol", STRING, "TLSv1.3", None, MEDIUM, PER_BROKER,
-        "The newest TLS version to use."),
+        "The newest TLS version to use: TLSv1.3 or TLSv1.2."),
     ConfigKey("ssl.enabled.protocols", LIST, ("TLSv1.2", "TLSv1.3"), items(), MEDIUM, PER_BROKER,
-        "The accepted TLS versions."),
+        "The accepted TLS versions: TLSv1.2, TLSv1.3."),
     ConfigKey("ssl.cipher.suites", LIST, (), items(), MEDIUM, PER_BROKER,
-        "The accepted cipher suites. Empty: the defaults of OpenSSL."),
+        "The accepted cipher suites, by IANA's names. Empty: the defaults of OpenSSL."),
     ConfigKey("ssl.keystore.type", STRING, "JKS", None, MEDIUM, PER_BROKER,
         "Format of the key store: PEM, PKCS12 or JKS."),
     ConfigKey("ssl.keystore.location", STRING, None, None, MEDIUM, PER_BROKER,
@@ -67,6 +69,35 @@ KEYS: tuple[ConfigKey, ...] = (
         "https: check that the certificate of a broker names its host. Empty: no check."),
     ConfigKey("ssl.principal.mapping.rules", STRING, "DEFAULT", None, LOW, READ_ONLY,
         "Rules that turn a certificate's distinguished name into a user name."),
+    ConfigKey("ssl.allow.dn.changes", BOOLEAN, False, None, LOW, READ_ONLY,
+        "Whether a key store that replaces another at run time may have other distinguished names."),
+    ConfigKey("ssl.allow.san.changes", BOOLEAN, False, None, LOW, READ_ONLY,
+        "Whether a key store that replaces another at run time may lack subject alternative names of the other."),
+    ConfigKey("ssl.keymanager.algorithm", STRING, "SunX509", None, MEDIUM, PER_BROKER,
+        "Accepted with Java's values SunX509 and PKIX, without effect: OpenSSL chooses the key."),
+    ConfigKey("ssl.trustmanager.algorithm", STRING, "PKIX", None, MEDIUM, PER_BROKER,
+        "How certificates are checked. Only PKIX, the default, is supported."),
+    ConfigKey("ssl.secure.random.implementation", STRING, None, None, LOW, PER_BROKER,
+        "Refused if it is set: OpenSSL makes random numbers."),
+    ConfigKey("ssl.provider", STRING, None, None, MEDIUM, PER_BROKER,
+        "Refused if it is set: there are no Java providers."),
+    ConfigKey("ssl.engine.factory.class", CLASS, None, None, LOW, PER_BROKER,
+        "Refused if it is set: no class is loaded by its name."),
+    ConfigKey("security.providers", STRING, None, None, LOW, READ_ONLY,
+        "Refused if it is set: there are no Java providers."),
+    ConfigKey("password.encoder.secret", PASSWORD, None, None, MEDIUM, READ_ONLY,
+        "The secret that encrypts dynamic passwords in the znode tree. Unset: passwords cannot change at run time."),
+    ConfigKey("password.encoder.old.secret", PASSWORD, None, None, MEDIUM, READ_ONLY,
+        "The earlier secret. At the start the broker decrypts dynamic passwords with it, and encrypts them with "
+        "password.encoder.secret."),
+    ConfigKey("password.encoder.keyfactory.algorithm", STRING, None, one_of(*KEY_FACTORIES), LOW, READ_ONLY,
+        "The function that makes a key of the secret. Unset: PBKDF2WithHmacSHA512."),
+    ConfigKey("password.encoder.cipher.algorithm", STRING, "AES/CBC/PKCS5Padding", one_of(*CIPHERS), LOW, READ_ONLY,
+        "The cipher of dynamic passwords."),
+    ConfigKey("password.encoder.key.length", INT, 128, one_of_numbers(*KEY_LENGTHS), LOW, READ_ONLY,
+        "The length of the cipher's key, in bits."),
+    ConfigKey("password.encoder.iterations", INT, 4096, at_least(1024), LOW, READ_ONLY,
+        "How often the function of the key is applied."),
     ConfigKey("sasl.enabled.mechanisms", LIST, ("GSSAPI",), items(), MEDIUM, PER_BROKER,
         "The SASL mechanisms of a listener: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512. GSSAPI, the default of Kafka, is not "
         "supported: a listener with SASL needs a value."),
