@@ -12,6 +12,7 @@ from headrace import __version__
 #: Each command with its module, which has ``main(arguments) -> exit code`` and ``parser()``, and its purpose.
 COMMANDS = {
     "start": ("headrace.tools.start.command", "start a broker"),
+    "storage": ("headrace.tools.storage", "prepare the data folder of a broker, with its first users"),
     "zookeeper": ("headrace.tools.zookeeper", "serve a tree of znodes on ZooKeeper's protocol"),
     "zookeeper-shell": ("headrace.tools.zookeeper_shell.command", "show and change the znodes of a ZooKeeper"),
     "console-producer": ("headrace.tools.console_producer.command", "send the lines of standard input as records"),
@@ -19,7 +20,7 @@ COMMANDS = {
     "topics": ("headrace.tools.topics.command", "create, delete, list, describe and extend topics"),
     "producer-perf-test": ("headrace.tools.producer_perf_test", "measure how fast records are produced"),
     "consumer-perf-test": ("headrace.tools.consumer_perf_test", "measure how fast records are consumed"),
-    "configs": ("headrace.tools.configs.command", "show and change settings of topics, brokers and groups"),
+    "configs": ("headrace.tools.configs.command", "show and change settings of topics, brokers, groups and users"),
     "consumer-groups": (
         "headrace.tools.consumer_groups.command",
         "list and describe consumer groups, reset their offsets, delete them",

@@ -14,8 +14,8 @@ from urllib.parse import quote, unquote
 
 from headrace.coordination import retried_changes
 from headrace.coordination.interface import BadVersionError, Coordination, NodeExistsError, NoNodeError
-from headrace.coordination.paths import DEFAULT_ENTITY, USER_CONFIGS, config_path
-from headrace.coordination.znodes import EntityConfig
+from headrace.coordination.paths import CONFIG_CHANGE_PREFIX, DEFAULT_ENTITY, USER_CONFIGS, config_path
+from headrace.coordination.znodes import ConfigChange, EntityConfig
 from headrace.security.sasl.scram import HASHES, ScramCredential
 from headrace.security.sasl.scram_server import CredentialShape, ScramAccount, shape_of
 
@@ -105,6 +105,12 @@ async def change_user(coordination: Coordination, entity: str, change: Change) -
         except (BadVersionError, NoNodeError):
             continue
         return configs
+
+
+async def announce_user(coordination: Coordination, entity: str) -> None:
+    """Tells all brokers of a cluster that the settings of a user have changed."""
+    change = ConfigChange(f"users/{entity}")
+    await retried_changes.create_at_least_once(coordination, CONFIG_CHANGE_PREFIX, change.to_json())
 
 
 def entity_of(name: str) -> str:

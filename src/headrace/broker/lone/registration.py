@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from headrace.broker.configs.listeners import SecurityProtocol
 from headrace.broker.metadata_cache import MetadataCache, Node
 from headrace.coordination.interface import Coordination, NodeExistsError
 from headrace.coordination.paths import CLUSTER_ID, CONTROLLER, CONTROLLER_EPOCH, PERSISTENT_PATHS, broker_path
@@ -48,9 +47,8 @@ class LoneRegistration:
         for path in PERSISTENT_PATHS:
             if await coordination.exists(path) is None:
                 await coordination.create(path)
-        endpoints = tuple(
-            Endpoint(name, SecurityProtocol.PLAINTEXT, host, port) for name, (host, port) in self._endpoints.items()
-        )
+        protocols = {listener.name: listener.protocol for listener in self._config.listeners.bound}
+        endpoints = tuple(Endpoint(name, protocols[name], host, port) for name, (host, port) in self._endpoints.items())
         rack = self._config.optional_str("broker.rack")
         registration = BrokerRegistration(endpoints, now_ms, rack)
         await coordination.create(broker_path(broker_id), registration.to_json(), ephemeral=True)

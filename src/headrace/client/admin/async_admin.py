@@ -27,6 +27,7 @@ from headrace.client.admin.group_offsets import GroupOffsetsAdmin
 from headrace.client.admin.groups import GroupsAdmin
 from headrace.client.admin.records import RecordsAdmin
 from headrace.client.admin.requests import AdminRequests
+from headrace.client.admin.scram import ScramAdmin
 from headrace.client.admin.topics import TopicsAdmin
 from headrace.client.admin.transactions import TransactionsAdmin
 from headrace.client.config import AdminConfig
@@ -64,6 +65,7 @@ class AsyncAdmin:
         self._groups = GroupsAdmin(requests)
         self._group_offsets = GroupOffsetsAdmin(requests)
         self._transactions = TransactionsAdmin(requests)
+        self._scram = ScramAdmin(requests)
         self._cluster = ClusterAdmin(requests)
 
     async def start(self, *, timeout_ms: float | None = None) -> None:
@@ -122,6 +124,9 @@ class AsyncAdmin:
     describe_transaction = _method_of("_transactions", TransactionsAdmin.describe_transaction)
     abort_transaction = _method_of("_transactions", TransactionsAdmin.abort_transaction)
     fence_producers = _method_of("_transactions", TransactionsAdmin.fence_producers)
+
+    describe_user_scram_credentials = _method_of("_scram", ScramAdmin.describe_user_scram_credentials)
+    alter_user_scram_credentials = _method_of("_scram", ScramAdmin.alter_user_scram_credentials)
 
     describe_cluster = _method_of("_cluster", ClusterAdmin.describe_cluster)
     describe_features = _method_of("_cluster", ClusterAdmin.describe_features)

@@ -92,6 +92,9 @@ class Admin:
     abort_transaction = _blocking(AsyncAdmin.abort_transaction)
     fence_producers = _blocking(AsyncAdmin.fence_producers)
 
+    describe_user_scram_credentials = _blocking(AsyncAdmin.describe_user_scram_credentials)
+    alter_user_scram_credentials = _blocking(AsyncAdmin.alter_user_scram_credentials)
+
     describe_cluster = _blocking(AsyncAdmin.describe_cluster)
     describe_features = _blocking(AsyncAdmin.describe_features)
     api_versions = _blocking(AsyncAdmin.api_versions)

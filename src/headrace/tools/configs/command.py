@@ -1,4 +1,4 @@
-"""``headrace configs``: shows and changes settings of topics, brokers, groups and the loggers of brokers."""
+"""``headrace configs``: shows and changes settings of topics, brokers, groups, users and the loggers of brokers."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 from headrace.client.admin.types import ConfigChange
 from headrace.client.errors import HeadraceError, UnknownGroup, UnknownTopic
 from headrace.tools.configs import entities as config_entities
+from headrace.tools.configs import users
 from headrace.tools.configs.entities import (
     DEFAULTS,
     LOGGERS,
     TYPES,
+    USERS,
     Entity,
     changes,
     entity_of,
@@ -44,6 +46,10 @@ headrace configs --alter --topic orders --add-config 'retention.ms=60000,cleanup
 headrace configs --alter --topic orders --delete-config retention.ms
 headrace configs --alter --entity-type brokers --entity-default --add-config-file broker.properties
 headrace configs --describe --broker 0 --json
+headrace configs --alter --entity-type users --entity-name alice --add-config 'SCRAM-SHA-256=[password=secret]'
+headrace configs --describe --entity-type users
+headrace configs --alter --user alice --delete-config SCRAM-SHA-256
+headrace configs --zookeeper 127.0.0.1:2181 --alter --user bob --add-config 'SCRAM-SHA-512=[iterations=8192,password=x]'
 """
 
 
@@ -52,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def parser() -> ArgumentParser:
-    parser = new_parser("configs", "Show and change settings of topics, brokers and groups.", _EXAMPLES)
+    parser = new_parser("configs", "Show and change settings of topics, brokers, groups and users.", _EXAMPLES)
     parser.add_argument("--describe", action="store_true", help="show settings")
     parser.add_argument("--alter", action="store_true", help="change settings")
     parser.add_argument("--entity-type", metavar="TYPE", help=f"whose settings: {', '.join(TYPES)}")
@@ -67,6 +73,12 @@ def parser() -> ArgumentParser:
     parser.add_argument("--broker-defaults", action="store_true", help="the defaults of all brokers")
     parser.add_argument("--broker-logger", metavar="ID", help="the log levels of a broker")
     parser.add_argument("--group", metavar="ID", help="a consumer group")
+    parser.add_argument("--user", metavar="NAME", help="a user that logs in by SCRAM")
+    parser.add_argument(
+        "--zookeeper",
+        metavar="HOST:PORT,...",
+        help="users: change them in ZooKeeper itself, before the first broker of a cluster starts",
+    )
     parser.add_argument("--client-metrics", metavar="NAME", help="a subscription to metrics of clients")
     parser.add_argument("--all", action="store_true", help="--describe: show also the values of files and defaults")
     parser.add_argument(
@@ -84,11 +96,13 @@ def parser() -> ArgumentParser:
 def _work(options: Namespace, out: Output) -> int:
     action = chosen_action(options, ("describe", "alter"))
     entity = entity_of(options)
+    if options.zookeeper and entity.type.name != USERS:
+        raise UsageError("--zookeeper goes with --entity-type users; use --bootstrap-server for all other entities")
     if action == "alter":
         return _alter(options, entity, out)
     if options.add_config or options.add_config_file or options.delete_config:
         raise UsageError("--add-config, --add-config-file and --delete-config go with --alter")
-    return _describe(options, entity, out)
+    return users.describe(options, entity.name, out) if entity.type.name == USERS else _describe(options, entity, out)
 
 
 def _alter(options: Namespace, entity: Entity, out: Output) -> int:
@@ -106,6 +120,8 @@ def _alter(options: Namespace, entity: Entity, out: Output) -> int:
         raise UsageError(
             "At least one of --add-config, --add-config-file, or --delete-config must be specified with --alter"
         )
+    if entity.type.name == USERS:
+        return users.alter(options, entity.name, wanted, out)
     with connect(options) as admin:
         _check_names(admin, entity, wanted, out)
         admin.alter_configs({entity.resource: wanted}).value(entity.resource)

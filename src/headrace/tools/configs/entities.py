@@ -1,7 +1,7 @@
 """The entities of ``headrace configs``, changes to their settings, and the output in the words of Kafka's tool.
 
-No I/O. An entity is a topic, a broker, the loggers of a broker, a group or a subscription to client metrics. The name
-None means all entities of that type. The name ``""`` means the defaults of all brokers.
+No I/O. An entity is a topic, a broker, the loggers of a broker, a group, a user or a subscription to client metrics.
+The name None means all entities of that type. The name ``""`` means the defaults of all brokers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ class EntityType(NamedTuple):
     """Kafka's word for the type, our clients' word, the type's own flag, and the source of its own settings."""
 
     name: str
-    kind: ResourceKind
+    #: None for users: their credentials have requests of their own.
+    kind: ResourceKind | None
     flag: str
     source: str
 
@@ -32,6 +33,7 @@ class EntityType(NamedTuple):
         return self.name.removesuffix("s") if self.name != "client-metrics" else "client-metric"
 
 
+USERS = "users"
 TYPES = {
     each.name: each
     for each in (
@@ -40,10 +42,11 @@ TYPES = {
         EntityType("broker-loggers", "broker_logger", "broker_logger", "DYNAMIC_BROKER_LOGGER_CONFIG"),
         EntityType("client-metrics", "client_metrics", "client_metrics", "DYNAMIC_CLIENT_METRICS_CONFIG"),
         EntityType("groups", "group", "group", "DYNAMIC_GROUP_CONFIG"),
+        EntityType(USERS, None, "user", ""),
     )
 }
-#: Entities with quotas and credentials, which our brokers do not have yet.
-_WITHOUT_SETTINGS = ("clients", "users", "ips")
+#: Entities with quotas, which our brokers do not have yet.
+_WITHOUT_SETTINGS = ("clients", "ips")
 LOGGERS = "broker-loggers"
 _OF_BROKERS = ("brokers", LOGGERS)
 DEFAULTS = ""
@@ -60,6 +63,7 @@ class Entity(NamedTuple):
     @property
     def resource(self) -> ConfigResource:
         assert self.name is not None
+        assert self.type.kind is not None
         return ConfigResource(self.type.kind, self.name)
 
 
@@ -84,9 +88,7 @@ def _by_type(options: Namespace) -> Entity:
     if options.entity_type is None:
         raise UsageError("At least one entity type must be specified")
     if options.entity_type in _WITHOUT_SETTINGS:
-        raise UsageError(
-            f"{options.entity_type} have quotas and credentials, which Headrace lacks; name another entity type"
-        )
+        raise UsageError(f"{options.entity_type} have quotas, which Headrace lacks; name another entity type")
     if options.entity_type not in TYPES:
         raise UsageError(
             f"Invalid entity type {options.entity_type}, the entity type must be one of {', '.join(TYPES)}"

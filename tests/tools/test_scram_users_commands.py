@@ -1,0 +1,166 @@
+"""Users by ``headrace configs`` and ``headrace storage``: in Kafka's words, by a broker, in ZooKeeper, in a folder."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Callable
+from hashlib import pbkdf2_hmac
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+
+from headrace import Broker
+from headrace.security.sasl.scram import credential_of
+from headrace.testing import BrokerProcess
+from headrace.tools import storage as storage_command
+from headrace.tools.shared.commands import UsageError
+from headrace.tools.shared.scram_options import PasswordAndIterations, parse_added_user, parse_password
+
+
+def test_a_user_is_added_shown_and_deleted(tool) -> None:
+    entity = ("--entity-type", "users", "--entity-name", "alice")
+    both = "SCRAM-SHA-256=[iterations=8192,password=a,b=c],SCRAM-SHA-512=[password=secret]"
+    added = tool("configs", "--alter", *entity, "--add-config", both)
+    assert added == (0, "Completed updating config for user alice.\n", "")
+    tool("configs", "--alter", "--user", "bob", "--add-config", "SCRAM-SHA-256=[password=x]")
+    alice = (
+        "SCRAM credential configs for user-principal 'alice' are "
+        "SCRAM-SHA-256=iterations=8192, SCRAM-SHA-512=iterations=4096"
+    )
+    bob = "SCRAM credential configs for user-principal 'bob' are SCRAM-SHA-256=iterations=4096"
+    assert tool("configs", "--describe", *entity).lines == [alice]
+    assert tool("configs", "--describe", "--entity-type", "users").lines == [alice, bob]
+    assert tool("configs", "--describe", "--user", "bob", "--json").value == [
+        {
+            "entityType": "users",
+            "entityName": "bob",
+            "credentials": [{"mechanism": "SCRAM-SHA-256", "iterations": 4096}],
+        }
+    ]
+    deleted = tool("configs", "--alter", *entity, "--delete-config", "SCRAM-SHA-256,SCRAM-SHA-512")
+    assert deleted.code == 0
+    failed = tool("configs", "--describe", *entity)
+    assert failed.code == 1
+    assert "alice" in failed.err
+    again = tool("configs", "--alter", *entity, "--delete-config", "SCRAM-SHA-256")
+    assert again.code == 1
+    assert "does not exist" in again.err
+
+
+def test_no_output_shows_a_password(tool) -> None:
+    done = tool("configs", "--alter", "--user", "c", "--add-config", "SCRAM-SHA-256=[password=hidden]", "--json")
+    wrong = tool("configs", "--alter", "--user", "c", "--add-config", "SCRAM-SHA-256=[passwort=hidden]")
+    assert "hidden" not in done.out + done.err + wrong.out + wrong.err
+    assert wrong.code == 2
+
+
+def test_users_in_zookeeper_before_the_first_broker(tool, tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path, command="zookeeper") as server:
+        where = ("configs", "--zookeeper", server.address, "--user", "ad min")
+        assert tool(*where, "--describe").code == 1
+        added = tool(*where, "--alter", "--add-config", "SCRAM-SHA-512=[password=x]")
+        assert added == (0, "Completed updating config for user ad min.\n", "")
+        shown = tool(*where, "--describe")
+        assert shown.out == "SCRAM credential configs for user-principal 'ad min' are SCRAM-SHA-512=iterations=4096\n"
+        assert tool(*where, "--alter", "--delete-config", "SCRAM-SHA-256").code == 1
+        client = KazooClient(server.address)
+        client.start()
+        data, _ = client.get("/config/users/ad%20min")
+        assert json.loads(data)["config"]["SCRAM-SHA-512"].endswith(",iterations=4096")
+        (change,) = client.get_children("/config/changes")
+        assert json.loads(client.get(f"/config/changes/{change}")[0])["entity_path"] == "users/ad%20min"
+        client.stop()
+        client.close()
+
+
+@pytest.fixture
+def storage(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    def run(*arguments: object) -> tuple[int, str, str]:
+        code = storage_command.main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+def test_a_folder_is_formatted_with_users(storage, tmp_path: Path) -> None:
+    scram = ("--add-scram", "SCRAM-SHA-256=[name=admin,password=secret]", "-S", "SCRAM-SHA-512=[name=admin,password=x]")
+    cluster_id = storage("random-uuid")[1].strip()
+    assert storage("format", "--data", tmp_path, "-t", cluster_id, *scram)[0] == 0
+    assert storage("format", "--data", tmp_path, "-t", cluster_id, *scram)[0] == 0
+    code, _, error = storage("format", "--data", tmp_path, "-t", "another-cluster-id-000")
+    assert code == 1
+    assert "belongs to cluster" in error
+    with Broker(data=tmp_path) as broker:
+        assert sorted(broker.core.scram_users.of("admin")) == ["SCRAM-SHA-256", "SCRAM-SHA-512"]
+        assert broker.core.metadata.cluster_id == cluster_id
+        code, _, error = storage("format", "--data", tmp_path, *scram)
+        assert code == 1
+        assert "in use by another process" in error
+
+
+def test_the_folder_of_a_properties_file(storage, tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(f"log.dirs={tmp_path}/a,{tmp_path}/b\n")
+    assert storage("format", "-c", file, "-S", "SCRAM-SHA-256=[name=a,password=b]")[0] == 0
+    assert (tmp_path / "a" / ".coordination").is_dir()
+    file.write_text("zookeeper.connect=127.0.0.1:1\n")
+    code, _, error = storage("format", "-c", file)
+    assert code == 2
+    assert "configs --zookeeper" in error
+
+
+# -- without a broker
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("password=a,b=c]", PasswordAndIterations("a,b=c]", 4096)),
+        ("iterations=8192,password=x", PasswordAndIterations("x", 8192)),
+        ("iterations=-1,password=x", PasswordAndIterations("x", 4096)),
+    ],
+)
+def test_passwords(text: str, expected: PasswordAndIterations) -> None:
+    assert parse_password("SCRAM-SHA-256", text) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["", "password=", "secret", "iterations=4095,password=x", "iterations=99999,password=x"]
+)
+def test_passwords_that_are_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        parse_password("SCRAM-SHA-256", text)
+
+
+def test_a_user_with_a_salted_password() -> None:
+    salted = pbkdf2_hmac("sha256", b"secret", b"salt", 8192)
+    text = f'SCRAM-SHA-256=[name="a b",iterations=8192,salt="{b64encode(b"salt").decode()}",saltedpassword={{}}]'
+    name, mechanism, credential = parse_added_user(text.format(f'"{b64encode(salted).decode()}"'))
+    assert (name, mechanism) == ("a b", "SCRAM-SHA-256")
+    assert credential == credential_of("SCRAM-SHA-256", salted, b"salt", 8192)
+    with_salt = f"SCRAM-SHA-256=[name=a,iterations=8192,salt={b64encode(b'salt').decode()},password=secret]"
+    assert parse_added_user(with_salt)[2] == credential
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "PLAIN=[name=a,password=hidden]",
+        "SCRAM-SHA-256=name=a,password=hidden",
+        "SCRAM-SHA-256=[password=hidden]",
+        "SCRAM-SHA-256=[name=a]",
+        "SCRAM-SHA-256=[name=a,password=hidden,saltedpassword=hidden]",
+        "SCRAM-SHA-256=[name=a,saltedpassword=aGlkZGVu]",
+        "SCRAM-SHA-256=[name=a,password=hidden,other=1]",
+        "SCRAM-SHA-256=[name=a,iterations=x,password=hidden]",
+        "SCRAM-SHA-256=[name=a,iterations=1,password=hidden]",
+        "SCRAM-SHA-256=[name=a,salt=?,password=hidden]",
+    ],
+)
+def test_users_that_are_refused(text: str) -> None:
+    with pytest.raises(UsageError) as error:
+        parse_added_user(text)
+    assert "hidden" not in str(error.value)
