@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.authentication.authentication import Authentication
 from headrace.broker.authentication.scram_users import ScramUsers
+from headrace.broker.authentication.token_service import TokenService, start_tokens
 from headrace.broker.authorization.choice import RunningAuthorizer, start_authorizer
 from headrace.broker.cluster_role import ClusterRole, RoleContext, choose_role
 from headrace.broker.configs.broker_config import BrokerConfig
@@ -77,6 +78,7 @@ class Broker:
     role: ClusterRole
     logs: LogManager
     authorizer: RunningAuthorizer
+    delegation_tokens: TokenService
     coordinators: Coordinators
     maintenance: Maintenance
     services: Services
@@ -130,6 +132,9 @@ class Broker:
             await self.authentication.load(self.role.coordination)
             self.authorizer = await start_authorizer(self.config, self.role.coordination, self.clock)
             undo.push_async_callback(self.authorizer.stop)
+            self.delegation_tokens = await start_tokens(self.config, self.role.coordination, self.runtime)
+            self.authentication.accounts.find_token = self.delegation_tokens.account_of
+            undo.push_async_callback(self.delegation_tokens.stop)
             self.config.on_any_change(self._defaults_changed)
             self._make_services()
             self._start_services(undo)
@@ -289,6 +294,7 @@ class Broker:
             clock=self.clock,
             metrics=self.metrics,
             authorizer=self.authorizer.authorizer,
+            delegation_tokens=self.delegation_tokens,
             metadata=self.metadata,
             nodes_seen_by=self.role.nodes_seen_by,
             current_leaders=CurrentLeaders(self.broker_id, self.metadata, self.role.nodes_seen_by),
@@ -356,6 +362,7 @@ class Broker:
         self._stop_serving()
         await self.coordinators.stop()
         await self.authorizer.stop()
+        await self.delegation_tokens.stop()
         await self.role.unregister()
         await self.maintenance.stop()
         await self.runtime.run_blocking(self.logs.close)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from headrace.broker.authentication.scram_users import ScramUsers
+    from headrace.broker.authentication.token_service import TokenService
     from headrace.broker.authorization.authorizer import Authorizer
     from headrace.broker.cluster_role import PartitionController
     from headrace.broker.configs.broker_config import BrokerConfig
@@ -77,6 +78,8 @@ class Services:
     metrics: Metrics
     #: Decides what the client of a connection may do.
     authorizer: Authorizer
+    #: Creates and changes delegation tokens.
+    delegation_tokens: TokenService
     #: The brokers, topics and leaders of the cluster, as the controller last sent them.
     metadata: MetadataCache
     nodes_seen_by: NodesSeenBy

@@ -54,6 +54,10 @@ def decode_failures() -> tuple[type[Exception], ...]:
 _OWN_VERSIONS = {4: range(5, 8), 5: range(3, 5), 6: range(7, 9), 7: range(2, 4)}
 
 
+#: Messages about delegation tokens have times that kio's types have no room for; see ``plain_times.py``.
+_PLAIN_TIMES = frozenset({38, 39, 40})
+
+
 def versions_of(api_key: int) -> range:
     if api_key in _OWN_VERSIONS:
         return _OWN_VERSIONS[api_key]
@@ -63,14 +67,26 @@ def versions_of(api_key: int) -> range:
 
 def load_request_schema(api_key: int, version: int) -> Any:
     """The class of a version's requests. The version must be one of :func:`versions_of`."""
-    return _own(api_key, version).request if api_key in _OWN_VERSIONS else _kio_request_schema(api_key, version)
+    if api_key in _OWN_VERSIONS:
+        return _own(api_key, version).request
+    return _with_plain_times(api_key, _kio_request_schema(api_key, version))
 
 
 def load_response_schema(api_key: int, version: int) -> Any:
-    return _own(api_key, version).response if api_key in _OWN_VERSIONS else _kio_response_schema(api_key, version)
+    if api_key in _OWN_VERSIONS:
+        return _own(api_key, version).response
+    return _with_plain_times(api_key, _kio_response_schema(api_key, version))
 
 
 def _own(api_key: int, version: int) -> Any:
     from headrace.protocol.cluster_messages import schemas  # only the brokers of a cluster need it
 
     return schemas(api_key, version)
+
+
+def _with_plain_times(api_key: int, schema: Any) -> Any:
+    if api_key not in _PLAIN_TIMES:
+        return schema
+    from headrace.protocol.plain_times import with_plain_times
+
+    return with_plain_times(schema)

@@ -53,6 +53,10 @@ class Listeners:
     advertised: tuple[ListenerAddress, ...]
     inter_broker: str
 
+    def protocol_of(self, name: str) -> SecurityProtocol:
+        """Returns the protocol of a listener that the broker has bound."""
+        return next(listener.protocol for listener in self.bound if listener.name == name)
+
 
 def parse_listeners(values: Mapping[str, Value], given: frozenset[str]) -> Listeners:
     """Returns the listeners that the values describe.

@@ -41,6 +41,7 @@ _WHOLE = frozenset(
         Api.LEAVE_GROUP, Api.CONSUMER_GROUP_HEARTBEAT, Api.ADD_PARTITIONS_TO_TXN, Api.WRITE_TXN_MARKERS,
         Api.ALTER_REPLICA_LOG_DIRS, Api.LIST_GROUPS, Api.LIST_TRANSACTIONS, Api.LIST_CONFIG_RESOURCES,
         Api.DESCRIBE_USER_SCRAM_CREDENTIALS, Api.ALTER_USER_SCRAM_CREDENTIALS,
+        Api.CREATE_DELEGATION_TOKEN, Api.DESCRIBE_DELEGATION_TOKEN,
     }
 )  # fmt: skip
 #: How many elements such a request may have. So many take no longer than a few slices (``broker/network/slices.py``).

@@ -31,6 +31,10 @@ class NotOwnerOrRenewer(TokenRefused):
     """Neither the owner of the token nor one of its renewers sent the request."""
 
 
+class StillValid(TokenRefused):
+    """The token has not expired, so it is not deleted."""
+
+
 @dataclass(frozen=True, slots=True)
 class Lifetimes:
     """``delegation.token.max.lifetime.ms`` and ``delegation.token.expiry.time.ms``."""
@@ -96,10 +100,19 @@ def expire(token: DelegationToken, requester: Principal, period_ms: int, now_ms:
     return replace(token, expiry_ms=min(token.max_ms, _later(now_ms, period_ms)))
 
 
+def check_expired(token: DelegationToken, now_ms: int) -> None:
+    """Decides whether a token is deleted because of its age.
+
+    :raises StillValid: if the token stays.
+    """
+    if not token.is_expired(now_ms):
+        raise StillValid
+
+
 def is_visible(
     token: DelegationToken,
     requester: Principal,
-    owners: Collection[Principal] | None,
+    owners: frozenset[Principal] | None,
     may_describe: Callable[[DelegationToken], bool],
 ) -> bool:
     """Whether a request to describe tokens shows a token.
@@ -107,7 +120,7 @@ def is_visible(
     :param owners: the principals whose tokens are wanted; None for all tokens.
     :param may_describe: asks the authorizer. Who owns, requested or may renew the token needs no permission.
     """
-    if owners is not None and not any(token.is_of(owner) for owner in owners):
+    if owners is not None and owners.isdisjoint((token.owner, token.requester, *token.renewers)):
         return False
     return token.is_of(requester) or may_describe(token)
 

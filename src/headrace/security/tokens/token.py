@@ -37,6 +37,8 @@ CHANGES = f"{ROOT}/token_changes"
 CHANGE_NAME = "token_change_"
 #: The znodes that exist before the first token, parents first.
 PERSISTENT_PATHS = (ROOT, CHANGES, TOKENS)
+#: ZooKeeper accepts a little more.
+MAX_ZNODE_BYTES = 1_000_000
 
 _VERSION = 3
 _MAX_ID_LENGTH = 256
@@ -124,9 +126,15 @@ def _principal(text: object) -> Principal:
 
 
 def _id(text: object) -> str:
-    if not isinstance(text, str) or not text or len(text) > _MAX_ID_LENGTH or "/" in text:
+    if not isinstance(text, str) or not is_token_id(text):
         raise MalformedTokenError("the id of a token is not a name")
     return text
+
+
+def is_token_id(text: str) -> bool:
+    """Whether a text can be the id of a token, and the name of its znode. Kafka's ids have 22 letters and digits."""
+    is_name = "/" not in text and text not in (".", "..")
+    return is_name and 0 < len(text) <= _MAX_ID_LENGTH and text.isascii() and text.isprintable()
 
 
 def token_path(token_id: str) -> str:

@@ -207,4 +207,7 @@ def test_expiry():
     ],
 )
 def test_who_sees_a_token(requester, owners, may_describe, expected):
-    assert rules.is_visible(TOKEN, requester, owners, lambda _: may_describe) is expected
+    assert (
+        rules.is_visible(TOKEN, requester, None if owners is None else frozenset(owners), lambda _: may_describe)
+        is expected
+    )
