@@ -4,7 +4,7 @@ import sys
 
 import pytest
 import trustme
-from tls_harness import identity
+from tls_identities import identity
 
 from headrace.properties import ConfigError
 from headrace.security.tls import TlsOptions, client_context, server_context

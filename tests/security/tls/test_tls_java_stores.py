@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_an
 from hypothesis import given
 from hypothesis import strategies as st
 from keytool import keytool, needs_keytool
-from tls_harness import identity
+from tls_identities import identity
 
 from headrace.properties import ConfigError
 from headrace.security.tls import TlsOptions, client_context, server_context

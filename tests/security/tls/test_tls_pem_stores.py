@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tls_harness import identity
+from tls_identities import identity
 
 from headrace.properties import ConfigError
 from headrace.security.tls import TlsOptions, server_context

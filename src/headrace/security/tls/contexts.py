@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING
 
 from headrace.properties import ConfigError
 from headrace.security.tls.cipher_suites import chosen_suites
+from headrace.security.tls.loaded_stores import LoadedStores
 from headrace.security.tls.options import TLS_1_2, TLS_1_3
-from headrace.security.tls.stores import KeyEntry, load_key_store, load_trust_store
 
 if TYPE_CHECKING:
     from ssl import SSLContext
 
     from headrace.security.tls.options import TlsOptions
+    from headrace.security.tls.stores import KeyEntry
 
 _VERSIONS = (TLS_1_2, TLS_1_3)
 #: The values of ssl.protocol, each with the versions that it allows.
@@ -32,9 +33,10 @@ _PROTOCOLS = {"TLS": _VERSIONS, TLS_1_3: _VERSIONS, TLS_1_2: (TLS_1_2,)}
 _CLIENT_AUTH = ("required", "requested", "none")
 
 
-def server_context(options: TlsOptions) -> SSLContext:
+def server_context(options: TlsOptions, stores: LoadedStores | None = None) -> SSLContext:
     """Makes the context of a listener.
 
+    :param stores: the stores of these options, if they were read before.
     :raises ConfigError: with one line, if the settings or the stores cannot be used.
     """
     import ssl
@@ -44,27 +46,27 @@ def server_context(options: TlsOptions) -> SSLContext:
             f"Invalid value {options.client_auth!r} for configuration ssl.client.auth: "
             f"must be one of {', '.join(_CLIENT_AUTH)}"
         )
-    entries = load_key_store(options)
-    if not entries:
+    # The trust store is read also if nobody asks for certificates: a store that cannot be read is a mistake.
+    stores = stores or LoadedStores.load(options)
+    if not stores.keys:
         raise ConfigError("A listener with TLS needs a key store: set ssl.keystore.location, or ssl.keystore.key")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _set_versions_and_suites(context, options)
-    _load_keys(context, entries)
+    _load_keys(context, stores.keys)
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
     asks = options.client_auth != "none"
-    # The trust store is read also if nobody asks for certificates: a store that cannot be read is a mistake.
-    trusted = load_trust_store(options)
     if asks:
-        _trust(context, trusted, ssl.Purpose.CLIENT_AUTH)
+        _trust(context, stores.trusted, ssl.Purpose.CLIENT_AUTH)
         context.verify_mode = ssl.CERT_REQUIRED if options.client_auth == "required" else ssl.CERT_OPTIONAL
         context.options |= ssl.OP_NO_TICKET
     context.num_tickets = 0 if asks else 1
     return context
 
 
-def client_context(options: TlsOptions) -> SSLContext:
+def client_context(options: TlsOptions, stores: LoadedStores | None = None) -> SSLContext:
     """Makes the context of a client. Pass the broker's host as ``server_hostname`` to whatever uses the context.
 
+    :param stores: the stores of these options, if they were read before.
     :raises ConfigError: with one line, if the settings or the stores cannot be used.
     """
     import ssl
@@ -75,13 +77,14 @@ def client_context(options: TlsOptions) -> SSLContext:
             f"Invalid value {options.endpoint_identification_algorithm!r} for configuration "
             f"ssl.endpoint.identification.algorithm: must be https, or empty for no check of the host"
         )
+    stores = stores or LoadedStores.load(options)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = algorithm == "https"
     context.verify_mode = ssl.CERT_REQUIRED
     context.options |= ssl.OP_NO_COMPRESSION
     _set_versions_and_suites(context, options)
-    _load_keys(context, load_key_store(options))
-    _trust(context, load_trust_store(options), ssl.Purpose.SERVER_AUTH)
+    _load_keys(context, stores.keys)
+    _trust(context, stores.trusted, ssl.Purpose.SERVER_AUTH)
     return context
 
 

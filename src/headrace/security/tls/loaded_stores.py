@@ -1,0 +1,55 @@
+"""The stores of a listener as they were read, with the stamps of their files.
+
+Kafka replaces the stores of a listener at run time, either because a setting has changed or because a file was written
+again. A file has changed if its number, its size or its time of modification has.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headrace.security.tls.stores import KeyEntry, load_key_store, load_trust_store
+
+if TYPE_CHECKING:
+    from headrace.security.tls.options import TlsOptions
+
+#: Inode, size and time of modification of a file; None if there is no such file.
+Stamp = tuple[int, int, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedStores:
+    """What :meth:`load` has read."""
+
+    options: TlsOptions
+    keys: tuple[KeyEntry, ...]
+    #: None: no trust store is set, and the certificates of the system are trusted.
+    trusted: tuple[bytes, ...] | None = field(repr=False)
+    stamps: tuple[Stamp, ...] = field(repr=False)
+
+    @classmethod
+    def load(cls, options: TlsOptions) -> LoadedStores:
+        """
+        :raises ConfigError: with one line, if a store cannot be read.
+        """
+        # The stamps come first: a file that changes while it is read is read again later.
+        stamps = _stamps(options)
+        return cls(options, load_key_store(options), load_trust_store(options), stamps)
+
+    def is_current(self, options: TlsOptions) -> bool:
+        """Whether the settings are the same, and no file has changed."""
+        return options == self.options and _stamps(options) == self.stamps
+
+
+def _stamps(options: TlsOptions) -> tuple[Stamp, ...]:
+    return tuple(_stamp(path) for path in (options.keystore_location, options.truststore_location) if path is not None)
+
+
+def _stamp(path: str) -> Stamp:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
